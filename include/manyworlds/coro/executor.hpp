@@ -1,0 +1,54 @@
+// Executor: what a task calls home. It runs work on one thread and keeps time.
+#pragma once
+
+#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/coro/work.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// One thread's queue of work and its timers. The reactor is one; `sync_wait` brings a small one; a
+/// simulation drives several on one thread.
+class executor {
+ public:
+  executor() = default;
+  executor(const executor&) = delete;
+  executor& operator=(const executor&) = delete;
+  virtual ~executor() = default;
+
+  /// Queues work on the executor's own thread.
+  virtual void schedule(work& w) noexcept = 0;
+  /// Queues work from any thread, waking the executor if it sleeps.
+  virtual void post(work& w) noexcept = 0;
+  /// The executor's time; virtual under a simulation.
+  [[nodiscard]] virtual time_point now() const noexcept = 0;
+
+  /// Queues work from wherever the caller is.
+  void execute(work& w) noexcept { is_current() ? schedule(w) : post(w); }
+
+  /// Whether the caller runs on this executor's thread, inside one of its turns.
+  [[nodiscard]] bool is_current() const noexcept { return current_ == this; }
+  [[nodiscard]] static executor* current() noexcept { return current_; }
+
+  /// On the executor's thread only.
+  [[nodiscard]] timer_queue& timers() noexcept { return timers_; }
+
+ protected:
+  /// While it lives, the calling thread runs on behalf of `e`.
+  class turn_scope {
+   public:
+    explicit turn_scope(executor& e) noexcept : outer_(current_) { current_ = &e; }
+    turn_scope(const turn_scope&) = delete;
+    turn_scope& operator=(const turn_scope&) = delete;
+    ~turn_scope() { current_ = outer_; }
+
+   private:
+    executor* outer_;
+  };
+
+ private:
+  // Per thread, not global: it answers only "which executor runs here", for `execute`.
+  static inline thread_local executor* current_ = nullptr;
+  timer_queue timers_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,148 @@
+// task<T>: the library's coroutine type.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "manyworlds/coro/promise.hpp"
+
+namespace manyworlds::inline v0 {
+
+template <class T>
+class task_awaiter;
+
+/// A coroutine that gives a T when awaited.
+///
+/// Lazy: nothing runs before it is awaited or handed to a scope. Move-only, one pointer. It runs on the
+/// executor of whoever awaits it (its home) and always resumes there, whatever it awaits. A task that
+/// is cancelled is not resumed: its frame is destroyed with this object, locals unwinding in order.
+/// Awaiting it gives its value or throws what it threw.
+template <class T = void>
+class [[nodiscard]] task {
+ public:
+  using promise_type = task_promise<T>;
+  using value_type = T;
+
+  task() noexcept = default;
+  task(task&& other) noexcept : frame_(std::exchange(other.frame_, {})) {}
+  task& operator=(task&& other) noexcept {
+    if (this != &other) {
+      reset();
+      frame_ = std::exchange(other.frame_, {});
+    }
+    return *this;
+  }
+  task(const task&) = delete;
+  task& operator=(const task&) = delete;
+  ~task() { reset(); }
+
+  /// Whether there is a coroutine; false after a move.
+  explicit operator bool() const noexcept { return static_cast<bool>(frame_); }
+
+  /// Only an rvalue can be awaited, once.
+  task_awaiter<T> operator co_await() && noexcept { return task_awaiter<T>(std::move(*this)); }
+
+  /// For combiners and scopes; never null when called on a valid task.
+  [[nodiscard]] task_promise<T>& promise() const noexcept { return frame_.promise(); }
+
+  /// Destroys the frame: only before the start, or after the end (also as cancelled).
+  void reset() noexcept {
+    if (auto frame = std::exchange(frame_, {})) frame.destroy();
+  }
+
+ private:
+  friend task_promise<T>;
+  explicit task(std::coroutine_handle<task_promise<T>> frame) noexcept : frame_(frame) {}
+
+  std::coroutine_handle<task_promise<T>> frame_;
+};
+
+/// A task's promise, with the place of its result.
+template <class T>
+class task_promise final : public promise_base {
+ public:
+  task_promise() noexcept
+      : promise_base(std::coroutine_handle<task_promise>::from_promise(*this)) {}
+
+  task<T> get_return_object() noexcept {
+    return task<T>(std::coroutine_handle<task_promise>::from_promise(*this));
+  }
+
+  template <class U = T>
+  void return_value(U&& value) {
+    value_.emplace(std::forward<U>(value));
+    set_outcome(task_outcome::returned);
+  }
+  void unhandled_exception() noexcept {
+    value_.reset();
+    error_ = std::current_exception();
+    set_outcome(task_outcome::threw);
+  }
+
+  /// The value, moved out, or throws.
+  T take_result() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    return std::move(*value_);
+  }
+  [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+
+ private:
+  std::optional<T> value_;
+  std::exception_ptr error_;
+};
+
+template <>
+class task_promise<void> final : public promise_base {
+ public:
+  task_promise() noexcept
+      : promise_base(std::coroutine_handle<task_promise>::from_promise(*this)) {}
+
+  task<void> get_return_object() noexcept {
+    return task<void>(std::coroutine_handle<task_promise>::from_promise(*this));
+  }
+
+  void return_void() noexcept { set_outcome(task_outcome::returned); }
+  void unhandled_exception() noexcept {
+    error_ = std::current_exception();
+    set_outcome(task_outcome::threw);
+  }
+
+  void take_result() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+
+ private:
+  std::exception_ptr error_;
+};
+
+/// Runs a task as the child of the awaiting one.
+template <class T>
+class task_awaiter {
+ public:
+  explicit task_awaiter(task<T>&& child) noexcept : child_(std::move(child)) {}
+  task_awaiter(const task_awaiter&) = delete;
+  task_awaiter& operator=(const task_awaiter&) = delete;
+  ~task_awaiter() = default;
+
+  bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_start(continuation& k) noexcept {
+    return child_.promise().start(k);
+  }
+  bool await_cancel() noexcept { return child_.promise().cancel(); }
+  bool await_must_resume() const noexcept {
+    return child_.promise().outcome() != task_outcome::cancelled;
+  }
+  T await_resume() {
+    // The frame goes before the value is used: its locals end as at a function's return.
+    task<T> ended = std::move(child_);
+    return ended.promise().take_result();
+  }
+
+ private:
+  task<T> child_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,68 @@
+// Work: an intrusive unit of "run this soon", the only thing executors queue.
+#pragma once
+
+namespace manyworlds::inline v0 {
+
+/// Something an executor runs once. The node is embedded in whatever waits (a coroutine's promise, an
+/// operation, a timer), so that queueing allocates nothing. Owned by its embedder; it must stay alive
+/// and must not be queued again until it ran.
+class work {
+ public:
+  using function = void (*)(work&) noexcept;
+
+  explicit work(function run) noexcept : run_(run) {}
+  work(const work&) = delete;
+  work& operator=(const work&) = delete;
+
+  void run() noexcept { run_(*this); }
+
+ protected:
+  ~work() = default;
+
+ private:
+  friend class work_queue;
+  friend class work_inbox;
+  work* next_ = nullptr;
+  function run_;
+};
+
+/// A first-in first-out queue of work of one thread.
+class work_queue {
+ public:
+  work_queue() = default;
+  work_queue(const work_queue&) = delete;
+  work_queue& operator=(const work_queue&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
+
+  void push(work& w) noexcept {
+    w.next_ = nullptr;
+    *tail_ = &w;
+    tail_ = &w.next_;
+  }
+
+  /// The oldest entry, or null.
+  work* pop() noexcept {
+    work* w = head_;
+    if (w) {
+      head_ = w->next_;
+      if (!head_) tail_ = &head_;
+    }
+    return w;
+  }
+
+  /// Moves everything of `other` behind what is here.
+  void append(work_queue& other) noexcept {
+    if (other.empty()) return;
+    *tail_ = other.head_;
+    tail_ = other.tail_;
+    other.head_ = nullptr;
+    other.tail_ = &other.head_;
+  }
+
+ private:
+  work* head_ = nullptr;
+  work** tail_ = &head_;
+};
+
+}  // namespace manyworlds::inline v0
