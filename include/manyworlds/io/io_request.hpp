@@ -1,0 +1,91 @@
+// I/O request: one operation on a socket, embedded in whatever waits for it.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "manyworlds/io/socket_address.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// A socket of an engine family: a file descriptor, or a number of the simulated network.
+enum class socket_handle : int { none = -1 };
+
+/// How a request or a call ended: a count (or a handle), or an errno. The sign convention of the kernel
+/// and liburing is met in one place only, `from_kernel`.
+class io_result {
+ public:
+  constexpr io_result() noexcept = default;
+  [[nodiscard]] static constexpr io_result success(std::int64_t value) noexcept {
+    return io_result(value);
+  }
+  [[nodiscard]] static constexpr io_result failure(int error) noexcept {
+    return io_result(-static_cast<std::int64_t>(error));
+  }
+  [[nodiscard]] static constexpr io_result from_kernel(std::int64_t result) noexcept {
+    return io_result(result);
+  }
+
+  [[nodiscard]] constexpr bool ok() const noexcept { return value_ >= 0; }
+  [[nodiscard]] constexpr std::size_t count() const noexcept {
+    return static_cast<std::size_t>(value_);
+  }
+  [[nodiscard]] constexpr socket_handle handle() const noexcept {
+    return static_cast<socket_handle>(value_);
+  }
+  /// The errno, 0 if ok.
+  [[nodiscard]] constexpr int error() const noexcept {
+    return value_ < 0 ? static_cast<int>(-value_) : 0;
+  }
+
+ private:
+  explicit constexpr io_result(std::int64_t value) noexcept : value_(value) {}
+  std::int64_t value_ = 0;
+};
+
+enum class io_kind : std::uint8_t {
+  accept,    ///< result: the new connection's handle
+  connect,   ///< to `address`
+  receive,   ///< into `buffers`, some bytes; 0 is the end of the stream
+  send,      ///< from `buffers`, some bytes
+  readable,  ///< until the descriptor polls readable; result 0. Any pollable descriptor.
+};
+
+/// One operation. The submitter owns it and everything it points to, and must keep both untouched until
+/// `ended` was called, also after asking for cancellation (kernel: the operation's own completion is its
+/// only end).
+class io_request {
+ public:
+  using function = void (*)(io_request&) noexcept;
+
+  explicit io_request(function ended) noexcept : ended(ended) {}
+  io_request(const io_request&) = delete;
+  io_request& operator=(const io_request&) = delete;
+
+  /// Called exactly once per submission, on the engine's thread, from inside `engine::poll` and never
+  /// from inside `submit` or `cancel`; `result` is set.
+  function ended;
+  io_kind kind = io_kind::readable;
+  socket_handle socket = socket_handle::none;
+  /// Gather or scatter list of `receive` and `send`; the array belongs to the submitter too.
+  const iovec* buffers = nullptr;
+  std::size_t buffer_count = 0;
+  socket_address address;
+  io_result result;
+
+  /// For the engine alone, from submit to end.
+  struct engine_state {
+    io_request* next = nullptr;
+    io_request* previous = nullptr;
+    msghdr message{};
+    alignas(8) std::uint8_t native_address[32]{};
+    std::uint64_t token = 0;
+    bool submitted = false;
+    bool cancelled = false;
+  } engine;
+};
+
+}  // namespace manyworlds::inline v0

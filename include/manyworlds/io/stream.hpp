@@ -1,0 +1,109 @@
+// Stream: a connected socket that coroutines read and write; listener: one that they accept on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Owns a socket of a network. Close it only with no request in flight.
+class socket {
+ public:
+  socket() noexcept = default;
+  socket(network& net, socket_handle handle) noexcept : net_(&net), handle_(handle) {}
+  socket(socket&& other) noexcept;
+  socket& operator=(socket&& other) noexcept;
+  ~socket() { close(); }
+
+  void close() noexcept;
+  [[nodiscard]] bool is_open() const noexcept { return handle_ != socket_handle::none; }
+  [[nodiscard]] socket_handle handle() const noexcept { return handle_; }
+  [[nodiscard]] network& net() const noexcept { return *net_; }
+
+ private:
+  network* net_ = nullptr;
+  socket_handle handle_ = socket_handle::none;
+};
+
+/// Awaits one request on a reactor; the task awaiting it must have that reactor as its home. Cancelling
+/// asks the engine and waits for the request's own end, so that its buffers are free afterwards. Bytes
+/// that had moved are delivered, not lost.
+class io_awaiter {
+ public:
+  io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept;
+  /// A copy before the start describes the same request (the awaiter itself never moves once started).
+  io_awaiter(const io_awaiter& other) noexcept;
+  io_awaiter& operator=(const io_awaiter&) = delete;
+  ~io_awaiter() = default;
+
+  io_awaiter& with_buffer(void* data, std::size_t size) noexcept;
+  io_awaiter& with_buffers(const iovec* buffers, std::size_t count) noexcept;
+  io_awaiter& with_address(const socket_address& address) noexcept;
+
+  bool await_ready() const noexcept { return false; }
+  void await_start(continuation& k) noexcept;
+  bool await_cancel() noexcept;
+  bool await_must_resume() const noexcept;
+  io_result await_resume() noexcept { return request_.result; }
+
+ private:
+  reactor* reactor_;
+  io_request request_;
+  iovec single_{};
+  continuation* waiter_ = nullptr;
+};
+
+/// A connected stream socket on one reactor. At most one send and one receive at a time.
+class stream {
+ public:
+  stream() noexcept = default;
+  stream(reactor& r, socket s) noexcept : reactor_(&r), socket_(std::move(s)) {}
+
+  /// Connects to `address`; result 0 or errno. The stream is open afterwards only if it succeeded.
+  [[nodiscard]] static task<io_result> connect(reactor& r, socket_address address, stream& into);
+
+  [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
+  [[nodiscard]] io_awaiter receive_some(std::span<std::byte> buffer) noexcept;
+  [[nodiscard]] io_awaiter send_some(std::span<const std::byte> buffer) noexcept;
+  /// Fills the buffer: count() == size; less at the end of the stream; or the errno.
+  [[nodiscard]] task<io_result> receive_exactly(std::span<std::byte> buffer);
+  /// Sends all of it, or gives the errno.
+  [[nodiscard]] task<io_result> send_all(std::span<const std::byte> buffer);
+  void shut_down_sending() noexcept;
+  void close() noexcept { socket_.close(); }
+  [[nodiscard]] socket_address peer_address() const;
+  [[nodiscard]] reactor& home() const noexcept { return *reactor_; }
+
+  /// Gives the socket away, to be used on another reactor of the same host.
+  [[nodiscard]] socket release() noexcept { return std::move(socket_); }
+
+ private:
+  reactor* reactor_ = nullptr;
+  socket socket_;
+};
+
+/// A listening socket on one reactor.
+class listener {
+ public:
+  listener() noexcept = default;
+  /// Throws std::system_error naming the address (port in use, no permission, descriptors exhausted).
+  listener(reactor& r, const socket_address& address);
+
+  [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
+  /// With the port that was chosen.
+  [[nodiscard]] socket_address address() const;
+  /// The next connection: a handle or errno (EMFILE: the caller waits a little and goes on).
+  [[nodiscard]] io_awaiter accept() noexcept;
+  void close() noexcept { socket_.close(); }
+
+ private:
+  reactor* reactor_ = nullptr;
+  socket socket_;
+};
+
+}  // namespace manyworlds::inline v0
