@@ -1,0 +1,24 @@
+// The version of the library that was linked, against that of the headers.
+#pragma once
+
+#include <manyworlds/config.hpp>
+
+namespace manyworlds::inline v0 {
+
+struct version_number {
+  int major_part;
+  int minor_part;
+  int patch_part;
+
+  friend bool operator==(const version_number&, const version_number&) = default;
+};
+
+/// What the headers in use say. Differs from `linked_version()` when a program was compiled
+/// against one installation and runs with another.
+inline constexpr version_number header_version{
+    MANYWORLDS_VERSION_MAJOR, MANYWORLDS_VERSION_MINOR, MANYWORLDS_VERSION_PATCH};
+
+/// What the library that was linked says. Callable from any thread.
+MANYWORLDS_EXPORT version_number linked_version() noexcept;
+
+}  // namespace manyworlds::inline v0
