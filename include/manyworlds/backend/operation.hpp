@@ -1,0 +1,101 @@
+// Operation: one send, receive or collective of one world, as its backend sees it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <utility>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/failure.hpp"
+#include "manyworlds/memory/dtype.hpp"
+#include "manyworlds/memory/view_list.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What is known of a message before, and after, it is received.
+struct message_info {
+  rank_t source = no_rank;
+  lane on;
+  user_word user;
+  /// Bytes behind the head, elements of them, and their type as the sender gave it.
+  std::size_t bytes = 0;
+  std::size_t count = 0;
+  dtype type = dtype::uint8;
+  /// Bytes of the head, 0 for a message without one (or whose head was taken already).
+  std::size_t head_bytes = 0;
+};
+
+enum class operation_end : std::uint8_t {
+  done,       ///< it took effect, `info` is set
+  failed,     ///< `failed_with` and `failure_detail` say how; the world may be up all the same
+  withdrawn,  ///< given up before it took effect
+};
+
+/// The description and the state of one operation. It lives in the awaiter, in a coroutine's frame;
+/// nothing is allocated for it. On the world's reactor only.
+class operation {
+ public:
+  using ended_function = void (*)(operation&, operation_end) noexcept;
+
+  operation(operation_kind kind, ended_function ended) noexcept : kind(kind), ended_(ended) {}
+  operation(const operation&) = delete;
+  operation& operator=(const operation&) = delete;
+
+  /// Largest head of a message: it travels with the announcement.
+  static constexpr std::size_t largest_head = 4096;
+
+  // What to do.
+  operation_kind kind;
+  /// The peer; `no_rank` of a receive means any.
+  rank_t peer = no_rank;
+  lane on;
+  /// A receive that also takes the first message of a lane nobody has received on yet.
+  bool takes_fresh_lanes = false;
+  /// A send that ends when the peer's receive has taken the message.
+  bool delivered = false;
+  user_word user;
+  /// A send's head to copy from, or a receive's to copy to.
+  void* head = nullptr;
+  std::size_t head_bytes = 0;
+  /// What a send reads (not written through), or a receive writes. Refers to the awaiter's list.
+  const_view_list source;
+  view_list target;
+
+  // What came of it.
+  message_info info;
+  enum cause failed_with = cause::none;
+  std::string failure_detail;
+
+  // For dumps.
+  time_point started{};
+  std::source_location where;
+  std::uint64_t bytes_moved = 0;
+  bool begun = false;
+
+  /// Exactly once, by the backend; the operation may be gone when it returns.
+  void end(operation_end how) noexcept { ended_(*this, how); }
+  void fail(enum cause why, std::string detail) noexcept {
+    failed_with = why;
+    failure_detail = std::move(detail);
+    end(operation_end::failed);
+  }
+
+  /// The world's list of pending operations (hooks), and the backend's own place to keep track.
+  operation* next_pending = nullptr;
+  operation* previous_pending = nullptr;
+  struct {
+    operation* next = nullptr;
+    operation* previous = nullptr;
+    void* state = nullptr;
+    std::uint64_t number = 0;
+    std::size_t offset = 0;
+  } backend;
+
+ private:
+  ended_function ended_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,135 @@
+// Failure: what went wrong, where, whose fault it was and how long it took to notice.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/config.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/inline_text.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Why an operation or a world failed. The first group breaks the world; the second ends one operation
+/// and leaves the world up; the third ends the forming of a world.
+enum class cause : std::uint8_t {
+  none,
+  // The world is broken.
+  peer_died,         ///< the peer process ended
+  silent_peer,       ///< the peer process was not heard of for the world's silence limit
+  connection_lost,   ///< the connection ended, though the peer process lives
+  replaced,          ///< another process took the rank of a dead or silent member
+  abandoned,         ///< a member dropped its last handle without leaving
+  stalled,           ///< a begun transfer made no progress
+  overdue,           ///< members did not enter a collective in time, or a deadline cut it
+  mismatch,          ///< members disagree on what they do together
+  protocol_error,    ///< a peer sent what it must not
+  out_of_resources,  ///< memory or descriptors were exhausted
+  broken_by_user,    ///< `fail()` was called, here or at another member
+  runtime_stopped,   ///< the runtime of a member ended
+  forked,            ///< used in a forked child
+
+  // The world stays as it is.
+  closed,             ///< this member, or the peer, has left
+  not_formed,         ///< the world was not awaited yet
+  cancelled,          ///< the caller's stop token
+  timed_out,          ///< the caller's `within`
+  cancelled_by_peer,  ///< the sender gave up a message that was being received
+  size_mismatch,      ///< the buffer and the message differ in bytes; the message stays at the head
+  invalid_argument,   ///< names what is wrong; nothing was started
+  overloaded,         ///< a queue's limit was reached
+  no_member_left,     ///< no world is left to ask
+
+  // The world was not formed.
+  not_joined,         ///< ranks did not join in time
+  rank_taken,         ///< a living process holds the rank
+  size_disagrees,     ///< members joined with different sizes or options
+  store_unreachable,  ///< the store did not answer
+  wrong_secret,       ///< the shared secret differs, or only one side has one
+  wrong_version,      ///< the peer speaks another protocol version
+};
+
+/// Lower-case words for people: "died", "was silent", "left" ...
+[[nodiscard]] std::string_view describe(cause c) noexcept;
+/// The enumerator's own name, for logs and JSON.
+[[nodiscard]] std::string_view name_of(cause c) noexcept;
+
+enum class operation_kind : std::uint8_t {
+  none,
+  form,
+  send,
+  receive,
+  arrival,
+  barrier,
+  leave,
+};
+[[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
+
+/// A member as people know it.
+struct peer_identity {
+  std::int64_t pid = 0;
+  inline_text<63> host;
+};
+
+/// Messages that were accepted from the user and not delivered when the world broke.
+struct undelivered_messages {
+  rank_t rank = no_rank;
+  lane on;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// One failure, by value. A default-constructed one says that nothing failed.
+class MANYWORLDS_EXPORT failure {
+ public:
+  failure() = default;
+  failure(enum cause c, std::string detail) : cause(c), detail(std::move(detail)) {}
+
+  world_name world;
+  std::uint64_t epoch = 0;
+  /// Tells worlds of one name apart in one process, also before there is an epoch.
+  std::uint64_t world_instance = 0;
+  /// The member that failed, or that the operation was with.
+  rank_t rank = no_rank;
+  peer_identity peer;
+  operation_kind operation = operation_kind::none;
+  enum cause cause = cause::none;
+  /// From the last sign of life of the peer to the notice: an upper bound of the time to notice.
+  duration noticed_after{0};
+  /// What to know beyond the cause, and what to do; may be empty.
+  std::string detail;
+  std::vector<undelivered_messages> undelivered;
+
+  /// Whether something failed.
+  explicit operator bool() const noexcept { return cause != cause::none; }
+  /// Whether the failure ended a world, not only one operation.
+  [[nodiscard]] bool breaks_world() const noexcept {
+    return cause >= cause::peer_died && cause <= cause::forked;
+  }
+  /// "left@3 broken: rank 1 (pid 4711) died; noticed after 0.4 ms, in recv"
+  [[nodiscard]] std::string text() const;
+};
+
+/// The one exception of operations on worlds. Copies share the failure.
+class MANYWORLDS_EXPORT world_error : public std::exception {
+ public:
+  explicit world_error(manyworlds::failure f);
+
+  [[nodiscard]] const char* what() const noexcept override;
+  [[nodiscard]] const manyworlds::failure& failure() const noexcept { return state_->failure; }
+  [[nodiscard]] manyworlds::cause cause() const noexcept { return state_->failure.cause; }
+
+ private:
+  struct state {
+    manyworlds::failure failure;
+    std::string text;
+  };
+  std::shared_ptr<const state> state_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,69 @@
+// result<T>: a value or a failure, for callers that branch on failing.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "manyworlds/failure.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What `co_await outcome(op)` gives: the operation's value, or the failure it would have thrown.
+/// Reads like std::expected, which libstdc++ 12 does not have in C++20.
+template <class T>
+class [[nodiscard]] result {
+ public:
+  using value_type = T;
+
+  result(T value) : value_(std::move(value)) {}
+  result(failure f) : failure_(std::move(f)) {}
+
+  [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
+  explicit operator bool() const noexcept { return has_value(); }
+
+  /// Only if there is one.
+  T& operator*() & noexcept { return *value_; }
+  const T& operator*() const& noexcept { return *value_; }
+  T&& operator*() && noexcept { return std::move(*value_); }
+  T* operator->() noexcept { return &*value_; }
+  const T* operator->() const noexcept { return &*value_; }
+
+  /// The value, or throws world_error.
+  T& value() & {
+    if (!value_) throw world_error(failure_);
+    return *value_;
+  }
+  T value() && {
+    if (!value_) throw world_error(failure_);
+    return std::move(*value_);
+  }
+
+  /// What failed; says "nothing" if there is a value.
+  [[nodiscard]] const failure& error() const noexcept { return failure_; }
+
+ private:
+  std::optional<T> value_;
+  failure failure_;
+};
+
+template <>
+class [[nodiscard]] result<void> {
+ public:
+  using value_type = void;
+
+  result() = default;
+  result(failure f) : failure_(std::move(f)) {}
+
+  [[nodiscard]] bool has_value() const noexcept { return !failure_; }
+  explicit operator bool() const noexcept { return has_value(); }
+  void operator*() const noexcept {}
+  void value() const {
+    if (failure_) throw world_error(failure_);
+  }
+  [[nodiscard]] const failure& error() const noexcept { return failure_; }
+
+ private:
+  failure failure_;
+};
+
+}  // namespace manyworlds::inline v0
