@@ -1,0 +1,183 @@
+/// Views of host memory given to sends and receives: where, how many, of what type.
+#pragma once
+
+#include <manyworlds/config.hpp>
+#include <manyworlds/memory/dtype.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+
+namespace manyworlds::inline v0 {
+
+class const_buffer_view;
+
+namespace detail {
+
+template <class R>
+concept element_range = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    element<std::ranges::range_value_t<R>>;
+
+template <class R>
+concept character_literal = std::is_array_v<std::remove_reference_t<R>> && std::same_as <
+                            std::remove_extent_t<std::remove_reference_t<R>>,
+char const > ;
+
+template <class R>
+concept lasting_elements =
+    element_range<R> && std::ranges::borrowed_range<R> && !character_literal<R>;
+
+template <class R>
+concept lasting_writable_elements = lasting_elements<R> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+template <class R>
+concept dying_elements = element_range<R> && !std::ranges::borrowed_range<R>;
+
+/// Throws std::invalid_argument unless `data` can be `count` elements of `type`.
+MANYWORLDS_EXPORT void check_view(void const* data, std::size_t count, dtype type);
+
+/// Throws std::out_of_range unless [offset, offset + count) lies within `size`.
+MANYWORLDS_EXPORT void check_slice(std::size_t offset, std::size_t count,
+                                   std::size_t size);
+
+template <class T>
+concept plain_object =
+    std::is_object_v<T> && std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+    !std::is_member_pointer_v<T> && !std::ranges::view<T> &&
+    !std::derived_from<T, const_buffer_view>;
+
+}  // namespace detail
+
+/// Elements in host memory that may be read: what a send takes.
+///
+/// Owns nothing; the memory must live, and stay unchanged, until the await on the
+/// operation ends. Made implicitly from lvalues of contiguous containers and arrays, and
+/// from spans. No constructor may be called with a temporary container: it would be gone
+/// before the await ends.
+class const_buffer_view {
+ public:
+  /// No elements: a message of zero bytes.
+  constexpr const_buffer_view() noexcept = default;
+
+  /// Throws std::invalid_argument for a null pointer with elements, for a type that is
+  /// none, and for more bytes than an address space has.
+  const_buffer_view(void const* data, std::size_t count, dtype type)
+      : data_{data}, count_{count}, type_{type} {
+    detail::check_view(data, count, type);
+  }
+
+  template <detail::lasting_elements R>
+  constexpr const_buffer_view(R&& range) noexcept
+      : data_{std::ranges::data(range)},
+        count_{static_cast<std::size_t>(std::ranges::size(range))},
+        type_{dtype_of_v<std::ranges::range_value_t<R>>} {}
+
+  // A temporary would dangle before the await ends: give it a name.
+  template <detail::dying_elements R>
+  const_buffer_view(R&&) = delete;
+  template <element T>
+  const_buffer_view(std::initializer_list<T>) = delete;
+  // A literal would be sent with its terminating zero: say std::string_view.
+  template <detail::character_literal R>
+  const_buffer_view(R&&) = delete;
+
+  constexpr void const* data() const noexcept { return data_; }
+  /// Elements, not bytes.
+  constexpr std::size_t count() const noexcept { return count_; }
+  constexpr dtype type() const noexcept { return type_; }
+  constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
+  constexpr bool empty() const noexcept { return count_ == 0; }
+
+  /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
+  const_buffer_view slice(std::size_t offset, std::size_t count) const {
+    detail::check_slice(offset, count, count_);
+    return {trusted{}, static_cast<std::byte const*>(data_) + offset * size_of(type_),
+            count, type_};
+  }
+
+  constexpr const_buffer_view as_bytes() const noexcept {
+    return {trusted{}, data_, size_bytes(), dtype::uint8};
+  }
+
+ protected:
+  struct trusted {};
+  constexpr const_buffer_view(trusted, void const* data, std::size_t count,
+                              dtype type) noexcept
+      : data_{data}, count_{count}, type_{type} {}
+
+ private:
+  void const* data_ = nullptr;
+  std::size_t count_ = 0;
+  dtype type_ = dtype::uint8;
+};
+
+/// Elements in host memory that may be written: what a receive or a collective takes.
+///
+/// Whoever gives it away touches the memory again only when the await has ended. It is
+/// also a `const_buffer_view`, and adds no member: lists of either are read by the same
+/// code.
+class buffer_view : public const_buffer_view {
+ public:
+  constexpr buffer_view() noexcept = default;
+
+  /// Throws as `const_buffer_view` does.
+  buffer_view(void* data, std::size_t count, dtype type)
+      : const_buffer_view{data, count, type} {}
+
+  template <detail::lasting_writable_elements R>
+  constexpr buffer_view(R&& range) noexcept
+      : const_buffer_view{trusted{}, std::ranges::data(range),
+                          static_cast<std::size_t>(std::ranges::size(range)),
+                          dtype_of_v<std::ranges::range_value_t<R>>} {}
+
+  // What is received into a temporary is gone before it can be read.
+  template <detail::dying_elements R>
+  buffer_view(R&&) = delete;
+  template <element T>
+  buffer_view(std::initializer_list<T>) = delete;
+
+  /// Constness was taken away by our own base only: every constructor takes writable
+  /// memory.
+  constexpr void* data() const noexcept {
+    return const_cast<void*>(const_buffer_view::data());
+  }
+
+  buffer_view slice(std::size_t offset, std::size_t count) const {
+    return {trusted{}, const_buffer_view::slice(offset, count)};
+  }
+
+  constexpr buffer_view as_bytes() const noexcept {
+    return {trusted{}, const_buffer_view::as_bytes()};
+  }
+
+ private:
+  constexpr buffer_view(trusted, const_buffer_view const& writable) noexcept
+      : const_buffer_view{writable} {}
+};
+
+static_assert(sizeof(buffer_view) == sizeof(const_buffer_view));
+static_assert(std::is_standard_layout_v<buffer_view>);
+static_assert(std::is_trivially_copyable_v<buffer_view>);
+
+/// The bytes of one trivially copyable object, for a head or a small struct. Both peers
+/// must agree on its layout. Refuses pointers, spans and views: their address means
+/// nothing elsewhere.
+template <class T>
+requires detail::plain_object<T> &&(!std::is_const_v<T>)buffer_view object(T& value) {
+  return {std::addressof(value), sizeof(T), dtype::uint8};
+}
+
+template <detail::plain_object T>
+const_buffer_view object(T const& value) {
+  return {std::addressof(value), sizeof(T), dtype::uint8};
+}
+
+// A temporary would dangle before the await ends: give it a name.
+template <detail::plain_object T>
+const_buffer_view object(T const&&) = delete;
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,161 @@
+/// Any argument of a send or receive, brought into one form.
+#pragma once
+
+#include <manyworlds/memory/view_list.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <ranges>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace manyworlds::inline v0 {
+
+namespace detail {
+
+// Of a temporary range only the elements' values last: they must be views in themselves,
+// and not containers that a view could be made of.
+template <class R, class View>
+concept range_of_views = std::ranges::input_range<R> &&
+    std::convertible_to<std::ranges::range_reference_t<R>, View> &&
+    (std::ranges::borrowed_range<R> ||
+     std::convertible_to<std::ranges::range_value_t<R>, View>);
+
+template <class B, class View>
+concept buffer_argument = std::convertible_to<B, View> ||
+    std::convertible_to<B, basic_view_list<View>> || range_of_views<B, View>;
+
+template <class B, class View>
+concept dying_buffer =
+    !buffer_argument<B, View> && buffer_argument<std::remove_reference_t<B>&, View>;
+
+}  // namespace detail
+
+/// What may be sent: anything a `const_buffer_view` can be made of, or a range of those.
+template <class B>
+concept readable_buffer = detail::buffer_argument<B, const_buffer_view>;
+
+/// What may be received into: anything a `buffer_view` can be made of, or a range of
+/// those.
+template <class B>
+concept writable_buffer = detail::buffer_argument<B, buffer_view>;
+
+/// The views of one operation. Parameters of `send` and `recv` have this type, so that
+/// they take a container, a view, a braced list of views, a `view_batch` or a span of
+/// views alike.
+///
+/// Never owns the elements. Up to two views lie in the object; of longer lists, a named
+/// one is referred to and, like the elements, must live until the await ends; a temporary
+/// vector or batch is moved in; all others are copied. Moving costs no allocation.
+template <class View>
+class basic_gather_list {
+ public:
+  /// A message of zero bytes.
+  basic_gather_list() noexcept {}
+
+  template <class B>
+  requires(!std::same_as<std::remove_cvref_t<B>, basic_gather_list> &&
+           detail::buffer_argument<B, View>) basic_gather_list(B&& buffer) {
+    take(std::forward<B>(buffer));
+  }
+
+  basic_gather_list(std::initializer_list<View> views) { copy(views); }
+
+  // The elements would be gone before the await ends: give the container a name.
+  template <class B>
+  requires(!std::same_as<std::remove_cvref_t<B>, basic_gather_list> &&
+           detail::dying_buffer<B, View>) basic_gather_list(B&&)
+  = delete;
+
+  basic_gather_list(basic_gather_list&& other) noexcept { *this = std::move(other); }
+  basic_gather_list& operator=(basic_gather_list&& other) noexcept;
+
+  /// Valid until this object is moved or destroyed.
+  basic_view_list<View> const& views() const noexcept { return list_; }
+
+  std::size_t total_bytes() const noexcept { return list_.total_bytes(); }
+  dtype type() const noexcept { return list_.type(); }
+  std::size_t count() const noexcept { return list_.count(); }
+
+ private:
+  using list = basic_view_list<View>;
+  static constexpr std::size_t inline_views = 2;
+
+  template <class B>
+  void take(B&& buffer);
+
+  template <class R>
+  void copy(R&& views);
+
+  void own(std::vector<View> views) {
+    owned_ = std::move(views);
+    list_ = list{owned_.data(), owned_.size()};
+  }
+
+  std::array<View, inline_views> inline_;
+  std::vector<View> owned_;
+  list list_;
+};
+
+/// What is sent.
+using gather_list = basic_gather_list<const_buffer_view>;
+/// Where what is received goes.
+using scatter_list = basic_gather_list<buffer_view>;
+
+// ---------------------------------------------------------------------------------------
+
+template <class View>
+basic_gather_list<View>& basic_gather_list<View>::operator=(
+    basic_gather_list&& other) noexcept {
+  bool const is_inline = other.list_.first_ == other.inline_.data();
+  inline_ = other.inline_;
+  owned_ = std::move(other.owned_);
+  list_ = std::exchange(other.list_, list{});
+  if (is_inline) list_.first_ = inline_.data();
+  return *this;
+}
+
+template <class View>
+template <class B>
+void basic_gather_list<View>::take(B&& buffer) {
+  using bare = std::remove_cvref_t<B>;
+  constexpr bool temporary = !std::is_lvalue_reference_v<B> && !std::is_const_v<B>;
+  if constexpr (std::convertible_to<B, View>) {
+    inline_[0] = std::forward<B>(buffer);
+    list_ = list{inline_.data(), 1};
+  } else if constexpr (std::convertible_to<B, list>) {
+    list_ = std::forward<B>(buffer);
+  } else if constexpr (temporary && std::same_as<bare, std::vector<View>>) {
+    own(std::move(buffer));
+  } else if constexpr (temporary && std::same_as<bare, basic_view_batch<View>>) {
+    own(std::move(buffer).take());
+  } else {
+    copy(std::forward<B>(buffer));
+  }
+}
+
+template <class View>
+template <class R>
+void basic_gather_list<View>::copy(R&& views) {
+  std::size_t size = 0;
+  if constexpr (std::ranges::sized_range<R>) {
+    auto const known = static_cast<std::size_t>(std::ranges::size(views));
+    if (known > inline_views) owned_.reserve(known);
+  }
+  for (auto&& each : views) {
+    View const view = std::forward<decltype(each)>(each);
+    if (size < inline_views) {
+      inline_[size] = view;
+    } else {
+      if (owned_.empty()) owned_.assign(inline_.begin(), inline_.end());
+      owned_.push_back(view);
+    }
+    ++size;
+  }
+  list_ = list{owned_.empty() ? inline_.data() : owned_.data(), size};
+}
+
+}  // namespace manyworlds::inline v0

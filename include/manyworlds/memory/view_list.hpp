@@ -1,0 +1,129 @@
+/// Lists of views: one message whose bytes lie in many places, such as paged KV blocks.
+#pragma once
+
+#include <manyworlds/config.hpp>
+#include <manyworlds/memory/buffer_view.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <ranges>
+#include <utility>
+#include <vector>
+
+namespace manyworlds::inline v0 {
+
+namespace detail {
+
+template <class R, class View>
+concept views_in_a_row = std::ranges::contiguous_range<R> &&
+                         std::ranges::sized_range<R> &&
+                         std::derived_from<std::ranges::range_value_t<R>, View> &&
+                         sizeof(std::ranges::range_value_t<R>) == sizeof(View);
+
+struct list_extent {
+  std::size_t bytes = 0;
+  dtype type = dtype::uint8;
+};
+
+/// Where view `index` lies in an array that may hold a class derived from `View`.
+template <class View>
+View const* view_at(View const* first, std::size_t index) noexcept {
+  // Pointer arithmetic on a base class is undefined even where the sizes agree, as
+  // `views_in_a_row` has made sure: step over bytes instead.
+  auto const* bytes = reinterpret_cast<std::byte const*>(first);
+  return reinterpret_cast<View const*>(bytes + index * sizeof(View));
+}
+
+/// Throws std::invalid_argument when the bytes do not fit a size.
+MANYWORLDS_EXPORT list_extent measure(const_buffer_view const* first, std::size_t count);
+
+[[noreturn]] MANYWORLDS_EXPORT void throw_no_such_view(std::size_t index,
+                                                       std::size_t size);
+
+}  // namespace detail
+
+template <class View>
+class basic_gather_list;
+
+/// What a transport sees of a list: its views, their bytes and the type they share.
+///
+/// Owns neither the views nor their memory. Views of zero length are allowed anywhere.
+template <class View>
+class basic_view_list {
+ public:
+  basic_view_list() noexcept = default;
+
+  /// Over a span, vector or array of views. Looks at each once; throws
+  /// std::invalid_argument when their bytes do not fit a size.
+  template <detail::views_in_a_row<View> R>
+  requires std::ranges::borrowed_range<R> basic_view_list(R&& views)
+      : basic_view_list{std::ranges::data(views),
+                        static_cast<std::size_t>(std::ranges::size(views))} {}
+
+  // The views would be gone before the await ends; an operation takes them by value
+  // instead.
+  template <detail::views_in_a_row<View> R>
+  requires(!std::ranges::borrowed_range<R>) basic_view_list(R&&)
+  = delete;
+
+  /// Views, not elements.
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+
+  /// Throws std::out_of_range.
+  View const& operator[](std::size_t index) const {
+    if (index >= size_) detail::throw_no_such_view(index, size_);
+    return *detail::view_at(first_, index);
+  }
+
+  std::size_t total_bytes() const noexcept { return extent_.bytes; }
+  /// The type of all views that have elements, or uint8 where they differ.
+  dtype type() const noexcept { return extent_.type; }
+  /// Elements of `type()`.
+  std::size_t count() const noexcept { return extent_.bytes / size_of(extent_.type); }
+
+ private:
+  friend class basic_gather_list<View>;
+
+  basic_view_list(View const* first, std::size_t size)
+      : first_{first}, size_{size}, extent_{detail::measure(first, size)} {}
+
+  View const* first_ = nullptr;
+  std::size_t size_ = 0;
+  detail::list_extent extent_;
+};
+
+using view_list = basic_view_list<buffer_view>;
+using const_view_list = basic_view_list<const_buffer_view>;
+
+/// A list that owns its views (not their memory): what a function that chooses blocks
+/// returns, so that `w.recv(blocks.layer(l), from)` needs no name for the list.
+template <class View>
+class basic_view_batch {
+ public:
+  basic_view_batch() noexcept {}
+  basic_view_batch(std::initializer_list<View> views) : views_{views} {}
+  explicit basic_view_batch(std::vector<View> views) noexcept
+      : views_{std::move(views)} {}
+
+  void reserve(std::size_t size) { views_.reserve(size); }
+  void push_back(View view) { views_.push_back(view); }
+
+  std::size_t size() const noexcept { return views_.size(); }
+  bool empty() const noexcept { return views_.empty(); }
+  View const* data() const noexcept { return views_.data(); }
+  auto begin() const noexcept { return views_.begin(); }
+  auto end() const noexcept { return views_.end(); }
+
+  /// The views themselves, for whoever takes the batch by value.
+  std::vector<View> take() && noexcept { return std::move(views_); }
+
+ private:
+  std::vector<View> views_;
+};
+
+using view_batch = basic_view_batch<buffer_view>;
+using const_view_batch = basic_view_batch<const_buffer_view>;
+
+}  // namespace manyworlds::inline v0

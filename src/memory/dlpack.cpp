@@ -1,0 +1,223 @@
+#include <manyworlds/memory/dlpack.hpp>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace manyworlds::inline v0::dlpack {
+
+namespace {
+
+struct coded_type {
+  dtype type;
+  std::uint8_t code;
+  std::uint8_t bits;
+};
+
+// Codes of DLDataTypeCode. Its kDLFloat8_e4m3 (8) has infinities and is not NCCL's e4m3,
+// which is kDLFloat8_e4m3fn (10).
+constexpr std::array<coded_type, dtype_count> coded_types{{
+    {dtype::int8, 0, 8},
+    {dtype::int32, 0, 32},
+    {dtype::int64, 0, 64},
+    {dtype::uint8, 1, 8},
+    {dtype::uint32, 1, 32},
+    {dtype::uint64, 1, 64},
+    {dtype::float16, 2, 16},
+    {dtype::float32, 2, 32},
+    {dtype::float64, 2, 64},
+    {dtype::bfloat16, 4, 16},
+    {dtype::float8_e4m3, 10, 8},
+    {dtype::float8_e5m2, 12, 8},
+}};
+
+constexpr std::int32_t cpu = 1;
+constexpr std::int32_t pinned_by_cuda = 3;
+constexpr std::int32_t pinned_by_rocm = 11;
+
+// Frameworks stay far below; a corrupt number must not be walked.
+constexpr std::int32_t most_dimensions = 1024;
+
+std::optional<dtype> element_type(data_type type) {
+  for (auto const& known : coded_types) {
+    if (known.code == type.code && known.bits == type.bits) return known.type;
+  }
+  return std::nullopt;
+}
+
+data_type coded(dtype type) {
+  for (auto const& known : coded_types) {
+    if (known.type == type) return {known.code, known.bits, 1};
+  }
+  throw std::invalid_argument("dlpack: no such element type");
+}
+
+std::string device_name(device where) {
+  static constexpr std::array<char const*, 19> names{
+      "",       "cpu",    "cuda",    "cuda_host", "opencl",    "",        "",
+      "vulkan", "metal",  "vpi",     "rocm",      "rocm_host", "ext_dev", "cuda_managed",
+      "oneapi", "webgpu", "hexagon", "maia",      "trn"};
+  auto const type = static_cast<std::uint32_t>(where.device_type);
+  bool const known = type < names.size() && names[type][0] != '\0';
+  auto const name = known ? std::string{names[type]}
+                          : "device type " + std::to_string(where.device_type);
+  return name + ":" + std::to_string(where.device_id);
+}
+
+std::string type_name(data_type type) {
+  static constexpr std::array<char const*, 7> families{
+      "int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  auto name = [&]() -> std::string {
+    if (auto const ours = element_type(type)) return std::string{name_of(*ours)};
+    if (type.code < families.size())
+      return families[type.code] + std::to_string(type.bits);
+    return "type code " + std::to_string(type.code) + " of " + std::to_string(type.bits) +
+           " bits";
+  }();
+  return type.lanes == 1 ? name : name + " x " + std::to_string(type.lanes) + " lanes";
+}
+
+std::string listed(std::int64_t const* values, std::int32_t count) {
+  if (count > 0 && values == nullptr) return "null";
+  std::string text = "[";
+  for (std::int32_t i = 0; i < count; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  }
+  return text + "]";
+}
+
+std::string described(tensor const& t) {
+  if (t.ndim < 0 || t.ndim > most_dimensions) {
+    return "dlpack tensor of " + std::to_string(t.ndim) + " dimensions";
+  }
+  return "dlpack tensor of shape " + listed(t.shape, t.ndim) + ", strides " +
+         (t.strides == nullptr ? "null" : listed(t.strides, t.ndim)) + ", " +
+         type_name(t.dtype) + ", on " + device_name(t.device);
+}
+
+[[noreturn]] void refuse(tensor const& t, char const* reason) {
+  throw std::invalid_argument(described(t) + ": " + reason);
+}
+
+/// Elements of a shape, or nothing when a number is negative or the product does not fit.
+std::optional<std::size_t> elements(std::span<std::int64_t const> shape) {
+  constexpr std::uint64_t most = PTRDIFF_MAX;
+  std::uint64_t product = 1;
+  bool fits = true;
+  for (auto const extent : shape) {
+    if (extent < 0) return std::nullopt;
+    if (extent == 0) return 0;
+  }
+  for (auto const extent : shape) {
+    auto const factor = static_cast<std::uint64_t>(extent);
+    fits = fits && factor <= most / product;
+    product = fits ? product * factor : product;
+  }
+  return fits ? std::optional<std::size_t>{product} : std::nullopt;
+}
+
+bool in_c_order(tensor const& t) {
+  if (t.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  for (std::int32_t i = t.ndim - 1; i >= 0; --i) {
+    // Nobody steps along a dimension of one, so its stride may be anything.
+    if (t.shape[i] != 1 && t.strides[i] != expected) return false;
+    expected *= t.shape[i];
+  }
+  return true;
+}
+
+struct exported {
+  managed_tensor_versioned managed;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+  std::shared_ptr<void const> keep_alive;
+};
+
+owned_tensor export_with(const_buffer_view view, std::shared_ptr<void const> keep_alive,
+                         std::span<std::int64_t const> shape, std::uint64_t flags) {
+  auto node = std::make_unique<exported>();
+  node->shape.assign(shape.begin(), shape.end());
+  if (shape.empty()) node->shape = {static_cast<std::int64_t>(view.count())};
+  if (elements(node->shape) != view.count()) {
+    throw std::invalid_argument(
+        "dlpack export: shape " +
+        listed(node->shape.data(), static_cast<std::int32_t>(node->shape.size())) +
+        " does not have the view's " + std::to_string(view.count()) + " elements");
+  }
+  node->strides.resize(node->shape.size());
+  std::int64_t stride = 1;
+  for (auto i = node->shape.size(); i-- > 0;) {
+    node->strides[i] = stride;
+    if (node->shape[i] > 1 && view.count() != 0) stride *= node->shape[i];
+  }
+  node->keep_alive = std::move(keep_alive);
+  node->managed = {{major_version, minor_version},
+                   node.get(),
+                   [](managed_tensor_versioned* self) {
+                     delete static_cast<exported*>(self->manager_ctx);
+                   },
+                   flags,
+                   {const_cast<void*>(view.data()),
+                    {cpu, 0},
+                    static_cast<std::int32_t>(node->shape.size()),
+                    coded(view.type()),
+                    node->shape.data(),
+                    node->strides.data(),
+                    0}};
+  return owned_tensor{&node.release()->managed};
+}
+
+}  // namespace
+
+owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
+                           std::span<std::int64_t const> shape) {
+  return export_with(view, std::move(keep_alive), shape, 0);
+}
+
+owned_tensor export_read_only(const_buffer_view view,
+                              std::shared_ptr<void const> keep_alive,
+                              std::span<std::int64_t const> shape) {
+  return export_with(view, std::move(keep_alive), shape, flag_read_only);
+}
+
+namespace detail {
+
+void refuse_version(version seen) {
+  throw std::invalid_argument("dlpack tensor of version " + std::to_string(seen.major) +
+                              "." + std::to_string(seen.minor) +
+                              ": only major version 1 can be read");
+}
+
+void refuse_writing(tensor const& source) {
+  refuse(source, "is read-only and cannot be received into");
+}
+
+buffer_view import_tensor(tensor const& source) {
+  if (source.ndim < 0 || source.ndim > most_dimensions) {
+    refuse(source, "no such number of dimensions");
+  }
+  if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
+  auto const type = element_type(source.dtype);
+  if (!type) refuse(source, "this element type cannot be sent; view it as uint8");
+  if (source.dtype.lanes != 1) refuse(source, "vector lanes are not supported");
+  auto const where = source.device.device_type;
+  if (where != cpu && where != pinned_by_cuda && where != pinned_by_rocm) {
+    refuse(source, "is not in host memory; copy it there first");
+  }
+  auto const count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
+  if (!count) refuse(source, "its shape is no number of elements");
+  if (*count == 0) return {nullptr, 0, *type};
+  if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");
+  if (source.data == nullptr) refuse(source, "has elements and no data");
+  return {static_cast<std::byte*>(source.data) + source.byte_offset, *count, *type};
+}
+
+}  // namespace detail
+
+}  // namespace manyworlds::inline v0::dlpack

@@ -1,0 +1,35 @@
+#include <manyworlds/memory/view_list.hpp>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace manyworlds::inline v0::detail {
+
+list_extent measure(const_buffer_view const* first, std::size_t count) {
+  list_extent total;
+  bool typed = false;
+  for (std::size_t index = 0; index < count; ++index) {
+    auto const& view = *view_at(first, index);
+    if (view.empty()) continue;
+    if (view.size_bytes() > static_cast<std::size_t>(PTRDIFF_MAX) - total.bytes) {
+      throw std::invalid_argument("view list: " + std::to_string(count) +
+                                  " views have more bytes than a message can");
+    }
+    total.bytes += view.size_bytes();
+    if (!typed) {
+      total.type = view.type();
+      typed = true;
+    } else if (total.type != view.type()) {
+      total.type = dtype::uint8;
+    }
+  }
+  return total;
+}
+
+void throw_no_such_view(std::size_t index, std::size_t size) {
+  throw std::out_of_range("view list: no view " + std::to_string(index) + " of " +
+                          std::to_string(size));
+}
+
+}  // namespace manyworlds::inline v0::detail
