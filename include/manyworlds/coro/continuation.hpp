@@ -7,19 +7,20 @@
 
 namespace manyworlds::inline v0 {
 
-/// The waiter of one operation: a task's promise, a child slot of a scope, or a foreign coroutine.
-/// An operation keeps the reference it was started with and resumes it exactly once when it ends.
+/// The waiter of one operation: a task's promise, a child slot of a scope, or a foreign
+/// coroutine. An operation keeps the reference it was started with and resumes it exactly
+/// once when it ends.
 class continuation : public work {
  public:
   /// Where the waiter runs.
   [[nodiscard]] executor& home() const noexcept { return *home_; }
 
-  /// Resumes the waiter through its home's queue. From any thread; the operation may be destroyed by
-  /// the waiter as soon as this was called.
+  /// Resumes the waiter through its home's queue. From any thread; the operation may be
+  /// destroyed by the waiter as soon as this was called.
   void resume() noexcept { home_->execute(*this); }
 
-  /// The handle to continue with by symmetric transfer: the waiter's own, or that of whoever waits
-  /// for the waiter if it is cancelled now. On the home's thread only.
+  /// The handle to continue with by symmetric transfer: the waiter's own, or that of
+  /// whoever waits for the waiter if it is cancelled now. On the home's thread only.
   [[nodiscard]] std::coroutine_handle<> take() noexcept { return take_(*this); }
 
  protected:

@@ -6,8 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// One thread's queue of work and its timers. The reactor is one; `sync_wait` brings a small one; a
-/// simulation drives several on one thread.
+/// One thread's queue of work and its timers. The reactor is one; `sync_wait` brings a
+/// small one; a simulation drives several on one thread.
 class executor {
  public:
   executor() = default;

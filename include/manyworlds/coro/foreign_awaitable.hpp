@@ -3,26 +3,21 @@
 
 #include <coroutine>
 #include <exception>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// A native awaiter around a standard awaitable. The awaitable may resume on any thread; the task goes
-/// on at its home all the same, which costs one small frame. It cannot be stopped once started: a
-/// cancelled task waits for it and is cancelled at its next `co_await`.
+/// A native awaiter around a standard awaitable. The awaitable may resume on any thread;
+/// the task goes on at its home all the same, which costs one small frame. It cannot be
+/// stopped once started: a cancelled task waits for it and is cancelled at its next
+/// `co_await`.
 template <class Awaitable>
 class foreign_awaitable {
-  using result = decltype(std::declval<std::remove_reference_t<awaiter_of<Awaitable>>&>()
-                              .await_resume());
-  static constexpr bool gives_nothing = std::is_void_v<result>;
-  using stored = std::conditional_t<
-      gives_nothing, char,
-      std::conditional_t<std::is_reference_v<result>,
-                         std::add_pointer_t<std::remove_reference_t<result>>, result>>;
+  using result = await_result_t<Awaitable>;
 
  public:
   explicit foreign_awaitable(Awaitable&& awaitable)
@@ -39,11 +34,7 @@ class foreign_awaitable {
 
   result await_resume() {
     if (error_) std::rethrow_exception(error_);
-    if constexpr (std::is_reference_v<result>) {
-      return static_cast<result>(**value_);
-    } else if constexpr (!gives_nothing) {
-      return std::move(*value_);
-    }
+    return value_.take();
   }
 
  private:
@@ -73,11 +64,8 @@ class foreign_awaitable {
 
   static bridge_frame bridge(foreign_awaitable& self, continuation&) {
     try {
-      if constexpr (gives_nothing) {
+      if constexpr (std::is_void_v<result>) {
         co_await std::forward<Awaitable>(self.awaitable_);
-      } else if constexpr (std::is_reference_v<result>) {
-        result r = co_await std::forward<Awaitable>(self.awaitable_);
-        self.value_.emplace(&r);
       } else {
         self.value_.emplace(co_await std::forward<Awaitable>(self.awaitable_));
       }
@@ -87,7 +75,7 @@ class foreign_awaitable {
   }
 
   Awaitable awaitable_;
-  std::optional<stored> value_;
+  value_slot<result> value_;
   std::exception_ptr error_;
 };
 

@@ -20,15 +20,18 @@ class task_promise;
 /// How a task ended.
 enum class task_outcome : unsigned char { running, returned, threw, cancelled };
 
-/// The untyped part of a task's promise. A task awaits one thing at a time, so the promise itself is
-/// the continuation of whatever it awaits.
+/// The untyped part of a task's promise. A task awaits one thing at a time, so the
+/// promise itself is the continuation of whatever it awaits.
 class promise_base : public continuation {
  public:
-  /// Asks the task to stop: passed to what it awaits, or, if it runs at the moment, taken at its next
-  /// `co_await`. True: it has ended as cancelled and its parent will not be told. Home thread only.
+  /// Asks the task to stop: passed to what it awaits, or, if it runs at the moment, taken
+  /// at its next `co_await`. True: it has ended as cancelled and its parent will not be
+  /// told. Home thread only.
   bool cancel() noexcept;
 
   [[nodiscard]] task_outcome outcome() const noexcept { return outcome_; }
+  /// What the task threw, or null.
+  [[nodiscard]] const std::exception_ptr& error() const noexcept { return error_; }
   [[nodiscard]] bool cancel_requested() const noexcept { return cancel_requested_; }
 
   /// Starts the task on `parent`'s home; the handle is what to run now.
@@ -51,6 +54,11 @@ class promise_base : public continuation {
   };
   final_awaiter final_suspend() const noexcept { return {}; }
 
+  void unhandled_exception() noexcept {
+    error_ = std::current_exception();
+    outcome_ = task_outcome::threw;
+  }
+
   template <class Awaitable>
   auto await_transform(Awaitable&& awaitable);
 
@@ -67,7 +75,10 @@ class promise_base : public continuation {
         self_(self) {}
   ~promise_base() = default;
 
-  void set_outcome(task_outcome o) noexcept { outcome_ = o; }
+  void set_returned() noexcept { outcome_ = task_outcome::returned; }
+  void rethrow_error() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
 
  private:
   template <class Awaiter>
@@ -100,7 +111,8 @@ class promise_base : public continuation {
     return self_;
   }
 
-  /// The frame stays, suspended at its await, until its owner destroys it: the locals unwind then.
+  /// The frame stays, suspended at its await, until its owner destroys it: the locals
+  /// unwind then.
   std::coroutine_handle<> end_cancelled() noexcept {
     outcome_ = task_outcome::cancelled;
     return ended();
@@ -113,6 +125,7 @@ class promise_base : public continuation {
 
   std::coroutine_handle<> self_;
   continuation* parent_ = nullptr;
+  std::exception_ptr error_;
   void* awaiter_ = nullptr;
   const awaiter_verbs* verbs_ = nullptr;
   state state_ = state::created;
@@ -163,13 +176,14 @@ class task_suspension {
     promise_.suspend_on(awaiter_);
     try {
       using result = decltype(awaiter_.await_start(promise_));
-      // Nothing of this object may be touched once the awaiter was started: its end may already be
-      // running elsewhere.
+      // Nothing of this object may be touched once the awaiter was started: its end may
+      // already be running elsewhere.
       if constexpr (std::is_void_v<result>) {
         awaiter_.await_start(promise_);
         return std::noop_coroutine();
       } else if constexpr (std::is_same_v<result, bool>) {
-        return awaiter_.await_start(promise_) ? std::noop_coroutine() : promise_.awaited();
+        return awaiter_.await_start(promise_) ? std::noop_coroutine()
+                                              : promise_.awaited();
       } else {
         return awaiter_.await_start(promise_);
       }
@@ -196,9 +210,13 @@ class task_suspension {
 
 template <class Awaitable>
 auto promise_base::await_transform(Awaitable&& awaitable) {
+  static_assert(
+      is_awaitable<Awaitable>,
+      "this cannot be awaited (a task is awaited once, as an rvalue: std::move it)");
   using awaiter = awaiter_of<Awaitable>;
   if constexpr (native_awaiter<std::remove_reference_t<awaiter>>) {
-    // An awaiter given as an rvalue lives in the full-expression: refer to it, do not move it.
+    // An awaiter given as an rvalue lives in the full-expression: refer to it, do not
+    // move it.
     return task_suspension<awaiter>(*this, std::forward<Awaitable>(awaitable));
   } else {
     return task_suspension<foreign_awaitable<Awaitable>>(

@@ -1,12 +1,12 @@
 // task<T>: the library's coroutine type.
 #pragma once
 
+#include <concepts>
 #include <coroutine>
-#include <exception>
-#include <optional>
 #include <utility>
 
 #include "manyworlds/coro/promise.hpp"
+#include "manyworlds/coro/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -15,10 +15,11 @@ class task_awaiter;
 
 /// A coroutine that gives a T when awaited.
 ///
-/// Lazy: nothing runs before it is awaited or handed to a scope. Move-only, one pointer. It runs on the
-/// executor of whoever awaits it (its home) and always resumes there, whatever it awaits. A task that
-/// is cancelled is not resumed: its frame is destroyed with this object, locals unwinding in order.
-/// Awaiting it gives its value or throws what it threw.
+/// Lazy: nothing runs before it is awaited or handed to a scope. Move-only, one pointer.
+/// It runs on the executor of whoever awaits it (its home) and always resumes there,
+/// whatever it awaits. A task that is cancelled is not resumed: its frame is destroyed
+/// with this object, locals unwinding in order. Awaiting it gives its value or throws
+/// what it threw.
 template <class T = void>
 class [[nodiscard]] task {
  public:
@@ -42,7 +43,9 @@ class [[nodiscard]] task {
   explicit operator bool() const noexcept { return static_cast<bool>(frame_); }
 
   /// Only an rvalue can be awaited, once.
-  task_awaiter<T> operator co_await() && noexcept { return task_awaiter<T>(std::move(*this)); }
+  task_awaiter<T> operator co_await() && noexcept {
+    return task_awaiter<T>(std::move(*this));
+  }
 
   /// For combiners and scopes; never null when called on a valid task.
   [[nodiscard]] task_promise<T>& promise() const noexcept { return frame_.promise(); }
@@ -71,26 +74,20 @@ class task_promise final : public promise_base {
   }
 
   template <class U = T>
+  requires std::convertible_to<U, T>
   void return_value(U&& value) {
     value_.emplace(std::forward<U>(value));
-    set_outcome(task_outcome::returned);
-  }
-  void unhandled_exception() noexcept {
-    value_.reset();
-    error_ = std::current_exception();
-    set_outcome(task_outcome::threw);
+    set_returned();
   }
 
-  /// The value, moved out, or throws.
+  /// The value, moved out, or throws. Once.
   T take_result() {
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-    return std::move(*value_);
+    rethrow_error();
+    return value_.take();
   }
-  [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
 
  private:
-  std::optional<T> value_;
-  std::exception_ptr error_;
+  value_slot<T> value_;
 };
 
 template <>
@@ -103,19 +100,8 @@ class task_promise<void> final : public promise_base {
     return task<void>(std::coroutine_handle<task_promise>::from_promise(*this));
   }
 
-  void return_void() noexcept { set_outcome(task_outcome::returned); }
-  void unhandled_exception() noexcept {
-    error_ = std::current_exception();
-    set_outcome(task_outcome::threw);
-  }
-
-  void take_result() {
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  }
-  [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
-
- private:
-  std::exception_ptr error_;
+  void return_void() noexcept { set_returned(); }
+  void take_result() { rethrow_error(); }
 };
 
 /// Runs a task as the child of the awaiting one.

@@ -10,8 +10,14 @@
 namespace manyworlds::inline v0 {
 
 using duration = std::chrono::nanoseconds;
-/// Points in an executor's own time: the monotonic clock, or virtual time under a simulation.
+/// Points in an executor's own time: the monotonic clock, or virtual time under a
+/// simulation.
 using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;
+
+/// `from + span`, or the end of time: "for ever" may be written `duration::max()`.
+[[nodiscard]] constexpr time_point later(time_point from, duration span) noexcept {
+  return span > time_point::max() - from ? time_point::max() : from + span;
+}
 
 /// A point in time at which something happens, embedded in whatever waits for it.
 /// Neither copied nor moved; disarm it before it is destroyed.
@@ -54,7 +60,8 @@ class timer_queue {
     if (heap_.empty()) return std::nullopt;
     return heap_.front()->when_;
   }
-  /// Runs timers due at `now`, at most `limit` of them (a turn is bounded); tells how many ran.
+  /// Runs timers due at `now`, at most `limit` of them (a turn is bounded); tells how
+  /// many ran.
   std::size_t expire(time_point now, std::size_t limit) noexcept;
 
  private:

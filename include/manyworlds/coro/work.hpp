@@ -3,9 +3,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// Something an executor runs once. The node is embedded in whatever waits (a coroutine's promise, an
-/// operation, a timer), so that queueing allocates nothing. Owned by its embedder; it must stay alive
-/// and must not be queued again until it ran.
+/// Something an executor runs once. The node is embedded in whatever waits (a coroutine's
+/// promise, an operation, a timer), so that queueing allocates nothing. Owned by its
+/// embedder; it must stay alive and must not be queued again until it ran.
 class work {
  public:
   using function = void (*)(work&) noexcept;

@@ -1,0 +1,272 @@
+// Scope: the only way to run tasks side by side.
+#pragma once
+
+#include <cassert>
+#include <concepts>
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+#include "manyworlds/coro/scope_child.hpp"
+
+namespace manyworlds::inline v0 {
+
+template <class Body>
+class scope_run;
+template <class Body>
+class scope_awaiter;
+
+/// Tasks that run side by side and end before `co_await scope::run(body)` does, on every
+/// path.
+///
+///     co_await scope::run([&](scope& s) -> task<void> {
+///       s.spawn(first());
+///       s.spawn(second());
+///       co_return;
+///     });
+///
+/// The body is a child like the others. A child that throws cancels its siblings; when
+/// all have ended the first error is thrown by the run. A run that is cancelled cancels
+/// its children and waits for them. The body's locals die before its siblings do: what
+/// children share is declared outside.
+///
+/// There is no public constructor: a scope lives for one run. All members on the home's
+/// thread.
+class scope {
+ public:
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+
+  /// What to await. A closure that is named is taken by reference, one written in the
+  /// awaited expression by value.
+  template <class Body>
+  [[nodiscard]] static scope_run<Body> run(Body&& body);
+
+  /// Starts a child at the home's next turn, in order of spawning. In a scope that is
+  /// cancelled already the child is never started: it is destroyed here.
+  void spawn(task<void> child);
+
+  /// Starts `f(args...)` as a child. The callable and its arguments are moved into the
+  /// child's frame, so that a capturing lambda may be written here.
+  template <class F, class... Args>
+  requires(!std::same_as<std::remove_cvref_t<F>, task<void>>) void spawn(F&& f,
+                                                                         Args&&... args);
+
+  /// Cancels all children, also the body and those that have not started; the run then
+  /// ends without an error. A child that calls it is cancelled at its next `co_await`.
+  void cancel() noexcept;
+
+  [[nodiscard]] bool is_cancelled() const noexcept { return is_cancelled_; }
+  /// Children that have not ended, the body included.
+  [[nodiscard]] std::size_t size() const noexcept { return children_; }
+
+ private:
+  template <class Body>
+  friend class scope_awaiter;
+  friend class scope_child;
+
+  /// Frees ended children, from the home's queue: a child's frame must not be destroyed
+  /// from within its own last suspension.
+  struct reaper final : work {
+    explicit reaper(scope& s) noexcept
+        : work([](work& w) noexcept { static_cast<reaper&>(w).owner.reap(); }),
+          owner(s) {}
+    scope& owner;
+    bool is_queued = false;
+  };
+
+  scope() noexcept : reaper_(*this) {}
+  ~scope();
+
+  std::coroutine_handle<> start(task<void> body, continuation& waiter);
+  bool cancel_run() noexcept;
+  bool must_resume() const noexcept;
+  void rethrow();
+
+  void child_ended(scope_child& child, const std::exception_ptr& error) noexcept;
+  void bury(scope_child& child) noexcept;
+  void cancel_children() noexcept;
+  void queue_reaper() noexcept;
+  void reap() noexcept;
+
+  continuation* waiter_ = nullptr;
+  scope_child_list alive_;
+  scope_child_list asked_;
+  scope_child_list ended_;
+  std::size_t children_ = 0;
+  std::exception_ptr error_;
+  reaper reaper_;
+  bool is_cancelled_ = false;
+  bool is_cancelling_ = false;
+  bool cancels_run_ = false;
+  bool lost_a_child_ = false;
+};
+
+/// One run of a scope, not yet started.
+template <class Body>
+class [[nodiscard]] scope_run {
+ public:
+  explicit scope_run(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
+  scope_awaiter<Body> operator co_await() && noexcept {
+    return scope_awaiter<Body>(std::forward<Body>(body_));
+  }
+
+ private:
+  Body body_;
+};
+
+template <class Body>
+class scope_awaiter {
+ public:
+  explicit scope_awaiter(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
+
+  bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_start(continuation& k) {
+    return scope_.start(std::invoke(body_, scope_), k);
+  }
+  bool await_cancel() noexcept { return scope_.cancel_run(); }
+  bool await_must_resume() const noexcept { return scope_.must_resume(); }
+  void await_resume() { scope_.rethrow(); }
+
+ private:
+  Body body_;
+  scope scope_;
+};
+
+// ------------------------------------------------------------------------------------------------
+
+template <class Body>
+scope_run<Body> scope::run(Body&& body) {
+  static_assert(std::is_invocable_r_v<task<void>, Body&, scope&>,
+                "scope::run needs a callable that takes scope& and returns task<void>");
+  static_assert(
+      std::is_lvalue_reference_v<Body> ||
+          std::is_trivially_destructible_v<std::remove_cvref_t<Body>>,
+      "g++ 12 destroys a temporary closure twice in an awaited expression: capture by "
+      "reference, or give the lambda a name first");
+  return scope_run<Body>(std::forward<Body>(body));
+}
+
+/// Keeps the callable and its arguments alive while its task runs.
+template <class F, class... Args>
+task<void> call_in_task(F f, Args... args) {
+  task<void> called = std::invoke(f, std::move(args)...);
+  co_await std::move(called);
+}
+
+template <class F, class... Args>
+requires(!std::same_as<std::remove_cvref_t<F>, task<void>>) void scope::spawn(
+    F&& f, Args&&... args) {
+  static_assert(
+      std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
+      "scope::spawn needs a task<void>, or a callable that returns one for these "
+      "arguments");
+  spawn(call_in_task<std::decay_t<F>, std::decay_t<Args>...>(
+      std::forward<F>(f), std::forward<Args>(args)...));
+}
+
+inline void scope::spawn(task<void> child) {
+  assert(waiter_->home().is_current() && "a scope is used on its home's thread");
+  if (is_cancelled_) {
+    lost_a_child_ = true;
+    return;
+  }
+  auto* added = new scope_child(*this, std::move(child), waiter_->home());
+  alive_.push_back(*added);
+  ++children_;
+  added->resume();
+}
+
+inline std::coroutine_handle<> scope::start(task<void> body, continuation& waiter) {
+  waiter_ = &waiter;
+  auto* added = new scope_child(*this, std::move(body), waiter.home());
+  alive_.push_back(*added);
+  ++children_;
+  return added->take();
+}
+
+inline void scope::cancel() noexcept {
+  cancel_children();
+  if (!ended_.empty()) queue_reaper();
+}
+
+/// Each child is moved to `asked_` before it is asked, so that children which end, spawn
+/// or cancel while that goes on find consistent lists.
+inline void scope::cancel_children() noexcept {
+  is_cancelled_ = true;
+  if (std::exchange(is_cancelling_, true)) return;
+  while (scope_child* child = alive_.front()) {
+    child->unlink();
+    asked_.push_back(*child);
+    if (child->cancel()) {
+      lost_a_child_ = true;
+      bury(*child);
+    }
+  }
+  is_cancelling_ = false;
+}
+
+inline bool scope::cancel_run() noexcept {
+  cancels_run_ = true;
+  cancel_children();
+  if (children_ == 0 && !reaper_.is_queued) return true;
+  if (!ended_.empty()) queue_reaper();
+  return false;
+}
+
+inline bool scope::must_resume() const noexcept {
+  return error_ || !cancels_run_ || !lost_a_child_;
+}
+
+inline void scope::rethrow() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+inline void scope::child_ended(scope_child& child,
+                               const std::exception_ptr& error) noexcept {
+  bury(child);
+  queue_reaper();
+  if (child.was_cancelled()) lost_a_child_ = true;
+  if (!error) return;
+  if (!error_) error_ = error;
+  cancel_children();
+}
+
+inline void scope::bury(scope_child& child) noexcept {
+  child.unlink();
+  ended_.push_back(child);
+  --children_;
+}
+
+inline void scope::queue_reaper() noexcept {
+  if (std::exchange(reaper_.is_queued, true)) return;
+  waiter_->home().schedule(reaper_);
+}
+
+inline void scope::reap() noexcept {
+  // A dying child's locals may spawn or cancel: one at a time, and look again.
+  while (scope_child* child = ended_.front()) {
+    child->unlink();
+    delete child;
+  }
+  reaper_.is_queued = false;
+  if (children_ == 0) waiter_->take().resume();
+}
+
+inline scope::~scope() {
+  assert(children_ == 0 && "a scope's run was destroyed while it was awaited");
+  while (scope_child* child = ended_.front()) {
+    child->unlink();
+    delete child;
+  }
+}
+
+inline std::coroutine_handle<> scope_child::ended() noexcept {
+  scope_.child_ended(*this, task_.promise().error());
+  return std::noop_coroutine();
+}
+
+}  // namespace manyworlds::inline v0

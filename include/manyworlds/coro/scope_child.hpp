@@ -1,0 +1,93 @@
+// A scope's child, and the lists a scope keeps of them.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <utility>
+
+#include "manyworlds/coro/task.hpp"
+
+namespace manyworlds::inline v0 {
+
+class scope;
+class scope_child;
+
+/// A place in a circular list.
+class scope_child_link {
+ public:
+  scope_child_link() noexcept = default;
+  scope_child_link(const scope_child_link&) = delete;
+  scope_child_link& operator=(const scope_child_link&) = delete;
+
+  void unlink() noexcept {
+    before_->after_ = after_;
+    after_->before_ = before_;
+    before_ = after_ = this;
+  }
+
+ protected:
+  ~scope_child_link() = default;
+
+ private:
+  friend class scope_child_list;
+  scope_child_link* before_ = this;
+  scope_child_link* after_ = this;
+};
+
+/// Children in the order they came; the list's own link is its end.
+class scope_child_list : private scope_child_link {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return after_ == this; }
+  /// The first, or null.
+  [[nodiscard]] scope_child* front() const noexcept;
+  /// The link must be in no list.
+  void push_back(scope_child_link& link) noexcept {
+    link.before_ = before_;
+    link.after_ = this;
+    before_->after_ = &link;
+    before_ = &link;
+  }
+};
+
+/// A task of a scope. It is queued once to be started, and then is what its task resumes
+/// at its end.
+class scope_child final : public continuation, public scope_child_link {
+ public:
+  scope_child(scope& s, task<void>&& t, executor& home) noexcept
+      : continuation(
+            [](continuation& k) noexcept { return static_cast<scope_child&>(k).next(); },
+            &home),
+        scope_(s),
+        task_(std::move(t)) {}
+
+  /// True: it has ended as cancelled now. False: the scope will be told.
+  bool cancel() noexcept {
+    // Before the start the child is in the home's queue and cannot be taken out of it.
+    return task_.promise().cancel() && is_started_;
+  }
+  [[nodiscard]] bool was_cancelled() const noexcept {
+    return task_.promise().outcome() == task_outcome::cancelled;
+  }
+
+  static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
+  static void operator delete(void* p, std::size_t size) noexcept {
+    frame_pool::deallocate(p, size);
+  }
+
+ private:
+  std::coroutine_handle<> next() noexcept {
+    if (std::exchange(is_started_, true) || was_cancelled()) return ended();
+    return task_.promise().start(*this);
+  }
+  std::coroutine_handle<> ended() noexcept;
+
+  scope& scope_;
+  task<void> task_;
+  bool is_started_ = false;
+};
+
+inline scope_child* scope_child_list::front() const noexcept {
+  return empty() ? nullptr : static_cast<scope_child*>(after_);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,93 @@
+// A deadline for any awaitable.
+#pragma once
+
+#include "manyworlds/coro/branch.hpp"
+#include "manyworlds/coro/giving_up.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Awaits a task until a deadline. See `within`.
+template <class T>
+class within_awaiter final : private branch_owner, private timer {
+ public:
+  within_awaiter(task<T>&& operation, duration limit) noexcept
+      : timer(expired), operation_(std::move(operation)), limit_(limit) {}
+
+  bool await_ready() const noexcept { return false; }
+  bool await_start(continuation& k) {
+    waiter_ = &k;
+    executor& home = k.home();
+    home.timers().arm(*this, later(home.now(), limit_));
+    is_starting_ = true;
+    branch_.start(operation_.promise(), *this, home);
+    is_starting_ = false;
+    return branch_.is_running();
+  }
+  bool await_cancel() noexcept {
+    if (has_expired_ || !branch_.is_running()) return false;
+    // While it starts, `await_start` reports the end.
+    if (!branch_.cancel()) return false;
+    disarm();
+    return !is_starting_;
+  }
+  bool await_must_resume() const noexcept { return branch_.has_result() || has_expired_; }
+  T await_resume() {
+    // The frame goes first: when the waiter goes on, nothing of the operation is left.
+    task<T> ended = std::move(operation_);
+    if (!branch_.has_result()) {
+      ended.reset();
+      throw timed_out();
+    }
+    return ended.promise().take_result();
+  }
+
+ private:
+  void disarm() noexcept { waiter_->home().timers().disarm(*this); }
+
+  std::coroutine_handle<> branch_ended(branch&) noexcept override {
+    disarm();
+    if (is_starting_) return std::noop_coroutine();
+    return waiter_->take();
+  }
+
+  static void expired(timer& t) noexcept {
+    auto& self = static_cast<within_awaiter&>(t);
+    self.has_expired_ = true;
+    if (self.branch_.cancel()) self.waiter_->resume();
+  }
+
+  task<T> operation_;
+  duration limit_;
+  branch branch_;
+  continuation* waiter_ = nullptr;
+  bool is_starting_ = false;
+  bool has_expired_ = false;
+};
+
+template <class T>
+class [[nodiscard]] within_awaitable {
+ public:
+  within_awaitable(task<T>&& operation, duration limit) noexcept
+      : operation_(std::move(operation)), limit_(limit) {}
+  within_awaiter<T> operator co_await() && noexcept {
+    return within_awaiter<T>(std::move(operation_), limit_);
+  }
+
+ private:
+  task<T> operation_;
+  duration limit_;
+};
+
+/// `co_await within(op, 2s)`: what `op` gives, or `timed_out` after that time by the
+/// home's clock.
+///
+/// The operation is cancelled then, and waited for: nothing of it is left when
+/// `timed_out` is thrown. If its value won the race, the value is given. Needs a home
+/// that keeps time.
+template <class Awaitable>
+auto within(Awaitable&& awaitable, duration limit) {
+  using result = typename task_for<Awaitable>::value_type;
+  return within_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)), limit);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,74 @@
+#include "manyworlds/coro/sleep.hpp"
+
+#include <vector>
+
+#include "coro/test_executor.hpp"
+
+namespace manyworlds::testing {
+TEST_SUITE_BEGIN("sleep");
+
+TEST_CASE("a sleep ends exactly at its time") {
+  test_executor home;
+  run(home, [](test_executor& home) -> task<void> {
+    co_await sleep_for(5ms);
+    CHECK(home.elapsed() == 5ms);
+    co_await sleep_until(time_point(7ms));
+    CHECK(home.elapsed() == 7ms);
+    co_await sleep_until(time_point(1ms));
+    CHECK(home.elapsed() == 7ms);
+  }(home));
+}
+
+TEST_CASE("a sleep cancelled half way unwinds its task and disarms its timer") {
+  test_executor home;
+  lifetimes l;
+  {
+    task<void> t = [](lifetimes& l) -> task<void> {
+      tracked local(l);
+      co_await sleep_for(1h);
+      FAIL("resumed");
+    }(l);
+    root waiter(home);
+    waiter.begin(t.promise());
+    executor* at = &home;
+    struct canceller final : work {
+      explicit canceller(root& r)
+          : work([](work& w) noexcept {
+              CHECK(static_cast<canceller&>(w).waiter.cancel());
+            }),
+            waiter(r) {}
+      root& waiter;
+    } c(waiter);
+    at->post(c);
+    home.drain();
+    CHECK(waiter.has_ended());
+    CHECK(home.elapsed() == 0ms);
+    CHECK(home.timers().empty());
+  }
+  CHECK(l.alive() == 0);
+  CHECK(l.made == 1);
+}
+
+TEST_CASE("a sleep for ever does not overflow the clock") {
+  CHECK(later(time_point(1h), duration::max()) == time_point::max());
+}
+
+TEST_CASE("a yield lets what was ready before run first") {
+  test_executor home;
+  std::vector<int> order;
+  auto count = [&](int from) -> task<void> {
+    order.push_back(from);
+    co_await yield();
+    order.push_back(from + 1);
+  };
+  task<void> a = count(10);
+  task<void> b = count(20);
+  root ra(home), rb(home);
+  ra.begin(a.promise());
+  rb.begin(b.promise());
+  home.drain();
+  CHECK(order == std::vector{10, 20, 11, 21});
+}
+
+TEST_SUITE_END();
+}  // namespace manyworlds::testing
