@@ -1,0 +1,101 @@
+// Link: what two processes share to talk. One per pair, used by all worlds they have in common.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/process_address.hpp"
+#include "manyworlds/link/wire.hpp"
+
+namespace manyworlds::inline v0 {
+
+class link;
+
+/// What the owner of links hears. Called on the service reactor.
+class link_events {
+ public:
+  /// A message of the layers above, in the order sent. Whatever it throws as wire_error ends the link
+  /// as a protocol error.
+  virtual void link_message(const std::shared_ptr<link>& l, std::span<const std::byte> message) = 0;
+  /// The link is over; the peer process with it, unless it said goodbye.
+  virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,
+                          const std::string& detail) noexcept = 0;
+
+ protected:
+  ~link_events() = default;
+};
+
+/// The control connection to one peer process. Lives on the service reactor; `last_heard` and
+/// `note_heard` are for any thread.
+class link : public std::enable_shared_from_this<link> {
+ public:
+  link(reactor& service, stream connection, process_address peer, link_events& events);
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
+
+  [[nodiscard]] const process_address& peer() const noexcept { return peer_; }
+  /// Established and not over.
+  [[nodiscard]] bool is_up() const noexcept { return up_; }
+
+  /// Queues a message. Never suspends: control messages are small; a peer that reads none for
+  /// `send_limit` bytes ends the link.
+  void send(std::span<const std::byte> message);
+  void send_beat(std::uint64_t reactor_turns);
+  /// Says goodbye, flushes, and ends the link in order.
+  void say_goodbye();
+  /// Ends it now: `link_ended` is called unless it was over already.
+  void end(enum cause why, const std::string& detail) noexcept;
+
+  /// Reads and writes until the link is over. One task per link, run by the endpoint.
+  [[nodiscard]] task<void> run();
+
+  [[nodiscard]] time_point last_heard() const noexcept {
+    return time_point(duration(last_heard_.load(std::memory_order_relaxed)));
+  }
+  /// A sign of life from elsewhere: the peer's data connections. Any thread.
+  void note_heard(time_point when) noexcept {
+    last_heard_.store(when.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// The peer's reactor turns as of its last beat, and when that number last changed.
+  [[nodiscard]] std::uint64_t peer_turns() const noexcept { return peer_turns_; }
+  [[nodiscard]] time_point peer_progressed() const noexcept { return peer_progressed_; }
+
+  /// Users of the link (worlds, dials); the endpoint ends a link that has had none for a while.
+  void add_hold(int change) noexcept { holds_ += change; }
+  [[nodiscard]] bool is_held() const noexcept { return holds_ > 0; }
+
+  static constexpr std::size_t longest_message = std::size_t{1} << 20;
+  static constexpr std::size_t send_limit = std::size_t{8} << 20;
+
+ private:
+  enum class frame : std::uint8_t { beat, message, goodbye };
+
+  void queue(frame kind, std::span<const std::byte> body);
+  [[nodiscard]] task<void> read();
+  [[nodiscard]] task<void> write();
+  void take(frame kind, std::span<const std::byte> body);
+
+  reactor& service_;
+  stream connection_;
+  process_address peer_;
+  link_events& events_;
+  bytes outgoing_;
+  event something_to_send_;
+  event over_;
+  bool up_ = true;
+  bool leaving_ = false;
+  bool peer_left_ = false;
+  std::atomic<std::int64_t> last_heard_;
+  std::uint64_t peer_turns_ = 0;
+  int holds_ = 0;
+  time_point peer_progressed_;
+};
+
+}  // namespace manyworlds::inline v0

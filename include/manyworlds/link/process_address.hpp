@@ -1,0 +1,50 @@
+// Process address: where a runtime can be dialled, and which incarnation of it is meant.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "manyworlds/failure.hpp"
+#include "manyworlds/io/socket_address.hpp"
+#include "manyworlds/link/wire.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// 128 random bits that a runtime draws when it is made. A restarted process, or another one on the
+/// same port, has others: identity is this, never a pid or an address.
+class incarnation {
+ public:
+  static constexpr std::size_t size = 16;
+
+  constexpr incarnation() noexcept = default;
+  explicit incarnation(std::span<const std::byte, size> raw) noexcept {
+    std::copy(raw.begin(), raw.end(), bytes_.begin());
+  }
+  [[nodiscard]] std::span<const std::byte, size> raw() const noexcept { return bytes_; }
+  [[nodiscard]] bool is_set() const noexcept { return *this != incarnation(); }
+  /// The first 8 hexadecimal digits, for logs.
+  [[nodiscard]] std::string text() const;
+
+  friend bool operator==(const incarnation&, const incarnation&) noexcept = default;
+  friend auto operator<=>(const incarnation&, const incarnation&) noexcept = default;
+
+ private:
+  std::array<std::byte, size> bytes_{};
+};
+
+struct process_address {
+  incarnation id;
+  socket_address endpoint;
+  peer_identity identity;
+
+  void write(wire_writer& out) const;
+  [[nodiscard]] static process_address read(wire_reader& in);
+  /// "host (pid 4711) at 127.0.0.1:40123"
+  [[nodiscard]] std::string text() const;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,153 @@
+#include "manyworlds/link/link.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/when_any.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+constexpr std::size_t header_size = sizeof(std::uint32_t) + 1;
+constexpr std::size_t read_size = 16 * 1024;
+}  // namespace
+
+link::link(reactor& service, stream connection, process_address peer, link_events& events)
+    : service_(service),
+      connection_(std::move(connection)),
+      peer_(std::move(peer)),
+      events_(events),
+      last_heard_(service.now().time_since_epoch().count()),
+      peer_progressed_(service.now()) {}
+
+void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
+
+void link::send_beat(std::uint64_t reactor_turns) {
+  // Something on its way says as much as a beat; a peer that reads nothing gets no pile of them.
+  if (!outgoing_.empty()) return;
+  queue(frame::beat, std::as_bytes(std::span(&reactor_turns, 1)));
+}
+
+void link::say_goodbye() {
+  if (!up_ || leaving_) return;
+  queue(frame::goodbye, {});
+  leaving_ = true;
+  something_to_send_.set();
+}
+
+void link::queue(frame kind, std::span<const std::byte> body) {
+  if (!up_ || leaving_) return;
+  if (outgoing_.size() + body.size() > send_limit) {
+    end(cause::silent_peer, "the peer reads no control messages");
+    return;
+  }
+  wire_writer head;
+  head.put(static_cast<std::uint32_t>(body.size())).put(kind);
+  outgoing_.insert(outgoing_.end(), head.view().begin(), head.view().end());
+  outgoing_.insert(outgoing_.end(), body.begin(), body.end());
+  something_to_send_.set();
+}
+
+void link::end(enum cause why, const std::string& detail) noexcept {
+  if (!std::exchange(up_, false)) return;
+  over_.set();
+  events_.link_ended(shared_from_this(), why, detail);
+}
+
+task<void> link::run() {
+  // Keeps this object until both directions are quiet, whoever else lets go of it.
+  const auto self = shared_from_this();
+  co_await when_any(read(), write(), over_.wait());
+  end(cause::runtime_stopped, "the link was closed here");
+  connection_.close();
+}
+
+task<void> link::read() {
+  bytes buffer;
+  std::size_t filled = 0;
+  for (;;) {
+    if (buffer.size() < filled + read_size) buffer.resize(filled + read_size);
+    const io_result got = co_await connection_.receive_some(std::span(buffer).subspan(filled));
+    if (!got.ok() || got.count() == 0) {
+      if (peer_left_ || leaving_) {
+        end(cause::runtime_stopped, "the peer's runtime stopped");
+      } else {
+        end(cause::peer_died, got.ok() ? "end of its link"
+                                       : fmt::format("its link ended: {}",
+                                                     std::strerror(got.error())));
+      }
+      co_return;
+    }
+    note_heard(service_.now());
+    filled += got.count();
+    std::size_t taken = 0;
+    while (filled - taken >= header_size) {
+      std::uint32_t size = 0;
+      std::memcpy(&size, buffer.data() + taken, sizeof size);
+      const auto kind = std::to_integer<std::uint8_t>(buffer[taken + sizeof size]);
+      if (size > longest_message || kind > static_cast<std::uint8_t>(frame::goodbye)) {
+        end(cause::protocol_error, fmt::format("a control frame of kind {} and {} bytes", kind,
+                                               size));
+        co_return;
+      }
+      if (filled - taken < header_size + size) break;
+      const auto body = std::span<const std::byte>(buffer).subspan(taken + header_size, size);
+      try {
+        take(static_cast<frame>(kind), body);
+      } catch (const wire_error& e) {
+        end(cause::protocol_error, e.what());
+      }
+      // Whatever the message brought about may have ended the link.
+      if (!up_) co_return;
+      taken += header_size + size;
+    }
+    if (taken > 0) {
+      std::memmove(buffer.data(), buffer.data() + taken, filled - taken);
+      filled -= taken;
+    }
+  }
+}
+
+void link::take(frame kind, std::span<const std::byte> body) {
+  switch (kind) {
+    case frame::beat: {
+      wire_reader in(body);
+      const auto turns = in.get<std::uint64_t>();
+      in.expect_end();
+      if (turns != peer_turns_) peer_progressed_ = service_.now();
+      peer_turns_ = turns;
+      break;
+    }
+    case frame::message:
+      events_.link_message(shared_from_this(), body);
+      break;
+    case frame::goodbye:
+      peer_left_ = true;
+      break;
+  }
+}
+
+task<void> link::write() {
+  for (;;) {
+    while (!outgoing_.empty()) {
+      const bytes sending = std::exchange(outgoing_, {});
+      const io_result sent = co_await connection_.send_all(sending);
+      if (!sent.ok()) {
+        // The reading side tells how the peer went; it may still hold messages that say why.
+        co_await over_.wait();
+        co_return;
+      }
+    }
+    if (leaving_) {
+      connection_.shut_down_sending();
+      co_await over_.wait();
+      co_return;
+    }
+    something_to_send_.reset();
+    co_await something_to_send_.wait();
+  }
+}
+
+}  // namespace manyworlds::inline v0
