@@ -1,0 +1,28 @@
+// Prefix store: a view of a store in which every key stands under a prefix.
+#pragma once
+
+#include <string>
+
+#include "manyworlds/store/store.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Joins as PyTorch's PrefixStore does: prefix + "/" + key. Does not own the store below, which must
+/// outlive it. Errors name the keys as the store below has them.
+class prefix_store final : public store {
+ public:
+  prefix_store(std::string prefix, store& under) noexcept
+      : prefix_(std::move(prefix) + "/"), under_(under) {}
+
+  [[nodiscard]] std::string address() const override { return under_.address(); }
+  [[nodiscard]] task<store_reply> perform(store_request request) override {
+    for (std::string& key : request.keys) key.insert(0, prefix_);
+    return under_.perform(std::move(request));
+  }
+
+ private:
+  std::string prefix_;
+  store& under_;
+};
+
+}  // namespace manyworlds::inline v0

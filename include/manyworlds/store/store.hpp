@@ -1,0 +1,108 @@
+// Store: the small key-value service through which members find each other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/store/store_error.hpp"
+#include "manyworlds/store/store_limits.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Names of keys, by value: `{"a", "b"}`, or a vector.
+class store_keys {
+ public:
+  store_keys() = default;
+  // Views have no destructors: g++ 12.2 would run those of a list of strings twice in an awaited call.
+  store_keys(std::initializer_list<std::string_view> keys) : keys_(keys.begin(), keys.end()) {}
+  store_keys(std::vector<std::string> keys) noexcept : keys_(std::move(keys)) {}
+
+  [[nodiscard]] const std::vector<std::string>& list() const& noexcept { return keys_; }
+  [[nodiscard]] std::vector<std::string> list() && noexcept { return std::move(keys_); }
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+/// One operation as a value: what every kind of store performs.
+struct store_request {
+  store_request(store_operation operation, std::vector<std::string> keys, duration limit)
+      : operation(operation), limit(limit), keys(std::move(keys)) {}
+
+  store_operation operation;
+  duration limit;
+  std::vector<std::string> keys;
+  std::string value;     ///< of set; the desired one of compare_set
+  std::string expected;  ///< of compare_set
+  std::int64_t delta = 0;
+};
+
+/// What an operation gave: the field that belongs to it.
+struct store_reply {
+  store_reply() = default;
+  explicit store_reply(std::optional<std::string> value) : value(std::move(value)) {}
+  explicit store_reply(std::int64_t number) : number(number) {}
+
+  std::optional<std::string> value;  ///< of get, try_get, compare_set
+  std::int64_t number = 0;           ///< of add, num_keys; erase and check: 1 is true
+};
+
+/// A key-value service. Keys and values are byte strings.
+///
+/// Operations may be awaited from any task, whatever its home, and several at a time; they resume at
+/// that home, and fail with `store_error`. Each ends within its limit (which counts from its start),
+/// also when nothing answers. Cancelling one waits until nothing of it is left, and leaves open whether
+/// a request that was sent has taken effect. The store must outlive its operations.
+class store {
+ public:
+  /// For operations that wait for an answer only, not for others to set a key.
+  static constexpr duration default_limit = std::chrono::seconds(10);
+
+  store() = default;
+  store(const store&) = delete;
+  store& operator=(const store&) = delete;
+  virtual ~store() = default;
+
+  /// Where the store is, for people.
+  [[nodiscard]] virtual std::string address() const = 0;
+
+  task<void> set(std::string key, std::string value, duration limit = default_limit);
+  /// Waits until the key is set. `timed_out` otherwise.
+  task<std::string> get(std::string key, duration limit);
+  /// The value, or nothing if the key is not set.
+  task<std::optional<std::string>> try_get(std::string key, duration limit = default_limit);
+  /// Waits until each of the keys has been set. `timed_out` names those that are missing.
+  task<void> wait(store_keys keys, duration limit);
+  /// Adds to a decimal number, 0 if the key is not set, and gives the sum. `refused` if the value is no
+  /// number or the sum exceeds 64 bits.
+  task<std::int64_t> add(std::string key, std::int64_t delta, duration limit = default_limit);
+  /// Stores `desired` if the value is `expected`, where an empty `expected` also matches a key that is
+  /// not set. Gives `desired` if it was stored, otherwise the value that stands there. PyTorch's rule
+  /// for a key that is not set and a non-empty `expected`: stores nothing and gives `expected`.
+  /// So the caller has won if the result is `desired`, provided `desired` differs from `expected` and
+  /// no one else would store the same bytes.
+  task<std::string> compare_set(std::string key, std::string expected, std::string desired,
+                                duration limit = default_limit);
+  /// Whether there was such a key.
+  task<bool> erase(std::string key, duration limit = default_limit);
+  /// Whether all of the keys are set.
+  task<bool> check(store_keys keys, duration limit = default_limit);
+  /// Of the whole store, prefixes notwithstanding; a TCPStore that PyTorch opened has one of its own.
+  task<std::int64_t> num_keys(duration limit = default_limit);
+
+  /// What all of the above come down to.
+  [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
+};
+
+/// Throws `too_large` if the request exceeds the limits; `store` is the address to name.
+void check_limits(const store_request& request, const store_limits& limits,
+                  const std::string& store);
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,75 @@
+// Store error: why an operation on a store failed.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manyworlds/config.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+
+namespace manyworlds::inline v0 {
+
+enum class store_operation : std::uint8_t {
+  set,
+  get,
+  try_get,
+  wait,
+  add,
+  compare_set,
+  erase,
+  check,
+  num_keys,
+};
+[[nodiscard]] std::string_view name_of(store_operation o) noexcept;
+
+enum class store_error_kind : std::uint8_t {
+  unreachable,  ///< the store could not be reached, or did not answer in time
+  timed_out,    ///< the store answers, but keys were not set in time: `keys` are those
+  protocol,     ///< what answers at the address does not speak the store's protocol
+  too_large,    ///< a key, a value or a list of keys exceeds the limits; nothing was sent
+  refused,      ///< the store cannot do this to the value it holds (`add` to what is no number)
+};
+[[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
+
+/// What a store error says, as fields.
+struct store_failure {
+  store_failure(store_error_kind kind, std::string store, store_operation operation,
+                std::vector<std::string> keys, duration elapsed, std::string reason);
+
+  store_error_kind kind;
+  /// The store's address: "tcp://127.0.0.1:29500", "memory".
+  std::string store;
+  store_operation operation;
+  /// The keys concerned; of a timed-out wait, those that are missing.
+  std::vector<std::string> keys;
+  duration elapsed;
+  std::string reason;
+  /// The connection ended between request and answer: an `add` or a `compare_set` may have happened.
+  bool may_have_happened = false;
+
+  /// "store tcp://127.0.0.1:29500: get of "join/1" timed out after 2 s: ..."
+  [[nodiscard]] std::string text() const;
+};
+
+/// The one exception of operations on stores. Copies share the failure.
+class MANYWORLDS_EXPORT store_error : public std::exception {
+ public:
+  explicit store_error(store_failure failure);
+
+  [[nodiscard]] const char* what() const noexcept override;
+  [[nodiscard]] const store_failure& failure() const noexcept { return state_->failure; }
+  [[nodiscard]] store_error_kind kind() const noexcept { return state_->failure.kind; }
+
+ private:
+  struct state {
+    store_failure failure;
+    std::string text;
+  };
+  std::shared_ptr<const state> state_;
+};
+
+}  // namespace manyworlds::inline v0

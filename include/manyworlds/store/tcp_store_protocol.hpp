@@ -1,0 +1,115 @@
+// The wire protocol of PyTorch's TCPStore, modern dialect (torch 2.2 and later): bytes to requests and
+// back. All integers are little-endian; a string is a 64-bit length and its bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manyworlds/store/store_limits.hpp"
+
+namespace manyworlds::inline v0 {
+
+enum class tcp_store_opcode : std::uint8_t {
+  validate = 0x00,     ///< u32 magic; first on each connection; no reply
+  set = 0x01,          ///< key, value; no reply
+  compare_set = 0x02,  ///< key, expected, desired; reply: string
+  get = 0x03,          ///< key; reply: string, empty if it is not set
+  add = 0x04,          ///< key, i64; reply: i64
+  check = 0x05,        ///< keys; reply: u8, 0 if all are set
+  wait = 0x06,         ///< keys; reply: u8 0 when all are set
+  num_keys = 0x07,     ///< reply: i64
+  delete_key = 0x08,   ///< key; reply: i64 0 or 1
+  append = 0x09,       ///< key, value; no reply
+  multi_get = 0x0a,    ///< keys; reply: a string for each
+  multi_set = 0x0b,    ///< pairs; no reply
+  cancel_wait = 0x0c,  ///< reply: u8 1
+  ping = 0x0d,         ///< u32; reply: the same
+  queue_push = 0x0e,   ///< key, value; no reply
+  queue_pop = 0x0f,    ///< key; reply: i64 length before, and a string if that was not 0
+  queue_size = 0x10,   ///< key; reply: i64
+  list_keys = 0x11,    ///< reply: u64 count, and as many strings
+  barrier = 0x12,      ///< key, i64 members; reply: u8 0 when so many have arrived
+};
+
+inline constexpr std::uint32_t tcp_store_magic = 0x3C85F7CE;
+inline constexpr std::uint8_t tcp_store_ready = 0;
+inline constexpr std::uint8_t tcp_store_not_ready = 1;
+inline constexpr std::uint8_t tcp_store_wait_cancelled = 1;
+
+/// One request. Which fields count depends on the opcode.
+struct tcp_store_message {
+  tcp_store_message() = default;
+  explicit tcp_store_message(tcp_store_opcode opcode) : opcode(opcode) {}
+  tcp_store_message(tcp_store_opcode opcode, std::vector<std::string> keys)
+      : opcode(opcode), keys(std::move(keys)) {}
+
+  tcp_store_opcode opcode = tcp_store_opcode::validate;
+  std::vector<std::string> keys;
+  /// Of compare_set: expected, then desired. Of multi_set: one for each key.
+  std::vector<std::string> values;
+  /// Magic, nonce, delta, or members.
+  std::int64_t number = 0;
+};
+
+/// Appends a request as it is sent.
+void encode(const tcp_store_message& message, std::string& out);
+
+/// Appends the parts of which replies are made.
+void encode_u8(std::uint8_t value, std::string& out);
+void encode_u32(std::uint32_t value, std::string& out);
+void encode_u64(std::uint64_t value, std::string& out);
+void encode_text(std::string_view text, std::string& out);
+[[nodiscard]] std::uint64_t decode_integer(std::span<const std::byte> bytes) noexcept;
+
+/// Requests out of a stream of bytes, cut anywhere. It allocates only for bytes that have arrived, and
+/// checks each length before it believes it. After an error it stays in error.
+class tcp_store_parser {
+ public:
+  explicit tcp_store_parser(store_limits limits = {}) noexcept : limits_(limits) {}
+
+  /// Takes bytes off the front of `input`, at most to the end of one request. True: there is one, to be
+  /// taken before the next call. False: `input` is used up, or `failed()`.
+  [[nodiscard]] bool feed(std::span<const std::byte>& input);
+  [[nodiscard]] tcp_store_message take() noexcept { return std::move(message_); }
+
+  [[nodiscard]] bool failed() const noexcept { return !error_.empty(); }
+  /// What was wrong, for people.
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  /// Whether a request has begun and is not complete.
+  [[nodiscard]] bool in_request() const noexcept { return shape_ != nullptr; }
+  /// Whether the magic number has come.
+  [[nodiscard]] bool is_validated() const noexcept { return validated_; }
+
+ private:
+  enum class part : std::uint8_t { number, length, text };
+
+  bool begin(std::uint8_t opcode);
+  bool next_field();
+  bool end_of_number();
+  bool end_of_request();
+  bool begin_list(std::uint64_t count);
+  bool begin_text(std::uint64_t length);
+  bool fail(std::string reason);
+
+  store_limits limits_;
+  tcp_store_message message_;
+  std::string error_;
+  // The fields still to come; null between requests.
+  const char* shape_ = nullptr;
+  part part_ = part::number;
+  bool in_value_ = false;
+  bool validated_ = false;
+  std::uint64_t list_left_ = 0;
+  std::uint64_t text_left_ = 0;
+  std::uint64_t request_bytes_ = 0;
+  std::size_t integer_size_ = 0;
+  std::size_t integer_have_ = 0;
+  std::array<std::byte, 8> integer_{};
+};
+
+}  // namespace manyworlds::inline v0

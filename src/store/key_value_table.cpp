@@ -1,0 +1,170 @@
+#include "manyworlds/store/key_value_table.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+// What the maps need beside the bytes themselves, roughly.
+constexpr std::size_t entry_overhead = 96;
+
+std::optional<std::int64_t> to_number(std::string_view text) noexcept {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+void key_value_table::replace(std::string& value, std::string with) noexcept {
+  bytes_ += with.size();
+  bytes_ -= value.size();
+  value = std::move(with);
+}
+
+void key_value_table::set(std::string key, std::string value) {
+  const auto [entry, is_new] = values_.try_emplace(std::move(key));
+  if (is_new) bytes_ += entry->first.size() + entry_overhead;
+  replace(entry->second, std::move(value));
+  release(awaited_, entry->first);
+}
+
+const std::string* key_value_table::find(const std::string& key) const {
+  const auto entry = values_.find(key);
+  return entry == values_.end() ? nullptr : &entry->second;
+}
+
+std::optional<std::int64_t> key_value_table::add(const std::string& key, std::int64_t delta) {
+  std::int64_t sum = 0;
+  if (const std::string* value = find(key)) {
+    const std::optional<std::int64_t> number = to_number(*value);
+    if (!number) return std::nullopt;
+    sum = *number;
+  }
+  if (__builtin_add_overflow(sum, delta, &sum)) return std::nullopt;
+  set(key, std::to_string(sum));
+  return sum;
+}
+
+std::string key_value_table::compare_set(const std::string& key, const std::string& expected,
+                                         std::string desired) {
+  const std::string* value = find(key);
+  if (!value && !expected.empty()) return expected;
+  if (value && *value != expected) return *value;
+  set(key, desired);
+  return desired;
+}
+
+void key_value_table::append(const std::string& key, std::string_view more) {
+  const std::string* value = find(key);
+  std::string joined = value ? *value : std::string();
+  joined += more;
+  set(key, std::move(joined));
+}
+
+bool key_value_table::erase(const std::string& key) {
+  const auto entry = values_.find(key);
+  if (entry == values_.end()) return false;
+  bytes_ -= entry->first.size() + entry->second.size() + entry_overhead;
+  values_.erase(entry);
+  return true;
+}
+
+bool key_value_table::contains(const std::string& key) const {
+  return values_.contains(key) || queues_.contains(key);
+}
+
+bool key_value_table::contains_all(const std::vector<std::string>& keys) const {
+  return std::all_of(keys.begin(), keys.end(),
+                     [this](const std::string& key) { return contains(key); });
+}
+
+std::vector<std::string> key_value_table::keys() const {
+  std::vector<std::string> list;
+  list.reserve(values_.size());
+  for (const auto& [key, value] : values_) list.push_back(key);
+  return list;
+}
+
+void key_value_table::push(const std::string& queue, std::string value) {
+  bytes_ += value.size() + entry_overhead;
+  queues_[queue].push_back(std::move(value));
+  release_one(awaited_, queue);
+}
+
+std::optional<std::string> key_value_table::pop(const std::string& queue) {
+  const auto entry = queues_.find(queue);
+  if (entry == queues_.end()) return std::nullopt;
+  std::string value = std::move(entry->second.front());
+  entry->second.pop_front();
+  if (entry->second.empty()) queues_.erase(entry);
+  bytes_ -= value.size() + entry_overhead;
+  return value;
+}
+
+std::size_t key_value_table::queue_size(const std::string& queue) const {
+  const auto entry = queues_.find(queue);
+  return entry == queues_.end() ? 0 : entry->second.size();
+}
+
+bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
+  std::erase_if(keys, [this](const std::string& key) { return contains(key); });
+  if (keys.empty()) return true;
+  w.keys_ = std::move(keys);
+  w.missing_ = w.keys_.size();
+  w.at_barrier_ = false;
+  for (const std::string& key : w.keys_) awaited_[key].push_back(&w);
+  return false;
+}
+
+std::optional<bool> key_value_table::arrive(waiter& w, const std::string& key,
+                                            std::int64_t world) {
+  const std::optional<std::int64_t> arrived = add(key, 1);
+  if (!arrived) return std::nullopt;
+  if (*arrived >= world) {
+    release(barriers_, key);
+    return true;
+  }
+  w.keys_.assign(1, key);
+  w.missing_ = 1;
+  w.at_barrier_ = true;
+  barriers_[key].push_back(&w);
+  return false;
+}
+
+void key_value_table::forget(waiter& w) noexcept {
+  if (!w.is_waiting()) return;
+  waiter_lists& lists = w.at_barrier_ ? barriers_ : awaited_;
+  for (const std::string& key : w.keys_) {
+    const auto entry = lists.find(key);
+    if (entry == lists.end()) continue;
+    std::erase(entry->second, &w);
+    if (entry->second.empty()) lists.erase(entry);
+  }
+  w.missing_ = 0;
+}
+
+void key_value_table::release(waiter_lists& lists, const std::string& key) noexcept {
+  const auto entry = lists.find(key);
+  if (entry == lists.end()) return;
+  const std::vector<waiter*> waiters = std::move(entry->second);
+  lists.erase(entry);
+  for (waiter* w : waiters) {
+    if (--w->missing_ == 0) w->released_(*w);
+  }
+}
+
+void key_value_table::release_one(waiter_lists& lists, const std::string& key) noexcept {
+  const auto entry = lists.find(key);
+  if (entry == lists.end()) return;
+  waiter* w = entry->second.front();
+  entry->second.erase(entry->second.begin());
+  if (entry->second.empty()) lists.erase(entry);
+  if (--w->missing_ == 0) w->released_(*w);
+}
+
+}  // namespace manyworlds::inline v0

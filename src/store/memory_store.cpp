@@ -1,0 +1,121 @@
+#include "manyworlds/store/memory_store.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+/// Awaits keys until a point in time. True: they were set. The lock decides who ends the wait: whoever
+/// takes the waiter out of the table resumes it.
+class memory_store::key_wait : key_value_table::waiter, timer {
+ public:
+  /// The first wait of an operation sets the deadline, later ones keep it.
+  key_wait(memory_store& owner, const std::vector<std::string>& keys, duration limit,
+           std::optional<time_point>& deadline) noexcept
+      : waiter(released),
+        timer(expired),
+        owner_(owner),
+        keys_(keys),
+        limit_(limit),
+        deadline_(deadline) {}
+  ~key_wait() { disarm(); }
+
+  bool await_ready() const noexcept { return false; }
+  bool await_start(continuation& k) {
+    waiter_ = &k;
+    executor& home = k.home();
+    if (!deadline_) deadline_ = later(home.now(), limit_);
+    home.timers().arm(*this, *deadline_);
+    const std::lock_guard lock(owner_.mutex_);
+    return !owner_.table_.await(*this, keys_);
+  }
+  bool await_cancel() noexcept { return withdraw(); }
+  bool await_must_resume() const noexcept { return true; }
+  bool await_resume() noexcept { return !has_expired_; }
+
+ private:
+  static void released(waiter& w) noexcept { static_cast<key_wait&>(w).waiter_->resume(); }
+  static void expired(timer& t) noexcept {
+    auto& self = static_cast<key_wait&>(t);
+    if (!self.withdraw()) return;
+    self.has_expired_ = true;
+    self.waiter_->resume();
+  }
+
+  bool withdraw() noexcept {
+    const std::lock_guard lock(owner_.mutex_);
+    const bool waited = is_waiting();
+    owner_.table_.forget(*this);
+    return waited;
+  }
+
+  void disarm() noexcept {
+    if (waiter_) waiter_->home().timers().disarm(*this);
+  }
+
+  memory_store& owner_;
+  const std::vector<std::string>& keys_;
+  duration limit_;
+  std::optional<time_point>& deadline_;
+  continuation* waiter_ = nullptr;
+  bool has_expired_ = false;
+};
+
+task<store_reply> memory_store::perform(store_request request) {
+  check_limits(request, limits_, address());
+  if (request.operation == store_operation::get) co_return co_await get(std::move(request));
+  if (request.operation == store_operation::wait) co_return co_await wait(std::move(request));
+  co_return perform_now(request);
+}
+
+task<store_reply> memory_store::wait(store_request request) {
+  std::optional<time_point> deadline;
+  if (co_await key_wait(*this, request.keys, request.limit, deadline)) co_return store_reply();
+  const std::lock_guard lock(mutex_);
+  std::erase_if(request.keys, [this](const std::string& key) { return table_.contains(key); });
+  throw store_error(store_failure(store_error_kind::timed_out, address(), request.operation,
+                                  std::move(request.keys), request.limit, "not set by anyone"));
+}
+
+task<store_reply> memory_store::get(store_request request) {
+  std::optional<time_point> deadline;
+  while (co_await key_wait(*this, request.keys, request.limit, deadline)) {
+    // Between the release and this turn the key may have been erased: wait again then.
+    const std::lock_guard lock(mutex_);
+    if (const std::string* value = table_.find(request.keys.front())) {
+      co_return store_reply(*value);
+    }
+  }
+  throw store_error(store_failure(store_error_kind::timed_out, address(), request.operation,
+                                  std::move(request.keys), request.limit, "not set by anyone"));
+}
+
+store_reply memory_store::perform_now(store_request& request) {
+  const std::lock_guard lock(mutex_);
+  const auto key = [&]() -> std::string& { return request.keys.front(); };
+  switch (request.operation) {
+    case store_operation::set:
+      table_.set(std::move(key()), std::move(request.value));
+      return store_reply();
+    case store_operation::add: {
+      const std::optional<std::int64_t> sum = table_.add(key(), request.delta);
+      if (sum) return store_reply(*sum);
+      throw store_error(store_failure(store_error_kind::refused, address(), request.operation,
+                                      std::move(request.keys), duration::zero(),
+                                      "the value is no number, or the sum exceeds 64 bits"));
+    }
+    case store_operation::compare_set:
+      return store_reply(
+          table_.compare_set(key(), request.expected, std::move(request.value)));
+    case store_operation::erase: return store_reply(std::int64_t{table_.erase(key())});
+    case store_operation::check:
+      return store_reply(std::int64_t{table_.contains_all(request.keys)});
+    case store_operation::num_keys:
+      return store_reply(static_cast<std::int64_t>(table_.key_count()));
+    default: {
+      const std::string* value = table_.find(key());
+      return store_reply(value ? std::optional<std::string>(*value) : std::nullopt);
+    }
+  }
+}
+
+}  // namespace manyworlds::inline v0

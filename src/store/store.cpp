@@ -1,0 +1,96 @@
+#include "manyworlds/store/store.hpp"
+
+#include <fmt/format.h>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+store_request request_of(store_operation operation, std::string key, duration limit) {
+  std::vector<std::string> keys;
+  keys.push_back(std::move(key));
+  return store_request(operation, std::move(keys), limit);
+}
+
+}  // namespace
+
+task<void> store::set(std::string key, std::string value, duration limit) {
+  store_request request = request_of(store_operation::set, std::move(key), limit);
+  request.value = std::move(value);
+  co_await perform(std::move(request));
+}
+
+task<std::string> store::get(std::string key, duration limit) {
+  store_request request = request_of(store_operation::get, std::move(key), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.value).value();
+}
+
+task<std::optional<std::string>> store::try_get(std::string key, duration limit) {
+  store_request request = request_of(store_operation::try_get, std::move(key), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.value);
+}
+
+task<void> store::wait(store_keys keys, duration limit) {
+  store_request request(store_operation::wait, std::move(keys).list(), limit);
+  co_await perform(std::move(request));
+}
+
+task<std::int64_t> store::add(std::string key, std::int64_t delta, duration limit) {
+  store_request request = request_of(store_operation::add, std::move(key), limit);
+  request.delta = delta;
+  store_reply reply = co_await perform(std::move(request));
+  co_return reply.number;
+}
+
+task<std::string> store::compare_set(std::string key, std::string expected, std::string desired,
+                                     duration limit) {
+  store_request request = request_of(store_operation::compare_set, std::move(key), limit);
+  request.expected = std::move(expected);
+  request.value = std::move(desired);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.value).value();
+}
+
+task<bool> store::erase(std::string key, duration limit) {
+  store_request request = request_of(store_operation::erase, std::move(key), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return reply.number != 0;
+}
+
+task<bool> store::check(store_keys keys, duration limit) {
+  store_request request(store_operation::check, std::move(keys).list(), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return reply.number != 0;
+}
+
+task<std::int64_t> store::num_keys(duration limit) {
+  store_request request(store_operation::num_keys, {}, limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return reply.number;
+}
+
+void check_limits(const store_request& request, const store_limits& limits,
+                  const std::string& store) {
+  const auto too_large = [&](std::string reason) {
+    throw store_error(store_failure(store_error_kind::too_large, store, request.operation,
+                                    request.keys, duration::zero(), std::move(reason)));
+  };
+  if (request.keys.size() > limits.keys_per_request) {
+    too_large(fmt::format("{} keys, at most {} are taken", request.keys.size(),
+                          limits.keys_per_request));
+  }
+  for (const std::string& key : request.keys) {
+    if (key.size() > limits.key_bytes) {
+      too_large(fmt::format("a key of {} bytes, at most {} are taken", key.size(),
+                            limits.key_bytes));
+    }
+  }
+  const std::size_t value = std::max(request.value.size(), request.expected.size());
+  if (value > limits.value_bytes) {
+    too_large(fmt::format("a value of {} bytes, at most {} are taken", value, limits.value_bytes));
+  }
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,204 @@
+#include "manyworlds/store/tcp_store_protocol.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+// The fields of a request, in order: k a key, v a value, n a 64-bit number, u a 32-bit number, K a list
+// of keys, P a list of key and value. One table for both directions.
+constexpr std::array<const char*, 19> shapes{
+    "u",    // validate
+    "kv",   // set
+    "kvv",  // compare_set
+    "k",    // get
+    "kn",   // add
+    "K",    // check
+    "K",    // wait
+    "",     // num_keys
+    "k",    // delete_key
+    "kv",   // append
+    "K",    // multi_get
+    "P",    // multi_set
+    "",     // cancel_wait
+    "u",    // ping
+    "kv",   // queue_push
+    "k",    // queue_pop
+    "k",    // queue_size
+    "",     // list_keys
+    "kn",   // barrier
+};
+
+void encode_integer(std::uint64_t value, std::size_t size, std::string& out) {
+  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
+}
+
+}  // namespace
+
+void encode_u8(std::uint8_t value, std::string& out) { encode_integer(value, 1, out); }
+void encode_u32(std::uint32_t value, std::string& out) { encode_integer(value, 4, out); }
+void encode_u64(std::uint64_t value, std::string& out) { encode_integer(value, 8, out); }
+
+void encode_text(std::string_view text, std::string& out) {
+  encode_u64(text.size(), out);
+  out += text;
+}
+
+std::uint64_t decode_integer(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+  }
+  return value;
+}
+
+void encode(const tcp_store_message& message, std::string& out) {
+  const auto opcode = static_cast<std::uint8_t>(message.opcode);
+  encode_u8(opcode, out);
+  std::size_t key = 0;
+  std::size_t value = 0;
+  for (const char* field = shapes[opcode]; *field != '\0'; ++field) {
+    switch (*field) {
+      case 'k': encode_text(message.keys[key++], out); break;
+      case 'v': encode_text(message.values[value++], out); break;
+      case 'n': encode_u64(static_cast<std::uint64_t>(message.number), out); break;
+      case 'u': encode_u32(static_cast<std::uint32_t>(message.number), out); break;
+      default:
+        encode_u64(message.keys.size(), out);
+        for (std::size_t i = 0; i < message.keys.size(); ++i) {
+          encode_text(message.keys[i], out);
+          if (*field == 'P') encode_text(message.values[i], out);
+        }
+    }
+  }
+}
+
+bool tcp_store_parser::feed(std::span<const std::byte>& input) {
+  while (!failed()) {
+    if (!shape_) {
+      if (input.empty()) return false;
+      const auto opcode = std::to_integer<std::uint8_t>(input.front());
+      input = input.subspan(1);
+      if (begin(opcode)) return true;
+    } else if (part_ == part::text) {
+      if (input.empty()) return false;
+      const std::size_t taken = std::min<std::uint64_t>(text_left_, input.size());
+      std::string& text = in_value_ ? message_.values.back() : message_.keys.back();
+      text.append(reinterpret_cast<const char*>(input.data()), taken);
+      input = input.subspan(taken);
+      text_left_ -= taken;
+      if (text_left_ == 0 && next_field()) return true;
+    } else {
+      if (input.empty()) return false;
+      const std::size_t taken = std::min(integer_size_ - integer_have_, input.size());
+      std::copy_n(input.begin(), taken,
+                  integer_.begin() + static_cast<std::ptrdiff_t>(integer_have_));
+      input = input.subspan(taken);
+      integer_have_ += taken;
+      if (integer_have_ == integer_size_ && end_of_number()) return true;
+    }
+  }
+  return false;
+}
+
+/// These return true when the request is complete.
+bool tcp_store_parser::begin(std::uint8_t opcode) {
+  if (!validated_ && opcode != 0) {
+    return fail(fmt::format("the first byte is {:#04x}: not a TCPStore client of PyTorch 2.2 or "
+                            "later",
+                            opcode));
+  }
+  if (validated_ && opcode == 0) return fail("a second magic number");
+  if (opcode >= shapes.size()) return fail(fmt::format("unknown operation {:#04x}", opcode));
+  message_ = tcp_store_message(static_cast<tcp_store_opcode>(opcode));
+  shape_ = shapes[opcode];
+  list_left_ = 0;
+  request_bytes_ = 0;
+  if (*shape_ == '\0') return end_of_request();
+  part_ = *shape_ == 'n' || *shape_ == 'u' ? part::number : part::length;
+  integer_size_ = *shape_ == 'u' ? 4 : 8;
+  integer_have_ = 0;
+  return false;
+}
+
+bool tcp_store_parser::end_of_number() {
+  const std::uint64_t number = decode_integer(std::span(integer_).first(integer_size_));
+  if (part_ == part::length) {
+    const bool is_list = *shape_ == 'K' || *shape_ == 'P';
+    return is_list && list_left_ == 0 ? begin_list(number) : begin_text(number);
+  }
+  message_.number = static_cast<std::int64_t>(number);
+  if (message_.opcode == tcp_store_opcode::validate) {
+    if (number != tcp_store_magic) {
+      return fail(fmt::format("magic number {:#010x}: not a TCPStore client of PyTorch 2.2 or "
+                              "later",
+                              number));
+    }
+    validated_ = true;
+  }
+  return next_field();
+}
+
+bool tcp_store_parser::begin_list(std::uint64_t count) {
+  if (count > limits_.keys_per_request) {
+    return fail(fmt::format("a list of {} keys, at most {} are taken", count,
+                            limits_.keys_per_request));
+  }
+  if (count == 0) return end_of_request();
+  list_left_ = count;
+  in_value_ = false;
+  integer_have_ = 0;
+  return false;
+}
+
+bool tcp_store_parser::begin_text(std::uint64_t length) {
+  // In a list of pairs there are as many values as keys before each key.
+  in_value_ = *shape_ == 'v' ||
+              (*shape_ == 'P' && message_.values.size() < message_.keys.size());
+  const std::size_t limit = in_value_ ? limits_.value_bytes : limits_.key_bytes;
+  if (length > limit) {
+    return fail(fmt::format("a {} of {} bytes, at most {} are taken",
+                            in_value_ ? "value" : "key", length, limit));
+  }
+  request_bytes_ += length;
+  if (request_bytes_ > limits_.request_bytes) {
+    return fail(fmt::format("a request of more than {} bytes", limits_.request_bytes));
+  }
+  (in_value_ ? message_.values : message_.keys).emplace_back();
+  text_left_ = length;
+  part_ = part::text;
+  return length == 0 && next_field();
+}
+
+bool tcp_store_parser::next_field() {
+  if (list_left_ > 0) {
+    const bool pair_is_open =
+        *shape_ == 'P' && message_.values.size() < message_.keys.size();
+    if (!pair_is_open) --list_left_;
+    if (list_left_ == 0) return end_of_request();
+  } else {
+    ++shape_;
+    if (*shape_ == '\0') return end_of_request();
+  }
+  part_ = *shape_ == 'n' || *shape_ == 'u' ? part::number : part::length;
+  integer_size_ = *shape_ == 'u' ? 4 : 8;
+  integer_have_ = 0;
+  return false;
+}
+
+bool tcp_store_parser::end_of_request() {
+  shape_ = nullptr;
+  list_left_ = 0;
+  return true;
+}
+
+bool tcp_store_parser::fail(std::string reason) {
+  error_ = std::move(reason);
+  return false;
+}
+
+}  // namespace manyworlds::inline v0
