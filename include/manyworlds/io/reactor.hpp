@@ -31,7 +31,12 @@ class poller {
   friend class reactor;
   poller* next_ = nullptr;
   poller* previous_ = nullptr;
+  bool asked_ = false;
 };
+
+/// How long a reactor should spin on this machine: nothing where fewer than two CPUs may be used (by
+/// affinity or by the control group's quota), for whom it waits could not run meanwhile.
+[[nodiscard]] duration default_spin() noexcept;
 
 struct reactor_options {
   /// How long to look before sleeping while something is awaited (a parked vCPU costs 30 to 80 us to
@@ -40,7 +45,11 @@ struct reactor_options {
 };
 
 /// The executor of user coroutines, and of the service thread. Everything but `post`, `wake` and `turns`
-/// is for its own thread.
+/// is for its own thread: the one that turns it first. It may be constructed on another.
+///
+/// Destroy it on its own thread, when nothing of it is used any more: no request in flight, no timer
+/// armed, no poller registered. Work still queued is forgotten, not run. A `post` or `wake` that caused
+/// the end of the last thing the reactor was needed for may still be returning.
 class reactor final : public executor {
  public:
   explicit reactor(std::unique_ptr<class engine> engine, reactor_options options = {});
@@ -66,7 +75,8 @@ class reactor final : public executor {
       if (!turn()) rest();
     }
   }
-  /// Spins, then sleeps until there is something to do (may return early).
+  /// Spins, then sleeps until there is something to do (may return early). What it finds while it
+  /// spins is done before it returns.
   void rest() noexcept;
   /// Makes `rest`, `run_until` look again. Any thread.
   void wake() noexcept;
@@ -87,6 +97,7 @@ class reactor final : public executor {
 
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
+  bool spin() noexcept;
   bool prepare_sleep(std::optional<time_point>& until) noexcept;
   void cancel_sleep() noexcept;
 
@@ -95,6 +106,9 @@ class reactor final : public executor {
   work_queue ready_;
   work_inbox inbox_;
   poller* pollers_ = nullptr;
+  poller* next_poller_ = nullptr;
+  bool sleep_prepared_ = false;
+  std::atomic<std::uint32_t> posting_{0};
   std::atomic<std::uint64_t> turns_{0};
 };
 

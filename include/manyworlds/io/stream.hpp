@@ -33,7 +33,7 @@ class socket {
 /// Awaits one request on a reactor; the task awaiting it must have that reactor as its home. Cancelling
 /// asks the engine and waits for the request's own end, so that its buffers are free afterwards. Bytes
 /// that had moved are delivered, not lost.
-class io_awaiter {
+class io_awaiter : private io_request {
  public:
   io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept;
   /// A copy before the start describes the same request (the awaiter itself never moves once started).
@@ -49,13 +49,13 @@ class io_awaiter {
   void await_start(continuation& k) noexcept;
   bool await_cancel() noexcept;
   bool await_must_resume() const noexcept;
-  io_result await_resume() noexcept { return request_.result; }
+  io_result await_resume() noexcept { return result; }
 
  private:
   reactor* reactor_;
-  io_request request_;
   iovec single_{};
   continuation* waiter_ = nullptr;
+  bool cancelled_ = false;
 };
 
 /// A connected stream socket on one reactor. At most one send and one receive at a time.

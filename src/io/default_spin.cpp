@@ -1,0 +1,66 @@
+#include <sched.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+constexpr double unlimited = 1e9;
+
+double cpus_by_affinity() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // More CPUs than the set can hold make the call fail; there are enough of them then.
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : unlimited;
+}
+
+/// "max 100000" or "50000 100000" (microseconds of CPU per period), of one control group.
+double cpus_by_quota_file(const std::string& path) {
+  std::ifstream file(path);
+  double quota = 0;
+  double period = 0;
+  return file >> quota >> period && quota > 0 && period > 0 ? quota / period : unlimited;
+}
+
+/// The own control group's path under version 2 ("0::/a/b"), or empty.
+std::string own_group() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::")) return line.substr(3);
+  }
+  return {};
+}
+
+/// The tightest quota of the own group and those above it. Inside a container the root of what is
+/// mounted is the container's own group.
+double cpus_by_quota() {
+  double least = unlimited;
+  std::string group = own_group();
+  for (;;) {
+    least = std::min(least, cpus_by_quota_file("/sys/fs/cgroup" + group + "/cpu.max"));
+    const std::size_t slash = group.rfind('/');
+    if (slash == std::string::npos) return least;
+    group.resize(slash);
+  }
+}
+
+}  // namespace
+
+duration default_spin() noexcept {
+  double cpus = cpus_by_affinity();
+  try {
+    cpus = std::min(cpus, cpus_by_quota());
+  } catch (const std::exception&) {
+    // Out of memory while reading: the affinity alone decides.
+  }
+  return cpus < 2 ? duration::zero() : reactor_options{}.spin;
+}
+
+}  // namespace manyworlds::inline v0

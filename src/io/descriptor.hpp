@@ -1,0 +1,51 @@
+// Descriptor: owns a file descriptor of the engines' own (event counters, epoll sets).
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+
+namespace manyworlds::inline v0 {
+
+class descriptor {
+ public:
+  /// Takes what a system call returned, and throws its errno if that is -1.
+  descriptor(int fd, const char* call) : fd_(fd) {
+    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), call);
+  }
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+  ~descriptor() { ::close(fd_); }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// An eventfd: notices that add up until they are cleared.
+class notice {
+ public:
+  notice() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd") {}
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+  /// From any thread. It can only fail when the counter is full, and then the notice is given.
+  void give() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);
+  }
+  /// True if there was one.
+  bool clear() noexcept {
+    std::uint64_t count = 0;
+    return ::read(fd(), &count, sizeof count) > 0;
+  }
+
+ private:
+  descriptor fd_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,272 @@
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <ctime>
+#include <vector>
+
+#include "io/descriptor.hpp"
+#include "io/engines.hpp"
+#include "io/posix_network.hpp"
+#include "io/request_list.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// Readiness: a request is attempted in `poll`, parked on its descriptor if it would block, and
+/// attempted again when epoll says so.
+///
+/// Sockets are closed through `network`, without a word to the engine, and their numbers come back at
+/// once. So nothing is believed about the kernel's interest in a descriptor on which no request is
+/// parked, interest is one-shot, and readiness is never more than a hint to attempt again.
+class epoll_engine final : public engine {
+ public:
+  epoll_engine() : epoll_(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1") {
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    interest.data.fd = wake_.fd();
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.fd(), &interest) != 0) {
+      throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+  }
+
+  std::string_view name() const noexcept override { return "epoll"; }
+  network& sockets() noexcept override { return posix_network(); }
+  time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
+
+  void submit(io_request& r) noexcept override {
+    r.engine.cancelled = false;
+    put(r, place::pending);
+  }
+
+  void cancel(io_request& r) noexcept override {
+    if (place_of(r) == place::ended) return;
+    take_out(r);
+    end_with(r, io_result::failure(ECANCELED));
+  }
+
+  bool poll() noexcept override {
+    if (parked_ > 0 && ready_ == 0) fetch({});
+    release_ready();
+    bool any = end_some();
+    any |= attempt_some();
+    return any;
+  }
+
+  void wait(std::optional<time_point> until) noexcept override {
+    if (has_something()) return;
+    timespec relative{};
+    timespec* limit = nullptr;
+    if (until) {
+      const auto left = std::max(*until - now(), duration::zero());
+      relative.tv_sec = static_cast<time_t>(left / std::chrono::seconds(1));
+      relative.tv_nsec = static_cast<long>((left % std::chrono::seconds(1)).count());
+      limit = &relative;
+    }
+    // Only here a wake-up is used up: one that comes between two waits must end the later.
+    if (fetch_for(limit)) wake_.clear();
+  }
+
+  void wake() noexcept override { wake_.give(); }
+
+  int descriptor() noexcept override { return epoll_.get(); }
+
+  bool prepare_foreign_wait() noexcept override {
+    const bool woken = wake_.clear();
+    // Whatever has made the set readable must be taken out of it, or the foreign loop would not
+    // sleep; it may be the interest of a request that has ended.
+    if (ready_ == 0) fetch({});
+    return woken || has_something();
+  }
+
+ private:
+  enum class place : std::uint64_t { nowhere, pending, reading, writing, ended };
+
+  /// What is parked on a descriptor, and what the kernel was last told to watch for.
+  struct parking {
+    request_list reading;
+    request_list writing;
+    std::uint32_t interest = 0;
+
+    [[nodiscard]] std::uint32_t wanted() const noexcept {
+      return (reading.empty() ? 0u : EPOLLIN | EPOLLRDHUP) | (writing.empty() ? 0u : EPOLLOUT);
+    }
+  };
+
+  static constexpr std::size_t poll_limit = 128;
+
+  static place place_of(const io_request& r) noexcept {
+    return static_cast<place>(r.engine.token);
+  }
+  static std::size_t slot_of(const io_request& r) noexcept {
+    return static_cast<std::size_t>(r.socket);
+  }
+  static bool writes(const io_request& r) noexcept {
+    return r.kind == io_kind::send || r.kind == io_kind::connect;
+  }
+
+  bool has_something() const noexcept {
+    return ready_ > 0 || !pending_.empty() || !ended_.empty();
+  }
+
+  request_list& list_of(const io_request& r, place p) noexcept {
+    switch (p) {
+      case place::reading: return parked_on_[slot_of(r)].reading;
+      case place::writing: return parked_on_[slot_of(r)].writing;
+      case place::ended: return ended_;
+      default: return pending_;
+    }
+  }
+
+  void put(io_request& r, place p) noexcept {
+    r.engine.token = static_cast<std::uint64_t>(p);
+    list_of(r, p).push(r);
+    if (p == place::reading || p == place::writing) ++parked_;
+  }
+
+  void take_out(io_request& r) noexcept {
+    const place p = place_of(r);
+    list_of(r, p).remove(r);
+    r.engine.token = static_cast<std::uint64_t>(place::nowhere);
+    if (p != place::reading && p != place::writing) return;
+    --parked_;
+    parking& here = parked_on_[slot_of(r)];
+    if (here.wanted() != 0) return;
+    // The descriptor may be closed, and its number be another socket's, before anything parks here.
+    here.interest = 0;
+    epoll_event none{};
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, static_cast<int>(slot_of(r)), &none);
+  }
+
+  void end_with(io_request& r, io_result result) noexcept {
+    r.result = result;
+    put(r, place::ended);
+  }
+
+  bool end_some() noexcept {
+    std::size_t count = 0;
+    while (count < poll_limit && !ended_.empty()) {
+      io_request& r = *ended_.pop();
+      ++count;
+      r.ended(r);
+    }
+    return count > 0;
+  }
+
+  bool attempt_some() noexcept {
+    bool any = false;
+    for (std::size_t n = 0; n < poll_limit && !pending_.empty(); ++n) {
+      io_request& r = *pending_.pop();
+      const io_result result = attempt(r);
+      if (result.error() == EAGAIN) {
+        park(r);
+      } else {
+        r.result = result;
+        r.ended(r);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  void park(io_request& r) noexcept {
+    const std::size_t slot = slot_of(r);
+    try {
+      if (slot >= parked_on_.size()) parked_on_.resize(slot + 1);
+    } catch (const std::bad_alloc&) {
+      return end_with(r, io_result::failure(ENOMEM));
+    }
+    put(r, writes(r) ? place::writing : place::reading);
+    if (const int error = watch(slot)) {
+      take_out(r);
+      end_with(r, io_result::failure(error));
+    }
+  }
+
+  /// Tells the kernel what is wanted of a descriptor. The errno, or 0.
+  int watch(std::size_t slot) noexcept {
+    parking& here = parked_on_[slot];
+    const std::uint32_t wanted = here.wanted();
+    if (wanted == here.interest) return 0;
+    epoll_event interest{};
+    interest.events = wanted | EPOLLONESHOT;
+    interest.data.fd = static_cast<int>(slot);
+    // Whether the kernel knows the descriptor depends on whether it was closed meanwhile.
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, interest.data.fd, &interest) != 0) {
+      if (errno != ENOENT) return errno;
+      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, interest.data.fd, &interest) != 0) {
+        return errno;
+      }
+    }
+    here.interest = wanted;
+    return 0;
+  }
+
+  /// Moves what epoll says is ready back among the pending.
+  void release_ready() noexcept {
+    for (std::size_t n = 0; n < ready_; ++n) release(events_[n]);
+    ready_ = 0;
+  }
+
+  void release(const epoll_event& event) noexcept {
+    const auto slot = static_cast<std::size_t>(event.data.fd);
+    if (event.data.fd == wake_.fd() || slot >= parked_on_.size()) return;
+    parking& here = parked_on_[slot];
+    here.interest = 0;
+    constexpr std::uint32_t both = EPOLLERR | EPOLLHUP;
+    if (event.events & (EPOLLIN | EPOLLRDHUP | both)) release_all(here.reading);
+    if (event.events & (EPOLLOUT | both)) release_all(here.writing);
+    if (here.wanted() == 0) return;
+    if (watch(slot) != 0) {
+      release_all(here.reading);
+      release_all(here.writing);
+    }
+  }
+
+  void release_all(request_list& parked) noexcept {
+    while (io_request* r = parked.pop()) {
+      --parked_;
+      put(*r, place::pending);
+    }
+  }
+
+  /// True if a wake-up was among what is ready.
+  bool fetch_for(const timespec* limit) noexcept {
+    int count = ::epoll_pwait2(epoll_.get(), events_.data(), poll_limit, limit, nullptr);
+    // Missing before Linux 5.11; seccomp filters older than it answer EPERM.
+    if (count < 0 && errno != EINTR) {
+      count = ::epoll_wait(epoll_.get(), events_.data(), poll_limit, in_milliseconds(limit));
+    }
+    ready_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+    return std::any_of(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(ready_),
+                       [this](const epoll_event& e) { return e.data.fd == wake_.fd(); });
+  }
+
+  void fetch(timespec limit) noexcept { fetch_for(&limit); }
+
+  static int in_milliseconds(const timespec* limit) noexcept {
+    if (!limit) return -1;
+    const long long ms = static_cast<long long>(limit->tv_sec) * 1000 +
+                         (limit->tv_nsec + 999'999) / 1'000'000;
+    return static_cast<int>(std::min<long long>(ms, INT_MAX));
+  }
+
+  class descriptor epoll_;
+  notice wake_;
+  request_list pending_;
+  request_list ended_;
+  std::vector<parking> parked_on_;
+  std::size_t parked_ = 0;
+  std::array<epoll_event, poll_limit> events_{};
+  std::size_t ready_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<engine> make_epoll_engine() { return std::make_unique<epoll_engine>(); }
+
+}  // namespace manyworlds::inline v0

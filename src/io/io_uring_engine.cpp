@@ -1,0 +1,317 @@
+#include "manyworlds/config.hpp"
+
+#if MANYWORLDS_HAS_IO_URING
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "io/descriptor.hpp"
+#include "io/engines.hpp"
+#include "io/posix_network.hpp"
+#include "io/request_list.hpp"
+#include "io/ring.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// Completion: the kernel performs a request and tells when it has ended. Only the request's own
+/// completion ends it; what a cancellation answers is ignored, since the target's completion may have
+/// been posted before it or may still come.
+class io_uring_engine final : public engine {
+ public:
+  [[nodiscard]] int error() const noexcept { return ring_.error(); }
+
+  ~io_uring_engine() override {
+    if (in_flight_ > 0 && ring_.is_enabled()) stop_everything();
+  }
+
+  std::string_view name() const noexcept override { return "io_uring"; }
+  network& sockets() noexcept override { return posix_network(); }
+  time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
+
+  void submit(io_request& r) noexcept override {
+    r.engine.cancelled = false;
+    r.engine.submitted = false;
+    r.engine.token = operation;
+    if (!backlog_.empty() || !start(r)) backlog_.push(r);
+  }
+
+  void cancel(io_request& r) noexcept override {
+    if (std::exchange(r.engine.cancelled, true)) return;
+    // Not started: the backlog finds it cancelled. Else its cancellation follows it in the ring.
+    if (r.engine.submitted && !start_cancel(r)) cancels_.push(r);
+  }
+
+  bool poll() noexcept override {
+    ring_.enable();
+    bool any = start_waiting();
+    if (io_uring_sq_ready(uring()) > 0) io_uring_submit_and_get_events(uring());
+    any |= end_completed();
+    return any;
+  }
+
+  void wait(std::optional<time_point> until) noexcept override {
+    ring_.enable();
+    if (std::exchange(woken_, false) || has_something()) return;
+    watch_wake();
+    __kernel_timespec limit{};
+    if (until) {
+      const auto left = std::max(*until - now(), duration::zero());
+      limit.tv_sec = left / std::chrono::seconds(1);
+      limit.tv_nsec = (left % std::chrono::seconds(1)).count();
+    }
+    io_uring_cqe* first = nullptr;
+    io_uring_submit_and_wait_timeout(uring(), &first, 1, until ? &limit : nullptr, nullptr);
+    end_own();
+    woken_ = false;
+  }
+
+  void wake() noexcept override { wake_.give(); }
+
+  int descriptor() noexcept override {
+    // Registered, not the ring's own descriptor: with deferred task work that one is not readable
+    // before this thread has asked for its completions.
+    if (!completed_) {
+      completed_.emplace();
+      if (io_uring_register_eventfd(uring(), completed_->fd()) != 0) completed_.reset();
+    }
+    return completed_ ? completed_->fd() : -1;
+  }
+
+  bool prepare_foreign_wait() noexcept override {
+    ring_.enable();
+    watch_wake();
+    // Cleared before looking: what completes after the look gives a notice that stays.
+    if (completed_) completed_->clear();
+    io_uring_submit_and_get_events(uring());
+    return std::exchange(woken_, false) || has_something();
+  }
+
+ private:
+  // What `token` of a request and the user data of a completion mean. A request's user data is its
+  // address, which is never one of these.
+  enum tokens : std::uint64_t { operation, readiness };
+  static constexpr std::uint64_t ignored = 1;
+  static constexpr std::uint64_t wake_up = 2;
+  static constexpr std::size_t poll_limit = 128;
+
+  io_uring* uring() noexcept { return ring_.get(); }
+  static std::uint64_t user_data_of(io_request& r) noexcept {
+    return reinterpret_cast<std::uintptr_t>(&r);
+  }
+  static bool writes(const io_request& r) noexcept {
+    return r.kind == io_kind::send || r.kind == io_kind::connect;
+  }
+
+  bool has_something() noexcept {
+    return !backlog_.empty() || !cancels_.empty() || io_uring_cq_ready(uring()) > 0;
+  }
+
+  /// A free submission entry, or null if the kernel takes none at the moment.
+  io_uring_sqe* entry() noexcept {
+    io_uring_sqe* sqe = io_uring_get_sqe(uring());
+    if (sqe || !ring_.is_enabled()) return sqe;
+    io_uring_submit(uring());
+    return io_uring_get_sqe(uring());
+  }
+
+  bool start(io_request& r) noexcept {
+    io_uring_sqe* sqe = entry();
+    if (!sqe) return false;
+    if (r.engine.token == readiness) {
+      io_uring_prep_poll_add(sqe, static_cast<int>(r.socket), writes(r) ? POLLOUT : POLLIN);
+    } else {
+      prepare(*sqe, r);
+    }
+    io_uring_sqe_set_data64(sqe, user_data_of(r));
+    r.engine.submitted = true;
+    ++in_flight_;
+    return true;
+  }
+
+  static void prepare(io_uring_sqe& sqe, io_request& r) noexcept {
+    const int fd = static_cast<int>(r.socket);
+    switch (r.kind) {
+      case io_kind::accept:
+        return io_uring_prep_accept(&sqe, fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      case io_kind::connect: {
+        const socklen_t length = prepare_address(r);
+        return io_uring_prep_connect(&sqe, fd, native_address(r), length);
+      }
+      case io_kind::receive: return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
+      case io_kind::send:
+        return io_uring_prep_sendmsg(&sqe, fd, &prepare_message(r), MSG_NOSIGNAL);
+      case io_kind::readable: return io_uring_prep_poll_add(&sqe, fd, POLLIN);
+    }
+  }
+
+  /// The kernel takes entries in their order: the cancellation finds its target started, and never a
+  /// later request at the same address.
+  bool start_cancel(io_request& r) noexcept {
+    io_uring_sqe* sqe = entry();
+    if (!sqe) return false;
+    io_uring_prep_cancel64(sqe, user_data_of(r), 0);
+    io_uring_sqe_set_data64(sqe, ignored);
+    return true;
+  }
+
+  bool start_waiting() noexcept {
+    while (io_request* r = cancels_.front()) {
+      if (!start_cancel(*r)) break;
+      cancels_.remove(*r);
+    }
+    bool any = false;
+    for (std::size_t n = 0; n < poll_limit && !backlog_.empty(); ++n) {
+      io_request& r = *backlog_.front();
+      if (!r.engine.cancelled && !start(r)) break;
+      backlog_.remove(r);
+      if (!r.engine.cancelled) continue;
+      end(r, io_result::failure(ECANCELED));
+      any = true;
+    }
+    return any;
+  }
+
+  bool end_completed() noexcept {
+    bool any = false;
+    io_uring_cqe* cqe = nullptr;
+    for (std::size_t n = 0; n < poll_limit; ++n) {
+      // Looks in user memory, and enters the kernel only if a flag there says that it has something.
+      if (io_uring_peek_cqe(uring(), &cqe) != 0) break;
+      const std::uint64_t data = cqe->user_data;
+      const int result = cqe->res;
+      io_uring_cqe_seen(uring(), cqe);
+      if (data == ignored) continue;
+      if (data == wake_up) {
+        note_wake();
+        continue;
+      }
+      --in_flight_;
+      any |= completed(*reinterpret_cast<io_request*>(data), result);
+    }
+    return any;
+  }
+
+  /// Uses up a wake-up, without touching requests: `wait` ends none.
+  void end_own() noexcept {
+    io_uring_cqe* cqe = nullptr;
+    while (io_uring_cq_ready(uring()) > 0 && io_uring_peek_cqe(uring(), &cqe) == 0) {
+      if (cqe->user_data == wake_up) {
+        note_wake();
+      } else if (cqe->user_data != ignored) {
+        return;
+      }
+      io_uring_cqe_seen(uring(), cqe);
+    }
+  }
+
+  bool completed(io_request& r, int kernel_result) noexcept {
+    const io_result result = io_result::from_kernel(kernel_result);
+    const int error = result.error();
+    if (r.engine.cancelled) {
+      // Interrupted is what a cancelled operation of a kernel worker answers.
+      const bool stopped = error == EINTR || error == EAGAIN || error == EINPROGRESS ||
+                           error == ECONNABORTED;
+      return end(r, stopped ? io_result::failure(ECANCELED) : value_of(r, result));
+    }
+    const bool readiness_known = r.engine.token == readiness && result.ok();
+    if (readiness_known && r.kind == io_kind::connect) return finish_connect(r);
+    if (readiness_known || error == EINTR ||
+        (error == ECONNABORTED && r.kind == io_kind::accept)) {
+      return start_again(r, operation);
+    }
+    // Some kernels answer a non-blocking descriptor at once instead of waiting for it.
+    if (error == EAGAIN || error == EINPROGRESS) return start_again(r, readiness);
+    return end(r, value_of(r, result));
+  }
+
+  bool finish_connect(io_request& r) noexcept {
+    const io_result result = attempt(r);
+    return result.error() == EAGAIN ? start_again(r, readiness) : end(r, result);
+  }
+
+  static io_result value_of(const io_request& r, io_result result) noexcept {
+    // A poll's result is a set of events; ours is 0.
+    const bool is_events = r.kind == io_kind::readable || r.engine.token == readiness;
+    if (!is_events || !result.ok()) return result;
+    return r.kind == io_kind::readable ? io_result::success(0) : io_result::failure(ECANCELED);
+  }
+
+  bool start_again(io_request& r, std::uint64_t as) noexcept {
+    r.engine.token = as;
+    r.engine.submitted = false;
+    if (!start(r)) backlog_.push(r);
+    return false;
+  }
+
+  bool end(io_request& r, io_result result) noexcept {
+    if (r.engine.cancelled && cancels_.holds(r)) cancels_.remove(r);
+    r.engine.submitted = false;
+    r.result = result;
+    r.ended(r);
+    return true;
+  }
+
+  void watch_wake() noexcept {
+    if (wake_watched_) return;
+    io_uring_sqe* sqe = entry();
+    if (!sqe) return;
+    io_uring_prep_poll_add(sqe, wake_.fd(), POLLIN);
+    io_uring_sqe_set_data64(sqe, wake_up);
+    wake_watched_ = true;
+  }
+
+  void note_wake() noexcept {
+    wake_watched_ = false;
+    woken_ |= wake_.clear();
+  }
+
+  /// The kernel must not write into buffers after us. Whom the requests belong to may be gone: they
+  /// are counted, not looked at.
+  void stop_everything() noexcept {
+    if (io_uring_sqe* sqe = entry()) {
+      io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+      io_uring_sqe_set_data64(sqe, ignored);
+    }
+    __kernel_timespec limit{1, 0};
+    io_uring_cqe* cqe = nullptr;
+    while (in_flight_ > 0) {
+      if (io_uring_submit_and_wait_timeout(uring(), &cqe, 1, &limit, nullptr) < 0 || !cqe) return;
+      if (cqe->user_data != ignored && cqe->user_data != wake_up) --in_flight_;
+      io_uring_cqe_seen(uring(), cqe);
+    }
+  }
+
+  class ring ring_;
+  notice wake_;
+  std::optional<notice> completed_;
+  request_list backlog_;
+  request_list cancels_;
+  std::size_t in_flight_ = 0;
+  bool wake_watched_ = false;
+  bool woken_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<engine> make_io_uring_engine(int& refusal) {
+  auto made = std::make_unique<io_uring_engine>();
+  refusal = made->error();
+  if (refusal == 0) return made;
+  // Not a refusal: another engine would fail next, and less clearly.
+  if (refusal == EMFILE || refusal == ENFILE || refusal == ENOMEM) {
+    throw std::system_error(refusal, std::generic_category(), "io_uring_queue_init");
+  }
+  return nullptr;
+}
+
+}  // namespace manyworlds::inline v0
+
+#endif

@@ -1,0 +1,166 @@
+#include "manyworlds/io/reactor.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+void pause_cpu() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
+    : engine_(std::move(engine)), options_(options) {}
+
+reactor::~reactor() {
+  // A poster whose work has already run may not yet have woken the engine it is about to. It is past
+  // its push, so this lasts no longer than one system call of its.
+  // Acquire: pairs with the release in `post` and `wake`; the engine is not touched after that.
+  while (posting_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+}
+
+void reactor::post(work& w) noexcept {
+  // Counted before the push: who takes the work by that push's release sees the count as well.
+  posting_.fetch_add(1, std::memory_order_relaxed);
+  if (inbox_.push(w)) engine_->wake();
+  posting_.fetch_sub(1, std::memory_order_release);
+}
+
+void reactor::wake() noexcept {
+  posting_.fetch_add(1, std::memory_order_relaxed);
+  engine_->wake();
+  posting_.fetch_sub(1, std::memory_order_release);
+}
+
+void reactor::add(poller& p) noexcept {
+  p.previous_ = nullptr;
+  p.next_ = pollers_;
+  if (pollers_) pollers_->previous_ = &p;
+  pollers_ = &p;
+}
+
+void reactor::remove(poller& p) noexcept {
+  if (next_poller_ == &p) next_poller_ = p.next_;
+  (p.previous_ ? p.previous_->next_ : pollers_) = p.next_;
+  if (p.next_) p.next_->previous_ = p.previous_;
+  p.next_ = p.previous_ = nullptr;
+  p.asked_ = false;
+}
+
+bool reactor::turn() noexcept {
+  turn_scope here(*this);
+  cancel_sleep();
+  bool did = inbox_.take(ready_);
+  did |= run_ready();
+  did |= engine_->poll();
+  did |= poll_pollers();
+  if (!timers().empty()) did |= timers().expire(now(), turn_limit) > 0;
+  if (did) turns_.fetch_add(1, std::memory_order_relaxed);
+  return did;
+}
+
+void reactor::rest() noexcept {
+  if (spin()) return;
+  std::optional<time_point> until;
+  if (prepare_sleep(until)) engine_->wait(until);
+  turn_scope here(*this);
+  cancel_sleep();
+}
+
+std::optional<duration> reactor::prepare_wait() noexcept {
+  std::optional<time_point> until;
+  // The engine is asked last: pollers may submit requests as they arm. It clears old notices then,
+  // which is safe because it tells us if there were any.
+  if (!prepare_sleep(until) || engine_->prepare_foreign_wait()) return duration::zero();
+  if (!until) return std::nullopt;
+  return std::max(*until - now(), duration::zero());
+}
+
+std::optional<time_point> reactor::next_due() noexcept {
+  inbox_.take(ready_);
+  if (!ready_.empty()) return now();
+  return timers().next();
+}
+
+bool reactor::run_ready() noexcept {
+  std::size_t count = 0;
+  while (count < turn_limit) {
+    work* w = ready_.pop();
+    if (!w) break;
+    ++count;
+    w->run();
+  }
+  return count > 0;
+}
+
+bool reactor::poll_pollers() noexcept {
+  bool did = false;
+  for (poller* p = pollers_; p; p = next_poller_) {
+    // A poller may remove itself, or any other, as it is polled.
+    next_poller_ = p->next_;
+    did |= p->poll();
+  }
+  return did;
+}
+
+bool reactor::spin() noexcept {
+  if (options_.spin <= duration::zero()) return false;
+  const time_point end = now() + options_.spin;
+  do {
+    if (turn()) return true;
+    pause_cpu();
+  } while (now() < end);
+  return false;
+}
+
+// No wake-up is lost, because everybody who could give us something to do either comes before our last
+// look at it or finds the announcement:
+// - Work is pushed by replacing the top of the inbox, and the announcement is such a replacement too.
+//   One of the two is first: either the announcement fails and we do not sleep, or the poster sees it
+//   and wakes the engine.
+// - A poller arms its wake-up and looks again, in that order.
+// - A wake-up that comes before the engine sleeps is kept by the engine and ends its next wait.
+// - Ready work and timers change on this thread only; they are looked at last, since pollers may have
+//   added to them.
+bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
+  turn_scope here(*this);
+  sleep_prepared_ = true;
+  bool may_sleep = inbox_.announce_sleep();
+  std::optional<duration> limit;
+  for (poller* p = pollers_; p && may_sleep; p = next_poller_) {
+    next_poller_ = p->next_;
+    p->asked_ = true;
+    may_sleep = p->prepare_sleep(limit);
+  }
+  if (!may_sleep || !ready_.empty()) {
+    cancel_sleep();
+    return false;
+  }
+  until = timers().next();
+  if (limit) {
+    const time_point limited = now() + *limit;
+    until = until ? std::min(*until, limited) : limited;
+  }
+  return true;
+}
+
+// The announcement in the inbox stays until posted work is next taken; a poster that finds it before
+// gives a wake-up that nobody needs, and no more.
+void reactor::cancel_sleep() noexcept {
+  if (!std::exchange(sleep_prepared_, false)) return;
+  for (poller* p = pollers_; p; p = next_poller_) {
+    next_poller_ = p->next_;
+    if (std::exchange(p->asked_, false)) p->cancel_sleep();
+  }
+}
+
+}  // namespace manyworlds::inline v0

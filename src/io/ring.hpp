@@ -1,0 +1,33 @@
+// Ring: owns one io_uring, made with the best flags this kernel takes.
+#pragma once
+
+#include <liburing.h>
+
+namespace manyworlds::inline v0 {
+
+/// Made disabled on any thread; the thread that enables it owns it from then on (SINGLE_ISSUER).
+class ring {
+ public:
+  /// `error()` tells whether it could be made.
+  ring() noexcept;
+  ring(const ring&) = delete;
+  ring& operator=(const ring&) = delete;
+  ~ring();
+
+  /// 0; or the errno for which there is no ring, or not one that can do all we need.
+  [[nodiscard]] int error() const noexcept { return error_; }
+  [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
+  void enable() noexcept;
+  [[nodiscard]] io_uring* get() noexcept { return &ring_; }
+
+ private:
+  [[nodiscard]] int make() noexcept;
+  [[nodiscard]] int lacks() noexcept;
+
+  io_uring ring_{};
+  bool made_ = false;
+  bool enabled_ = false;
+  int error_ = 0;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,157 @@
+// A reactor on a real engine, and tasks running on it, for the tests of this folder.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "io/engines.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/io/stream.hpp"
+
+namespace manyworlds::testing {
+
+using namespace std::chrono_literals;
+
+inline constexpr engine_kind real_engines[] = {engine_kind::io_uring, engine_kind::epoll};
+
+inline const char* text_of(engine_kind kind) {
+  return kind == engine_kind::epoll ? "epoll" : "io_uring";
+}
+
+/// Runs the rest of the test case once per engine that this machine has.
+#define FOR_EACH_ENGINE(kind)                                                  \
+  for (const engine_kind kind : manyworlds::testing::real_engines)             \
+    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) {            \
+      MESSAGE("io_uring is refused here: tested on epoll only");               \
+    } else if (INFO("engine: ", manyworlds::testing::text_of(kind)); true)
+
+/// A task running on a reactor beside others, as a scope's child would.
+template <class T>
+class running : private continuation {
+ public:
+  running(reactor& r, task<T> t)
+      : continuation(
+            [](continuation& k) noexcept -> std::coroutine_handle<> {
+              static_cast<running&>(k).ended_ = true;
+              return std::noop_coroutine();
+            },
+            &r),
+        task_(std::move(t)),
+        starter_(*this) {
+    r.execute(starter_);
+  }
+
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  [[nodiscard]] bool cancelled() const noexcept {
+    return task_.promise().outcome() == task_outcome::cancelled;
+  }
+  T result() { return task_.promise().take_result(); }
+
+  /// On the reactor's thread.
+  void cancel() noexcept {
+    if (!ended_ && task_.promise().cancel()) ended_ = true;
+  }
+
+ private:
+  struct starter : work {
+    explicit starter(running& r) noexcept
+        : work([](work& w) noexcept {
+            running& r = static_cast<starter&>(w).owner;
+            if (!r.ended_) r.task_.promise().start(r).resume();
+          }),
+          owner(r) {}
+    running& owner;
+  };
+
+  task<T> task_;
+  starter starter_;
+  bool ended_ = false;
+};
+
+/// A timer that bounds a test's loops.
+class time_limit {
+ public:
+  explicit time_limit(std::chrono::nanoseconds limit = 20s)
+      : end_(std::chrono::steady_clock::now() + limit) {}
+  [[nodiscard]] bool passed() const { return std::chrono::steady_clock::now() > end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+};
+
+class reactor_fixture {
+ public:
+  explicit reactor_fixture(engine_kind kind, duration spin = duration::zero())
+      : reactor_(make_engine(kind).engine, reactor_options{spin}) {}
+
+  reactor& get() noexcept { return reactor_; }
+  operator reactor&() noexcept { return reactor_; }
+
+  /// Turns, sleeping in between, until `condition()`. Fails the test when that takes too long.
+  template <class Condition>
+  void run_until(Condition condition) {
+    const time_limit limit;
+    alarm tick(reactor_);
+    reactor_.run_until([&] { return condition() || limit.passed(); });
+    REQUIRE(condition());
+  }
+
+  template <class T>
+  T run(task<T> t) {
+    running<T> r(reactor_, std::move(t));
+    run_until([&] { return r.ended(); });
+    return r.result();
+  }
+
+ private:
+  /// Wakes the reactor now and then, so that a lost wake-up fails a test instead of hanging it: far
+  /// apart, so that it hides none.
+  class alarm {
+   public:
+    explicit alarm(reactor& r) : timer_(*this), reactor_(r) { arm(); }
+    ~alarm() { reactor_.timers().disarm(timer_); }
+
+   private:
+    struct tick : timer {
+      explicit tick(alarm& a) noexcept
+          : timer([](timer& t) noexcept { static_cast<tick&>(t).owner.arm(); }), owner(a) {}
+      alarm& owner;
+    };
+    void arm() noexcept { reactor_.timers().arm(timer_, reactor_.now() + 5s); }
+    tick timer_;
+    reactor& reactor_;
+  };
+
+  reactor reactor_;
+};
+
+/// Two connected streams of one reactor.
+struct stream_pair {
+  stream left;
+  stream right;
+
+  explicit stream_pair(reactor_fixture& f) : stream_pair(f, listener(f, socket_address::loopback(0))) {}
+  stream_pair(reactor_fixture& f, listener l) {
+    running<io_result> dial(f, stream::connect(f, l.address(), left));
+    running<io_result> take(f, accept(f, l, right));
+    f.run_until([&] { return dial.ended() && take.ended(); });
+    REQUIRE(dial.result().ok());
+    REQUIRE(take.result().ok());
+  }
+
+  static task<io_result> accept(reactor& r, listener& l, stream& into) {
+    const io_result accepted = co_await l.accept();
+    if (accepted.ok()) into = stream(r, socket(r.sockets(), accepted.handle()));
+    co_return accepted;
+  }
+};
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace manyworlds::testing
