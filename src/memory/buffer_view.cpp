@@ -1,4 +1,4 @@
-#include <manyworlds/memory/buffer_view.hpp>
+#include "manyworlds/memory/buffer_view.hpp"
 
 #include <cstdint>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include <manyworlds/memory/dlpack.hpp>
+#include "manyworlds/memory/dlpack.hpp"
 
 #include <array>
 #include <cstdint>

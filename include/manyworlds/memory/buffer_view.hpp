@@ -1,15 +1,15 @@
 /// Views of host memory given to sends and receives: where, how many, of what type.
 #pragma once
 
-#include <manyworlds/config.hpp>
-#include <manyworlds/memory/dtype.hpp>
-
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <ranges>
 #include <type_traits>
+
+#include "manyworlds/config.hpp"
+#include "manyworlds/memory/dtype.hpp"
 
 namespace manyworlds::inline v0 {
 

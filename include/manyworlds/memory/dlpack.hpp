@@ -5,13 +5,13 @@
 /// `dlpack.h` may be included beside this header. Every function takes either's types.
 #pragma once
 
-#include <manyworlds/config.hpp>
-#include <manyworlds/memory/buffer_view.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+
+#include "manyworlds/config.hpp"
+#include "manyworlds/memory/buffer_view.hpp"
 
 namespace manyworlds::inline v0::dlpack {
 

@@ -1,8 +1,6 @@
 /// The element types of messages and collectives: NCCL's.
 #pragma once
 
-#include <manyworlds/memory/small_float.hpp>
-
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -10,6 +8,8 @@
 #include <optional>
 #include <string_view>
 #include <type_traits>
+
+#include "manyworlds/memory/small_float.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,16 +1,15 @@
 /// Any argument of a send or receive, brought into one form.
 #pragma once
 
-#include <manyworlds/memory/view_list.hpp>
-
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <initializer_list>
 #include <ranges>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -62,7 +61,13 @@ class basic_gather_list {
     take(std::forward<B>(buffer));
   }
 
-  basic_gather_list(std::initializer_list<View> views) { copy(views); }
+  /// A braced list: `w.send({head, body}, to)`.
+  // Not an initializer_list: g++ 12.2 refuses one in an awaited expression.
+  template <class... Views>
+  requires(sizeof...(Views) > 1 && (std::convertible_to<Views, View> && ...))
+      basic_gather_list(Views&&... views) {
+    copy(std::array<View, sizeof...(Views)>{std::forward<Views>(views)...});
+  }
 
   // The elements would be gone before the await ends: give the container a name.
   template <class B>

@@ -1,15 +1,15 @@
 /// A place within a list of views, for moving its bytes in slices.
 #pragma once
 
-#include <manyworlds/config.hpp>
-#include <manyworlds/memory/view_list.hpp>
-
 #include <sys/uio.h>
 
 #include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
+
+#include "manyworlds/config.hpp"
+#include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,15 +1,14 @@
 /// Lists of views: one message whose bytes lie in many places, such as paged KV blocks.
 #pragma once
 
-#include <manyworlds/config.hpp>
-#include <manyworlds/memory/buffer_view.hpp>
-
 #include <concepts>
 #include <cstddef>
-#include <initializer_list>
 #include <ranges>
 #include <utility>
 #include <vector>
+
+#include "manyworlds/config.hpp"
+#include "manyworlds/memory/buffer_view.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -103,7 +102,13 @@ template <class View>
 class basic_view_batch {
  public:
   basic_view_batch() noexcept {}
-  basic_view_batch(std::initializer_list<View> views) : views_{views} {}
+  // Not an initializer_list: g++ 12.2 refuses one in an awaited expression.
+  template <class... Views>
+  requires(sizeof...(Views) > 0 && (std::convertible_to<Views, View> && ...))
+      basic_view_batch(Views&&... views) {
+    views_.reserve(sizeof...(Views));
+    (views_.push_back(std::forward<Views>(views)), ...);
+  }
   explicit basic_view_batch(std::vector<View> views) noexcept
       : views_{std::move(views)} {}
 

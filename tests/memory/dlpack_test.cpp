@@ -1,0 +1,233 @@
+#include "manyworlds/memory/dlpack.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "official_dlpack.hpp"
+
+namespace mw = manyworlds;
+
+namespace {
+
+struct described {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+  bool null_strides = false;
+  mw::dlpack::data_type type{2, 32, 1};
+  mw::dlpack::device where{1, 0};
+  void* data = nullptr;
+  std::uint64_t offset = 0;
+
+  mw::dlpack::tensor tensor() {
+    return {data,  where,        static_cast<std::int32_t>(shape.size()),
+            type,  shape.data(), null_strides ? nullptr : strides.data(),
+            offset};
+  }
+};
+
+std::string refusal(described d) {
+  std::array<float, 64> memory{};
+  if (d.data == nullptr) d.data = memory.data();
+  try {
+    (void)mw::dlpack::readable(d.tensor());
+  } catch (std::invalid_argument const& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("dlpack");
+
+static_assert(sizeof(mw::dlpack::tensor) == sizeof(DLTensor));
+static_assert(offsetof(mw::dlpack::tensor, byte_offset) ==
+              offsetof(DLTensor, byte_offset));
+static_assert(offsetof(mw::dlpack::tensor, dtype) == offsetof(DLTensor, dtype));
+static_assert(sizeof(mw::dlpack::managed_tensor) == sizeof(DLManagedTensor));
+static_assert(sizeof(mw::dlpack::managed_tensor_versioned) ==
+              sizeof(DLManagedTensorVersioned));
+static_assert(offsetof(mw::dlpack::managed_tensor_versioned, deleter) ==
+              offsetof(DLManagedTensorVersioned, deleter));
+static_assert(offsetof(mw::dlpack::managed_tensor_versioned, dl_tensor) ==
+              offsetof(DLManagedTensorVersioned, dl_tensor));
+static_assert(mw::dlpack::plain_tensor<DLTensor>);
+static_assert(mw::dlpack::any_managed_tensor<DLManagedTensorVersioned>);
+static_assert(!mw::dlpack::plain_tensor<DLManagedTensor> &&
+              !mw::dlpack::plain_tensor<int>);
+
+TEST_CASE("a contiguous tensor is a view of its elements, behind the offset") {
+  std::array<float, 64> memory{};
+  described d{.shape = {2, 3, 4}, .strides = {12, 4, 1}};
+  d.data = memory.data();
+  d.offset = 8;
+  auto const view = mw::dlpack::writable(d.tensor());
+  CHECK(view.data() == memory.data() + 2);
+  CHECK(view.count() == 24);
+  CHECK(view.type() == mw::dtype::float32);
+
+  d.null_strides = true;
+  CHECK(mw::dlpack::readable(d.tensor()).count() == 24);
+  described scalar{};
+  scalar.data = memory.data();
+  CHECK(mw::dlpack::readable(scalar.tensor()).count() == 1);
+}
+
+TEST_CASE("strides along dimensions of one, and of tensors of nothing, do not matter") {
+  CHECK(refusal({.shape = {2, 1, 4}, .strides = {4, 999, 1}}) == "accepted");
+  CHECK(refusal({.shape = {1, 5}, .strides = {-7, 1}}) == "accepted");
+  CHECK(refusal({.shape = {3, 0, 2}, .strides = {99, 98, 97}}) == "accepted");
+  described nothing{.shape = {0}, .strides = {1}};
+  CHECK(mw::dlpack::writable(nothing.tensor()).empty());
+}
+
+TEST_CASE("pinned host memory is host memory") {
+  CHECK(refusal({.shape = {4}, .strides = {1}, .where = {3, 0}}) == "accepted");
+  CHECK(refusal({.shape = {4}, .strides = {1}, .where = {11, 0}}) == "accepted");
+}
+
+TEST_CASE("every element type has its code, and no other code passes") {
+  auto const type_of = [](std::uint8_t code, std::uint8_t bits) {
+    std::array<double, 1> memory{};
+    described d{.shape = {1}, .strides = {1}, .type = {code, bits, 1}};
+    d.data = memory.data();
+    return mw::dlpack::readable(d.tensor()).type();
+  };
+  CHECK(type_of(kDLInt, 8) == mw::dtype::int8);
+  CHECK(type_of(kDLInt, 64) == mw::dtype::int64);
+  CHECK(type_of(kDLUInt, 32) == mw::dtype::uint32);
+  CHECK(type_of(kDLFloat, 16) == mw::dtype::float16);
+  CHECK(type_of(kDLFloat, 64) == mw::dtype::float64);
+  CHECK(type_of(kDLBfloat, 16) == mw::dtype::bfloat16);
+  CHECK(type_of(10, 8) == mw::dtype::float8_e4m3);
+  CHECK(type_of(12, 8) == mw::dtype::float8_e5m2);
+  int passed = 0;
+  for (int code = 0; code < 256; ++code) {
+    for (int bits = 0; bits < 256; ++bits) {
+      mw::dlpack::data_type const type{static_cast<std::uint8_t>(code),
+                                       static_cast<std::uint8_t>(bits), 1};
+      passed += refusal({.shape = {1}, .strides = {1}, .type = type}) == "accepted";
+    }
+  }
+  CHECK(passed == static_cast<int>(mw::dtype_count));
+}
+
+TEST_CASE("what cannot be a view is refused with shape, strides, type and device") {
+  CHECK(refusal({.shape = {2, 3}, .strides = {1, 2}}) ==
+        "dlpack tensor of shape [2, 3], strides [1, 2], float32, on cpu:0: "
+        "is not contiguous; make a contiguous copy");
+  CHECK(refusal({.shape = {4}, .strides = {1}, .where = {2, 1}}) ==
+        "dlpack tensor of shape [4], strides [1], float32, on cuda:1: "
+        "is not in host memory; copy it there first");
+  CHECK(refusal({.shape = {4}, .strides = {1}, .type = {6, 8, 1}}) ==
+        "dlpack tensor of shape [4], strides [1], bool8, on cpu:0: "
+        "this element type cannot be sent; view it as uint8");
+  CHECK(refusal({.shape = {4}, .strides = {1}, .type = {2, 32, 4}}) ==
+        "dlpack tensor of shape [4], strides [1], float32 x 4 lanes, on cpu:0: "
+        "vector lanes are not supported");
+  CHECK(refusal({.shape = {4}, .strides = {1}, .where = {77, 0}})
+            .find("device type 77:0") != std::string::npos);
+}
+
+TEST_CASE("a corrupt tensor is refused before it is looked into") {
+  CHECK(refusal({.shape = {-1}, .strides = {1}}).find("no number of elements") !=
+        std::string::npos);
+  std::int64_t const huge = std::int64_t{1} << 40;
+  CHECK(refusal({.shape = {huge, huge}, .strides = {huge, 1}})
+            .find("no number of elements") != std::string::npos);
+  described d{};
+  auto t = d.tensor();
+  t.ndim = -3;
+  CHECK_THROWS_AS((void)mw::dlpack::readable(t), std::invalid_argument);
+  t.ndim = 1 << 30;
+  CHECK_THROWS_AS((void)mw::dlpack::readable(t), std::invalid_argument);
+  t.ndim = 2;
+  t.shape = nullptr;
+  CHECK_THROWS_AS((void)mw::dlpack::readable(t), std::invalid_argument);
+  described null{.shape = {4}, .strides = {1}};
+  CHECK_THROWS_AS((void)mw::dlpack::readable(null.tensor()), std::invalid_argument);
+}
+
+TEST_CASE("a managed tensor of the official header reads like ours and goes back once") {
+  std::array<std::int32_t, 6> memory{};
+  std::array<std::int64_t, 2> shape{2, 3};
+  int returned = 0;
+  DLManagedTensorVersioned managed{};
+  managed.version = {1, 1};
+  managed.manager_ctx = &returned;
+  managed.deleter = [](DLManagedTensorVersioned* self) {
+    ++*static_cast<int*>(self->manager_ctx);
+  };
+  managed.dl_tensor = {memory.data(), {kDLCPU, 0}, 2, {kDLInt, 32, 1},
+                       shape.data(),  nullptr,     0};
+  {
+    std::unique_ptr<DLManagedTensorVersioned, mw::dlpack::release> const held{&managed};
+    CHECK(mw::dlpack::writable(*held).count() == 6);
+
+    managed.flags = 1;
+    CHECK(mw::dlpack::readable(*held).count() == 6);
+    CHECK_THROWS_WITH_AS(
+        (void)mw::dlpack::writable(*held),
+        "dlpack tensor of shape [2, 3], strides null, int32, on cpu:0: is "
+        "read-only and cannot be received into",
+        std::invalid_argument);
+    managed.version.major = 2;
+    CHECK_THROWS_AS((void)mw::dlpack::readable(*held), std::invalid_argument);
+    CHECK(returned == 0);
+  }
+  CHECK(returned == 1);
+
+  DLManagedTensor older{managed.dl_tensor, nullptr, nullptr};
+  CHECK(mw::dlpack::readable(older).data() == memory.data());
+}
+
+TEST_CASE("an exported tensor keeps its memory until the consumer lets go") {
+  auto memory = std::make_shared<std::vector<float>>(6);
+  std::weak_ptr<std::vector<float>> const watch = memory;
+  auto* const data = memory->data();
+  mw::buffer_view const view{*memory};
+  std::array<std::int64_t, 2> const shape{2, 3};
+  auto exported = mw::dlpack::export_tensor(view, std::move(memory), shape);
+
+  // What a consumer in C finds at the address it is given.
+  DLManagedTensorVersioned theirs_copy{};
+  std::memcpy(&theirs_copy, exported.get(), sizeof theirs_copy);
+  auto const* const theirs = &theirs_copy;
+  CHECK(!watch.expired());
+  CHECK(theirs->version.major == 1);
+  CHECK(theirs->flags == 0);
+  CHECK(theirs->dl_tensor.data == data);
+  CHECK(theirs->dl_tensor.ndim == 2);
+  CHECK(theirs->dl_tensor.strides[0] == 3);
+  CHECK(theirs->dl_tensor.strides[1] == 1);
+  CHECK(mw::dlpack::writable(*theirs).count() == 6);
+  auto* const consumed = exported.release();
+  consumed->deleter(consumed);
+  CHECK(watch.expired());
+}
+
+TEST_CASE("an export without a shape has one dimension, and a wrong shape is refused") {
+  auto memory = std::make_shared<std::vector<mw::bf16> const>(5);
+  auto const exported = mw::dlpack::export_read_only(*memory, memory);
+  CHECK(exported->dl_tensor.ndim == 1);
+  CHECK(exported->dl_tensor.shape[0] == 5);
+  CHECK(exported->flags == mw::dlpack::flag_read_only);
+  CHECK(mw::dlpack::readable(*exported).type() == mw::dtype::bfloat16);
+  CHECK_THROWS_AS((void)mw::dlpack::writable(*exported), std::invalid_argument);
+
+  std::array<std::int64_t, 2> const wrong{2, 3};
+  CHECK_THROWS_WITH_AS((void)mw::dlpack::export_read_only(*memory, memory, wrong),
+                       "dlpack export: shape [2, 3] does not have the view's 5 elements",
+                       std::invalid_argument);
+}
+
+TEST_SUITE_END();
