@@ -1,4 +1,4 @@
-// Descriptor: owns a file descriptor of the engines' own (event counters, epoll sets).
+// Owned descriptor: a file descriptor of the engines' own (event counters, epoll sets).
 #pragma once
 
 #include <sys/eventfd.h>
@@ -10,15 +10,15 @@
 
 namespace manyworlds::inline v0 {
 
-class descriptor {
+class owned_descriptor {
  public:
   /// Takes what a system call returned, and throws its errno if that is -1.
-  descriptor(int fd, const char* call) : fd_(fd) {
+  owned_descriptor(int fd, const char* call) : fd_(fd) {
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), call);
   }
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
-  ~descriptor() { ::close(fd_); }
+  owned_descriptor(const owned_descriptor&) = delete;
+  owned_descriptor& operator=(const owned_descriptor&) = delete;
+  ~owned_descriptor() { ::close(fd_); }
 
   [[nodiscard]] int get() const noexcept { return fd_; }
 
@@ -27,9 +27,9 @@ class descriptor {
 };
 
 /// An eventfd: notices that add up until they are cleared.
-class notice {
+class event_counter {
  public:
-  notice() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd") {}
+  event_counter() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd") {}
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
@@ -45,7 +45,7 @@ class notice {
   }
 
  private:
-  descriptor fd_;
+  owned_descriptor fd_;
 };
 
 }  // namespace manyworlds::inline v0

@@ -8,10 +8,10 @@
 #include <ctime>
 #include <vector>
 
-#include "io/descriptor.hpp"
-#include "io/engines.hpp"
-#include "io/posix_network.hpp"
-#include "io/request_list.hpp"
+#include "descriptor.hpp"
+#include "engines.hpp"
+#include "posix_network.hpp"
+#include "request_list.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -255,8 +255,8 @@ class epoll_engine final : public engine {
     return static_cast<int>(std::min<long long>(ms, INT_MAX));
   }
 
-  class descriptor epoll_;
-  notice wake_;
+  owned_descriptor epoll_;
+  event_counter wake_;
   request_list pending_;
   request_list ended_;
   std::vector<parking> parked_on_;

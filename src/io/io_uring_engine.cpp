@@ -2,8 +2,6 @@
 
 #if MANYWORLDS_HAS_IO_URING
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -11,11 +9,12 @@
 #include <system_error>
 #include <utility>
 
-#include "io/descriptor.hpp"
-#include "io/engines.hpp"
-#include "io/posix_network.hpp"
-#include "io/request_list.hpp"
-#include "io/ring.hpp"
+#include "descriptor.hpp"
+#include "engines.hpp"
+#include "kernel_ring.hpp"
+#include "posix_network.hpp"
+#include "request_list.hpp"
+#include "submission.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -106,9 +105,6 @@ class io_uring_engine final : public engine {
   static std::uint64_t user_data_of(io_request& r) noexcept {
     return reinterpret_cast<std::uintptr_t>(&r);
   }
-  static bool writes(const io_request& r) noexcept {
-    return r.kind == io_kind::send || r.kind == io_kind::connect;
-  }
 
   bool has_something() noexcept {
     return !backlog_.empty() || !cancels_.empty() || io_uring_cq_ready(uring()) > 0;
@@ -126,30 +122,14 @@ class io_uring_engine final : public engine {
     io_uring_sqe* sqe = entry();
     if (!sqe) return false;
     if (r.engine.token == readiness) {
-      io_uring_prep_poll_add(sqe, static_cast<int>(r.socket), writes(r) ? POLLOUT : POLLIN);
+      prepare_readiness(*sqe, r);
     } else {
-      prepare(*sqe, r);
+      prepare_operation(*sqe, r);
     }
     io_uring_sqe_set_data64(sqe, user_data_of(r));
     r.engine.submitted = true;
     ++in_flight_;
     return true;
-  }
-
-  static void prepare(io_uring_sqe& sqe, io_request& r) noexcept {
-    const int fd = static_cast<int>(r.socket);
-    switch (r.kind) {
-      case io_kind::accept:
-        return io_uring_prep_accept(&sqe, fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      case io_kind::connect: {
-        const socklen_t length = prepare_address(r);
-        return io_uring_prep_connect(&sqe, fd, native_address(r), length);
-      }
-      case io_kind::receive: return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
-      case io_kind::send:
-        return io_uring_prep_sendmsg(&sqe, fd, &prepare_message(r), MSG_NOSIGNAL);
-      case io_kind::readable: return io_uring_prep_poll_add(&sqe, fd, POLLIN);
-    }
   }
 
   /// The kernel takes entries in their order: the cancellation finds its target started, and never a
@@ -289,9 +269,9 @@ class io_uring_engine final : public engine {
     }
   }
 
-  class ring ring_;
-  notice wake_;
-  std::optional<notice> completed_;
+  kernel_ring ring_;
+  event_counter wake_;
+  std::optional<event_counter> completed_;
   request_list backlog_;
   request_list cancels_;
   std::size_t in_flight_ = 0;

@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "io/engines.hpp"
+#include "engines.hpp"
 #include "manyworlds/config.hpp"
 
 namespace manyworlds::inline v0 {

@@ -1,4 +1,4 @@
-// Ring: owns one io_uring, made with the best flags this kernel takes.
+// Kernel ring: owns one io_uring, made with the best flags this kernel takes.
 #pragma once
 
 #include <liburing.h>
@@ -6,13 +6,13 @@
 namespace manyworlds::inline v0 {
 
 /// Made disabled on any thread; the thread that enables it owns it from then on (SINGLE_ISSUER).
-class ring {
+class kernel_ring {
  public:
   /// `error()` tells whether it could be made.
-  ring() noexcept;
-  ring(const ring&) = delete;
-  ring& operator=(const ring&) = delete;
-  ~ring();
+  kernel_ring() noexcept;
+  kernel_ring(const kernel_ring&) = delete;
+  kernel_ring& operator=(const kernel_ring&) = delete;
+  ~kernel_ring();
 
   /// 0; or the errno for which there is no ring, or not one that can do all we need.
   [[nodiscard]] int error() const noexcept { return error_; }

@@ -2,7 +2,7 @@
 
 #if MANYWORLDS_HAS_IO_URING
 
-#include "io/ring.hpp"
+#include "kernel_ring.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,23 +40,23 @@ constexpr std::array needed_operations = {
 
 }  // namespace
 
-ring::ring() noexcept {
+kernel_ring::kernel_ring() noexcept {
   error_ = make();
   if (error_ == 0) error_ = lacks();
 }
 
-ring::~ring() {
+kernel_ring::~kernel_ring() {
   if (made_) io_uring_queue_exit(&ring_);
 }
 
-void ring::enable() noexcept {
+void kernel_ring::enable() noexcept {
   if (enabled_) return;
   // liburing 2.3 declares `io_uring_enable_rings` and does not export it.
   ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
   enabled_ = true;
 }
 
-int ring::make() noexcept {
+int kernel_ring::make() noexcept {
   int error = EINVAL;
   for (const unsigned flags : flag_sets) {
     io_uring_params params{};
@@ -69,7 +69,7 @@ int ring::make() noexcept {
   return error;
 }
 
-int ring::lacks() noexcept {
+int kernel_ring::lacks() noexcept {
   if ((ring_.features & needed_features) != needed_features) return EOPNOTSUPP;
   io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
   if (!probe) return EOPNOTSUPP;
