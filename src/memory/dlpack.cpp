@@ -44,36 +44,36 @@ constexpr std::int32_t pinned_by_rocm = 11;
 constexpr std::int32_t most_dimensions = 1024;
 
 std::optional<dtype> element_type(data_type type) {
-  for (auto const& known : coded_types) {
+  for (const auto& known : coded_types) {
     if (known.code == type.code && known.bits == type.bits) return known.type;
   }
   return std::nullopt;
 }
 
 data_type coded(dtype type) {
-  for (auto const& known : coded_types) {
+  for (const auto& known : coded_types) {
     if (known.type == type) return {known.code, known.bits, 1};
   }
   throw std::invalid_argument("dlpack: no such element type");
 }
 
 std::string device_name(device where) {
-  static constexpr std::array<char const*, 19> names{
+  static constexpr std::array<const char*, 19> names{
       "",       "cpu",    "cuda",    "cuda_host", "opencl",    "",        "",
       "vulkan", "metal",  "vpi",     "rocm",      "rocm_host", "ext_dev", "cuda_managed",
       "oneapi", "webgpu", "hexagon", "maia",      "trn"};
-  auto const type = static_cast<std::uint32_t>(where.device_type);
-  bool const known = type < names.size() && names[type][0] != '\0';
-  auto const name = known ? std::string{names[type]}
+  const auto type = static_cast<std::uint32_t>(where.device_type);
+  const bool known = type < names.size() && names[type][0] != '\0';
+  const auto name = known ? std::string{names[type]}
                           : "device type " + std::to_string(where.device_type);
   return name + ":" + std::to_string(where.device_id);
 }
 
 std::string type_name(data_type type) {
-  static constexpr std::array<char const*, 7> families{
+  static constexpr std::array<const char*, 7> families{
       "int", "uint", "float", "handle", "bfloat", "complex", "bool"};
   auto name = [&]() -> std::string {
-    if (auto const ours = element_type(type)) return std::string{name_of(*ours)};
+    if (const auto ours = element_type(type)) return std::string{name_of(*ours)};
     if (type.code < families.size())
       return families[type.code] + std::to_string(type.bits);
     return "type code " + std::to_string(type.code) + " of " + std::to_string(type.bits) +
@@ -82,7 +82,7 @@ std::string type_name(data_type type) {
   return type.lanes == 1 ? name : name + " x " + std::to_string(type.lanes) + " lanes";
 }
 
-std::string listed(std::int64_t const* values, std::int32_t count) {
+std::string listed(const std::int64_t* values, std::int32_t count) {
   if (count > 0 && values == nullptr) return "null";
   std::string text = "[";
   for (std::int32_t i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ std::string listed(std::int64_t const* values, std::int32_t count) {
   return text + "]";
 }
 
-std::string described(tensor const& t) {
+std::string described(const tensor& t) {
   if (t.ndim < 0 || t.ndim > most_dimensions) {
     return "dlpack tensor of " + std::to_string(t.ndim) + " dimensions";
   }
@@ -100,28 +100,28 @@ std::string described(tensor const& t) {
          type_name(t.dtype) + ", on " + device_name(t.device);
 }
 
-[[noreturn]] void refuse(tensor const& t, char const* reason) {
+[[noreturn]] void refuse(const tensor& t, const char* reason) {
   throw std::invalid_argument(described(t) + ": " + reason);
 }
 
 /// Elements of a shape, or nothing when a number is negative or the product does not fit.
-std::optional<std::size_t> elements(std::span<std::int64_t const> shape) {
+std::optional<std::size_t> elements(std::span<const std::int64_t> shape) {
   constexpr std::uint64_t most = PTRDIFF_MAX;
   std::uint64_t product = 1;
   bool fits = true;
-  for (auto const extent : shape) {
+  for (const auto extent : shape) {
     if (extent < 0) return std::nullopt;
     if (extent == 0) return 0;
   }
-  for (auto const extent : shape) {
-    auto const factor = static_cast<std::uint64_t>(extent);
+  for (const auto extent : shape) {
+    const auto factor = static_cast<std::uint64_t>(extent);
     fits = fits && factor <= most / product;
     product = fits ? product * factor : product;
   }
   return fits ? std::optional<std::size_t>{product} : std::nullopt;
 }
 
-bool in_c_order(tensor const& t) {
+bool in_c_order(const tensor& t) {
   if (t.strides == nullptr) return true;
   std::int64_t expected = 1;
   for (std::int32_t i = t.ndim - 1; i >= 0; --i) {
@@ -136,11 +136,11 @@ struct exported {
   managed_tensor_versioned managed;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;
-  std::shared_ptr<void const> keep_alive;
+  std::shared_ptr<const void> keep_alive;
 };
 
-owned_tensor export_with(const_buffer_view view, std::shared_ptr<void const> keep_alive,
-                         std::span<std::int64_t const> shape, std::uint64_t flags) {
+owned_tensor export_with(const_buffer_view view, std::shared_ptr<const void> keep_alive,
+                         std::span<const std::int64_t> shape, std::uint64_t flags) {
   auto node = std::make_unique<exported>();
   node->shape.assign(shape.begin(), shape.end());
   if (shape.empty()) node->shape = {static_cast<std::int64_t>(view.count())};
@@ -176,13 +176,13 @@ owned_tensor export_with(const_buffer_view view, std::shared_ptr<void const> kee
 }  // namespace
 
 owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
-                           std::span<std::int64_t const> shape) {
+                           std::span<const std::int64_t> shape) {
   return export_with(view, std::move(keep_alive), shape, 0);
 }
 
 owned_tensor export_read_only(const_buffer_view view,
-                              std::shared_ptr<void const> keep_alive,
-                              std::span<std::int64_t const> shape) {
+                              std::shared_ptr<const void> keep_alive,
+                              std::span<const std::int64_t> shape) {
   return export_with(view, std::move(keep_alive), shape, flag_read_only);
 }
 
@@ -194,23 +194,23 @@ void refuse_version(version seen) {
                               ": only major version 1 can be read");
 }
 
-void refuse_writing(tensor const& source) {
+void refuse_writing(const tensor& source) {
   refuse(source, "is read-only and cannot be received into");
 }
 
-buffer_view import_tensor(tensor const& source) {
+buffer_view import_tensor(const tensor& source) {
   if (source.ndim < 0 || source.ndim > most_dimensions) {
     refuse(source, "no such number of dimensions");
   }
   if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
-  auto const type = element_type(source.dtype);
+  const auto type = element_type(source.dtype);
   if (!type) refuse(source, "this element type cannot be sent; view it as uint8");
   if (source.dtype.lanes != 1) refuse(source, "vector lanes are not supported");
-  auto const where = source.device.device_type;
+  const auto where = source.device.device_type;
   if (where != cpu && where != pinned_by_cuda && where != pinned_by_rocm) {
     refuse(source, "is not in host memory; copy it there first");
   }
-  auto const count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
+  const auto count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
   if (!count) refuse(source, "its shape is no number of elements");
   if (*count == 0) return {nullptr, 0, *type};
   if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0 {
 // next lies ahead: the walks below need no other end.
 
 template <class View>
-basic_view_cursor<View>::basic_view_cursor(basic_view_list<View> const& list)
+basic_view_cursor<View>::basic_view_cursor(const basic_view_list<View>& list)
     : view_{list.empty() ? nullptr : &list[0]}, remaining_{list.total_bytes()} {
   advance(0);
 }
@@ -28,12 +28,12 @@ template <class View>
 std::size_t basic_view_cursor<View>::fill(std::span<iovec> entries,
                                           std::size_t max_bytes) const noexcept {
   auto left = std::min(max_bytes, remaining_);
-  auto const* view = view_;
+  const auto* view = view_;
   auto offset = offset_;
   std::size_t used = 0;
   for (; left != 0 && used < entries.size();
        view = detail::view_at(view, 1), offset = 0) {
-    auto const length = std::min(left, view->size_bytes() - offset);
+    const auto length = std::min(left, view->size_bytes() - offset);
     if (length == 0) continue;
     auto* const start = static_cast<byte*>(view->data()) + offset;
     entries[used++] = {const_cast<std::byte*>(start), length};
@@ -61,8 +61,8 @@ std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
                        std::size_t max_bytes) {
   std::size_t copied = 0;
   while (copied < max_bytes) {
-    auto const to = destination.front(max_bytes - copied);
-    auto const from = source.front(to.size());
+    const auto to = destination.front(max_bytes - copied);
+    const auto from = source.front(to.size());
     if (from.empty()) break;
     std::memcpy(to.data(), from.data(), from.size());
     source.advance(from.size());

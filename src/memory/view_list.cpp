@@ -6,11 +6,11 @@
 
 namespace manyworlds::inline v0::detail {
 
-list_extent measure(const_buffer_view const* first, std::size_t count) {
+list_extent measure(const const_buffer_view* first, std::size_t count) {
   list_extent total;
   bool typed = false;
   for (std::size_t index = 0; index < count; ++index) {
-    auto const& view = *view_at(first, index);
+    const auto& view = *view_at(first, index);
     if (view.empty()) continue;
     if (view.size_bytes() > static_cast<std::size_t>(PTRDIFF_MAX) - total.bytes) {
       throw std::invalid_argument("view list: " + std::to_string(count) +

@@ -42,40 +42,40 @@ static_assert(std::is_trivially_destructible_v<mw::buffer_view>);
 static_assert(writes<std::vector<float>&> && writes<std::array<int, 3>&> &&
               writes<double (&)[4]>);
 static_assert(writes<std::span<float>> && writes<std::string&>);
-static_assert(reads<std::vector<float> const&> && reads<std::span<float const>>);
-static_assert(reads<std::string_view> && reads<int const (&)[2]>);
+static_assert(reads<const std::vector<float>&> && reads<std::span<const float>>);
+static_assert(reads<std::string_view> && reads<const int (&)[2]>);
 static_assert(reads<mw::buffer_view> && !writes<mw::const_buffer_view>);
 
 // Read-only memory cannot be received into.
-static_assert(!writes<std::vector<float> const&> && !writes<std::span<float const>>);
-static_assert(!writes<std::string_view> && !writes<int const (&)[2]>);
+static_assert(!writes<const std::vector<float>&> && !writes<std::span<const float>>);
+static_assert(!writes<std::string_view> && !writes<const int (&)[2]>);
 
 // Temporaries would dangle before the await ends.
 static_assert(!reads<std::vector<float>> && !writes<std::vector<float>>);
 static_assert(!reads<std::array<int, 3>> && !reads<std::string> &&
-              !reads<std::vector<float> const>);
+              !reads<const std::vector<float>>);
 static_assert(!reads<std::initializer_list<float>>);
 
 // What is no element, and a literal with its terminating zero.
 static_assert(!reads<std::vector<bool>&> && !reads<std::vector<head>&> &&
-              !reads<char const (&)[6]>);
+              !reads<const char (&)[6]>);
 static_assert(writes<char (&)[6]>);
 
-static_assert(has_object<head&> && has_object<head const&> && !has_object<head>);
+static_assert(has_object<head&> && has_object<const head&> && !has_object<head>);
 static_assert(!has_object<head*&> && !has_object<std::span<int>&> &&
               !has_object<mw::buffer_view&>);
 static_assert(!has_object<std::string&> && has_object<std::array<int, 2>&>);
 
 TEST_CASE("a view says where, how many and of what type") {
   std::vector<float> x(7);
-  mw::buffer_view const view{x};
+  const mw::buffer_view view{x};
   CHECK(view.data() == x.data());
   CHECK(view.count() == 7);
   CHECK(view.type() == mw::dtype::float32);
   CHECK(view.size_bytes() == 28);
 
-  std::array<std::int64_t, 3> const y{};
-  mw::const_buffer_view const other = y;
+  const std::array<std::int64_t, 3> y{};
+  const mw::const_buffer_view other = y;
   CHECK(other.type() == mw::dtype::int64);
   CHECK(other.size_bytes() == 24);
   CHECK(mw::const_buffer_view{std::string_view{"abc"}}.count() == 3);
@@ -91,8 +91,8 @@ TEST_CASE("the default view and an empty container are messages of no bytes") {
 
 TEST_CASE("a slice counts elements and stays inside") {
   std::vector<double> x(10);
-  mw::buffer_view const view{x};
-  auto const part = view.slice(4, 3);
+  const mw::buffer_view view{x};
+  const auto part = view.slice(4, 3);
   CHECK(part.data() == x.data() + 4);
   CHECK(part.count() == 3);
   CHECK(view.slice(10, 0).empty());
@@ -105,11 +105,11 @@ TEST_CASE("a slice counts elements and stays inside") {
 
 TEST_CASE("the bytes of a view are the same memory") {
   int x[5]{};
-  auto const bytes = mw::buffer_view{x}.as_bytes();
+  const auto bytes = mw::buffer_view{x}.as_bytes();
   CHECK(bytes.data() == x);
   CHECK(bytes.count() == 20);
   CHECK(bytes.type() == mw::dtype::uint8);
-  static_assert(std::is_same_v<decltype(bytes), mw::buffer_view const>);
+  static_assert(std::is_same_v<decltype(bytes), const mw::buffer_view>);
 }
 
 TEST_CASE("a pointer that cannot be so many elements is refused by name") {
@@ -126,7 +126,7 @@ TEST_CASE("a pointer that cannot be so many elements is refused by name") {
 
 TEST_CASE("an object is the bytes it consists of") {
   head h{1, 2};
-  mw::buffer_view const view = mw::object(h);
+  const mw::buffer_view view = mw::object(h);
   CHECK(view.data() == &h);
   CHECK(view.size_bytes() == sizeof(head));
   CHECK(view.type() == mw::dtype::uint8);

@@ -39,7 +39,7 @@ std::string refusal(described d) {
   if (d.data == nullptr) d.data = memory.data();
   try {
     (void)mw::dlpack::readable(d.tensor());
-  } catch (std::invalid_argument const& e) {
+  } catch (const std::invalid_argument& e) {
     return e.what();
   }
   return "accepted";
@@ -70,7 +70,7 @@ TEST_CASE("a contiguous tensor is a view of its elements, behind the offset") {
   described d{.shape = {2, 3, 4}, .strides = {12, 4, 1}};
   d.data = memory.data();
   d.offset = 8;
-  auto const view = mw::dlpack::writable(d.tensor());
+  const auto view = mw::dlpack::writable(d.tensor());
   CHECK(view.data() == memory.data() + 2);
   CHECK(view.count() == 24);
   CHECK(view.type() == mw::dtype::float32);
@@ -96,7 +96,7 @@ TEST_CASE("pinned host memory is host memory") {
 }
 
 TEST_CASE("every element type has its code, and no other code passes") {
-  auto const type_of = [](std::uint8_t code, std::uint8_t bits) {
+  const auto type_of = [](std::uint8_t code, std::uint8_t bits) {
     std::array<double, 1> memory{};
     described d{.shape = {1}, .strides = {1}, .type = {code, bits, 1}};
     d.data = memory.data();
@@ -113,7 +113,7 @@ TEST_CASE("every element type has its code, and no other code passes") {
   int passed = 0;
   for (int code = 0; code < 256; ++code) {
     for (int bits = 0; bits < 256; ++bits) {
-      mw::dlpack::data_type const type{static_cast<std::uint8_t>(code),
+      const mw::dlpack::data_type type{static_cast<std::uint8_t>(code),
                                        static_cast<std::uint8_t>(bits), 1};
       passed += refusal({.shape = {1}, .strides = {1}, .type = type}) == "accepted";
     }
@@ -141,7 +141,7 @@ TEST_CASE("what cannot be a view is refused with shape, strides, type and device
 TEST_CASE("a corrupt tensor is refused before it is looked into") {
   CHECK(refusal({.shape = {-1}, .strides = {1}}).find("no number of elements") !=
         std::string::npos);
-  std::int64_t const huge = std::int64_t{1} << 40;
+  const std::int64_t huge = std::int64_t{1} << 40;
   CHECK(refusal({.shape = {huge, huge}, .strides = {huge, 1}})
             .find("no number of elements") != std::string::npos);
   described d{};
@@ -170,7 +170,7 @@ TEST_CASE("a managed tensor of the official header reads like ours and goes back
   managed.dl_tensor = {memory.data(), {kDLCPU, 0}, 2, {kDLInt, 32, 1},
                        shape.data(),  nullptr,     0};
   {
-    std::unique_ptr<DLManagedTensorVersioned, mw::dlpack::release> const held{&managed};
+    const std::unique_ptr<DLManagedTensorVersioned, mw::dlpack::release> held{&managed};
     CHECK(mw::dlpack::writable(*held).count() == 6);
 
     managed.flags = 1;
@@ -192,16 +192,16 @@ TEST_CASE("a managed tensor of the official header reads like ours and goes back
 
 TEST_CASE("an exported tensor keeps its memory until the consumer lets go") {
   auto memory = std::make_shared<std::vector<float>>(6);
-  std::weak_ptr<std::vector<float>> const watch = memory;
+  const std::weak_ptr<std::vector<float>> watch = memory;
   auto* const data = memory->data();
-  mw::buffer_view const view{*memory};
-  std::array<std::int64_t, 2> const shape{2, 3};
+  const mw::buffer_view view{*memory};
+  const std::array<std::int64_t, 2> shape{2, 3};
   auto exported = mw::dlpack::export_tensor(view, std::move(memory), shape);
 
   // What a consumer in C finds at the address it is given.
   DLManagedTensorVersioned theirs_copy{};
   std::memcpy(&theirs_copy, exported.get(), sizeof theirs_copy);
-  auto const* const theirs = &theirs_copy;
+  const auto* const theirs = &theirs_copy;
   CHECK(!watch.expired());
   CHECK(theirs->version.major == 1);
   CHECK(theirs->flags == 0);
@@ -216,15 +216,15 @@ TEST_CASE("an exported tensor keeps its memory until the consumer lets go") {
 }
 
 TEST_CASE("an export without a shape has one dimension, and a wrong shape is refused") {
-  auto memory = std::make_shared<std::vector<mw::bf16> const>(5);
-  auto const exported = mw::dlpack::export_read_only(*memory, memory);
+  auto memory = std::make_shared<const std::vector<mw::bf16>>(5);
+  const auto exported = mw::dlpack::export_read_only(*memory, memory);
   CHECK(exported->dl_tensor.ndim == 1);
   CHECK(exported->dl_tensor.shape[0] == 5);
   CHECK(exported->flags == mw::dlpack::flag_read_only);
   CHECK(mw::dlpack::readable(*exported).type() == mw::dtype::bfloat16);
   CHECK_THROWS_AS((void)mw::dlpack::writable(*exported), std::invalid_argument);
 
-  std::array<std::int64_t, 2> const wrong{2, 3};
+  const std::array<std::int64_t, 2> wrong{2, 3};
   CHECK_THROWS_WITH_AS((void)mw::dlpack::export_read_only(*memory, memory, wrong),
                        "dlpack export: shape [2, 3] does not have the view's 5 elements",
                        std::invalid_argument);

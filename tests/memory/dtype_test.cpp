@@ -21,7 +21,7 @@ struct mw::dtype_of<foreign_half> : mw::is_dtype<mw::dtype::float16> {};
 TEST_SUITE_BEGIN("dtype");
 
 static_assert(mw::dtype_of_v<float> == mw::dtype::float32);
-static_assert(mw::dtype_of_v<double const> == mw::dtype::float64);
+static_assert(mw::dtype_of_v<const double> == mw::dtype::float64);
 static_assert(mw::dtype_of_v<char> == mw::dtype::int8);
 static_assert(mw::dtype_of_v<signed char> == mw::dtype::int8);
 static_assert(mw::dtype_of_v<unsigned char> == mw::dtype::uint8);
@@ -36,7 +36,7 @@ static_assert(mw::dtype_of_v<mw::f8_e4m3> == mw::dtype::float8_e4m3);
 static_assert(mw::dtype_of_v<mw::f8_e5m2> == mw::dtype::float8_e5m2);
 static_assert(mw::dtype_of_v<foreign_half> == mw::dtype::float16);
 
-static_assert(mw::element<float const> && mw::element<foreign_half>);
+static_assert(mw::element<const float> && mw::element<foreign_half>);
 static_assert(!mw::element<bool> && !mw::element<short> && !mw::element<wchar_t>);
 static_assert(!mw::element<plain_struct> && !mw::element<float*> &&
               !mw::element<long double>);
@@ -44,7 +44,7 @@ static_assert(!mw::element<plain_struct> && !mw::element<float*> &&
 TEST_CASE("every type has its own name, which parses back to it") {
   std::set<std::string_view> names;
   for (std::uint8_t value = 0; value < mw::dtype_count; ++value) {
-    auto const type = static_cast<mw::dtype>(value);
+    const auto type = static_cast<mw::dtype>(value);
     names.insert(mw::name_of(type));
     CHECK(mw::parse_dtype(mw::name_of(type)) == type);
     CHECK(mw::dtype_from_wire(value) == type);

@@ -1,5 +1,6 @@
-// The types of the official dlpack.h as far as the tests need them, in its names and its global
-// namespace: what a program has that includes both headers. Layout by the DLPack specification 1.0.
+// The types of the official dlpack.h as far as the tests need them, in its names and its
+// global namespace: what a program has that includes both headers. Layout by the DLPack
+// specification 1.0.
 #pragma once
 
 #include <cstdint>

@@ -43,21 +43,21 @@ description description_of<mw::f8_e5m2>() {
 // this magnitude, and the processor's own rounding to a multiple of it.
 template <class T>
 double nearest(double value) {
-  auto const format = description_of<T>();
+  const auto format = description_of<T>();
   if (std::isnan(value) || value == 0) return value;
-  auto const limit =
+  const auto limit =
       format.infinite ? std::numeric_limits<double>::infinity() : format.largest;
   if (std::isinf(value)) return std::copysign(limit, value);
-  int const exponent = std::max(std::ilogb(value), format.smallest_exponent);
-  double const spacing = std::ldexp(1.0, exponent - format.mantissa_bits);
-  double const rounded = std::nearbyint(value / spacing) * spacing;
+  const int exponent = std::max(std::ilogb(value), format.smallest_exponent);
+  const double spacing = std::ldexp(1.0, exponent - format.mantissa_bits);
+  const double rounded = std::nearbyint(value / spacing) * spacing;
   return std::abs(rounded) > format.largest ? std::copysign(limit, value) : rounded;
 }
 
 template <class T, class From>
 void check_rounding(From value) {
-  double const expected = nearest<T>(static_cast<double>(value));
-  double const got = static_cast<float>(T{value});
+  const double expected = nearest<T>(static_cast<double>(value));
+  const double got = static_cast<float>(T{value});
   CAPTURE(value);
   if (std::isnan(expected)) {
     REQUIRE(std::isnan(got));
@@ -90,9 +90,9 @@ TEST_CASE_TEMPLATE("every pattern comes back from float and double as it was", T
                    mw::bf16, mw::f8_e4m3, mw::f8_e5m2) {
   unsigned nans = 0;
   for (unsigned bits = 0; bits < patterns<T>; ++bits) {
-    T const stored = at<T>(bits);
-    float const value = stored;
-    bool const infinite = std::isinf(value);
+    const T stored = at<T>(bits);
+    const float value = stored;
+    const bool infinite = std::isinf(value);
     if (std::isnan(value)) {
       ++nans;
       REQUIRE(std::isnan(static_cast<float>(T{value})));
@@ -102,37 +102,37 @@ TEST_CASE_TEMPLATE("every pattern comes back from float and double as it was", T
       REQUIRE(T{static_cast<double>(value)}.bits() == stored.bits());
     }
   }
-  unsigned const mantissas = 1U << description_of<T>().mantissa_bits;
+  const unsigned mantissas = 1U << description_of<T>().mantissa_bits;
   CHECK(nans == (std::is_same_v<T, mw::f8_e4m3> ? 2 : 2 * (mantissas - 1)));
 }
 
 TEST_CASE_TEMPLATE("finite patterns grow in steps of the format's spacing", T, mw::f16,
                    mw::bf16, mw::f8_e4m3, mw::f8_e5m2) {
-  auto const format = description_of<T>();
-  double const smallest =
+  const auto format = description_of<T>();
+  const double smallest =
       std::ldexp(1.0, format.smallest_exponent - format.mantissa_bits);
   double below = 0;
   unsigned bits = 1;
   for (; below < format.largest; ++bits) {
-    double const value = static_cast<float>(at<T>(bits));
-    int const exponent =
+    const double value = static_cast<float>(at<T>(bits));
+    const int exponent =
         std::max(std::ilogb(below == 0 ? smallest : below), format.smallest_exponent);
     REQUIRE(value - below == std::ldexp(1.0, exponent - format.mantissa_bits));
     below = value;
   }
   CHECK(below == format.largest);
-  float const next = at<T>(bits);
+  const float next = at<T>(bits);
   CHECK((std::is_same_v<T, mw::f8_e4m3> ? std::isnan(next) : std::isinf(next)));
 }
 
 TEST_CASE_TEMPLATE("values between two patterns round to nearest, ties to even", T,
                    mw::f16, mw::bf16, mw::f8_e4m3, mw::f8_e5m2) {
   for (unsigned bits = 0; bits + 1 < patterns<T> / 2; ++bits) {
-    double const low = static_cast<float>(at<T>(bits));
-    double const high = static_cast<float>(at<T>(bits + 1));
+    const double low = static_cast<float>(at<T>(bits));
+    const double high = static_cast<float>(at<T>(bits + 1));
     if (!std::isfinite(low) || !std::isfinite(high)) continue;
-    double const middle = (low + high) / 2;
-    for (double const value :
+    const double middle = (low + high) / 2;
+    for (const double value :
          {middle, std::nextafter(middle, low), std::nextafter(middle, high)}) {
       check_rounding<T>(value);
       check_rounding<T>(-value);
@@ -146,12 +146,12 @@ TEST_CASE_TEMPLATE("arbitrary floats and doubles round as plain arithmetic says"
                    mw::f16, mw::bf16, mw::f8_e4m3, mw::f8_e5m2) {
   std::mt19937_64 random{20260731};
   for (int i = 0; i < 200'000; ++i) {
-    auto const bits = random();
+    const auto bits = random();
     check_rounding<T>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
     check_rounding<T>(std::bit_cast<double>(bits));
     // Most bit patterns are far outside small formats: look around their range as well.
-    int const exponent = static_cast<int>(bits % 48) - 28;
-    auto const mantissa = 1.0 + static_cast<double>(bits >> 12) * 0x1p-52;
+    const int exponent = static_cast<int>(bits % 48) - 28;
+    const auto mantissa = 1.0 + static_cast<double>(bits >> 12) * 0x1p-52;
     check_rounding<T>(std::ldexp(mantissa, exponent));
     check_rounding<T>(static_cast<float>(std::ldexp(-mantissa, exponent)));
   }
@@ -173,17 +173,17 @@ TEST_CASE("what is too large becomes infinity in 16 bits and the largest value i
 TEST_CASE("a double rounds once, where going through float would round twice") {
   // Just above half of the way from 1 to the next f16: float drops the excess, then ties
   // to even.
-  double const value = 1.0 + 0x1p-11 + 0x1p-40;
+  const double value = 1.0 + 0x1p-11 + 0x1p-40;
   CHECK(mw::f16{value}.bits() == 0x3C01);
   CHECK(mw::f16{static_cast<float>(value)}.bits() == 0x3C00);
 }
 
 TEST_CASE("comparison and arithmetic are those of float") {
-  mw::f16 const half{0.5f};
+  const mw::f16 half{0.5f};
   CHECK(half == mw::f16{0.5});
   CHECK(half + half == 1.0f);
   CHECK(mw::f16{-0.0f} == mw::f16{0.0f});
-  mw::bf16 const nan{std::numeric_limits<float>::quiet_NaN()};
+  const mw::bf16 nan{std::numeric_limits<float>::quiet_NaN()};
   CHECK(!(nan == nan));
 }
 

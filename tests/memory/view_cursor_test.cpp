@@ -24,12 +24,12 @@ struct scattered {
     for (auto& each : lengths) each = random() % 3 == 0 ? 0 : random() % 9;
     memory.resize(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}));
     std::size_t at = 0;
-    for (auto const each : lengths) {
+    for (const auto each : lengths) {
       views.push_back(std::span{memory}.subspan(at, each));
       at += each;
     }
     std::shuffle(views.begin(), views.end(), random);
-    for (auto const& view : views) {
+    for (const auto& view : views) {
       auto* const start = static_cast<std::byte*>(view.data());
       for (std::size_t i = 0; i < view.count(); ++i) order.push_back(start + i);
     }
@@ -40,9 +40,9 @@ struct scattered {
   std::vector<std::byte*> order;
 };
 
-std::vector<std::byte*> addresses(std::span<iovec const> entries) {
+std::vector<std::byte*> addresses(std::span<const iovec> entries) {
   std::vector<std::byte*> all;
-  for (auto const& entry : entries) {
+  for (const auto& entry : entries) {
     REQUIRE(entry.iov_len != 0);
     for (std::size_t i = 0; i < entry.iov_len; ++i) {
       all.push_back(static_cast<std::byte*>(entry.iov_base) + i);
@@ -58,28 +58,28 @@ TEST_SUITE_BEGIN("view_cursor");
 TEST_CASE("however it is cut, a list is read whole and in order") {
   std::mt19937 random{7};
   for (int round = 0; round < 3000; ++round) {
-    scattered const data{random};
+    const scattered data{random};
     mw::view_cursor cursor{mw::view_list{data.views}};
     mw::const_view_cursor reading{mw::const_view_list{data.views}};
     std::size_t done = 0;
     while (!cursor.at_end()) {
       REQUIRE(cursor.remaining() == data.order.size() - done);
       std::array<iovec, 5> room;
-      auto const entries = std::span{room}.first(1 + random() % room.size());
-      auto const limit = 1 + random() % 20;
-      auto const used = cursor.fill(entries, limit);
-      auto const seen = addresses(entries.first(used));
+      const auto entries = std::span{room}.first(1 + random() % room.size());
+      const auto limit = 1 + random() % 20;
+      const auto used = cursor.fill(entries, limit);
+      const auto seen = addresses(entries.first(used));
       REQUIRE(seen.size() > 0);
       REQUIRE(seen.size() <= limit);
       REQUIRE(std::equal(seen.begin(), seen.end(),
                          data.order.begin() + static_cast<std::ptrdiff_t>(done)));
       // Short of the limit only for want of entries or of bytes.
-      bool const stopped = seen.size() == limit || used == entries.size();
+      const bool stopped = seen.size() == limit || used == entries.size();
       REQUIRE((stopped || seen.size() == cursor.remaining()));
-      auto const piece = reading.front(limit);
+      const auto piece = reading.front(limit);
       REQUIRE(piece.data() == data.order[done]);
       REQUIRE(piece.size() == std::min<std::size_t>(entries[0].iov_len, limit));
-      auto const step = 1 + random() % seen.size();
+      const auto step = 1 + random() % seen.size();
       cursor.advance(step);
       reading.advance(step);
       done += step;
@@ -94,16 +94,16 @@ TEST_CASE("however it is cut, a list is read whole and in order") {
 TEST_CASE("bytes copied between lists of different layout arrive in message order") {
   std::mt19937 random{11};
   for (int round = 0; round < 1000; ++round) {
-    scattered const from{random};
-    scattered const to{random};
+    const scattered from{random};
+    const scattered to{random};
     for (std::size_t i = 0; i < from.order.size(); ++i) *from.order[i] = std::byte(i + 1);
     mw::const_view_cursor source{mw::const_view_list{from.views}};
     mw::view_cursor target{mw::view_list{to.views}};
-    auto const whole = std::min(from.order.size(), to.order.size());
+    const auto whole = std::min(from.order.size(), to.order.size());
     std::size_t moved = 0;
     while (moved < whole) {
-      auto const limit = 1 + random() % 7;
-      auto const step = mw::copy_bytes(source, target, limit);
+      const auto limit = 1 + random() % 7;
+      const auto step = mw::copy_bytes(source, target, limit);
       REQUIRE(step == std::min(limit, whole - moved));
       moved += step;
     }
@@ -117,8 +117,8 @@ TEST_CASE("bytes copied between lists of different layout arrive in message orde
 
 TEST_CASE("nothing is described where there is no room or no wish") {
   std::array<int, 4> x{};
-  std::array<mw::buffer_view, 1> const views{x};
-  mw::view_cursor const cursor{mw::view_list{views}};
+  const std::array<mw::buffer_view, 1> views{x};
+  const mw::view_cursor cursor{mw::view_list{views}};
   std::array<iovec, 2> room;
   CHECK(cursor.fill(room, 0) == 0);
   CHECK(cursor.fill({}, 100) == 0);
@@ -126,7 +126,7 @@ TEST_CASE("nothing is described where there is no room or no wish") {
 }
 
 TEST_CASE("a list of only empty views is at its end") {
-  std::array<mw::buffer_view, 3> const none{};
+  const std::array<mw::buffer_view, 3> none{};
   CHECK(mw::view_cursor{mw::view_list{none}}.at_end());
   CHECK(mw::view_cursor{mw::view_list{}}.at_end());
   CHECK(mw::view_cursor{}.at_end());
@@ -134,7 +134,7 @@ TEST_CASE("a list of only empty views is at its end") {
 
 TEST_CASE("a step beyond the end is refused and moves nothing") {
   std::array<int, 4> x{};
-  std::array<mw::buffer_view, 1> const views{x};
+  const std::array<mw::buffer_view, 1> views{x};
   mw::view_cursor cursor{mw::view_list{views}};
   cursor.advance(10);
   CHECK_THROWS_AS(cursor.advance(7), std::out_of_range);

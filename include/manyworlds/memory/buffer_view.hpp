@@ -21,10 +21,13 @@ template <class R>
 concept element_range = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     element<std::ranges::range_value_t<R>>;
 
+template <class T>
+inline constexpr bool is_literal = false;
+template <std::size_t Size>
+inline constexpr bool is_literal<const char[Size]> = true;
+
 template <class R>
-concept character_literal = std::is_array_v<std::remove_reference_t<R>> && std::same_as <
-                            std::remove_extent_t<std::remove_reference_t<R>>,
-char const > ;
+concept character_literal = is_literal<std::remove_reference_t<R>>;
 
 template <class R>
 concept lasting_elements =
@@ -38,7 +41,7 @@ template <class R>
 concept dying_elements = element_range<R> && !std::ranges::borrowed_range<R>;
 
 /// Throws std::invalid_argument unless `data` can be `count` elements of `type`.
-MANYWORLDS_EXPORT void check_view(void const* data, std::size_t count, dtype type);
+MANYWORLDS_EXPORT void check_view(const void* data, std::size_t count, dtype type);
 
 /// Throws std::out_of_range unless [offset, offset + count) lies within `size`.
 MANYWORLDS_EXPORT void check_slice(std::size_t offset, std::size_t count,
@@ -65,7 +68,7 @@ class const_buffer_view {
 
   /// Throws std::invalid_argument for a null pointer with elements, for a type that is
   /// none, and for more bytes than an address space has.
-  const_buffer_view(void const* data, std::size_t count, dtype type)
+  const_buffer_view(const void* data, std::size_t count, dtype type)
       : data_{data}, count_{count}, type_{type} {
     detail::check_view(data, count, type);
   }
@@ -85,7 +88,7 @@ class const_buffer_view {
   template <detail::character_literal R>
   const_buffer_view(R&&) = delete;
 
-  constexpr void const* data() const noexcept { return data_; }
+  constexpr const void* data() const noexcept { return data_; }
   /// Elements, not bytes.
   constexpr std::size_t count() const noexcept { return count_; }
   constexpr dtype type() const noexcept { return type_; }
@@ -95,7 +98,7 @@ class const_buffer_view {
   /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
   const_buffer_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
-    return {trusted{}, static_cast<std::byte const*>(data_) + offset * size_of(type_),
+    return {trusted{}, static_cast<const std::byte*>(data_) + offset * size_of(type_),
             count, type_};
   }
 
@@ -105,12 +108,12 @@ class const_buffer_view {
 
  protected:
   struct trusted {};
-  constexpr const_buffer_view(trusted, void const* data, std::size_t count,
+  constexpr const_buffer_view(trusted, const void* data, std::size_t count,
                               dtype type) noexcept
       : data_{data}, count_{count}, type_{type} {}
 
  private:
-  void const* data_ = nullptr;
+  const void* data_ = nullptr;
   std::size_t count_ = 0;
   dtype type_ = dtype::uint8;
 };
@@ -155,7 +158,7 @@ class buffer_view : public const_buffer_view {
   }
 
  private:
-  constexpr buffer_view(trusted, const_buffer_view const& writable) noexcept
+  constexpr buffer_view(trusted, const const_buffer_view& writable) noexcept
       : const_buffer_view{writable} {}
 };
 
@@ -172,12 +175,12 @@ requires detail::plain_object<T> &&(!std::is_const_v<T>)buffer_view object(T& va
 }
 
 template <detail::plain_object T>
-const_buffer_view object(T const& value) {
+const_buffer_view object(const T& value) {
   return {std::addressof(value), sizeof(T), dtype::uint8};
 }
 
 // A temporary would dangle before the await ends: give it a name.
 template <detail::plain_object T>
-const_buffer_view object(T const&&) = delete;
+const_buffer_view object(const T&&) = delete;
 
 }  // namespace manyworlds::inline v0

@@ -75,17 +75,20 @@ using owned_tensor = std::unique_ptr<managed_tensor_versioned, release>;
 
 /// `DLTensor`, official or ours.
 template <class T>
-concept plain_tensor = requires(T const& t) {
+concept plain_tensor = requires(const T& t) {
   t.data, t.device.device_type, t.device.device_id, t.ndim, t.shape, t.strides;
   t.dtype.code, t.dtype.bits, t.dtype.lanes, t.byte_offset;
 };
 
 /// `DLManagedTensor` or `DLManagedTensorVersioned`, official or ours.
 template <class T>
-concept any_managed_tensor = requires(T const& t) {
+concept any_managed_tensor = requires(const T& t) {
   requires plain_tensor<decltype(t.dl_tensor)>;
   t.deleter;
 };
+
+template <class T>
+concept any_tensor = plain_tensor<T> || any_managed_tensor<T>;
 
 /// The tensor's elements, to send. The view owns nothing: the tensor must stay with the
 /// caller until the await has ended.
@@ -93,14 +96,13 @@ concept any_managed_tensor = requires(T const& t) {
 /// Contiguous tensors in host memory only (pinned memory is host memory). Anything else,
 /// another DLPack major version, vector lanes and types that are none of ours throw
 /// std::invalid_argument naming shape, strides, type and device.
-template <class T>
-requires plain_tensor<T> || any_managed_tensor<T> const_buffer_view
-readable(T const& tensor);
+template <any_tensor T>
+const_buffer_view readable(const T& tensor);
 
 /// The tensor's elements, to receive into. As `readable`, and throws for a tensor marked
 /// read-only.
-template <class T>
-requires plain_tensor<T> || any_managed_tensor<T> buffer_view writable(T const& tensor);
+template <any_tensor T>
+buffer_view writable(const T& tensor);
 
 /// A tensor over our memory, for another framework. `keep_alive` is let go when the
 /// consumer calls the deleter, on the consumer's thread. An empty shape means one
@@ -109,28 +111,28 @@ requires plain_tensor<T> || any_managed_tensor<T> buffer_view writable(T const& 
 /// `DLManagedTensorVersioned`.
 MANYWORLDS_EXPORT owned_tensor export_tensor(buffer_view view,
                                              std::shared_ptr<void> keep_alive,
-                                             std::span<std::int64_t const> shape = {});
+                                             std::span<const std::int64_t> shape = {});
 
 /// The same, marked read-only.
 MANYWORLDS_EXPORT owned_tensor export_read_only(const_buffer_view view,
-                                                std::shared_ptr<void const> keep_alive,
-                                                std::span<std::int64_t const> shape = {});
+                                                std::shared_ptr<const void> keep_alive,
+                                                std::span<const std::int64_t> shape = {});
 
 // ---------------------------------------------------------------------------------------
 
 namespace detail {
 
-MANYWORLDS_EXPORT buffer_view import_tensor(tensor const& source);
+MANYWORLDS_EXPORT buffer_view import_tensor(const tensor& source);
 [[noreturn]] MANYWORLDS_EXPORT void refuse_version(version seen);
-[[noreturn]] MANYWORLDS_EXPORT void refuse_writing(tensor const& source);
+[[noreturn]] MANYWORLDS_EXPORT void refuse_writing(const tensor& source);
 
 template <class T>
-concept versioned = requires(T const& t) {
+concept versioned = requires(const T& t) {
   t.version.major, t.version.minor, t.flags;
 };
 
 template <plain_tensor T>
-tensor copy_of(T const& from) noexcept {
+tensor copy_of(const T& from) noexcept {
   return {from.data,
           {static_cast<std::int32_t>(from.device.device_type), from.device.device_id},
           from.ndim,
@@ -141,7 +143,7 @@ tensor copy_of(T const& from) noexcept {
 }
 
 template <any_managed_tensor T>
-tensor copy_of(T const& from) {
+tensor copy_of(const T& from) {
   if constexpr (versioned<T>) {
     // Of another major version nothing behind the deleter may be looked at.
     if (from.version.major != major_version) {
@@ -153,15 +155,14 @@ tensor copy_of(T const& from) {
 
 }  // namespace detail
 
-template <class T>
-requires plain_tensor<T> || any_managed_tensor<T> const_buffer_view
-readable(T const& tensor) {
+template <any_tensor T>
+const_buffer_view readable(const T& tensor) {
   return detail::import_tensor(detail::copy_of(tensor));
 }
 
-template <class T>
-requires plain_tensor<T> || any_managed_tensor<T> buffer_view writable(T const& tensor) {
-  auto const source = detail::copy_of(tensor);
+template <any_tensor T>
+buffer_view writable(const T& tensor) {
+  const auto source = detail::copy_of(tensor);
   if constexpr (detail::versioned<T>) {
     if ((tensor.flags & flag_read_only) != 0) detail::refuse_writing(source);
   }

@@ -27,9 +27,17 @@ template <class B, class View>
 concept buffer_argument = std::convertible_to<B, View> ||
     std::convertible_to<B, basic_view_list<View>> || range_of_views<B, View>;
 
+// First of all no list itself: whether one converts to a view is not to be asked while
+// its own copy and move are looked for.
 template <class B, class View>
-concept dying_buffer =
-    !buffer_argument<B, View> && buffer_argument<std::remove_reference_t<B>&, View>;
+concept other_than_list = !std::same_as<std::remove_cvref_t<B>, basic_gather_list<View>>;
+
+template <class B, class View>
+concept lasting_buffer = other_than_list<B, View> && buffer_argument<B, View>;
+
+template <class B, class View>
+concept dying_buffer = other_than_list<B, View> && !buffer_argument<B, View> &&
+                       buffer_argument<std::remove_reference_t<B>&, View>;
 
 }  // namespace detail
 
@@ -55,9 +63,8 @@ class basic_gather_list {
   /// A message of zero bytes.
   basic_gather_list() noexcept {}
 
-  template <class B>
-  requires(!std::same_as<std::remove_cvref_t<B>, basic_gather_list> &&
-           detail::buffer_argument<B, View>) basic_gather_list(B&& buffer) {
+  template <detail::lasting_buffer<View> B>
+  basic_gather_list(B&& buffer) {
     take(std::forward<B>(buffer));
   }
 
@@ -70,16 +77,14 @@ class basic_gather_list {
   }
 
   // The elements would be gone before the await ends: give the container a name.
-  template <class B>
-  requires(!std::same_as<std::remove_cvref_t<B>, basic_gather_list> &&
-           detail::dying_buffer<B, View>) basic_gather_list(B&&)
-  = delete;
+  template <detail::dying_buffer<View> B>
+  basic_gather_list(B&&) = delete;
 
   basic_gather_list(basic_gather_list&& other) noexcept { *this = std::move(other); }
   basic_gather_list& operator=(basic_gather_list&& other) noexcept;
 
   /// Valid until this object is moved or destroyed.
-  basic_view_list<View> const& views() const noexcept { return list_; }
+  const basic_view_list<View>& views() const noexcept { return list_; }
 
   std::size_t total_bytes() const noexcept { return list_.total_bytes(); }
   dtype type() const noexcept { return list_.type(); }
@@ -115,7 +120,7 @@ using scatter_list = basic_gather_list<buffer_view>;
 template <class View>
 basic_gather_list<View>& basic_gather_list<View>::operator=(
     basic_gather_list&& other) noexcept {
-  bool const is_inline = other.list_.first_ == other.inline_.data();
+  const bool is_inline = other.list_.first_ == other.inline_.data();
   inline_ = other.inline_;
   owned_ = std::move(other.owned_);
   list_ = std::exchange(other.list_, list{});
@@ -147,11 +152,11 @@ template <class R>
 void basic_gather_list<View>::copy(R&& views) {
   std::size_t size = 0;
   if constexpr (std::ranges::sized_range<R>) {
-    auto const known = static_cast<std::size_t>(std::ranges::size(views));
+    const auto known = static_cast<std::size_t>(std::ranges::size(views));
     if (known > inline_views) owned_.reserve(known);
   }
   for (auto&& each : views) {
-    View const view = std::forward<decltype(each)>(each);
+    const View view = std::forward<decltype(each)>(each);
     if (size < inline_views) {
       inline_[size] = view;
     } else {

@@ -114,8 +114,8 @@ namespace detail {
 
 template <std::unsigned_integral Word>
 constexpr Word shift_right_to_nearest_even(Word value, int shift) noexcept {
-  auto const below_half = static_cast<Word>((Word{1} << (shift - 1)) - 1);
-  auto const odd = static_cast<Word>((value >> shift) & 1);
+  const auto below_half = static_cast<Word>((Word{1} << (shift - 1)) - 1);
+  const auto odd = static_cast<Word>((value >> shift) & 1);
   return static_cast<Word>((value + below_half + odd) >> shift);
 }
 
@@ -135,28 +135,28 @@ constexpr typename Format::storage narrow(From value) noexcept {
   constexpr auto sign_bit =
       static_cast<storage>(1U << (std::numeric_limits<storage>::digits - 1));
 
-  auto const pattern = std::bit_cast<word>(value);
-  auto const magnitude = static_cast<word>(pattern & ~from_sign);
-  auto const signed_as_value = [&](word bits) {
+  const auto pattern = std::bit_cast<word>(value);
+  const auto magnitude = static_cast<word>(pattern & ~from_sign);
+  const auto signed_as_value = [&](word bits) {
     return static_cast<storage>((pattern & from_sign) != 0 ? bits | sign_bit : bits);
   };
 
   if (magnitude > from_infinity) {
-    auto const payload = static_cast<word>((magnitude & (implicit_one - 1)) >> dropped);
+    const auto payload = static_cast<word>((magnitude & (implicit_one - 1)) >> dropped);
     return signed_as_value(static_cast<word>(Format::quiet_nan | payload));
   }
 
   word rounded;
-  auto const exponent = static_cast<int>(magnitude >> from_mantissa);
+  const auto exponent = static_cast<int>(magnitude >> from_mantissa);
   if (exponent > rebias) {
     // A carry out of the mantissa moves into the exponent: the next power of two, as
     // wanted.
     constexpr auto offset = static_cast<word>(static_cast<word>(rebias) << from_mantissa);
     rounded = shift_right_to_nearest_even(static_cast<word>(magnitude - offset), dropped);
   } else {
-    auto const significand = static_cast<word>(
+    const auto significand = static_cast<word>(
         exponent == 0 ? magnitude : (magnitude & (implicit_one - 1)) | implicit_one);
-    int const shift = dropped + rebias + 1 - (exponent == 0 ? 1 : exponent);
+    const int shift = dropped + rebias + 1 - (exponent == 0 ? 1 : exponent);
     // Beyond this shift the value is under half of the smallest subnormal.
     rounded = shift > from_mantissa + 1 ? word{0}
                                         : shift_right_to_nearest_even(significand, shift);
@@ -179,9 +179,9 @@ constexpr float widen(typename Format::storage bits) noexcept {
   constexpr std::uint32_t rebias = to_bias - Format::bias;
   constexpr std::uint32_t to_infinity = 0x7F800000U;
 
-  auto const sign = (std::uint32_t{bits} >> (digits - 1)) << 31;
-  auto const magnitude = std::uint32_t{bits} & ((1U << (digits - 1)) - 1);
-  auto const as_float = [&](std::uint32_t pattern) {
+  const auto sign = (std::uint32_t{bits} >> (digits - 1)) << 31;
+  const auto magnitude = std::uint32_t{bits} & ((1U << (digits - 1)) - 1);
+  const auto as_float = [&](std::uint32_t pattern) {
     return std::bit_cast<float>(sign | pattern);
   };
 
@@ -189,7 +189,7 @@ constexpr float widen(typename Format::storage bits) noexcept {
     return as_float(magnitude << gained);
   } else {
     if (magnitude >= Format::first_nan) {
-      auto const payload = (magnitude << gained) & ((1U << to_mantissa) - 1);
+      const auto payload = (magnitude << gained) & ((1U << to_mantissa) - 1);
       return as_float(to_infinity | payload);
     }
     if (magnitude > Format::largest_finite) return as_float(to_infinity);
@@ -197,7 +197,7 @@ constexpr float widen(typename Format::storage bits) noexcept {
       constexpr auto unit = std::bit_cast<float>(
           static_cast<std::uint32_t>(to_bias + 1 - Format::bias - Format::mantissa_bits)
           << to_mantissa);
-      auto const value = static_cast<float>(magnitude) * unit;
+      const auto value = static_cast<float>(magnitude) * unit;
       return as_float(std::bit_cast<std::uint32_t>(value));
     }
     return as_float((magnitude << gained) + (rebias << to_mantissa));

@@ -20,10 +20,10 @@ template <class View>
 class MANYWORLDS_EXPORT basic_view_cursor {
  public:
   using byte =
-      std::conditional_t<std::same_as<View, buffer_view>, std::byte, std::byte const>;
+      std::conditional_t<std::same_as<View, buffer_view>, std::byte, const std::byte>;
 
   basic_view_cursor() noexcept = default;
-  explicit basic_view_cursor(basic_view_list<View> const& list);
+  explicit basic_view_cursor(const basic_view_list<View>& list);
 
   /// Bytes from here to the end.
   std::size_t remaining() const noexcept { return remaining_; }
@@ -43,7 +43,7 @@ class MANYWORLDS_EXPORT basic_view_cursor {
   void advance(std::size_t bytes);
 
  private:
-  View const* view_ = nullptr;
+  const View* view_ = nullptr;
   std::size_t offset_ = 0;
   std::size_t remaining_ = 0;
 };

@@ -27,15 +27,15 @@ struct list_extent {
 
 /// Where view `index` lies in an array that may hold a class derived from `View`.
 template <class View>
-View const* view_at(View const* first, std::size_t index) noexcept {
+const View* view_at(const View* first, std::size_t index) noexcept {
   // Pointer arithmetic on a base class is undefined even where the sizes agree, as
   // `views_in_a_row` has made sure: step over bytes instead.
-  auto const* bytes = reinterpret_cast<std::byte const*>(first);
-  return reinterpret_cast<View const*>(bytes + index * sizeof(View));
+  const auto* bytes = reinterpret_cast<const std::byte*>(first);
+  return reinterpret_cast<const View*>(bytes + index * sizeof(View));
 }
 
 /// Throws std::invalid_argument when the bytes do not fit a size.
-MANYWORLDS_EXPORT list_extent measure(const_buffer_view const* first, std::size_t count);
+MANYWORLDS_EXPORT list_extent measure(const const_buffer_view* first, std::size_t count);
 
 [[noreturn]] MANYWORLDS_EXPORT void throw_no_such_view(std::size_t index,
                                                        std::size_t size);
@@ -71,7 +71,7 @@ class basic_view_list {
   bool empty() const noexcept { return size_ == 0; }
 
   /// Throws std::out_of_range.
-  View const& operator[](std::size_t index) const {
+  const View& operator[](std::size_t index) const {
     if (index >= size_) detail::throw_no_such_view(index, size_);
     return *detail::view_at(first_, index);
   }
@@ -85,10 +85,10 @@ class basic_view_list {
  private:
   friend class basic_gather_list<View>;
 
-  basic_view_list(View const* first, std::size_t size)
+  basic_view_list(const View* first, std::size_t size)
       : first_{first}, size_{size}, extent_{detail::measure(first, size)} {}
 
-  View const* first_ = nullptr;
+  const View* first_ = nullptr;
   std::size_t size_ = 0;
   detail::list_extent extent_;
 };
@@ -117,7 +117,7 @@ class basic_view_batch {
 
   std::size_t size() const noexcept { return views_.size(); }
   bool empty() const noexcept { return views_.empty(); }
-  View const* data() const noexcept { return views_.data(); }
+  const View* data() const noexcept { return views_.data(); }
   auto begin() const noexcept { return views_.begin(); }
   auto end() const noexcept { return views_.end(); }
 
