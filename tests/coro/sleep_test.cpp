@@ -22,31 +22,19 @@ TEST_CASE("a sleep ends exactly at its time") {
 TEST_CASE("a sleep cancelled half way unwinds its task and disarms its timer") {
   test_executor home;
   lifetimes l;
-  {
-    task<void> t = [](lifetimes& l) -> task<void> {
-      tracked local(l);
-      co_await sleep_for(1h);
-      FAIL("resumed");
-    }(l);
-    root waiter(home);
-    waiter.begin(t.promise());
-    executor* at = &home;
-    struct canceller final : work {
-      explicit canceller(root& r)
-          : work([](work& w) noexcept {
-              CHECK(static_cast<canceller&>(w).waiter.cancel());
-            }),
-            waiter(r) {}
-      root& waiter;
-    } c(waiter);
-    at->post(c);
-    home.drain();
-    CHECK(waiter.has_ended());
-    CHECK(home.elapsed() == 0ms);
-    CHECK(home.timers().empty());
-  }
-  CHECK(l.alive() == 0);
+  const bool was_cancelled = cancel_after(
+      home,
+      [](lifetimes& l) -> task<void> {
+        tracked local(l);
+        co_await sleep_for(1h);
+        FAIL("resumed");
+      }(l),
+      2ms);
+  CHECK(was_cancelled);
+  CHECK(home.elapsed() == 2ms);
+  CHECK(home.timers().empty());
   CHECK(l.made == 1);
+  CHECK(l.alive() == 0);
 }
 
 TEST_CASE("a sleep for ever does not overflow the clock") {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/coro/root.hpp"
 #include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::testing {
@@ -27,15 +28,18 @@ class test_executor final : public executor {
   [[nodiscard]] duration elapsed() const noexcept { return now_.time_since_epoch(); }
 
   /// Runs until neither work nor timers are left.
-  void drain() {
+  void drain() { drain_until(time_point::max()); }
+  /// The same, but time does not go beyond `end`.
+  void drain_until(time_point end) {
     const turn_scope here(*this);
     for (;;) {
       while (work* w = ready_.pop()) w->run();
       const auto next = timers().next();
-      if (!next) return;
+      if (!next || *next > end) break;
       now_ = std::max(now_, *next);
       timers().expire(now_, 1);
     }
+    if (end != time_point::max()) now_ = std::max(now_, end);
   }
 
  private:
@@ -43,37 +47,36 @@ class test_executor final : public executor {
   time_point now_{};
 };
 
-/// The outermost waiter of a test's task.
-class root final : public continuation {
+/// A test's own hold of a task: started, perhaps cancelled, and asked whether it ended.
+class root {
  public:
   explicit root(executor& home) noexcept
-      : continuation(
-            [](continuation& k) noexcept -> std::coroutine_handle<> {
-              auto& self = static_cast<root&>(k);
-              if (std::exchange(self.has_begun_, true) ||
-                  self.task_->cancel_requested()) {
-                self.has_ended_ = true;
-                return std::noop_coroutine();
-              }
-              return self.task_->start(self);
-            },
-            &home) {}
+      : root_(
+            home, [](void* ended) noexcept { *static_cast<bool*>(ended) = true; },
+            &has_ended_) {}
 
-  void begin(promise_base& task) noexcept {
-    task_ = &task;
-    resume();
-  }
-  /// As an owner would: true if it has ended now.
+  void begin(promise_base& task) noexcept { root_.start(task); }
+  /// As an owner would, on the home's thread: true if it has ended now.
   bool cancel() noexcept {
-    if (task_->cancel() && has_begun_) has_ended_ = true;
+    if (root_.cancel()) has_ended_ = true;
     return has_ended_;
   }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
 
  private:
-  promise_base* task_ = nullptr;
-  bool has_begun_ = false;
   bool has_ended_ = false;
+  task_root root_;
+};
+
+/// Calls a function from within the home's queue.
+template <class F>
+class call final : public work {
+ public:
+  explicit call(F f)
+      : work([](work& w) noexcept { static_cast<call&>(w).f_(); }), f_(std::move(f)) {}
+
+ private:
+  F f_;
 };
 
 /// Runs a task to its end and gives what it gives; a task that hangs fails the test by
@@ -99,6 +102,19 @@ T run(task<T> t) {
 template <class F>
 requires std::invocable<F&>
 auto run(F&& body) { return run(body()); }
+
+/// Runs a task for `span`, cancels it then, and lets it end; true if it ended cancelled.
+template <class T>
+bool cancel_after(test_executor& home, task<T> t, duration span) {
+  root waiter(home);
+  waiter.begin(t.promise());
+  home.drain_until(home.now() + span);
+  call cancelling([&] { waiter.cancel(); });
+  home.post(cancelling);
+  home.drain();
+  REQUIRE_MESSAGE(waiter.has_ended(), "nothing is left to do and the task still waits");
+  return t.promise().outcome() == task_outcome::cancelled;
+}
 
 /// Counts the objects that are alive, and the order in which named ones end.
 struct lifetimes {

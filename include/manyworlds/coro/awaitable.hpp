@@ -24,41 +24,40 @@ template <class T>
 concept await_start_result = std::is_void_v<T> || std::same_as<T, bool> ||
     std::convertible_to<T, std::coroutine_handle<>>;
 
-/// An awaiter a task can await and cancel. All verbs are called on the task's home
-/// thread.
+/// An awaiter a task can await and cancel. All verbs on the task's home thread.
 ///
-/// - `await_ready()`: already ended, nothing to start.
-/// - `await_start(k)`: start, and call `k.resume()` exactly once when ended (from any
-/// thread).
-/// - `await_cancel()`: stop. True: stopped now; `k` will not be resumed and nothing of
-/// the operation is
-///   touched any more. False: `k` is or will be resumed (also when it has just ended: a
-///   value that won the race is delivered).
-/// - `await_must_resume()`: asked when `k` was resumed: false if the operation ended by
-/// cancellation, so
-///   that the waiter is cancelled too; true if there is a value or an exception to
-///   deliver.
-/// - `await_resume()`: the value, or throws.
+/// `await_ready()`: it has ended already, there is nothing to start.
+///
+/// `await_start(k)`: start, and call `k.resume()` exactly once when ended (from any
+/// thread). If it throws, nothing was started.
+///
+/// `await_cancel()`: stop. True: stopped now; `k` will not be resumed and nothing of the
+/// operation is touched any more. False: `k` is or will be resumed (also when it has just
+/// ended: a value that won the race is delivered).
+///
+/// `await_must_resume()`: asked when `k` was resumed. False if the operation ended by
+/// cancellation, so that the waiter is cancelled too; true if there is a value or an
+/// exception to deliver.
+///
+/// `await_resume()`: the value, or throws.
 ///
 /// Optional: `await_early_cancel()`, asked instead of starting when the task is cancelled
-/// already: true (the default) skips the operation, false performs it all the same.
+/// already. True (the default) skips the operation, false performs it all the same.
+// clang-format off
 template <class A>
 concept native_awaiter = requires(A& a, const A& ca, continuation& k) {
-  { a.await_ready() }
-  noexcept->std::same_as<bool>;
+  { a.await_ready() } noexcept -> std::same_as<bool>;
   { a.await_start(k) } -> await_start_result;
-  { a.await_cancel() }
-  noexcept->std::same_as<bool>;
-  { ca.await_must_resume() }
-  noexcept->std::same_as<bool>;
+  { a.await_cancel() } noexcept -> std::same_as<bool>;
+  { ca.await_must_resume() } noexcept -> std::same_as<bool>;
   a.await_resume();
 };
 
 template <class A>
 concept customizes_early_cancel = requires(A& a) {
-  { a.await_early_cancel() }
-  noexcept->std::same_as<bool>;
+  { a.await_early_cancel() } noexcept -> std::same_as<bool>;
 };
+// clang-format on
 
 template <class A>
 concept has_member_co_await = requires(A&& a) {

@@ -2,6 +2,8 @@
 // adapters.
 #pragma once
 
+#include <coroutine>
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -50,12 +52,17 @@ class branch final : public continuation {
   }
 
   [[nodiscard]] bool is_running() const noexcept { return is_running_; }
-  /// Whether it gave a value or threw; only once started.
+  /// Whether it was started, and gave a value or threw.
   [[nodiscard]] bool has_result() const noexcept {
+    if (!task_) return false;
     return task_->outcome() == task_outcome::returned || threw();
   }
   [[nodiscard]] bool threw() const noexcept {
     return task_->outcome() == task_outcome::threw;
+  }
+
+  [[nodiscard]] const std::exception_ptr& error() const noexcept {
+    return task_->error();
   }
 
  private:

@@ -1,6 +1,8 @@
 // Executor: what a task calls home. It runs work on one thread and keeps time.
 #pragma once
 
+#include <stdexcept>
+
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/coro/work.hpp"
 
@@ -10,7 +12,8 @@ namespace manyworlds::inline v0 {
 /// small one; a simulation drives several on one thread.
 class executor {
  public:
-  executor() = default;
+  /// One that is the face of a foreign loop may be unable to keep time.
+  explicit executor(bool keeps_time = true) noexcept : keeps_time_(keeps_time) {}
   executor(const executor&) = delete;
   executor& operator=(const executor&) = delete;
   virtual ~executor() = default;
@@ -31,6 +34,14 @@ class executor {
 
   /// On the executor's thread only.
   [[nodiscard]] timer_queue& timers() noexcept { return timers_; }
+  /// Arms a timer of `timers()`. On the executor's thread only.
+  void arm(timer& t, time_point when) {
+    if (!keeps_time_) {
+      throw std::logic_error(
+          "this executor keeps no time: sleep_for and within need a task on a reactor");
+    }
+    timers_.arm(t, when);
+  }
 
  protected:
   /// While it lives, the calling thread runs on behalf of `e`.
@@ -49,6 +60,7 @@ class executor {
   // Per thread, not global: it answers only "which executor runs here", for `execute`.
   static inline thread_local executor* current_ = nullptr;
   timer_queue timers_;
+  bool keeps_time_;
 };
 
 }  // namespace manyworlds::inline v0

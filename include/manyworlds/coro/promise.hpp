@@ -133,7 +133,7 @@ class promise_base : public continuation {
   bool cancel_requested_ = false;
 };
 
-// ------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------
 
 inline bool promise_base::cancel() noexcept {
   const bool again = std::exchange(cancel_requested_, true);

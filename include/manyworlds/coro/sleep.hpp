@@ -5,19 +5,33 @@
 
 namespace manyworlds::inline v0 {
 
-/// Ends when the home's time has come. Cancelled at once. Needs a home that keeps time (a
-/// reactor, `local_executor`), not a foreign executor.
+/// A sleep that has not begun.
+class [[nodiscard]] sleep_awaitable {
+ public:
+  explicit sleep_awaitable(time_point until) noexcept : until_(until) {}
+  explicit sleep_awaitable(duration span) noexcept : span_(span), is_relative_(true) {}
+
+  [[nodiscard]] time_point end(time_point now) const noexcept {
+    return is_relative_ ? later(now, span_) : until_;
+  }
+  class sleep_awaiter operator co_await() const noexcept;
+
+ private:
+  time_point until_{};
+  duration span_{};
+  bool is_relative_ = false;
+};
+
 class sleep_awaiter : private timer {
  public:
-  explicit sleep_awaiter(time_point until) noexcept : timer(expired), until_(until) {}
-  explicit sleep_awaiter(duration span) noexcept
-      : timer(expired), span_(span), is_relative_(true) {}
+  explicit sleep_awaiter(const sleep_awaitable& what) noexcept
+      : timer(expired), what_(what) {}
 
   bool await_ready() const noexcept { return false; }
   void await_start(continuation& k) {
     waiter_ = &k;
     executor& home = k.home();
-    home.timers().arm(*this, is_relative_ ? later(home.now(), span_) : until_);
+    home.arm(*this, what_.end(home.now()));
   }
   bool await_cancel() noexcept {
     // Expired already: the waiter is in its home's queue.
@@ -33,11 +47,13 @@ class sleep_awaiter : private timer {
     static_cast<sleep_awaiter&>(t).waiter_->resume();
   }
 
-  time_point until_{};
-  duration span_{};
-  bool is_relative_ = false;
+  sleep_awaitable what_;
   continuation* waiter_ = nullptr;
 };
+
+inline sleep_awaiter sleep_awaitable::operator co_await() const noexcept {
+  return sleep_awaiter(*this);
+}
 
 /// Goes on at the back of the home's queue, after what was ready before.
 class yield_awaiter {
@@ -52,14 +68,12 @@ class yield_awaiter {
 };
 
 /// `co_await sleep_for(50ms)`: goes on that much later by the home's time; never in the
-/// same turn.
-[[nodiscard]] inline sleep_awaiter sleep_for(duration span) noexcept {
-  return sleep_awaiter(span);
-}
+/// same turn. Cancelled at once. Throws std::logic_error if the home keeps no time.
+inline sleep_awaitable sleep_for(duration span) noexcept { return sleep_awaitable(span); }
 
 /// `co_await sleep_until(t)`; a time that has passed means the next turn.
-[[nodiscard]] inline sleep_awaiter sleep_until(time_point until) noexcept {
-  return sleep_awaiter(until);
+inline sleep_awaitable sleep_until(time_point until) noexcept {
+  return sleep_awaitable(until);
 }
 
 /// `co_await yield()`: lets other tasks of the home run first.

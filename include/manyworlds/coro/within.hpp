@@ -17,7 +17,7 @@ class within_awaiter final : private branch_owner, private timer {
   bool await_start(continuation& k) {
     waiter_ = &k;
     executor& home = k.home();
-    home.timers().arm(*this, later(home.now(), limit_));
+    home.arm(*this, later(home.now(), limit_));
     is_starting_ = true;
     branch_.start(operation_.promise(), *this, home);
     is_starting_ = false;

@@ -1,0 +1,265 @@
+// Channel: values from tasks or threads to tasks, in order, with a limit.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/channel_waiters.hpp"
+
+namespace manyworlds::inline v0 {
+
+template <class T>
+class channel_push;
+template <class T>
+class channel_pop;
+
+/// A first-in first-out queue of at most `capacity` values between any number of
+/// producers and consumers, on any threads and homes. Waiters are served in the order
+/// they came. With capacity 0 a push ends when its value is taken.
+///
+/// Nothing is lost: a push says whether its value went in; a pop that was given a value
+/// when it is cancelled delivers it. Destroy it only when nobody waits.
+template <class T>
+class channel {
+ public:
+  static_assert(std::is_nothrow_move_constructible_v<T>,
+                "a value must move between tasks without failing");
+
+  explicit channel(std::size_t capacity) : slots_(capacity) {}
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+
+  /// `co_await push(v)`: waits for a place; false if the channel is closed, before or
+  /// while it waits. Cancelled before it was taken, the value stays out.
+  [[nodiscard]] channel_push<T> push(T&& value) noexcept {
+    return channel_push<T>(*this, std::move(value));
+  }
+  [[nodiscard]] channel_push<T> push(const T& value) {
+    return channel_push<T>(*this, T(value));
+  }
+
+  /// `co_await pop()`: the oldest value; nothing once the channel is closed and empty.
+  [[nodiscard]] channel_pop<T> pop() noexcept { return channel_pop<T>(*this); }
+
+  /// Puts the value in if there is a place now. False leaves it untouched. Any thread.
+  [[nodiscard]] bool try_push(T&& value) noexcept;
+  [[nodiscard]] bool try_push(const T& value) {
+    T copy(value);
+    return try_push(std::move(copy));
+  }
+
+  /// The oldest value if there is one now. Any thread.
+  [[nodiscard]] std::optional<T> try_pop() noexcept;
+
+  /// No value goes in any more; what is in can still be popped. Waiting pushes give
+  /// false, waiting pops nothing. Any thread, also again.
+  void close() noexcept;
+
+  [[nodiscard]] bool is_closed() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return is_closed_;
+  }
+  [[nodiscard]] std::size_t size() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return size_;
+  }
+  [[nodiscard]] std::size_t capacity() const noexcept { return slots_.size(); }
+
+ private:
+  template <class>
+  friend class channel_push_awaiter;
+  template <class>
+  friend class channel_pop_awaiter;
+
+  // With the lock held. Whoever has ended by it is resumed when the lock is released:
+  // from then on the waiter, and even the channel, may be gone.
+  bool put(T& value, continuation*& ended) noexcept;
+  bool get(std::optional<T>& value, continuation*& ended) noexcept;
+  void store(T&& value) noexcept {
+    slots_[(first_ + size_++) % slots_.size()].emplace(std::move(value));
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<std::optional<T>> slots_;
+  std::size_t first_ = 0;
+  std::size_t size_ = 0;
+  channel_waiters pushes_;
+  channel_waiters pops_;
+  bool is_closed_ = false;
+};
+
+template <class T>
+class channel_push_awaiter final : private channel_waiter {
+ public:
+  channel_push_awaiter(channel<T>& c, T&& value) noexcept
+      : channel_(c), value_(std::move(value)) {}
+
+  bool await_ready() const noexcept { return false; }
+  bool await_start(continuation& k) noexcept;
+  bool await_cancel() noexcept {
+    const std::lock_guard lock(channel_.mutex_);
+    return channel_.pushes_.remove(*this);
+  }
+  bool await_must_resume() const noexcept { return true; }
+  bool await_resume() const noexcept { return was_taken_; }
+
+ private:
+  friend class channel<T>;
+  channel<T>& channel_;
+  T value_;
+  bool was_taken_ = false;
+};
+
+template <class T>
+class channel_pop_awaiter final : private channel_waiter {
+ public:
+  explicit channel_pop_awaiter(channel<T>& c) noexcept : channel_(c) {}
+
+  bool await_ready() const noexcept { return false; }
+  bool await_start(continuation& k) noexcept;
+  bool await_cancel() noexcept {
+    const std::lock_guard lock(channel_.mutex_);
+    return channel_.pops_.remove(*this);
+  }
+  bool await_must_resume() const noexcept { return true; }
+  std::optional<T> await_resume() noexcept { return std::move(value_); }
+
+ private:
+  friend class channel<T>;
+  channel<T>& channel_;
+  std::optional<T> value_;
+};
+
+template <class T>
+class [[nodiscard]] channel_push {
+ public:
+  channel_push(channel<T>& c, T&& value) noexcept
+      : channel_(&c), value_(std::move(value)) {}
+  channel_push_awaiter<T> operator co_await() && noexcept {
+    return channel_push_awaiter<T>(*channel_, std::move(value_));
+  }
+
+ private:
+  channel<T>* channel_;
+  T value_;
+};
+
+template <class T>
+class [[nodiscard]] channel_pop {
+ public:
+  explicit channel_pop(channel<T>& c) noexcept : channel_(&c) {}
+  channel_pop_awaiter<T> operator co_await() const noexcept {
+    return channel_pop_awaiter<T>(*channel_);
+  }
+
+ private:
+  channel<T>* channel_;
+};
+
+// --------------------------------------------------------------------------------------
+
+template <class T>
+bool channel<T>::put(T& value, continuation*& ended) noexcept {
+  if (is_closed_) return false;
+  if (channel_waiter* w = pops_.take_first()) {
+    static_cast<channel_pop_awaiter<T>*>(w)->value_.emplace(std::move(value));
+    ended = w->waiter();
+    return true;
+  }
+  if (size_ == slots_.size()) return false;
+  store(std::move(value));
+  return true;
+}
+
+template <class T>
+bool channel<T>::get(std::optional<T>& value, continuation*& ended) noexcept {
+  if (size_ > 0) {
+    std::optional<T>& oldest = slots_[first_];
+    value.emplace(std::move(*oldest));
+    oldest.reset();
+    first_ = (first_ + 1) % slots_.size();
+    --size_;
+  }
+  if (channel_waiter* w = pushes_.take_first()) {
+    auto& push = *static_cast<channel_push_awaiter<T>*>(w);
+    if (value) {
+      store(std::move(push.value_));
+    } else {
+      value.emplace(std::move(push.value_));
+    }
+    push.was_taken_ = true;
+    ended = w->waiter();
+  }
+  return value.has_value();
+}
+
+template <class T>
+bool channel<T>::try_push(T&& value) noexcept {
+  continuation* ended = nullptr;
+  bool is_in;
+  {
+    const std::lock_guard lock(mutex_);
+    is_in = put(value, ended);
+  }
+  if (ended) ended->resume();
+  return is_in;
+}
+
+template <class T>
+std::optional<T> channel<T>::try_pop() noexcept {
+  continuation* ended = nullptr;
+  std::optional<T> value;
+  {
+    const std::lock_guard lock(mutex_);
+    get(value, ended);
+  }
+  if (ended) ended->resume();
+  return value;
+}
+
+template <class T>
+void channel<T>::close() noexcept {
+  channel_waiters ended;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    ended.take_all(pops_);
+    ended.take_all(pushes_);
+  }
+  ended.resume_all();
+}
+
+template <class T>
+bool channel_push_awaiter<T>::await_start(continuation& k) noexcept {
+  continuation* ended = nullptr;
+  {
+    const std::lock_guard lock(channel_.mutex_);
+    was_taken_ = channel_.put(value_, ended);
+    if (!was_taken_ && !channel_.is_closed_) {
+      channel_.pushes_.add(*this, k);
+      return true;
+    }
+  }
+  if (ended) ended->resume();
+  return false;
+}
+
+template <class T>
+bool channel_pop_awaiter<T>::await_start(continuation& k) noexcept {
+  continuation* ended = nullptr;
+  {
+    const std::lock_guard lock(channel_.mutex_);
+    if (!channel_.get(value_, ended) && !channel_.is_closed_) {
+      channel_.pops_.add(*this, k);
+      return true;
+    }
+  }
+  if (ended) ended->resume();
+  return false;
+}
+
+}  // namespace manyworlds::inline v0

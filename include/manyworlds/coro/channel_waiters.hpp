@@ -1,0 +1,81 @@
+// The queues of a channel's waiters. Every call with the channel's lock held.
+#pragma once
+
+#include "manyworlds/coro/awaitable.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// One push or pop that waits: part of its awaiter.
+class channel_waiter {
+ public:
+  channel_waiter() noexcept = default;
+  channel_waiter(const channel_waiter&) = delete;
+  channel_waiter& operator=(const channel_waiter&) = delete;
+
+  [[nodiscard]] continuation* waiter() const noexcept { return waiter_; }
+
+ protected:
+  ~channel_waiter() = default;
+
+ private:
+  friend class channel_waiters;
+  channel_waiter* before_ = nullptr;
+  channel_waiter* after_ = nullptr;
+  continuation* waiter_ = nullptr;
+  bool is_waiting_ = false;
+};
+
+/// Waiters in the order they came.
+class channel_waiters {
+ public:
+  void add(channel_waiter& w, continuation& k) noexcept {
+    w.waiter_ = &k;
+    w.is_waiting_ = true;
+    w.before_ = last_;
+    w.after_ = nullptr;
+    (last_ ? last_->after_ : first_) = &w;
+    last_ = &w;
+  }
+
+  /// False if it was taken before: its continuation is or will be resumed.
+  bool remove(channel_waiter& w) noexcept {
+    if (!w.is_waiting_) return false;
+    w.is_waiting_ = false;
+    (w.before_ ? w.before_->after_ : first_) = w.after_;
+    (w.after_ ? w.after_->before_ : last_) = w.before_;
+    return true;
+  }
+
+  /// The one that waits longest, or null. It is to be resumed.
+  channel_waiter* take_first() noexcept {
+    channel_waiter* w = first_;
+    if (w) remove(*w);
+    return w;
+  }
+
+  /// Takes what waits in `other`; to be resumed with `resume_all`.
+  void take_all(channel_waiters& other) noexcept {
+    while (channel_waiter* w = other.take_first()) {
+      w->after_ = nullptr;
+      (last_ ? last_->after_ : first_) = w;
+      last_ = w;
+    }
+  }
+
+  /// Without the lock: nobody else reaches those that were taken.
+  void resume_all() noexcept {
+    while (first_) {
+      // The waiter may be gone as soon as it is resumed.
+      channel_waiter* w = first_;
+      first_ = w->after_;
+      w->waiter_->resume();
+    }
+    last_ = nullptr;
+  }
+
+ private:
+  channel_waiter* first_ = nullptr;
+  channel_waiter* last_ = nullptr;
+};
+
+}  // namespace manyworlds::inline v0

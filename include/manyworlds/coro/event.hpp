@@ -1,0 +1,82 @@
+// Event: tasks of one home wait until something has happened.
+#pragma once
+
+#include "manyworlds/coro/awaitable.hpp"
+
+namespace manyworlds::inline v0 {
+
+class event_awaiter;
+
+/// Not set at first; `set` lets all waiters go on, in the order they came, and stays set
+/// until `reset`. For tasks of one thread; across threads use a `channel`.
+/// Destroy it only when nobody waits.
+class event {
+ public:
+  event() = default;
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+
+  [[nodiscard]] bool is_set() const noexcept { return is_set_; }
+  void set() noexcept;
+  /// Does not take back what was set for those who waited.
+  void reset() noexcept { is_set_ = false; }
+
+  /// Ends when the event is set; at once if it is.
+  [[nodiscard]] event_awaiter wait() noexcept;
+  event_awaiter operator co_await() noexcept;
+
+ private:
+  friend class event_awaiter;
+  event_awaiter* first_ = nullptr;
+  event_awaiter* last_ = nullptr;
+  bool is_set_ = false;
+};
+
+class event_awaiter {
+ public:
+  explicit event_awaiter(event& e) noexcept : event_(&e) {}
+
+  bool await_ready() const noexcept { return event_->is_set_; }
+  void await_start(continuation& k) noexcept {
+    waiter_ = &k;
+    before_ = event_->last_;
+    (before_ ? before_->after_ : event_->first_) = this;
+    event_->last_ = this;
+  }
+  bool await_cancel() noexcept {
+    if (!waiter_) return false;
+    (before_ ? before_->after_ : event_->first_) = after_;
+    (after_ ? after_->before_ : event_->last_) = before_;
+    return true;
+  }
+  bool await_must_resume() const noexcept { return true; }
+  void await_resume() const noexcept {}
+
+ private:
+  friend class event;
+  event* event_;
+  event_awaiter* before_ = nullptr;
+  event_awaiter* after_ = nullptr;
+  // Null once it was let go.
+  continuation* waiter_ = nullptr;
+};
+
+// --------------------------------------------------------------------------------------
+
+inline void event::set() noexcept {
+  is_set_ = true;
+  event_awaiter* next = first_;
+  first_ = last_ = nullptr;
+  while (next) {
+    event_awaiter& a = *next;
+    next = a.after_;
+    continuation* k = a.waiter_;
+    a.waiter_ = nullptr;
+    k->resume();
+  }
+}
+
+inline event_awaiter event::wait() noexcept { return event_awaiter(*this); }
+inline event_awaiter event::operator co_await() noexcept { return event_awaiter(*this); }
+
+}  // namespace manyworlds::inline v0

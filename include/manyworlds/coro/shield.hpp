@@ -1,0 +1,56 @@
+// shield: an operation that runs to its end though its waiter is cancelled.
+#pragma once
+
+#include <utility>
+
+#include "manyworlds/coro/branch.hpp"
+
+namespace manyworlds::inline v0 {
+
+template <class T>
+class shield_awaiter {
+ public:
+  explicit shield_awaiter(task<T>&& operation) noexcept
+      : operation_(std::move(operation)) {}
+
+  bool await_ready() const noexcept { return false; }
+  // A waiter that is cancelled already runs it all the same: cleaning up comes here.
+  bool await_early_cancel() const noexcept { return false; }
+  auto await_start(continuation& k) noexcept { return operation_.promise().start(k); }
+  bool await_cancel() const noexcept { return false; }
+  bool await_must_resume() const noexcept {
+    return operation_.promise().outcome() != task_outcome::cancelled;
+  }
+  T await_resume() {
+    task<T> ended = std::move(operation_);
+    return ended.promise().take_result();
+  }
+
+ private:
+  task<T> operation_;
+};
+
+template <class T>
+class [[nodiscard]] shield_awaitable {
+ public:
+  explicit shield_awaitable(task<T>&& operation) noexcept
+      : operation_(std::move(operation)) {}
+  shield_awaiter<T> operator co_await() && noexcept {
+    return shield_awaiter<T>(std::move(operation_));
+  }
+
+ private:
+  task<T> operation_;
+};
+
+/// `co_await shield(op)`: runs `op` to its end, also in a task that is cancelled (before
+/// or meanwhile); the cancellation is taken at the task's next `co_await`. For what must
+/// not be cut: returning a lease, telling a peer. Whoever waits for the task waits for
+/// `op`.
+template <class Awaitable>
+auto shield(Awaitable&& awaitable) {
+  using result = typename task_for<Awaitable>::value_type;
+  return shield_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)));
+}
+
+}  // namespace manyworlds::inline v0

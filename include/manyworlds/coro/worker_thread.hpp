@@ -1,0 +1,68 @@
+// Worker thread: a named thread that runs work handed to it from anywhere.
+#pragma once
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "manyworlds/coro/work.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Runs work first-in first-out, for what blocks or computes: see `offload`. The
+/// destructor runs what was handed over before and joins; it must not be called on the
+/// thread itself.
+class worker_thread {
+ public:
+  /// The system shows the first 15 characters of the name.
+  explicit worker_thread(const std::string& name = "mw-worker")
+      : thread_([this] { run(); }) {
+    pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+  }
+  worker_thread(const worker_thread&) = delete;
+  worker_thread& operator=(const worker_thread&) = delete;
+  ~worker_thread() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  /// From any thread.
+  void post(work& w) noexcept {
+    const std::lock_guard lock(mutex_);
+    queue_.push(w);
+    // Under the lock: the work may lead to the destruction of this object.
+    wake_.notify_one();
+  }
+
+  [[nodiscard]] std::thread::id id() const noexcept { return thread_.get_id(); }
+
+ private:
+  void run() noexcept {
+    for (;;) {
+      work* next = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return !queue_.empty() || is_ending_; });
+        next = queue_.pop();
+      }
+      if (!next) return;
+      next->run();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  work_queue queue_;
+  bool is_ending_ = false;
+  // Last: it uses the others from its start.
+  std::thread thread_;
+};
+
+}  // namespace manyworlds::inline v0
