@@ -1,0 +1,71 @@
+// The engine of a simulated process.
+#pragma once
+
+#include <vector>
+
+#include "simulated_network.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What a process calls the network by.
+class simulated_sockets final : public network {
+ public:
+  explicit simulated_sockets(simulated_process& process) : process_(process) {}
+
+  io_result listen(const socket_address& address, int backlog) override;
+  io_result open_stream(const socket_address& peer) override;
+  void close(socket_handle socket) noexcept override;
+  void shut_down_sending(socket_handle socket) noexcept override;
+  socket_address local_address(socket_handle socket) const override;
+  socket_address peer_address(socket_handle socket) const override;
+
+ private:
+  simulated_process& process_;
+};
+
+/// Performs requests in `poll` only, in an order of the seed, sometimes later than it could. A cancelled
+/// request may still be performed, as the seed has it. `wait` lets the rest of the simulation go on.
+class simulated_engine final : public engine {
+ public:
+  simulated_engine(simulated_process& process, simulated_clockwork& clockwork);
+  ~simulated_engine() override;
+
+  std::string_view name() const noexcept override { return "simulated"; }
+  network& sockets() noexcept override { return process_.sockets(); }
+  time_point now() const noexcept override { return clockwork_.now; }
+
+  void submit(io_request& request) noexcept override;
+  void cancel(io_request& request) noexcept override;
+  bool poll() noexcept override;
+  void wait(std::optional<time_point> until) noexcept override;
+  void wake() noexcept override { noticed_ = true; }
+  int descriptor() noexcept override { return -1; }
+  bool prepare_foreign_wait() noexcept override { return noticed_; }
+
+  /// `poll` may find something to do.
+  [[nodiscard]] bool is_noticed() const noexcept { return noticed_; }
+  [[nodiscard]] bool is_waiting() const noexcept { return waiting_; }
+  [[nodiscard]] const std::vector<io_request*>& in_flight() const noexcept { return in_flight_; }
+
+ private:
+  friend class simulation;
+
+  void perform_some();
+  std::optional<io_result> try_to_end(io_request& request);
+  void count_spinning() noexcept;
+
+  simulated_process& process_;
+  simulated_clockwork& clockwork_;
+  std::vector<io_request*> in_flight_;
+  std::vector<io_request*> performed_;
+  bool noticed_ = false;
+  bool waiting_ = false;
+  std::uint64_t polled_in_step_ = ~std::uint64_t{0};
+};
+
+/// Ends the program: the code under test broke the contract of engine or network, and no result could
+/// tell it so.
+[[noreturn]] void simulated_contract_broken(const simulated_process& p, const char* what,
+                                            socket_handle socket) noexcept;
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,41 @@
+#include "manyworlds/io/simulated_process.hpp"
+
+#include <utility>
+
+#include "simulated_engine.hpp"
+
+namespace manyworlds::inline v0 {
+
+simulated_process::simulated_process(simulation& owner, simulated_network& net,
+                                     simulated_clockwork& clockwork, std::size_t index,
+                                     std::size_t host, std::string name)
+    : simulation_(owner),
+      network_(net),
+      clockwork_(clockwork),
+      index_(index),
+      host_(host),
+      name_(std::move(name)),
+      random_(clockwork.random.fork()),
+      sockets_(std::make_unique<simulated_sockets>(*this)) {}
+
+simulated_process::~simulated_process() = default;
+
+engine_choice simulated_process::make_engine(engine_kind) {
+  return {std::make_unique<simulated_engine>(*this, clockwork_), {}};
+}
+
+process_identity simulated_process::identity() const {
+  constexpr std::int64_t first_pid = 100;
+  return {first_pid + static_cast<std::int64_t>(index_), "host" + std::to_string(host_)};
+}
+
+void simulated_process::attach(reactor& r) { simulation_.attach(*this, r); }
+void simulated_process::detach(reactor& r) noexcept { simulation_.detach(r); }
+
+socket_address simulated_process::address(std::uint16_t port) const {
+  return simulated_network::address_of(host_, port);
+}
+
+network& simulated_process::sockets() noexcept { return *sockets_; }
+
+}  // namespace manyworlds::inline v0
