@@ -120,6 +120,7 @@ using scatter_list = basic_gather_list<buffer_view>;
 template <class View>
 basic_gather_list<View>& basic_gather_list<View>::operator=(
     basic_gather_list&& other) noexcept {
+  if (this == &other) return *this;
   const bool is_inline = other.list_.first_ == other.inline_.data();
   inline_ = other.inline_;
   owned_ = std::move(other.owned_);
