@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -86,6 +89,12 @@ void check_limits(const store_request& request, const store_limits& limits,
       too_large(fmt::format("a key of {} bytes, at most {} are taken", key.size(),
                             limits.key_bytes));
     }
+  }
+  std::size_t total = request.value.size() + request.expected.size();
+  for (const std::string& key : request.keys) total += key.size();
+  if (total > limits.request_bytes) {
+    too_large(fmt::format("{} bytes in one request, at most {} are taken", total,
+                          limits.request_bytes));
   }
   const std::size_t value = std::max(request.value.size(), request.expected.size());
   if (value > limits.value_bytes) {

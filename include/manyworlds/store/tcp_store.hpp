@@ -1,0 +1,64 @@
+// TCP store: a client of a TCPStore server, ours or PyTorch's.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/store/store.hpp"
+
+namespace manyworlds::inline v0 {
+
+struct tcp_store_options {
+  store_limits limits;
+  /// Between attempts to reach the store: the first pause, which grows by half each time up to the
+  /// longest; a part chosen by `seed` is taken off, so that many clients do not come at once.
+  duration first_pause = std::chrono::milliseconds(10);
+  duration longest_pause = std::chrono::seconds(1);
+  /// For one attempt to connect and greet.
+  duration connect_limit = std::chrono::seconds(3);
+  /// A waiting client asks that often whether the store still answers, and gives it `answer_limit`.
+  duration probe_interval = std::chrono::seconds(5);
+  duration answer_limit = std::chrono::seconds(2);
+  /// Operations in flight at a time that wait for an answer only; more take turns. Each wait for a key
+  /// has a connection of its own beside them, since it keeps it busy.
+  std::size_t connections = 8;
+  /// Kept open for the next operation.
+  std::size_t idle_connections = 4;
+  std::uint64_t seed = 0;
+};
+
+/// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that both can share a
+/// store. Nothing connects before the first operation; connections are made on demand, again after
+/// they broke, until the operation's limit. Only `add` and `compare_set` are not repeated once they
+/// were sent: they fail with `may_have_happened`.
+///
+/// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing, or whether
+/// the store answers at all.
+///
+/// Lives on `home` (a service reactor), which must turn while operations are awaited and outlive this;
+/// operations may be awaited anywhere.
+class tcp_store final : public store {
+ public:
+  /// "host:port", "127.0.0.1:29500", "[::1]:29500". Throws std::invalid_argument naming anything else.
+  tcp_store(reactor& home, std::string endpoint, tcp_store_options options = {});
+  /// No operation may be in flight.
+  ~tcp_store() override;
+
+  [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
+  [[nodiscard]] task<store_reply> perform(store_request request) override;
+
+ private:
+  class client;
+
+  reactor& home_;
+  std::string endpoint_;
+  tcp_store_options options_;
+  std::unique_ptr<client> client_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,49 @@
+#include "manyworlds/store/tcp_store.hpp"
+
+#include <charconv>
+#include <stdexcept>
+#include <utility>
+
+#include "manyworlds/store/run_on.hpp"
+#include "store/tcp_store_client.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+std::string checked_endpoint(std::string endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  unsigned port = 0;
+  if (colon != std::string::npos && colon > 0) {
+    const char* end = endpoint.data() + endpoint.size();
+    const auto parsed = std::from_chars(endpoint.data() + colon + 1, end, port);
+    if (parsed.ec == std::errc() && parsed.ptr == end && port > 0 && port < 65536) {
+      return endpoint;
+    }
+  }
+  throw std::invalid_argument("store endpoint \"" + endpoint +
+                              "\": give host:port, such as 127.0.0.1:29500");
+}
+
+// The server counts the "/" in front of each key.
+store_limits with_slash(store_limits limits) {
+  limits.key_bytes -= limits.key_bytes > 0 ? 1 : 0;
+  return limits;
+}
+
+}  // namespace
+
+tcp_store::tcp_store(reactor& home, std::string endpoint, tcp_store_options options)
+    : home_(home),
+      endpoint_(checked_endpoint(std::move(endpoint))),
+      options_(options),
+      client_(std::make_unique<client>(home, endpoint_, options)) {}
+
+tcp_store::~tcp_store() = default;
+
+task<store_reply> tcp_store::perform(store_request request) {
+  check_limits(request, with_slash(options_.limits), address());
+  co_return co_await run_on(home_, client_->run(std::move(request)));
+}
+
+}  // namespace manyworlds::inline v0

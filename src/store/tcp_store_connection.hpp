@@ -1,0 +1,66 @@
+// TCPStore connection: a client's connection to a server, in the protocol's terms.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/store/store_limits.hpp"
+#include "manyworlds/store/tcp_store_protocol.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// The connection ended or did not come about; worth another attempt.
+class connection_lost : public std::exception {
+ public:
+  explicit connection_lost(std::string reason) : reason_(std::move(reason)) {}
+  const char* what() const noexcept override { return reason_.c_str(); }
+
+ private:
+  std::string reason_;
+};
+
+/// What is at the other end is no TCPStore; no attempt will better it.
+class protocol_broken : public std::exception {
+ public:
+  explicit protocol_broken(std::string reason) : reason_(std::move(reason)) {}
+  const char* what() const noexcept override { return reason_.c_str(); }
+
+ private:
+  std::string reason_;
+};
+
+/// Not thread-safe; its tasks throw the two above. A task that is cancelled or throws leaves the
+/// connection good for nothing but to be destroyed, except `read_u8`, which takes a byte or none.
+class tcp_store_connection {
+ public:
+  tcp_store_connection(stream s, const store_limits& limits);
+
+  /// Magic number and a first ping.
+  task<void> greet(std::uint32_t nonce);
+  task<void> send(const std::string& requests);
+  /// Makes sure that everything sent has been carried out.
+  task<void> expect_ping(std::uint32_t nonce);
+
+  task<std::uint8_t> read_u8();
+  task<std::int64_t> read_i64();
+  task<std::string> read_text();
+
+  [[nodiscard]] bool is_open() const noexcept { return stream_.is_open(); }
+  void close() noexcept { stream_.close(); }
+
+ private:
+  task<std::uint64_t> read_integer(std::size_t size);
+  task<void> fill(std::size_t at_least);
+
+  stream stream_;
+  store_limits limits_;
+  std::vector<std::byte> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,187 @@
+// What each operation of a TCP store asks on the wire.
+
+#include <algorithm>
+#include <utility>
+
+#include "manyworlds/coro/within.hpp"
+#include "store/tcp_store_client.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+tcp_store_opcode opcode_of(store_operation operation) noexcept {
+  switch (operation) {
+    case store_operation::set: return tcp_store_opcode::set;
+    case store_operation::add: return tcp_store_opcode::add;
+    case store_operation::compare_set: return tcp_store_opcode::compare_set;
+    case store_operation::erase: return tcp_store_opcode::delete_key;
+    case store_operation::check: return tcp_store_opcode::check;
+    case store_operation::num_keys: return tcp_store_opcode::num_keys;
+    case store_operation::wait: return tcp_store_opcode::wait;
+    case store_operation::get:
+    case store_operation::try_get: break;
+  }
+  return tcp_store_opcode::get;
+}
+
+std::string encoded_ping(std::uint32_t nonce) {
+  tcp_store_message ping(tcp_store_opcode::ping);
+  ping.number = nonce;
+  std::string bytes;
+  encode(ping, bytes);
+  return bytes;
+}
+
+}  // namespace
+
+/// Operations that wait for nothing but the answer.
+task<store_reply> tcp_store::client::ask(operation& op) {
+  const turnstile::place place = co_await places_.enter();
+  connection_ptr c = co_await take(op);
+  if (op.was_reused && !op.is_repeatable()) {
+    // So that a connection which died while idle is found out before the request leaves.
+    const std::uint32_t nonce = random();
+    const std::string ping = encoded_ping(nonce);
+    co_await c->send(ping);
+    co_await answered(c->expect_ping(nonce), true);
+  }
+  const bool is_suspect = op.was_reused && op.is_repeatable();
+  store_reply reply = co_await answered(exchange(op, *c), is_suspect);
+  give_back(std::move(c));
+  co_return reply;
+}
+
+task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connection& c) {
+  if (op.request.operation == store_operation::try_get) {
+    co_return store_reply(co_await look(op, c));
+  }
+  tcp_store_message message(opcode_of(op.request.operation), op.wire_keys);
+  message.number = op.request.delta;
+  if (op.request.operation == store_operation::compare_set) {
+    message.values.push_back(op.request.expected);
+  }
+  message.values.push_back(op.request.value);
+  std::string bytes;
+  encode(message, bytes);
+  std::uint32_t nonce = 0;
+  if (op.request.operation == store_operation::set) {
+    // A set has no reply: the ping's says that it has been carried out.
+    nonce = random();
+    bytes += encoded_ping(nonce);
+  }
+  op.was_sent = true;
+  co_await c.send(bytes);
+  switch (op.request.operation) {
+    case store_operation::set:
+      co_await c.expect_ping(nonce);
+      co_return store_reply();
+    case store_operation::compare_set:
+      co_return store_reply(co_await c.read_text());
+    case store_operation::check:
+      co_return store_reply(std::int64_t{co_await c.read_u8() == tcp_store_ready});
+    default:
+      co_return store_reply(co_await c.read_i64());
+  }
+}
+
+task<store_reply> tcp_store::client::get(operation& op) {
+  connection_ptr c = co_await take(op);
+  for (bool is_suspect = op.was_reused;; is_suspect = false) {
+    std::optional<std::string> value = co_await answered(look(op, *c), is_suspect);
+    if (value) {
+      give_back(std::move(c));
+      co_return store_reply(std::move(value));
+    }
+    if (now() >= op.deadline) {
+      give_back(std::move(c));
+      throw error(op, store_error_kind::timed_out, "not set by anyone");
+    }
+    if (!c->is_open()) c = co_await connect();
+    co_await wait_for_keys(op, *c);
+  }
+}
+
+task<store_reply> tcp_store::client::wait(operation& op) {
+  connection_ptr c = co_await take(op);
+  if (!co_await wait_for_keys(op, *c)) {
+    std::vector<std::string> missing = co_await missing_keys(op, *c);
+    if (!missing.empty()) {
+      give_back(std::move(c));
+      op.request.keys = std::move(missing);
+      throw error(op, store_error_kind::timed_out, "not set by anyone");
+    }
+  }
+  give_back(std::move(c));
+  co_return store_reply();
+}
+
+/// The value, or nothing if the key is not set; in one round trip. To a GET of a missing key PyTorch's
+/// servers answer with an empty value, or by closing the connection: what CHECK said before decides.
+task<std::optional<std::string>> tcp_store::client::look(operation& op,
+                                                         tcp_store_connection& c) {
+  std::string bytes;
+  encode(tcp_store_message(tcp_store_opcode::check, op.wire_keys), bytes);
+  encode(tcp_store_message(tcp_store_opcode::get, op.wire_keys), bytes);
+  co_await c.send(bytes);
+  const bool is_set = co_await c.read_u8() == tcp_store_ready;
+  std::optional<std::string> value;
+  try {
+    value = co_await c.read_text();
+  } catch (const connection_lost&) {
+    if (is_set) throw;
+    c.close();
+  }
+  if (!is_set) value.reset();
+  co_return value;
+}
+
+/// False at the deadline. In between it asks now and then whether the store still answers: by giving up
+/// the wait, to which a reply is due, and waiting again.
+task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection& c) {
+  std::string wait;
+  encode(tcp_store_message(tcp_store_opcode::wait, op.wire_keys), wait);
+  std::string cancel;
+  encode(tcp_store_message(tcp_store_opcode::cancel_wait), cancel);
+  for (;;) {
+    co_await c.send(wait);
+    const time_point until = std::min(op.deadline, later(now(), options_.probe_interval));
+    std::optional<std::uint8_t> reply;
+    try {
+      reply = co_await within(c.read_u8(), until - now());
+    } catch (const timed_out&) {
+    }
+    if (!reply) {
+      co_await c.send(cancel);
+      reply = co_await answered(c.read_u8(), true);
+      if (*reply == tcp_store_wait_cancelled) {
+        if (now() >= op.deadline) co_return false;
+        continue;
+      }
+      // The key was set while the cancellation was under way: that one is still answered.
+      if (co_await c.read_u8() != tcp_store_wait_cancelled) {
+        throw protocol_broken("a cancelled wait was answered wrongly");
+      }
+    }
+    if (*reply != tcp_store_ready) throw protocol_broken("a wait was answered wrongly");
+    co_return true;
+  }
+}
+
+task<std::vector<std::string>> tcp_store::client::missing_keys(operation& op,
+                                                               tcp_store_connection& c) {
+  std::string bytes;
+  for (const std::string& key : op.wire_keys) {
+    tcp_store_message check(tcp_store_opcode::check);
+    check.keys.push_back(key);
+    encode(check, bytes);
+  }
+  co_await c.send(bytes);
+  std::vector<std::string> missing;
+  for (const std::string& key : op.request.keys) {
+    if (co_await c.read_u8() != tcp_store_ready) missing.push_back(key);
+  }
+  co_return missing;
+}
+
+}  // namespace manyworlds::inline v0

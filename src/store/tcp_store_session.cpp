@@ -1,0 +1,244 @@
+#include "store/tcp_store_session.hpp"
+
+#include <cerrno>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "manyworlds/coro/within.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+constexpr std::size_t chunk_bytes = 4096;
+// Replies that wait to be sent; beyond it no further request is read.
+constexpr std::size_t outgoing_bytes = 256 * 1024;
+// What a new key costs beside its bytes, as a bound.
+constexpr std::size_t key_overhead = 128;
+
+std::size_t size_of(const tcp_store_message& request) noexcept {
+  std::size_t size = 0;
+  for (const std::string& key : request.keys) size += key.size() + key_overhead;
+  for (const std::string& value : request.values) size += value.size();
+  return size;
+}
+
+}  // namespace
+
+tcp_store_session::blocked_request::blocked_request(tcp_store_session& owner) noexcept
+    : waiter([](waiter& w) noexcept {
+        auto& session = static_cast<blocked_request&>(w).owner;
+        encode_u8(tcp_store_ready, session.outgoing_);
+        session.has_outgoing_.set();
+      }),
+      owner(owner) {}
+
+tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) noexcept
+    : server_(server), client_(client), parser_(server.options_.limits), blocked_(*this) {
+  has_room_.set();
+}
+
+tcp_store_session::~tcp_store_session() { server_.table_.forget(blocked_); }
+
+task<void> tcp_store_session::run() {
+  incoming_.resize(chunk_bytes);
+  co_await scope::run([this](scope& both) -> task<void> {
+    both.spawn(write(both));
+    both.spawn(read(both));
+    co_return;
+  });
+}
+
+task<void> tcp_store_session::read(scope& both) {
+  co_await read_requests();
+  both.cancel();
+}
+
+task<void> tcp_store_session::read_requests() {
+  const time_point handshake_until =
+      later(server_.home_.now(), server_.options_.handshake_limit);
+  for (;;) {
+    const io_result received = co_await receive(handshake_until);
+    if (!received.ok() || received.count() == 0) co_return;
+    std::span<const std::byte> bytes = std::span(incoming_).first(received.count());
+    while (parser_.feed(bytes)) {
+      if (!apply(parser_.take())) co_return;
+      // A few bytes of requests may ask for gigabytes of replies.
+      if (outgoing_.size() > outgoing_bytes) {
+        has_room_.reset();
+        has_outgoing_.set();
+        co_await has_room_;
+      }
+    }
+    if (parser_.failed()) {
+      end(parser_.error());
+      co_return;
+    }
+    if (!outgoing_.empty()) has_outgoing_.set();
+  }
+}
+
+/// A client between requests may stay silent for ever; one within a handshake or a request may not.
+/// Nothing received, and an error set, if its time is over.
+task<io_result> tcp_store_session::receive(time_point handshake_until) {
+  if (parser_.is_validated() && !parser_.in_request()) {
+    co_return co_await client_.receive_some(incoming_);
+  }
+  const duration limit = parser_.is_validated() ? server_.options_.stall_limit
+                                                : handshake_until - server_.home_.now();
+  try {
+    co_return co_await within(client_.receive_some(incoming_), limit);
+  } catch (const timed_out&) {
+    end(parser_.is_validated() ? "a request was begun and not finished in time"
+                               : "no handshake in time");
+  }
+  co_return io_result::success(0);
+}
+
+task<void> tcp_store_session::write(scope& both) {
+  std::string sending;
+  for (;;) {
+    co_await has_outgoing_;
+    has_outgoing_.reset();
+    sending.clear();
+    sending.swap(outgoing_);
+    has_room_.set();
+    std::span<const std::byte> left = std::as_bytes(std::span(sending));
+    while (!left.empty()) {
+      io_result sent;
+      try {
+        sent = co_await within(client_.send_some(left), server_.options_.stall_limit);
+      } catch (const timed_out&) {
+        end("replies were not taken in time");
+        sent = io_result::failure(ETIMEDOUT);
+      }
+      if (!sent.ok()) {
+        both.cancel();
+        co_return;
+      }
+      left = left.subspan(sent.count());
+    }
+  }
+}
+
+/// False: the connection is to end.
+bool tcp_store_session::apply(tcp_store_message request) {
+  key_value_table& table = server_.table_;
+  switch (request.opcode) {
+    case tcp_store_opcode::validate: return true;
+    case tcp_store_opcode::ping:
+      encode_u32(static_cast<std::uint32_t>(request.number), outgoing_);
+      return true;
+    case tcp_store_opcode::get:
+    case tcp_store_opcode::multi_get: return reply_values(request.keys);
+    case tcp_store_opcode::check:
+      encode_u8(table.contains_all(request.keys) ? tcp_store_ready : tcp_store_not_ready,
+                outgoing_);
+      return true;
+    case tcp_store_opcode::wait:
+    case tcp_store_opcode::barrier: return block(request);
+    case tcp_store_opcode::cancel_wait:
+      table.forget(blocked_);
+      encode_u8(tcp_store_wait_cancelled, outgoing_);
+      return true;
+    case tcp_store_opcode::num_keys: encode_u64(table.key_count(), outgoing_); return true;
+    case tcp_store_opcode::delete_key:
+      encode_u64(table.erase(request.keys.front()) ? 1 : 0, outgoing_);
+      return true;
+    case tcp_store_opcode::queue_pop: reply_queue_pop(request.keys.front()); return true;
+    case tcp_store_opcode::queue_size:
+      encode_u64(table.queue_size(request.keys.front()), outgoing_);
+      return true;
+    case tcp_store_opcode::list_keys: return reply_key_list();
+    default: return change(request);
+  }
+}
+
+/// What may make the table grow.
+bool tcp_store_session::change(tcp_store_message& request) {
+  key_value_table& table = server_.table_;
+  if (table.bytes() + size_of(request) > server_.options_.bytes) return end("the store is full");
+  switch (request.opcode) {
+    case tcp_store_opcode::set:
+      table.set(std::move(request.keys[0]), std::move(request.values[0]));
+      return true;
+    case tcp_store_opcode::multi_set:
+      for (std::size_t i = 0; i < request.keys.size(); ++i) {
+        table.set(std::move(request.keys[i]), std::move(request.values[i]));
+      }
+      return true;
+    case tcp_store_opcode::compare_set: {
+      std::string& desired = request.values[1];
+      encode_text(table.compare_set(request.keys[0], request.values[0], std::move(desired)),
+                  outgoing_);
+      return true;
+    }
+    case tcp_store_opcode::add:
+      if (const auto sum = table.add(request.keys[0], request.number)) {
+        encode_u64(static_cast<std::uint64_t>(*sum), outgoing_);
+        return true;
+      }
+      // The protocol has no reply for it; PyTorch's server closes the connection too.
+      return end("add to a value that is no number, or beyond 64 bits");
+    case tcp_store_opcode::append: {
+      const std::string* value = table.find(request.keys[0]);
+      const std::size_t size = (value ? value->size() : 0) + request.values[0].size();
+      if (size > server_.options_.limits.value_bytes) return end("append beyond a value's limit");
+      table.append(request.keys[0], request.values[0]);
+      return true;
+    }
+    case tcp_store_opcode::queue_push:
+      table.push(request.keys[0], std::move(request.values[0]));
+      return true;
+    default: return end("a request that is not served");
+  }
+}
+
+bool tcp_store_session::block(tcp_store_message& request) {
+  if (blocked_.is_waiting()) return end("a second wait on a connection that waits");
+  std::optional<bool> at_once;
+  if (request.opcode == tcp_store_opcode::wait) {
+    at_once = server_.table_.await(blocked_, std::move(request.keys));
+  } else {
+    at_once = server_.table_.arrive(blocked_, request.keys.front(), request.number);
+    if (!at_once) return end("a barrier under a key whose value is no number");
+  }
+  if (*at_once) encode_u8(tcp_store_ready, outgoing_);
+  return true;
+}
+
+bool tcp_store_session::reply_values(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    const std::string* value = server_.table_.find(key);
+    encode_text(value ? std::string_view(*value) : std::string_view(), outgoing_);
+    if (outgoing_.size() > server_.options_.limits.request_bytes + outgoing_bytes) {
+      return end("a reply larger than a request may be");
+    }
+  }
+  return true;
+}
+
+bool tcp_store_session::reply_key_list() {
+  const std::vector<std::string> keys = server_.table_.keys();
+  encode_u64(keys.size(), outgoing_);
+  for (const std::string& key : keys) {
+    encode_text(key, outgoing_);
+    if (outgoing_.size() > server_.options_.limits.request_bytes + outgoing_bytes) {
+      return end("a reply larger than a request may be");
+    }
+  }
+  return true;
+}
+
+void tcp_store_session::reply_queue_pop(const std::string& key) {
+  encode_u64(server_.table_.queue_size(key), outgoing_);
+  if (const auto value = server_.table_.pop(key)) encode_text(*value, outgoing_);
+}
+
+bool tcp_store_session::end(std::string why) {
+  if (error_.empty()) error_ = std::move(why);
+  return false;
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,59 @@
+// TCPStore session: one client's connection to a server.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/store/key_value_table.hpp"
+#include "manyworlds/store/tcp_store_protocol.hpp"
+#include "manyworlds/store/tcp_store_server.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Reads requests and writes replies in two tasks, so that a client that waits for a key can be heard
+/// (it may give up, or go away) and one that does not read its replies holds up nobody else.
+class tcp_store_session {
+ public:
+  tcp_store_session(tcp_store_server& server, stream& client) noexcept;
+  ~tcp_store_session();
+
+  /// Ends with the connection.
+  task<void> run();
+  /// Why the server ended it; empty if the client did.
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+
+ private:
+  /// The one WAIT or BARRIER that the client may have outstanding.
+  struct blocked_request final : key_value_table::waiter {
+    explicit blocked_request(tcp_store_session& owner) noexcept;
+    tcp_store_session& owner;
+  };
+
+  task<void> read(scope& both);
+  task<void> read_requests();
+  task<void> write(scope& both);
+  task<io_result> receive(time_point handshake_until);
+
+  bool apply(tcp_store_message request);
+  bool change(tcp_store_message& request);
+  bool block(tcp_store_message& request);
+  bool reply_values(const std::vector<std::string>& keys);
+  bool reply_key_list();
+  void reply_queue_pop(const std::string& key);
+  bool end(std::string why);
+
+  tcp_store_server& server_;
+  stream& client_;
+  tcp_store_parser parser_;
+  blocked_request blocked_;
+  std::string outgoing_;
+  event has_outgoing_;
+  event has_room_;
+  std::vector<std::byte> incoming_;
+  std::string error_;
+};
+
+}  // namespace manyworlds::inline v0
