@@ -1,6 +1,8 @@
 // A simulated process with one reactor, and tasks on it: what tests of anything under simulation share.
 #pragma once
 
+#include <cstdio>
+#include <exception>
 #include <list>
 #include <memory>
 #include <string>
@@ -82,20 +84,23 @@ class simulated_node {
   simulated_node& operator=(const simulated_node&) = delete;
 
   ~simulated_node() {
-    if (!has_ended()) {
-      sim_.resume(process_);
-      sim_.release(process_);
-      for (root_task& t : tasks_) t.cancel();
-      // A task that does not heed its cancellation would be destroyed while it runs.
-      if (!sim_.run_until([&] { return has_ended(); })) std::terminate();
-    }
-    tasks_.clear();
+    end();
     process_.detach(reactor_);
   }
 
   void spawn(mw::task<void> body) { tasks_.emplace_back(reactor_, std::move(body)); }
-  void cancel_all() noexcept {
+
+  /// Cancels its tasks, waits for them and destroys them, also in a killed process: before anything is
+  /// destroyed that they use.
+  void end() noexcept {
+    sim_.resume(process_);
+    sim_.release(process_);
     for (root_task& t : tasks_) t.cancel();
+    if (!sim_.run_until([&] { return has_ended(); })) {
+      std::fputs(sim_.describe().c_str(), stderr);
+      std::terminate();
+    }
+    tasks_.clear();
   }
   [[nodiscard]] bool has_ended() const noexcept {
     for (const root_task& t : tasks_) {
