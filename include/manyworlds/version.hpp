@@ -13,8 +13,8 @@ struct version_number {
   friend bool operator==(const version_number&, const version_number&) = default;
 };
 
-/// What the headers in use say. Differs from `linked_version()` when a program was compiled
-/// against one installation and runs with another.
+/// What the headers in use say. Differs from `linked_version()` when a program was
+/// compiled against one installation and runs with another.
 inline constexpr version_number header_version{
     MANYWORLDS_VERSION_MAJOR, MANYWORLDS_VERSION_MINOR, MANYWORLDS_VERSION_PATCH};
 

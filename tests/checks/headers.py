@@ -1,0 +1,35 @@
+"""Each public header compiles alone and without warnings: headers.py OUTPUT COMPILER..."""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+include = pathlib.Path(__file__).resolve().parents[2] / "include"
+output, *compiler = sys.argv[1:]
+warnings = "-Wall -Wextra -Wconversion -Werror".split()
+
+
+def compile_alone(header):
+    name = str(header.relative_to(include))
+    unit = pathlib.Path(output) / (name.replace("/", "-") + ".cpp")
+    unit.write_text(f"#include <{name}>\n#include <{name}>\n")
+    command = compiler + ["-std=c++20", *warnings, f"-I{include}", "-c", str(unit)]
+    ran = subprocess.run(command + ["-o", f"{unit}.o"], capture_output=True, text=True)
+    return name, ran.returncode, ran.stderr
+
+
+def main():
+    os.makedirs(output, exist_ok=True)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for name, status, messages in pool.map(compile_alone, sorted(include.rglob("*.hpp"))):
+            if status:
+                failed += 1
+                print(f"{name} does not compile alone:\n{messages}")
+    print(f"{failed} headers do not compile alone")
+    return 1 if failed else 0
+
+
+sys.exit(main())

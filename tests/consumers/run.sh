@@ -1,0 +1,48 @@
+#!/bin/bash
+# Installs the library and puts it into three projects: run.sh CONSUMER BUILD OUTPUT
+# CONSUMER is pkgconfig, cmake or meson; BUILD a configured build folder of the library.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+consumer=$1 build=$2 output=$3
+
+rm -rf "$output"
+mkdir -p "$output"
+
+install_library() {
+  DESTDIR= meson install -C "$build" --no-rebuild --quiet --destdir "$output/installed"
+  prefix=$output/installed$(meson introspect "$build" --buildoptions |
+    python3 -c 'import json, sys
+print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
+  pkgconfig=$(dirname "$(find "$prefix" -name manyworlds.pc)")
+}
+
+case $consumer in
+  pkgconfig)
+    install_library
+    export PKG_CONFIG_PATH=$pkgconfig PKG_CONFIG_FLAGS="--static --define-prefix"
+    cd "$here/pkgconfig"
+    make OUTPUT="$output" CXXFLAGS="$(pkg-config --define-prefix --cflags manyworlds)"
+    "$output/consumer"
+    ;;
+  cmake)
+    install_library
+    cmake -S "$here/cmake" -B "$output/build" -DCMAKE_PREFIX_PATH="$prefix"
+    cmake --build "$output/build"
+    "$output/build/consumer"
+    ;;
+  meson)
+    # A shared library here, so that what the other two cannot see is linked as well.
+    mkdir -p "$output/project/subprojects"
+    cp "$here/program.cpp" "$output"
+    cp "$here/meson/meson.build" "$output/project"
+    ln -s "$root" "$output/project/subprojects/manyworlds"
+    meson setup "$output/build" "$output/project" -Ddefault_library=shared
+    meson compile -C "$output/build"
+    "$output/build/consumer"
+    ;;
+  *)
+    echo "unknown consumer: $consumer" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,134 @@
+#!/bin/bash
+# Builds and runs the tests: bash tests/run.sh [--quick | --full] [--strict]
+#   --quick   unit tests
+#   default   also process tests, both sanitizers, consumers, headers, format
+#   --full    also clang-tidy and many more seeds
+#   --strict  a warning is an error (what CI runs)
+# Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). The last line
+# is "N passed, N failed".
+set -uo pipefail
+. "$(dirname "$0")/setup.sh"
+
+level=default
+warnings=()
+for argument in "$@"; do
+  case $argument in
+    --quick | --full) level=${argument#--} ;;
+    --strict) warnings=(-Dwerror=true) ;;
+    *) die "unknown argument: $argument (--quick, --full, --strict)" ;;
+  esac
+done
+
+passed=0
+failed=0
+
+count() {
+  passed=$((passed + $1))
+  failed=$((failed + $2))
+}
+
+# step NAME COMMAND...: a check that counts as one.
+step() {
+  local name=$1
+  shift
+  say "$name"
+  if "$@"; then
+    count 1 0
+  else
+    say "failed: $name"
+    count 0 1
+  fi
+}
+
+# run_tests FOLDER LOG TIMES [MESON TEST ARGUMENT...]: builds what the tests need, then counts
+# their test cases. TIMES stretches the time limits for slower builds.
+run_tests() {
+  local folder=$1 log=$2 times=$3 result
+  shift 3
+  result=$folder/meson-logs/$log.json
+  rm -f "$result"
+  meson test -C "$folder" --logbase "$log" --timeout-multiplier "$times" --num-processes "$jobs" \
+    --print-errorlogs "$@"
+  if [ -s "$result" ]; then
+    count $(python3 "$root/tests/tally.py" "$result")
+  else
+    say "failed: nothing ran in $folder (does it build?)"
+    count 0 1
+  fi
+}
+
+sanitized() {
+  local folder=$root/build-$1 kind=$2
+  shift 2
+  say "$kind sanitizer, in $folder"
+  if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
+    --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled "${warnings[@]}"; then
+    run_tests "$folder" testlog 5 "$@"
+  else
+    count 0 1
+  fi
+}
+
+format_is_right() {
+  if ! command -v clang-format-14 >/dev/null; then
+    say "skipped: clang-format 14 is not to be had here, and other versions differ"
+    return
+  fi
+  (cd "$root" && find include src tests examples benchmarks -name '*.[ch]pp' -print0 |
+    xargs -0 clang-format-14 --dry-run -Werror)
+}
+
+consumer_works() {
+  bash "$root/tests/consumers/run.sh" "$1" "$build" "$build/consumers/$1" \
+    >"$build/consumer-$1.log" 2>&1 || { cat "$build/consumer-$1.log"; return 1; }
+}
+
+tidy_finds_nothing() {
+  (cd "$root" && run-clang-tidy -quiet -p build-asan "$root/src/.*/.*\.cpp" >build-asan/tidy.log 2>&1) ||
+    { grep -A3 -E 'warning:|error:' "$root/build-asan/tidy.log"; return 1; }
+}
+
+finish() {
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+  exit
+}
+
+packages=("${build_packages[@]}" "${test_packages[@]}")
+if [ "$level" != quick ]; then
+  packages+=(clang libclang-rt-dev llvm)
+  apt-cache show clang-format-14 >/dev/null 2>&1 && packages+=(clang-format-14)
+fi
+[ "$level" = full ] && packages+=(clang-tidy clang-tools)
+require_packages "${packages[@]}"
+
+jobs=$(nproc)
+# How many seeds the simulation tries: tests read it, the library reads no environment.
+declare -A seeds=([quick]=200 [default]=1000 [full]=20000)
+export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+say "build and unit tests, in $build"
+if ! configure "$build" --buildtype=release -Dtests=enabled "${warnings[@]}"; then
+  count 0 1
+  finish
+fi
+run_tests "$build" unit 1 --suite unit --suite checks
+[ "$level" = quick ] && finish
+
+say "process tests"
+run_tests "$build" process 1 --suite process
+say "headers, and the library as one file"
+run_tests "$build" slow_checks 1 --suite slow_checks
+step "everything else builds" ninja -C "$build"
+for consumer in pkgconfig cmake meson; do
+  step "a $consumer project uses the library" consumer_works "$consumer"
+done
+step "clang-format agrees" format_is_right
+
+export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 10))
+sanitized asan address,undefined --suite unit --suite process
+sanitized tsan thread --suite threaded
+[ "$level" = full ] && step "clang-tidy finds nothing" tidy_finds_nothing
+finish
