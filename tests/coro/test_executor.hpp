@@ -124,6 +124,26 @@ struct lifetimes {
   [[nodiscard]] int alive() const noexcept { return made - ended; }
 };
 
+/// Ends with a value one turn after it is asked to stop: a value that wins the race.
+class reluctant final : work {
+ public:
+  explicit reluctant(int value = 42)
+      : work([](work& w) noexcept { static_cast<reluctant&>(w).waiter_->resume(); }),
+        value_(value) {}
+  bool await_ready() const noexcept { return false; }
+  void await_start(continuation& k) noexcept { waiter_ = &k; }
+  bool await_cancel() noexcept {
+    waiter_->home().schedule(*this);
+    return false;
+  }
+  bool await_must_resume() const noexcept { return true; }
+  int await_resume() const noexcept { return value_; }
+
+ private:
+  int value_;
+  continuation* waiter_ = nullptr;
+};
+
 class tracked {
  public:
   explicit tracked(lifetimes& l, char name = '.') : l_(&l), name_(name) { ++l_->made; }

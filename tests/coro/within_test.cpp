@@ -14,24 +14,6 @@ task<std::string> answer_after(duration span, lifetimes& l) {
   co_return "answer";
 }
 
-// Ends with a value one turn after it is cancelled.
-class reluctant final : work {
- public:
-  reluctant()
-      : work([](work& w) noexcept { static_cast<reluctant&>(w).waiter_->resume(); }) {}
-  bool await_ready() const noexcept { return false; }
-  void await_start(continuation& k) noexcept { waiter_ = &k; }
-  bool await_cancel() noexcept {
-    waiter_->home().schedule(*this);
-    return false;
-  }
-  bool await_must_resume() const noexcept { return true; }
-  int await_resume() const noexcept { return 42; }
-
- private:
-  continuation* waiter_ = nullptr;
-};
-
 }  // namespace
 
 TEST_SUITE_BEGIN("within");
@@ -71,6 +53,19 @@ TEST_CASE("a value that won the race against the deadline is given") {
     const int value = co_await within(r, 3ms);
     CHECK(value == 42);
   });
+}
+
+TEST_CASE("a cancelled deadline unwinds the operation and disarms its timer") {
+  test_executor home;
+  lifetimes l;
+  auto waits = [&]() -> task<void> {
+    co_await within(answer_after(1h, l), 30min);
+    FAIL("went on");
+  };
+  CHECK(cancel_after(home, waits(), 1ms));
+  CHECK(home.elapsed() == 1ms);
+  CHECK(l.made == 1);
+  CHECK(l.alive() == 0);
 }
 
 TEST_CASE("an operation that ends at once needs no time") {

@@ -1,0 +1,131 @@
+// Native operations awaited by coroutines of other libraries.
+#pragma once
+
+#include <coroutine>
+#include <cstdio>
+#include <exception>
+#include <type_traits>
+#include <utility>
+
+#include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/giving_up.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// A coroutine of any type as the waiter of an operation. Such a coroutine cannot be
+/// cancelled as a task can; it gives up by stop tokens and deadlines.
+class foreign_continuation final : public continuation {
+ public:
+  foreign_continuation() noexcept
+      : continuation([](continuation& k) noexcept {
+          auto& self = static_cast<foreign_continuation&>(k);
+          self.is_waiting_ = false;
+          return self.waiter_;
+        }) {}
+
+  void wait(std::coroutine_handle<> waiter, executor& home) noexcept {
+    waiter_ = waiter;
+    set_home(home);
+    is_waiting_ = true;
+  }
+
+  [[nodiscard]] bool is_waiting() const noexcept { return is_waiting_; }
+
+  /// The waiter's frame is being destroyed while the operation is in flight and cannot be
+  /// taken back: its memory would be written after it is gone.
+  [[noreturn]] static void cannot_withdraw() noexcept {
+    std::fputs(
+        "manyworlds: a coroutine was destroyed while it awaited an operation that cannot "
+        "be withdrawn at once. Stop it (stop token, deadline) and let it end first.\n",
+        stderr);
+    std::terminate();
+  }
+
+ private:
+  std::coroutine_handle<> waiter_;
+  bool is_waiting_ = false;
+};
+
+/// Makes a native awaiter one that coroutines of any type can await, as well as tasks:
+/// what the `operator co_await` of an operation gives.
+///
+/// Who awaits is resumed on the executor given with `set_resumption`, else on that of the
+/// operation (`Awaiter::await_home()`). In the first case the coroutine must run on that
+/// executor's thread when it awaits; in the second the operation is started there.
+/// Destroying the coroutine with the operation in flight, on that thread, withdraws it;
+/// if that cannot be done at once, or on another thread, the program ends with a message.
+template <class Awaiter>
+class awaitable_by_all : public Awaiter {
+ public:
+  using Awaiter::Awaiter;
+  awaitable_by_all(const awaitable_by_all&) = delete;
+  awaitable_by_all& operator=(const awaitable_by_all&) = delete;
+  ~awaitable_by_all() {
+    if (!waiter_.is_waiting()) return;
+    const bool is_here = resumption_ || waiter_.home().is_current();
+    if (starter_.is_queued || !is_here || !this->await_cancel()) {
+      foreign_continuation::cannot_withdraw();
+    }
+  }
+
+  void set_resumption(executor& where) noexcept { resumption_ = &where; }
+
+  template <class Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> waiter) {
+    is_foreign_ = true;
+    executor& home = resumption_ ? *resumption_ : this->await_home();
+    waiter_.wait(waiter, home);
+    if (!resumption_ && !home.is_current()) {
+      starter_.is_queued = true;
+      home.post(starter_);
+      return std::noop_coroutine();
+    }
+    return start();
+  }
+
+  decltype(auto) await_resume() {
+    if (start_error_) std::rethrow_exception(start_error_);
+    // There is no cancelled end for a foreign coroutine but an exception.
+    if (is_foreign_ && !this->await_must_resume()) throw stopped();
+    return Awaiter::await_resume();
+  }
+
+ private:
+  struct starter final : work {
+    explicit starter(awaitable_by_all& a) noexcept
+        : work([](work& w) noexcept {
+            auto& self = static_cast<starter&>(w);
+            self.is_queued = false;
+            self.awaiter.start().resume();
+          }),
+          awaiter(a) {}
+    awaitable_by_all& awaiter;
+    bool is_queued = false;
+  };
+
+  /// What to run next: the waiter itself if the operation has ended at once.
+  std::coroutine_handle<> start() noexcept {
+    using result = decltype(this->await_start(waiter_));
+    try {
+      if constexpr (std::is_void_v<result>) {
+        this->await_start(waiter_);
+        return std::noop_coroutine();
+      } else if constexpr (std::is_same_v<result, bool>) {
+        if (this->await_start(waiter_)) return std::noop_coroutine();
+      } else {
+        return this->await_start(waiter_);
+      }
+    } catch (...) {
+      start_error_ = std::current_exception();
+    }
+    return waiter_.take();
+  }
+
+  foreign_continuation waiter_;
+  starter starter_{*this};
+  executor* resumption_ = nullptr;
+  std::exception_ptr start_error_;
+  bool is_foreign_ = false;
+};
+
+}  // namespace manyworlds::inline v0

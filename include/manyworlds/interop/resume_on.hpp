@@ -1,0 +1,86 @@
+// Resuming through foreign executors: other libraries' coroutines await our operations,
+// and go on where their library wants them to.
+#pragma once
+
+#include <chrono>
+#include <coroutine>
+#include <utility>
+
+#include "manyworlds/coro/branch.hpp"
+#include "manyworlds/coro/foreign_continuation.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// A foreign loop or thread pool as an executor. `Post` is called with a callable of no
+/// arguments, on any thread, and must run it soon; what it runs of one coroutine must not
+/// run at the same time (a strand, if it is a pool). It keeps no time: `sleep_for` and
+/// `within` throw there, operations of worlds keep their deadlines by their own reactor.
+template <class Post>
+class foreign_executor final : public executor {
+ public:
+  explicit foreign_executor(Post post) : executor(false), post_(std::move(post)) {}
+
+  void schedule(work& w) noexcept override { post(w); }
+  void post(work& w) noexcept override {
+    post_([this, &w] {
+      const turn_scope here(*this);
+      w.run();
+    });
+  }
+  [[nodiscard]] time_point now() const noexcept override {
+    return std::chrono::steady_clock::now();
+  }
+
+ private:
+  Post post_;
+};
+
+/// Awaits a task from a coroutine of any type. See `resume_on`.
+template <class T>
+class resume_on_awaiter {
+ public:
+  resume_on_awaiter(executor& where, task<T>&& operation) noexcept
+      : where_(where), operation_(std::move(operation)) {}
+  resume_on_awaiter(const resume_on_awaiter&) = delete;
+  resume_on_awaiter& operator=(const resume_on_awaiter&) = delete;
+  ~resume_on_awaiter() {
+    if (waiter_.is_waiting() && !operation_.promise().cancel()) {
+      foreign_continuation::cannot_withdraw();
+    }
+  }
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> waiter) noexcept {
+    waiter_.wait(waiter, where_);
+    return operation_.promise().start(waiter_);
+  }
+  T await_resume() {
+    task<T> ended = std::move(operation_);
+    if (ended.promise().outcome() == task_outcome::cancelled) {
+      ended.reset();
+      throw stopped();
+    }
+    return ended.promise().take_result();
+  }
+
+ private:
+  executor& where_;
+  task<T> operation_;
+  foreign_continuation waiter_;
+};
+
+/// `co_await resume_on(executor, op)`, in a coroutine of any library that awaits standard
+/// awaitables: awaits a task or operation of ours, and goes on through that executor. The
+/// coroutine must run there when it awaits.
+///
+/// It gives up by the operation's stop tokens and deadlines. Destroying the coroutine
+/// while it waits withdraws the operation, or ends the program with a message if it
+/// cannot be withdrawn at once.
+template <class Awaitable>
+[[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
+  using result = typename task_for<Awaitable>::value_type;
+  return resume_on_awaiter<result>(where, as_task(std::forward<Awaitable>(awaitable)));
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,82 @@
+#include "manyworlds/coro/event.hpp"
+
+#include <string>
+
+#include "coro/test_executor.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/within.hpp"
+
+namespace manyworlds::testing {
+TEST_SUITE_BEGIN("event");
+
+TEST_CASE("set lets all waiters go on in the order they came") {
+  std::string order;
+  run([&]() -> task<void> {
+    event e;
+    auto waits = [&](char name) -> task<void> {
+      co_await e.wait();
+      order += name;
+    };
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(waits, 'a');
+      s.spawn(waits, 'b');
+      s.spawn(waits, 'c');
+      co_await sleep_for(1ms);
+      CHECK(order.empty());
+      e.set();
+      e.reset();
+    });
+    CHECK_FALSE(e.is_set());
+    e.set();
+    co_await e;
+  });
+  CHECK(order == "abc");
+}
+
+TEST_CASE("a waiter that gives up, first, in the middle or last, is not woken") {
+  std::string order;
+  run([&]() -> task<void> {
+    event e;
+    auto waits = [&](char name, duration limit) -> task<void> {
+      try {
+        co_await within(e, limit);
+        order += name;
+      } catch (const timed_out&) {}
+    };
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(waits, 'a', 1ms);
+      s.spawn(waits, 'b', 1h);
+      s.spawn(waits, 'c', 1ms);
+      s.spawn(waits, 'd', 1h);
+      s.spawn(waits, 'e', 1ms);
+      co_await sleep_for(2ms);
+      e.set();
+    });
+  });
+  CHECK(order == "bd");
+}
+
+TEST_CASE("a waiter cancelled after the event was set goes on") {
+  test_executor home;
+  bool went_on = false;
+  event e;
+  auto body = [&]() -> task<void> {
+    co_await e;
+    went_on = true;
+  };
+  task<void> t = body();
+  root waiter(home);
+  waiter.begin(t.promise());
+  home.drain();
+  call set_and_cancel([&] {
+    e.set();
+    CHECK_FALSE(waiter.cancel());
+  });
+  home.post(set_and_cancel);
+  home.drain();
+  CHECK(went_on);
+}
+
+TEST_SUITE_END();
+}  // namespace manyworlds::testing
