@@ -33,8 +33,8 @@ void simulated_clockwork::record(std::string_view process, std::string_view what
 
 std::string simulated_event::text() const {
   const double microseconds = static_cast<double>(time.count()) / 1e3;
-  return fmt::format("{:6} {:12.3f} us  {}: {} {} ({})", step, microseconds, process, what,
-                     subject, amount);
+  return fmt::format("{:6} {:12.3f} us  {}: {} {} ({})", step, microseconds, process,
+                     what, subject, amount);
 }
 
 }  // namespace manyworlds::inline v0

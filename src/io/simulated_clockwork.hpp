@@ -1,4 +1,5 @@
-// What all parts of a simulation share: its time, its chance, what is to happen and what has happened.
+// What all parts of a simulation share: its time, its chance, what is to happen and what
+// has happened.
 #pragma once
 
 #include <algorithm>

@@ -12,12 +12,6 @@ namespace {
 constexpr duration first_patience = std::chrono::seconds(1);
 constexpr duration last_patience = std::chrono::seconds(16);
 
-bool lies_between(const simulated_connection& c, const simulated_process& a,
-                  const simulated_process& b) noexcept {
-  return (c.processes[0] == &a && c.processes[1] == &b) ||
-         (c.processes[0] == &b && c.processes[1] == &a);
-}
-
 }  // namespace
 
 void simulated_network::notify(const simulated_socket::request_slot& slot) noexcept {
@@ -36,7 +30,10 @@ duration simulated_network::travel_time(const simulated_process& from,
   if (const auto own = delays_.find({from.index_, to.index_}); own != delays_.end()) {
     d = own->second;
   }
-  return d.latency + clockwork_.random.at_most(d.jitter);
+  // Whole microseconds, so that arrivals and timers fall on the same instant now and
+  // then.
+  return d.latency + std::chrono::floor<std::chrono::microseconds>(
+                         clockwork_.random.at_most(d.jitter));
 }
 
 bool simulated_network::is_held(const simulated_connection& c, std::size_t side) const {
@@ -44,7 +41,7 @@ bool simulated_network::is_held(const simulated_connection& c, std::size_t side)
          blocked_.count({c.processes[side]->index_, c.processes[1 - side]->index_}) > 0;
 }
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 // Connecting. What is lost on the way is sent again, with growing patience, as TCP does.
 
 void simulated_network::dial(socket_handle client, simulated_socket& s) {
@@ -70,7 +67,8 @@ void simulated_network::dial_arrives(socket_handle client, duration patience) {
                   [this, client] { dial_refused(client); });
     return;
   }
-  if (listening->arrived.size() >= listening->backlog) return dial_again(client, patience);
+  if (listening->arrived.size() >= listening->backlog)
+    return dial_again(client, patience);
   connect_to(*listening, client, *s);
 }
 
@@ -121,7 +119,7 @@ void simulated_network::connect_to(simulated_socket& listening, socket_handle cl
   launch(c, 1, segment_kind::established, 0);
 }
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 // Travelling.
 
 void simulated_network::send_what_fits(const std::shared_ptr<simulated_connection>& c,
@@ -166,7 +164,8 @@ void simulated_network::expect(const std::shared_ptr<simulated_connection>& c,
 void simulated_network::arrive(const std::shared_ptr<simulated_connection>& c,
                                std::size_t side) {
   std::deque<simulated_segment>& flight = c->pipes[side].flight;
-  while (!flight.empty() && flight.front().arrival <= clockwork_.now && !is_held(*c, side)) {
+  while (!flight.empty() && flight.front().arrival <= clockwork_.now &&
+         !is_held(*c, side)) {
     const simulated_segment segment = flight.front();
     flight.pop_front();
     land(c, side, segment);
@@ -205,11 +204,13 @@ void simulated_network::land(const std::shared_ptr<simulated_connection>& c,
       notify(receiver->reading);
       notify(receiver->watching);
       break;
-    case segment_kind::reset: break_end(*receiver); break;
+    case segment_kind::reset:
+      break_end(*receiver);
+      break;
   }
 }
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 // Ending.
 
 void simulated_network::shut_down_sending(socket_handle handle) noexcept {
@@ -229,19 +230,21 @@ void simulated_network::send_reset(const std::shared_ptr<simulated_connection>& 
   launch(c, side, segment_kind::reset, 0);
 }
 
-// Bytes that came before a reset may be read still, or may be gone: Linux keeps them, others do not.
+// Bytes that came before a reset may be read still, or may be gone: Linux keeps them,
+// others do not.
 void simulated_network::break_end(simulated_socket& s) {
   if (s.at == simulated_socket::stage::broken) return;
   s.error = s.incoming().end_arrived ? EPIPE : ECONNRESET;
   s.at = simulated_socket::stage::broken;
   s.outgoing().discard_unsent();
   if (clockwork_.random.one_in(2)) s.incoming().discard_unread();
-  clockwork_.record(s.owner->name_, "reset", static_cast<int>(s.connection->ends[s.side]));
+  clockwork_.record(s.owner->name_, "reset",
+                    static_cast<int>(s.connection->ends[s.side]));
   notify_all(s);
 }
 
-// The closed socket is not to be found any more. Who closes without having read all resets (tcp(7),
-// RFC 2525 2.17): the peer must not take its bytes for read.
+// The closed socket is not to be found any more. Who closes without having read all
+// resets (tcp(7), RFC 2525 2.17): the peer must not take its bytes for read.
 void simulated_network::end_connection(simulated_socket& s, bool reset) {
   if (s.at == simulated_socket::stage::broken) return;
   if (s.at == simulated_socket::stage::connecting) return;
@@ -252,60 +255,6 @@ void simulated_network::end_connection(simulated_socket& s, bool reset) {
   }
   s.outgoing().end_wanted = true;
   send_what_fits(s.connection, s.side);
-}
-
-// ------------------------------------------------------------------------------------------------
-// Faults.
-
-template <class F>
-void simulated_network::each_connection_between(const simulated_process& a,
-                                                const simulated_process& b, F&& f) {
-  for (const std::weak_ptr<simulated_connection>& known : connections_) {
-    const std::shared_ptr<simulated_connection> c = known.lock();
-    if (c && lies_between(*c, a, b)) f(c);
-  }
-}
-
-void simulated_network::block(std::size_t from, std::size_t to) { blocked_.insert({from, to}); }
-
-void simulated_network::lose_link(const simulated_process& a, const simulated_process& b) {
-  each_connection_between(a, b, [](const auto& c) { c->stalled = true; });
-}
-
-void simulated_network::heal(const simulated_process& a, const simulated_process& b) {
-  blocked_.erase({a.index_, b.index_});
-  blocked_.erase({b.index_, a.index_});
-  each_connection_between(a, b, [&](const auto& c) {
-    c->stalled = false;
-    for (std::size_t side : {std::size_t{0}, std::size_t{1}}) {
-      if (c->pipes[side].flight.empty()) continue;
-      // Sent again, as it were: no earlier than the way takes.
-      const time_point again =
-          clockwork_.now + travel_time(*c->processes[side], *c->processes[1 - side]);
-      for (simulated_segment& segment : c->pipes[side].flight) {
-        segment.arrival = std::max(segment.arrival, again);
-        expect(c, side, segment.arrival);
-      }
-      c->pipes[side].last_arrival = std::max(c->pipes[side].last_arrival, again);
-    }
-  });
-}
-
-void simulated_network::cut(const simulated_process& a, const simulated_process& b) {
-  each_connection_between(a, b, [&](const auto& c) {
-    for (std::size_t side : {std::size_t{0}, std::size_t{1}}) {
-      const time_point when = clockwork_.now + travel_time(*c->processes[1 - side],
-                                                           *c->processes[side]);
-      clockwork_.at(when, [this, c, side] {
-        if (simulated_socket* s = find(c->ends[side])) break_end(*s);
-      });
-    }
-  });
-}
-
-void simulated_network::delay(std::size_t from, std::size_t to, duration latency,
-                              duration jitter) {
-  delays_[{from, to}] = {latency, jitter};
 }
 
 }  // namespace manyworlds::inline v0

@@ -15,11 +15,16 @@ constexpr std::size_t requests_a_poll = 64;
 
 std::string_view name_of_end(io_kind kind) noexcept {
   switch (kind) {
-    case io_kind::accept: return "accept ended";
-    case io_kind::connect: return "connect ended";
-    case io_kind::receive: return "receive ended";
-    case io_kind::send: return "send ended";
-    case io_kind::readable: break;
+    case io_kind::accept:
+      return "accept ended";
+    case io_kind::connect:
+      return "connect ended";
+    case io_kind::receive:
+      return "receive ended";
+    case io_kind::send:
+      return "send ended";
+    case io_kind::readable:
+      break;
   }
   return "readable ended";
 }
@@ -33,7 +38,8 @@ void simulated_contract_broken(const simulated_process& p, const char* what,
   std::abort();
 }
 
-simulated_engine::simulated_engine(simulated_process& process, simulated_clockwork& clockwork)
+simulated_engine::simulated_engine(simulated_process& process,
+                                   simulated_clockwork& clockwork)
     : process_(process), clockwork_(clockwork) {
   process_.engines_.push_back(this);
 }
@@ -86,7 +92,8 @@ void simulated_engine::wait(std::optional<time_point> until) noexcept {
   waiting_ = false;
 }
 
-// Whoever polls again and again within one step looks at the clock and waits for it to move.
+// Whoever polls again and again within one step looks at the clock and waits for it to
+// move.
 void simulated_engine::count_spinning() noexcept {
   if (polled_in_step_ == clockwork_.steps) clockwork_.now += std::chrono::microseconds(1);
   polled_in_step_ = clockwork_.steps;
@@ -133,7 +140,7 @@ std::optional<io_result> simulated_engine::try_to_end(io_request& request) {
   return io_result::failure(ECANCELED);
 }
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 
 io_result simulated_sockets::listen(const socket_address& address, int backlog) {
   return process_.network_.listen(process_, address, backlog);

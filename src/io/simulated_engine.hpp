@@ -23,8 +23,9 @@ class simulated_sockets final : public network {
   simulated_process& process_;
 };
 
-/// Performs requests in `poll` only, in an order of the seed, sometimes later than it could. A cancelled
-/// request may still be performed, as the seed has it. `wait` lets the rest of the simulation go on.
+/// Performs requests in `poll` only, in an order of the seed, sometimes later than it
+/// could. A cancelled request may still be performed, as the seed has it. `wait` lets the
+/// rest of the simulation go on.
 class simulated_engine final : public engine {
  public:
   simulated_engine(simulated_process& process, simulated_clockwork& clockwork);
@@ -45,7 +46,9 @@ class simulated_engine final : public engine {
   /// `poll` may find something to do.
   [[nodiscard]] bool is_noticed() const noexcept { return noticed_; }
   [[nodiscard]] bool is_waiting() const noexcept { return waiting_; }
-  [[nodiscard]] const std::vector<io_request*>& in_flight() const noexcept { return in_flight_; }
+  [[nodiscard]] const std::vector<io_request*>& in_flight() const noexcept {
+    return in_flight_;
+  }
 
  private:
   friend class simulation;
@@ -63,8 +66,8 @@ class simulated_engine final : public engine {
   std::uint64_t polled_in_step_ = ~std::uint64_t{0};
 };
 
-/// Ends the program: the code under test broke the contract of engine or network, and no result could
-/// tell it so.
+/// Ends the program: the code under test broke the contract of engine or network, and no
+/// result could tell it so.
 [[noreturn]] void simulated_contract_broken(const simulated_process& p, const char* what,
                                             socket_handle socket) noexcept;
 

@@ -1,8 +1,8 @@
 #include "simulated_network.hpp"
 
 #include <arpa/inet.h>
-#include <cerrno>
 #include <netinet/in.h>
+#include <cerrno>
 
 #include <algorithm>
 
@@ -14,7 +14,8 @@ namespace {
 
 std::size_t bytes_in(const io_request& request) noexcept {
   std::size_t sum = 0;
-  for (std::size_t i = 0; i < request.buffer_count; ++i) sum += request.buffers[i].iov_len;
+  for (std::size_t i = 0; i < request.buffer_count; ++i)
+    sum += request.buffers[i].iov_len;
   return sum;
 }
 
@@ -60,7 +61,8 @@ simulated_socket* simulated_network::find(const simulated_process& p,
 
 simulated_socket& simulated_network::make_socket(simulated_process& p,
                                                  socket_handle& handle) {
-  // Numbers are not used again, so that a stale handle never names somebody else's socket.
+  // Numbers are not used again, so that a stale handle never names somebody else's
+  // socket.
   handle = static_cast<socket_handle>(first_handle + static_cast<int>(sockets_.size()));
   simulated_socket& s = *sockets_.emplace_back(std::make_unique<simulated_socket>());
   s.owner = &p;
@@ -97,7 +99,8 @@ io_result simulated_network::listen(simulated_process& p, const socket_address& 
   return io_result::success(static_cast<int>(handle));
 }
 
-io_result simulated_network::open_stream(simulated_process& p, const socket_address& peer) {
+io_result simulated_network::open_stream(simulated_process& p,
+                                         const socket_address& peer) {
   if (p.is_dead()) return io_result::failure(EPERM);
   if (peer.is_ipv6()) return io_result::failure(EAFNOSUPPORT);
   if (p.open_sockets_ >= p.descriptor_limit_) return io_result::failure(EMFILE);
@@ -121,8 +124,8 @@ void simulated_network::close(simulated_process& p, socket_handle handle) noexce
   }
   clockwork_.record(p.name_, "close", static_cast<int>(handle));
   if (s->counted) --p.open_sockets_;
-  const std::unique_ptr<simulated_socket> closed =
-      std::move(sockets_[static_cast<std::size_t>(static_cast<int>(handle) - first_handle)]);
+  const std::unique_ptr<simulated_socket> closed = std::move(
+      sockets_[static_cast<std::size_t>(static_cast<int>(handle) - first_handle)]);
   if (closed->at == simulated_socket::stage::listening) {
     close_listener(*closed);
   } else if (closed->connection) {
@@ -153,14 +156,20 @@ std::optional<io_result> simulated_network::attempt(simulated_process& p,
   simulated_socket* s = find(p, request.socket);
   if (!s) return io_result::failure(EBADF);
   switch (request.kind) {
-    case io_kind::accept: return accept(p, *s);
-    case io_kind::connect: return connect(request, *s);
-    case io_kind::receive: return receive(p, request, *s);
-    case io_kind::send: return send(request, *s);
-    case io_kind::readable: break;
+    case io_kind::accept:
+      return accept(p, *s);
+    case io_kind::connect:
+      return connect(request, *s);
+    case io_kind::receive:
+      return receive(p, request, *s);
+    case io_kind::send:
+      return send(request, *s);
+    case io_kind::readable:
+      break;
   }
-  const bool ready = s->at == simulated_socket::stage::broken || !s->arrived.empty() ||
-                     (s->connection && (s->incoming().unread() > 0 || s->incoming().end_arrived));
+  const bool ready =
+      s->at == simulated_socket::stage::broken || !s->arrived.empty() ||
+      (s->connection && (s->incoming().unread() > 0 || s->incoming().end_arrived));
   if (!ready) return std::nullopt;
   return io_result::success(0);
 }
@@ -200,7 +209,8 @@ std::optional<io_result> simulated_network::receive(simulated_process& p,
                                                     io_request& request,
                                                     simulated_socket& s) {
   using stage = simulated_socket::stage;
-  if (s.at != stage::connected && s.at != stage::broken) return io_result::failure(ENOTCONN);
+  if (s.at != stage::connected && s.at != stage::broken)
+    return io_result::failure(ENOTCONN);
   const std::size_t wanted = bytes_in(request);
   if (wanted == 0) return io_result::success(0);
   if (s.connection && s.incoming().unread() > 0) {
@@ -220,7 +230,8 @@ std::optional<io_result> simulated_network::receive(simulated_process& p,
   return std::nullopt;
 }
 
-std::optional<io_result> simulated_network::send(io_request& request, simulated_socket& s) {
+std::optional<io_result> simulated_network::send(io_request& request,
+                                                 simulated_socket& s) {
   using stage = simulated_socket::stage;
   if (s.at == stage::broken) {
     return io_result::failure(s.error ? std::exchange(s.error, 0) : EPIPE);
@@ -244,7 +255,8 @@ std::size_t simulated_network::shorten(std::size_t bytes) {
   return clockwork_.random.up_to(bytes);
 }
 
-// A slow reader's reads are counted by whole milliseconds. One event serves all its sockets.
+// A slow reader's reads are counted by whole milliseconds. One event serves all its
+// sockets.
 std::size_t simulated_network::may_read(simulated_process& p, std::size_t wanted) {
   if (p.bytes_per_millisecond_ == 0) return wanted;
   if (clockwork_.now >= p.readable_since_ + std::chrono::milliseconds(1)) {

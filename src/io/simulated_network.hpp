@@ -32,7 +32,8 @@ struct simulated_socket {
   };
 
   simulated_process* owner = nullptr;
-  bool counted = false;  ///< it is a descriptor of its owner; not so before it is accepted
+  bool counted =
+      false;  ///< it is a descriptor of its owner; not so before it is accepted
   stage at = stage::fresh;
   int error = 0;  ///< told once, as SO_ERROR is
   socket_address local;
@@ -91,7 +92,8 @@ class simulated_network {
     duration jitter;
   };
 
-  static constexpr int first_handle = 1000;  // a real descriptor used by mistake is not found
+  static constexpr int first_handle =
+      1000;  // a real descriptor used by mistake is not found
   static constexpr std::uint16_t first_free_port = 32768;
   static constexpr std::size_t longest_segment = 64 * 1024;
 
@@ -100,7 +102,8 @@ class simulated_network {
   void notify_all(const simulated_socket& s) noexcept;
   [[nodiscard]] std::uint16_t free_port(std::size_t host);
 
-  [[nodiscard]] duration travel_time(const simulated_process& from, const simulated_process& to);
+  [[nodiscard]] duration travel_time(const simulated_process& from,
+                                     const simulated_process& to);
   [[nodiscard]] bool is_held(const simulated_connection& c, std::size_t side) const;
 
   void dial(socket_handle client, simulated_socket& s);
@@ -131,7 +134,8 @@ class simulated_network {
   std::size_t shorten(std::size_t bytes);
 
   template <class F>
-  void each_connection_between(const simulated_process& a, const simulated_process& b, F&& f);
+  void each_connection_between(const simulated_process& a, const simulated_process& b,
+                               F&& f);
 
   simulated_clockwork& clockwork_;
   std::vector<std::unique_ptr<simulated_socket>> sockets_;

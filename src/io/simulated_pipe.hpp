@@ -15,15 +15,16 @@ namespace manyworlds::inline v0 {
 
 enum class segment_kind : unsigned char { data, established, end, reset };
 
-/// What travels. The bytes themselves stay in the pipe; a segment of data says how many have left.
+/// What travels. The bytes themselves stay in the pipe; a segment of data says how many
+/// have left.
 struct simulated_segment {
   segment_kind kind;
   std::size_t bytes;
   time_point arrival;
 };
 
-/// Bytes in order: first those that have arrived and are unread, then those on the wire, then those that
-/// wait in the sender's buffer.
+/// Bytes in order: first those that have arrived and are unread, then those on the wire,
+/// then those that wait in the sender's buffer.
 class simulated_pipe {
  public:
   [[nodiscard]] std::size_t unread() const noexcept { return unread_; }
@@ -63,7 +64,7 @@ class simulated_pipe {
   std::size_t flying_ = 0;
 };
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 
 inline std::size_t simulated_pipe::write(const iovec* buffers, std::size_t count,
                                          std::size_t most) {

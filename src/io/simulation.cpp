@@ -11,7 +11,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// So many turns without waiting are a loop that will never wait: from then on time passes as well.
+// So many turns without waiting are a loop that will never wait: from then on time passes
+// as well.
 constexpr std::uint64_t patience_with_loops = 10'000;
 
 }  // namespace
@@ -24,8 +25,8 @@ simulation::~simulation() = default;
 simulated_process& simulation::add_process(std::string name) {
   machinery& m = *machinery_;
   const std::size_t host = m.hosts++;
-  m.processes.emplace_back(new simulated_process(*this, m.network, m.clockwork,
-                                                 m.processes.size(), host, std::move(name)));
+  m.processes.emplace_back(new simulated_process(
+      *this, m.network, m.clockwork, m.processes.size(), host, std::move(name)));
   m.network.add_host(host, *m.processes.back());
   return *m.processes.back();
 }
@@ -49,15 +50,16 @@ bool simulation::is_stuck() const noexcept { return machinery_->stuck; }
 std::uint64_t simulation::fingerprint() const noexcept {
   return machinery_->clockwork.fingerprint;
 }
-void simulation::trace_to(trace_sink sink) { machinery_->clockwork.sink = std::move(sink); }
+void simulation::trace_to(trace_sink sink) {
+  machinery_->clockwork.sink = std::move(sink);
+}
 
 bool simulation::step() { return step_before(time_point::max()); }
 
 void simulation::run_for(duration time) {
   look_again();
   const time_point limit = now() + time;
-  while (step_before(limit)) {
-  }
+  while (step_before(limit)) {}
   machinery_->clockwork.now = std::max(now(), limit);
 }
 
@@ -81,13 +83,14 @@ bool simulation::step_before(time_point limit) {
   }
   m.stuck = false;
   ++clock.steps;
-  if (++m.turns_at_this_instant > patience_with_loops) clock.now += std::chrono::microseconds(1);
+  if (++m.turns_at_this_instant > patience_with_loops)
+    clock.now += std::chrono::microseconds(1);
   clock.now += clock.random.at_most(clock.options.longest_turn);
 
   // A reactor may wake up for nothing, as from a real wait.
   if (!choices.sleepers.empty() && clock.random.one_in(32)) {
-    choices.reactors.push_back(
-        choices.sleepers[static_cast<std::size_t>(clock.random.below(choices.sleepers.size()))]);
+    choices.reactors.push_back(choices.sleepers[static_cast<std::size_t>(
+        clock.random.below(choices.sleepers.size()))]);
   }
   const std::uint64_t chosen =
       clock.random.below(choices.reactors.size() + (choices.event ? 1 : 0));
@@ -117,8 +120,8 @@ void simulation::turn(driven_reactor& r) {
     return;
   }
   if (const std::optional<duration> sleeps_for = r.reactor->prepare_wait()) {
-    r.wakes_at = *sleeps_for < time_point::max() - now() ? now() + *sleeps_for
-                                                         : time_point::max();
+    r.wakes_at =
+        *sleeps_for < time_point::max() - now() ? now() + *sleeps_for : time_point::max();
   }
 }
 
@@ -133,8 +136,8 @@ void simulation::sleep(simulated_engine& sleeper, std::optional<time_point> unti
       return;
     }
     if (!m.stuck) continue;
-    std::fprintf(stderr, "nothing can happen any more, and %s sleeps:\n%s", p.name().c_str(),
-                 describe().c_str());
+    std::fprintf(stderr, "nothing can happen any more, and %s sleeps:\n%s",
+                 p.name().c_str(), describe().c_str());
     std::abort();
   }
 }
@@ -151,7 +154,7 @@ void simulation::detach(reactor& r) noexcept {
   std::erase_if(machinery_->reactors, [&](const auto& d) { return d->reactor == &r; });
 }
 
-// ------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------
 
 simulation::machinery::choices simulation::machinery::look() const {
   choices found;

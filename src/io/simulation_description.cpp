@@ -10,26 +10,37 @@ namespace {
 
 std::string_view name_of(process_state s) noexcept {
   switch (s) {
-    case process_state::running: return "running";
-    case process_state::stopped: return "stopped";
-    case process_state::killed: return "killed";
-    case process_state::released: break;
+    case process_state::running:
+      return "running";
+    case process_state::stopped:
+      return "stopped";
+    case process_state::killed:
+      return "killed";
+    case process_state::released:
+      break;
   }
   return "released";
 }
 
 std::string_view name_of(io_kind kind) noexcept {
   switch (kind) {
-    case io_kind::accept: return "accept";
-    case io_kind::connect: return "connect";
-    case io_kind::receive: return "receive";
-    case io_kind::send: return "send";
-    case io_kind::readable: break;
+    case io_kind::accept:
+      return "accept";
+    case io_kind::connect:
+      return "connect";
+    case io_kind::receive:
+      return "receive";
+    case io_kind::send:
+      return "send";
+    case io_kind::readable:
+      break;
   }
   return "readable";
 }
 
-double in_milliseconds(duration d) noexcept { return static_cast<double>(d.count()) / 1e6; }
+double in_milliseconds(duration d) noexcept {
+  return static_cast<double>(d.count()) / 1e6;
+}
 
 void describe_request(std::string& text, const simulated_network& net,
                       const io_request& request) {
@@ -41,8 +52,8 @@ void describe_request(std::string& text, const simulated_network& net,
     if (s->connection) {
       fmt::format_to(std::back_inserter(text),
                      ", unread {}, coming {}, on the wire {}, in the buffer {}",
-                     s->incoming().unread(), s->incoming().flying(), s->outgoing().flying(),
-                     s->outgoing().unsent());
+                     s->incoming().unread(), s->incoming().flying(),
+                     s->outgoing().flying(), s->outgoing().unsent());
       if (s->connection->stalled) text += ", link lost";
     }
   }
@@ -54,9 +65,9 @@ void describe_request(std::string& text, const simulated_network& net,
 
 std::string simulation::describe() const {
   const machinery& m = *machinery_;
-  std::string text = fmt::format("after {:.6f} ms and {} steps, {} events ahead\n",
-                                 in_milliseconds(elapsed()), steps(),
-                                 m.clockwork.events_ahead());
+  std::string text =
+      fmt::format("after {:.6f} ms and {} steps, {} events ahead\n",
+                  in_milliseconds(elapsed()), steps(), m.clockwork.events_ahead());
   for (const auto& p : m.processes) {
     fmt::format_to(std::back_inserter(text), "{}: {}, {} sockets open\n", p->name(),
                    name_of(p->state()), p->open_sockets());

@@ -13,7 +13,9 @@ void simulation::at(time_point when, action what) {
   });
 }
 
-void simulation::after(duration delay, action what) { at(now() + delay, std::move(what)); }
+void simulation::after(duration delay, action what) {
+  at(now() + delay, std::move(what));
+}
 
 void simulation::kill(simulated_process& p) {
   if (p.is_dead()) return;
@@ -44,7 +46,8 @@ void simulation::resume(simulated_process& p) {
 }
 
 void simulation::block(const simulated_process& from, const simulated_process& to) {
-  machinery_->clockwork.record(from.name_, "blocked", static_cast<std::int64_t>(to.index_));
+  machinery_->clockwork.record(from.name_, "blocked",
+                               static_cast<std::int64_t>(to.index_));
   machinery_->network.block(from.index_, to.index_);
 }
 

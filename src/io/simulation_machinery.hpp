@@ -31,7 +31,9 @@ struct simulation::driven_reactor {
 
 struct simulation::machinery {
   machinery(std::uint64_t seed, simulation_options options)
-      : clockwork(seed, options), network(clockwork), test_random(clockwork.random.fork()) {}
+      : clockwork(seed, options),
+        network(clockwork),
+        test_random(clockwork.random.fork()) {}
 
   /// What a step may choose from.
   struct choices {

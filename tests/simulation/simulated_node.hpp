@@ -1,4 +1,5 @@
-// A simulated process with one reactor, and tasks on it: what tests of anything under simulation share.
+// A simulated process with one reactor, and tasks on it: what tests of anything under
+// simulation share.
 #pragma once
 
 #include <cstdio>
@@ -19,8 +20,9 @@ namespace mw = manyworlds;
 class root_task final : mw::continuation {
  public:
   root_task(mw::reactor& home, mw::task<void> body)
-      : continuation([](continuation& k) noexcept { return static_cast<root_task&>(k).end(); },
-                     &home),
+      : continuation(
+            [](continuation& k) noexcept { return static_cast<root_task&>(k).end(); },
+            &home),
         body_(std::move(body)),
         start_(*this),
         cancel_(*this) {
@@ -69,7 +71,8 @@ class root_task final : mw::continuation {
   bool ended_ = false;
 };
 
-/// A process of a simulation with one reactor. It may be killed; destroying it ends its tasks.
+/// A process of a simulation with one reactor. It may be killed; destroying it ends its
+/// tasks.
 class simulated_node {
  public:
   simulated_node(mw::simulation& sim, std::string name)
@@ -90,8 +93,8 @@ class simulated_node {
 
   void spawn(mw::task<void> body) { tasks_.emplace_back(reactor_, std::move(body)); }
 
-  /// Cancels its tasks, waits for them and destroys them, also in a killed process: before anything is
-  /// destroyed that they use.
+  /// Cancels its tasks, waits for them and destroys them, also in a killed process:
+  /// before anything is destroyed that they use.
   void end() noexcept {
     sim_.resume(process_);
     sim_.release(process_);

@@ -25,11 +25,12 @@ enum class process_state : unsigned char {
   released,  ///< killed, and turned again only so that its objects can end
 };
 
-/// One process of a simulation, with its own address, ports, descriptors and randomness. Everything made
-/// from it (engines, reactors, sockets) ends before the simulation does.
+/// One process of a simulation, with its own address, ports, descriptors and randomness.
+/// Everything made from it (engines, reactors, sockets) ends before the simulation does.
 ///
-/// It listens on its own alias of the loopback address: 127.0.0.1 and the wildcard mean that alias, both
-/// to listen on and to connect to, so that an address it publishes leads to it from every process.
+/// It listens on its own alias of the loopback address: 127.0.0.1 and the wildcard mean
+/// that alias, both to listen on and to connect to, so that an address it publishes leads
+/// to it from every process.
 class simulated_process final : public environment {
  public:
   ~simulated_process() override;
@@ -59,8 +60,9 @@ class simulated_process final : public environment {
   friend class simulated_network;
   friend class simulated_sockets;
 
-  simulated_process(simulation& owner, simulated_network& net, simulated_clockwork& clockwork,
-                    std::size_t index, std::size_t host, std::string name);
+  simulated_process(simulation& owner, simulated_network& net,
+                    simulated_clockwork& clockwork, std::size_t index, std::size_t host,
+                    std::string name);
 
   [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
 

@@ -9,8 +9,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// A small deterministic generator (splitmix64). Not for secrets. The standard distributions are not
-/// used because their results differ between libraries, and a seed must mean one run everywhere.
+/// A small deterministic generator (splitmix64). Not for secrets. The standard
+/// distributions are not used because their results differ between libraries, and a seed
+/// must mean one run everywhere.
 class simulated_random {
  public:
   explicit simulated_random(std::uint64_t seed) noexcept : state_(seed) {}
@@ -26,7 +27,9 @@ class simulated_random {
   /// 0 to n - 1; n is at least 1.
   std::uint64_t below(std::uint64_t n) noexcept { return next() % n; }
   /// 1 to n; n is at least 1.
-  std::size_t up_to(std::size_t n) noexcept { return 1 + static_cast<std::size_t>(below(n)); }
+  std::size_t up_to(std::size_t n) noexcept {
+    return 1 + static_cast<std::size_t>(below(n));
+  }
   bool one_in(std::uint64_t n) noexcept { return below(n) == 0; }
   /// Zero to `longest`, both included.
   duration at_most(duration longest) noexcept {
@@ -37,7 +40,8 @@ class simulated_random {
   void fill(std::span<std::byte> bytes) noexcept {
     for (std::byte& b : bytes) b = static_cast<std::byte>(next() & 0xff);
   }
-  /// An independent sequence, so that one user's appetite does not change what another one sees.
+  /// An independent sequence, so that one user's appetite does not change what another
+  /// one sees.
   simulated_random fork() noexcept { return simulated_random(next()); }
 
  private:

@@ -1,4 +1,5 @@
-// Simulation: several processes, their network and their clock in one process on one thread, from a seed.
+// Simulation: several processes, their network and their clock in one process on one
+// thread, from a seed.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +44,14 @@ struct simulated_event {
   [[nodiscard]] std::string text() const;
 };
 
-/// Turns the reactors of its processes in an order chosen by the seed, one turn a step, between the events
-/// of the network. Time stands still while anything can be done and then jumps to the next timer or event.
-/// The same seed and the same calls give the same run.
+/// Turns the reactors of its processes in an order chosen by the seed, one turn a step,
+/// between the events of the network. Time stands still while anything can be done and
+/// then jumps to the next timer or event. The same seed and the same calls give the same
+/// run.
 ///
-/// A reactor that can do nothing is put to sleep by `reactor::prepare_wait` as a foreign loop would, so
-/// that a lost wake-up is a hang here too, and a hang is an answer: `run_until` returns false and
-/// `describe` tells who waits for what.
+/// A reactor that can do nothing is put to sleep by `reactor::prepare_wait` as a foreign
+/// loop would, so that a lost wake-up is a hang here too, and a hang is an answer:
+/// `run_until` returns false and `describe` tells who waits for what.
 class simulation {
  public:
   using action = std::function<void()>;
@@ -70,12 +72,14 @@ class simulation {
   [[nodiscard]] std::uint64_t steps() const noexcept;
   [[nodiscard]] simulated_random& random() noexcept;
 
-  /// One turn of a reactor or one event. False if there is nothing left that could happen.
+  /// One turn of a reactor or one event. False if there is nothing left that could
+  /// happen.
   bool step();
-  /// Steps until `finished()`, asked before each step. False if nothing is left to happen (`is_stuck`) or
-  /// the time has passed.
+  /// Steps until `finished()`, asked before each step. False if nothing is left to happen
+  /// (`is_stuck`) or the time has passed.
   template <class Finished>
-  [[nodiscard]] bool run_until(Finished&& finished, duration at_most = std::chrono::hours(1)) {
+  [[nodiscard]] bool run_until(Finished&& finished,
+                               duration at_most = std::chrono::hours(1)) {
     look_again();
     const time_point limit = now() + at_most;
     while (!finished()) {
@@ -94,17 +98,20 @@ class simulation {
   /// A hash of all that happened so far.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept;
 
-  /// Before step `n`; at once before the next step if that is past.
+  /// Before step `n`; before the next step if that is past. Not at all if nothing is left
+  /// to happen first.
   void at_step(std::uint64_t n, action what);
   void at(time_point when, action what);
   void after(duration delay, action what);
 
   // Faults. All of them may be called between steps, from actions and from inside a turn.
 
-  /// SIGKILL: its reactors are not turned any more; its peers read the end of the stream or a reset, as
-  /// the seed has it. Its requests end (ECANCELED, EPIPE) only once it is released.
+  /// SIGKILL: its reactors are not turned any more; its peers read the end of the stream
+  /// or a reset, as the seed has it. Its requests end (ECANCELED, EPIPE) only once it is
+  /// released.
   void kill(simulated_process& p);
-  /// Turns a killed process again, cut off from the network, so that its objects can be destroyed.
+  /// Turns a killed process again, cut off from the network, so that its objects can be
+  /// destroyed.
   void release(simulated_process& p);
   void stop(simulated_process& p);
   void resume(simulated_process& p);
