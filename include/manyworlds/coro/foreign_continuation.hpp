@@ -58,6 +58,10 @@ template <class Awaiter>
 class awaitable_by_all : public Awaiter {
  public:
   using Awaiter::Awaiter;
+  /// As `set_resumption` if `where` is given; for awaiters that are built in place.
+  template <class... Args>
+  awaitable_by_all(executor* where, Args&&... args)
+      : Awaiter(std::forward<Args>(args)...), resumption_(where) {}
   awaitable_by_all(const awaitable_by_all&) = delete;
   awaitable_by_all& operator=(const awaitable_by_all&) = delete;
   ~awaitable_by_all() {
