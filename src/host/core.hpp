@@ -1,0 +1,43 @@
+// Core: what the parts of one host backend share.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "lane_matcher.hpp"
+#include "manyworlds/backend/backend.hpp"
+#include "manyworlds/host/host_backend.hpp"
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Of the host backend, for its connections and its barrier.
+struct core {
+  core(reactor& r, backend_events& events, const host_backend_options& options, rank_t self,
+       rank_t size) noexcept
+      : home(r), events(events), options(options), self(self), size(size) {}
+
+  reactor& home;
+  backend_events& events;
+  const host_backend_options& options;
+  const rank_t self;
+  const rank_t size;
+  /// What may be unreceived of one peer, all lanes together.
+  std::size_t peer_window = 0;
+  lane_matcher* matcher = nullptr;
+  transfer_counters counters;
+  /// `quiesce` was called: nothing is sent, received, ended or reported any more.
+  bool stopping = false;
+
+  /// Arms the timer that looks after stalled and settling transfers.
+  virtual void watch() noexcept = 0;
+  /// Arms the timer that returns credits and memory of connections that fell silent.
+  virtual void tidy_soon() noexcept = 0;
+
+ protected:
+  ~core() = default;
+};
+
+}  // namespace manyworlds::inline v0::host

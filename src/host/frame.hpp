@@ -1,0 +1,75 @@
+// Frame: the units of the tcp transport's byte stream, 40 bytes little-endian each, some followed by
+// content. What each kind means stands in README.md beside this file.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "manyworlds/memory/dtype.hpp"
+
+namespace manyworlds::inline v0::host {
+
+enum class frame_kind : std::uint8_t {
+  eager = 1,  ///< a small message: head and payload follow
+  offer,      ///< a larger message: the head follows, the payload waits to be pulled
+  pull,       ///< receiver: send me the payload, from the start
+  data,       ///< a slice of a pulled payload
+  complete,   ///< the whole payload was sent, all of it valid
+  taken,      ///< receiver: a receive has the whole message
+  unpull,     ///< receiver: stop, the receive was given up
+  withdraw,   ///< sender: forget this message unless a receive has it
+  withdrawn,  ///< receiver: forgotten, no receive has it
+  credit,     ///< receiver: this much of a lane's window is free again
+  enter,      ///< a member has entered a collective
+  release,    ///< rank 0: the collective has ended
+  absent,     ///< rank 0: these ranks have not entered yet
+  leave,      ///< nothing follows but answers
+  left,       ///< the answer to `leave`
+};
+inline constexpr std::uint8_t last_frame_kind = static_cast<std::uint8_t>(frame_kind::left);
+
+/// One header. Fields that a kind does not use are zero on the wire, and checked to be.
+struct frame {
+  frame_kind kind = frame_kind::left;
+  dtype type = dtype::uint8;         ///< eager, offer
+  std::uint16_t head_bytes = 0;      ///< eager, offer
+  std::uint32_t generation = 0;      ///< the pull it belongs to; else a small flag, see below
+  std::uint64_t on = 0;              ///< eager, offer, credit: the lane. release, absent: a rank
+  std::uint64_t id = 0;              ///< the message, or the collective's sequence
+  std::uint64_t word = 0;            ///< user word; data: offset; credit: content; absent: ranks
+  std::uint64_t bytes = 0;           ///< payload, slice, or credit
+
+  friend bool operator==(const frame&, const frame&) noexcept = default;
+};
+
+// Meanings of `generation` where there is no pull.
+inline constexpr std::uint32_t eager_wants_taken = 1;
+inline constexpr std::uint32_t collective_barrier = 1;
+inline constexpr std::uint32_t release_complete = 0;
+inline constexpr std::uint32_t release_closed = 1;
+
+inline constexpr std::size_t frame_size = 40;
+using frame_bytes = std::array<std::byte, frame_size>;
+
+/// What one message costs of a window, besides its bytes that travel unasked.
+inline constexpr std::size_t message_cost = 64;
+inline constexpr std::uint64_t largest_message = std::uint64_t{1} << 46;
+
+struct frame_limits {
+  std::size_t eager_bytes = 0;  ///< head and payload of an eager message
+  std::size_t slice_bytes = 0;  ///< payload of a data frame
+};
+
+[[nodiscard]] frame_bytes encode(const frame& f) noexcept;
+
+/// Reads a header as if a stranger wrote it. Null if `into` is well formed in itself, else what is
+/// wrong with it.
+[[nodiscard]] const char* decode(std::span<const std::byte, frame_size> bytes,
+                                 const frame_limits& limits, frame& into) noexcept;
+
+/// Bytes that follow the header.
+[[nodiscard]] std::size_t content_bytes(const frame& f) noexcept;
+
+}  // namespace manyworlds::inline v0::host

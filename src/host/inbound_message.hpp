@@ -1,0 +1,63 @@
+// Inbound message: one that a peer has sent or announced, until a receive has all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/memory/view_cursor.hpp"
+
+namespace manyworlds::inline v0::host {
+
+struct inbound_lane;
+
+/// Stands in its lane's queue. Only the head of a queue can have a taker.
+struct inbound_message {
+  rank_t source = no_rank;
+  inbound_lane* on = nullptr;
+  std::uint64_t id = 0;
+  std::uint64_t user = 0;
+  dtype type = dtype::uint8;
+  std::size_t head_bytes = 0;  ///< 0 once the head was taken
+  std::size_t payload_bytes = 0;
+  std::size_t cost = 0;       ///< of the lane's window
+  std::size_t accounted = 0;  ///< content the sender counts as undelivered until it is credited
+  bool is_accounted = false;  ///< the sender counts it so
+  bool is_kept = false;       ///< in its lane's queue, and on the heap
+  bool offered = false;       ///< the payload is still at the sender
+  bool wants_taken = false;
+  bool head_taken = false;
+  /// The sender gave it up after its head was taken: the receive of its payload is told.
+  bool cancelled = false;
+  std::uint64_t arrival = 0;
+  /// Head, then payload if it came along.
+  std::span<const std::byte> content;
+  std::unique_ptr<std::byte[]> owned_content;
+  inbound_message* next = nullptr;
+
+  // While a receive pulls it.
+  operation* taker = nullptr;
+  view_cursor target;
+  std::uint32_t generation = 0;
+  std::size_t received = 0;
+  /// The taker's memory is in the kernel's hands; it is given up when they are empty.
+  bool giving_up = false;
+  time_point last_progress{};
+
+  [[nodiscard]] std::size_t total_bytes() const noexcept { return head_bytes + payload_bytes; }
+  [[nodiscard]] message_info info(std::uint64_t lane_number) const {
+    message_info known;
+    known.source = source;
+    known.on = lane(lane_number);
+    known.user = user_word(user);
+    known.bytes = payload_bytes;
+    known.count = payload_bytes / size_of(type);
+    known.type = type;
+    known.head_bytes = head_bytes;
+    return known;
+  }
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,42 @@
+// Known lanes: the lanes of one peer on which something was received or is awaited.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <unordered_set>
+
+namespace manyworlds::inline v0::host {
+
+/// A set with a limit: beyond it the lane that became known first is forgotten, unless `in_use` says
+/// that it is in use. A peer that uses a new lane per request must not grow us for ever.
+class known_lanes {
+ public:
+  explicit known_lanes(std::size_t limit) noexcept : limit_(limit) {}
+
+  [[nodiscard]] bool contains(std::uint64_t lane) const { return lanes_.count(lane) != 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return lanes_.size(); }
+
+  template <class InUse>
+  void insert(std::uint64_t lane, InUse&& in_use) {
+    if (!lanes_.insert(lane).second) return;
+    order_.push_back(lane);
+    // A few looks at most: if those are in use, the set grows with what uses them.
+    for (int looks = 8; lanes_.size() > limit_ && looks > 0; --looks) {
+      const std::uint64_t oldest = order_.front();
+      order_.pop_front();
+      if (in_use(oldest)) {
+        order_.push_back(oldest);
+      } else {
+        lanes_.erase(oldest);
+      }
+    }
+  }
+
+ private:
+  std::size_t limit_;
+  std::unordered_set<std::uint64_t> lanes_;
+  std::deque<std::uint64_t> order_;
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,300 @@
+#include "lane_matcher.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+// Lanes kept although nothing is on them, so that steady traffic allocates none.
+constexpr std::size_t idle_lanes_kept = 64;
+
+operation* earlier(operation* a, operation* b) noexcept {
+  if (!a || !b) return a ? a : b;
+  return a->backend.number < b->backend.number ? a : b;
+}
+
+std::string left_text(rank_t rank) { return "rank " + std::to_string(rank) + " has left"; }
+
+}  // namespace
+
+lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit, match_events& events)
+    : events_(events) {
+  for (rank_t rank = 0; rank < size; ++rank) peers_.emplace_back(known_lane_limit);
+}
+
+lane_matcher::~lane_matcher() {
+  for (peer_lanes& p : peers_) {
+    for (auto& entry : p.lanes) {
+      while (inbound_message* m = entry.second.first) {
+        entry.second.first = m->next;
+        delete m;
+      }
+    }
+  }
+}
+
+inbound_lane& lane_matcher::lane_of(rank_t rank, std::uint64_t number) {
+  inbound_lane& l = peer(rank).lanes[number];
+  l.number = number;
+  return l;
+}
+
+void lane_matcher::post(operation& op) {
+  op.backend.number = ++posted_;
+  if (op.kind == operation_kind::receive) {
+    if (op.peer != no_rank) {
+      set_known(op.peer, op.on.number());
+    } else {
+      for (std::size_t p = 0; p < peers_.size(); ++p) {
+        set_known(static_cast<rank_t>(p), op.on.number());
+      }
+    }
+  }
+  // A message that is available here is one that no earlier receive takes: it would have.
+  inbound_lane* l =
+      op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
+  if (l) {
+    const rank_t source = l->first->source;
+    give(op, *l->first);
+    match(source, *l);
+    return;
+  }
+  if (nobody_left_for(op)) return op.fail(cause::closed, left_text(op.peer));
+  queue_of(op).push_back(op);
+}
+
+bool lane_matcher::nobody_left_for(const operation& op) const {
+  if (op.peer != no_rank) return peers_[static_cast<std::size_t>(op.peer)].left;
+  const auto gone = std::count_if(peers_.begin(), peers_.end(),
+                                  [](const peer_lanes& p) { return p.left; });
+  return static_cast<std::size_t>(gone) + 1 >= peers_.size();
+}
+
+operation_queue& lane_matcher::queue_of(const operation& op) {
+  if (op.peer == no_rank) {
+    return op.takes_fresh_lanes ? waiting_for_any_fresh_ : waiting_for_any_[op.on.number()];
+  }
+  peer_lanes& p = peer(op.peer);
+  return op.takes_fresh_lanes ? p.waiting_for_fresh : lane_of(op.peer, op.on.number()).waiting;
+}
+
+void lane_matcher::unqueue(operation& op) {
+  auto& queue = *static_cast<operation_queue*>(op.backend.state);
+  queue.remove(op);
+  if (op.peer == no_rank && !op.takes_fresh_lanes && queue.empty()) {
+    waiting_for_any_.erase(op.on.number());
+  }
+}
+
+void lane_matcher::unpost(operation& op) {
+  unqueue(op);
+  if (op.peer != no_rank && !op.takes_fresh_lanes) {
+    tidy(op.peer, lane_of(op.peer, op.on.number()));
+  }
+}
+
+bool lane_matcher::accepts(const operation& op, peer_lanes& p, std::uint64_t number) const {
+  return op.on.number() == number || !p.known.contains(number);
+}
+
+operation* lane_matcher::first_taker(peer_lanes& p, inbound_lane& l) {
+  operation* taker = l.waiting.front();
+  if (!waiting_for_any_.empty()) {
+    const auto any = waiting_for_any_.find(l.number);
+    if (any != waiting_for_any_.end()) taker = earlier(taker, any->second.front());
+  }
+  for (operation_queue* queue : {&p.waiting_for_fresh, &waiting_for_any_fresh_}) {
+    for (operation* op = queue->front(); op; op = operation_queue::next(*op)) {
+      if (!accepts(*op, p, l.number)) continue;
+      taker = earlier(taker, op);
+      break;
+    }
+  }
+  return taker;
+}
+
+inbound_lane* lane_matcher::available(const operation& op, peer_lanes& p) {
+  inbound_lane* found = nullptr;
+  const auto own = p.lanes.find(op.on.number());
+  if (own != p.lanes.end() && own->second.first && !own->second.first->taker) {
+    found = &own->second;
+  }
+  if (op.takes_fresh_lanes && !p.fresh.empty()) {
+    inbound_lane* fresh = p.fresh.front();
+    if (!found || fresh->first->arrival < found->first->arrival) found = fresh;
+  }
+  return found;
+}
+
+inbound_lane* lane_matcher::available_from_any(const operation& op) {
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const std::size_t p = (next_peer_ + i) % peers_.size();
+    if (inbound_lane* l = available(op, peers_[p])) {
+      if (op.kind == operation_kind::receive) next_peer_ = p + 1;
+      return l;
+    }
+  }
+  return nullptr;
+}
+
+void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
+  peer_lanes& p = peer(rank);
+  if (p.known.contains(number)) return;
+  p.known.insert(number, [&p](std::uint64_t lane_number) {
+    const auto found = p.lanes.find(lane_number);
+    return found != p.lanes.end() && !found->second.idle();
+  });
+  const auto found = p.lanes.find(number);
+  if (found != p.lanes.end()) set_fresh(p, found->second);
+}
+
+// A lane is fresh while it has messages and nobody has received on it.
+void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
+  const bool fresh = l.first && !p.known.contains(l.number);
+  if (fresh == l.is_fresh) return;
+  l.is_fresh = fresh;
+  if (fresh) {
+    p.fresh.push_back(&l);
+  } else {
+    std::erase(p.fresh, &l);
+  }
+}
+
+inbound_message* lane_matcher::arrive(inbound_message& whole) {
+  inbound_lane& l = *whole.on;
+  if (!l.first) {
+    peer_lanes& p = peer(whole.source);
+    while (operation* op = first_taker(p, l)) {
+      unqueue(*op);
+      if (give(*op, whole)) return nullptr;
+    }
+  }
+  return keep(whole);
+}
+
+inbound_message* lane_matcher::keep(inbound_message& m) {
+  auto* kept = new inbound_message(std::move(m));
+  if (!kept->content.empty()) {
+    kept->owned_content = std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
+    std::memcpy(kept->owned_content.get(), kept->content.data(), kept->content.size());
+    kept->content = {kept->owned_content.get(), kept->content.size()};
+  }
+  kept->is_kept = true;
+  kept->arrival = ++arrived_;
+  inbound_lane& l = *kept->on;
+  (l.last ? l.last->next : l.first) = kept;
+  l.last = kept;
+  ++l.messages;
+  set_fresh(peer(kept->source), l);
+  return kept;
+}
+
+void lane_matcher::match(rank_t source, inbound_lane& l) {
+  peer_lanes& p = peer(source);
+  while (l.first && !l.first->taker) {
+    operation* op = first_taker(p, l);
+    if (!op) return;
+    unqueue(*op);
+    give(*op, *l.first);
+  }
+}
+
+void lane_matcher::complete(inbound_message& m) {
+  operation& op = *m.taker;
+  inbound_lane& l = *m.on;
+  const rank_t source = m.source;
+  set_stage(op, stage::none, nullptr);
+  op.bytes_moved = m.total_bytes();
+  op.info = m.info(l.number);
+  consume(m, true);
+  op.end(operation_end::done);
+  match(source, l);
+}
+
+void lane_matcher::release_taker(inbound_message& m) {
+  set_stage(*m.taker, stage::none, nullptr);
+  m.taker = nullptr;
+  m.giving_up = false;
+  m.received = 0;
+  match(m.source, *m.on);
+}
+
+void lane_matcher::withdraw(inbound_message& m) {
+  inbound_lane& l = *m.on;
+  const rank_t source = m.source;
+  operation* taker = std::exchange(m.taker, nullptr);
+  const bool given_up = m.giving_up;
+  const bool begun = m.received > 0 || given_up;
+  const bool head_taken = m.head_taken;
+  if (head_taken && !begun) {
+    // Whoever took the head goes on to the payload, and must not meet the next message instead.
+    m.cancelled = true;
+    m.offered = false;
+  } else {
+    consume(m, false);
+  }
+  if (taker) {
+    set_stage(*taker, stage::none, nullptr);
+    taker->begun = false;
+    if (given_up) {
+      taker->end(operation_end::withdrawn);
+    } else if (begun) {
+      taker->fail(cause::cancelled_by_peer,
+                  "rank " + std::to_string(source) + " gave up the message half way");
+    } else {
+      queue_of(*taker).push_in_order(*taker);
+    }
+  }
+  match(source, l);
+}
+
+void lane_matcher::consume(inbound_message& m, bool was_received) {
+  inbound_lane& l = *m.on;
+  if (was_received) ++l.received;
+  events_.consumed(m, was_received);
+  if (!m.is_kept) return;
+  unlink(m);
+  set_fresh(peer(m.source), l);
+  delete &m;
+}
+
+void lane_matcher::unlink(inbound_message& m) noexcept {
+  inbound_lane& l = *m.on;
+  inbound_message* before = nullptr;
+  for (inbound_message* at = l.first; at != &m; at = at->next) before = at;
+  (before ? before->next : l.first) = m.next;
+  if (l.last == &m) l.last = before;
+  --l.messages;
+}
+
+void lane_matcher::peer_left(rank_t rank) {
+  peer_lanes& p = peer(rank);
+  p.left = true;
+  const std::string text = left_text(rank);
+  for (auto& entry : p.lanes) entry.second.waiting.fail_all(cause::closed, text);
+  p.waiting_for_fresh.fail_all(cause::closed, text);
+  const auto gone = std::count_if(peers_.begin(), peers_.end(),
+                                  [](const peer_lanes& each) { return each.left; });
+  if (static_cast<std::size_t>(gone) + 1 < peers_.size()) return;
+  for (auto& entry : waiting_for_any_) entry.second.fail_all(cause::closed, text);
+  waiting_for_any_fresh_.fail_all(cause::closed, text);
+}
+
+void lane_matcher::fail_waiting(enum cause why, const std::string& detail) {
+  for (peer_lanes& p : peers_) {
+    for (auto& entry : p.lanes) entry.second.waiting.fail_all(why, detail);
+    p.waiting_for_fresh.fail_all(why, detail);
+  }
+  for (auto& entry : waiting_for_any_) entry.second.fail_all(why, detail);
+  waiting_for_any_fresh_.fail_all(why, detail);
+}
+
+void lane_matcher::tidy(rank_t rank, inbound_lane& l) {
+  peer_lanes& p = peer(rank);
+  if (p.lanes.size() > idle_lanes_kept && l.idle()) p.lanes.erase(l.number);
+}
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,133 @@
+// Lane matcher: brings the messages of all peers and the waiting receives of one world together.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "inbound_message.hpp"
+#include "known_lanes.hpp"
+#include "operation_queue.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// One lane of one peer, as its receiver sees it. Messages leave it in order: none is looked at
+/// before the one ahead was taken whole, so that a receive that is given up loses nothing.
+struct inbound_lane {
+  std::uint64_t number = 0;
+  inbound_message* first = nullptr;
+  inbound_message* last = nullptr;
+  std::size_t messages = 0;
+  operation_queue waiting;
+  bool is_fresh = false;  ///< stands in its peer's list of fresh lanes
+
+  std::uint64_t received = 0;
+  std::size_t held_bytes = 0;  ///< of the window, by messages here or not yet credited
+  std::size_t owed_bytes = 0;  ///< consumed, not yet credited
+  std::uint64_t owed_messages = 0;
+  std::size_t owed_content = 0;
+  bool is_owed = false;
+
+  [[nodiscard]] bool idle() const noexcept {
+    return !first && waiting.empty() && held_bytes == 0 && !is_owed;
+  }
+};
+
+/// What matching causes at the message's connection. Must not call back into the matcher.
+class match_events {
+ public:
+  /// `m.taker` is set: have the payload sent into `m.target`.
+  virtual void pull(inbound_message& m) = 0;
+  /// A receive has all of it, or it is gone for good; it is destroyed after this.
+  virtual void consumed(inbound_message& m, bool was_received) = 0;
+
+ protected:
+  ~match_events() = default;
+};
+
+class lane_matcher {
+ public:
+  lane_matcher(rank_t size, std::size_t known_lane_limit, match_events& events);
+  lane_matcher(const lane_matcher&) = delete;
+  lane_matcher& operator=(const lane_matcher&) = delete;
+  ~lane_matcher();
+
+  [[nodiscard]] inbound_lane& lane_of(rank_t peer, std::uint64_t number);
+
+  /// A receive or an arrival begins: it ends at once, takes an offered message, or waits.
+  void post(operation& op);
+  /// Takes a waiting operation out.
+  void unpost(operation& op);
+
+  /// A message has come whole. Its content is borrowed: copied to a receive, or to keep it.
+  /// Returns the message if it stays here.
+  inbound_message* arrive(inbound_message& whole);
+  /// Puts a message behind those of its lane, with a copy of its content.
+  inbound_message* keep(inbound_message& m);
+  /// A kept message may be looked at: it is announced, its payload still at the sender.
+  void announce(inbound_message& kept) { match(kept.source, *kept.on); }
+
+  /// All of a pulled message is in its taker's memory.
+  void complete(inbound_message& m);
+  /// The taker of a pulled message gives up; the message is whole again at the head of its lane and
+  /// the next receive takes it. The caller has stopped the sender.
+  void release_taker(inbound_message& m);
+  /// The sender gave up a message that is here.
+  void withdraw(inbound_message& m);
+
+  /// Nothing follows from this peer: what waits for it alone fails with `closed`.
+  void peer_left(rank_t peer);
+  /// Everything that waits fails.
+  void fail_waiting(enum cause why, const std::string& detail);
+
+  /// Forgets an idle lane if there are many.
+  void tidy(rank_t peer, inbound_lane& l);
+
+  template <class Visit>
+  void for_each_lane(Visit&& visit) const {
+    for (std::size_t p = 0; p < peers_.size(); ++p) {
+      for (const auto& entry : peers_[p].lanes) visit(static_cast<rank_t>(p), entry.second);
+    }
+  }
+
+ private:
+  struct peer_lanes {
+    explicit peer_lanes(std::size_t known_limit) : known(known_limit) {}
+    std::unordered_map<std::uint64_t, inbound_lane> lanes;
+    known_lanes known;
+    operation_queue waiting_for_fresh;
+    /// Lanes not known that have messages, in order of their first.
+    std::deque<inbound_lane*> fresh;
+    bool left = false;
+  };
+
+  [[nodiscard]] peer_lanes& peer(rank_t rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool accepts(const operation& op, peer_lanes& p, std::uint64_t number) const;
+  [[nodiscard]] operation* first_taker(peer_lanes& p, inbound_lane& l);
+  [[nodiscard]] inbound_lane* available(const operation& op, peer_lanes& p);
+  [[nodiscard]] inbound_lane* available_from_any(const operation& op);
+  [[nodiscard]] operation_queue& queue_of(const operation& op);
+  [[nodiscard]] bool nobody_left_for(const operation& op) const;
+  void unqueue(operation& op);
+  void set_known(rank_t rank, std::uint64_t number);
+  void set_fresh(peer_lanes& p, inbound_lane& l);
+
+  void match(rank_t source, inbound_lane& l);
+  bool give(operation& op, inbound_message& m);
+  bool give_head(operation& op, inbound_message& m);
+  bool give_whole(operation& op, inbound_message& m);
+  void consume(inbound_message& m, bool was_received);
+  void unlink(inbound_message& m) noexcept;
+
+  match_events& events_;
+  std::deque<peer_lanes> peers_;
+  std::unordered_map<std::uint64_t, operation_queue> waiting_for_any_;
+  operation_queue waiting_for_any_fresh_;
+  std::size_t next_peer_ = 0;
+  std::uint64_t posted_ = 0;
+  std::uint64_t arrived_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,79 @@
+// How a message and the operation that was found for it meet.
+#include <cstring>
+
+#include "lane_matcher.hpp"
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
+  return "the receive is for " + std::to_string(wanted) + " bytes, the message's " + what +
+         " has " + std::to_string(sent) + "; it stays at the head of its lane";
+}
+
+}  // namespace
+
+// True if the message was consumed by it.
+bool lane_matcher::give(operation& op, inbound_message& m) {
+  if (op.kind == operation_kind::arrival) {
+    op.info = m.info(m.on->number);
+    op.end(operation_end::done);
+    return false;
+  }
+  set_known(m.source, m.on->number);
+  if (m.cancelled) {
+    const std::string who = "rank " + std::to_string(m.source);
+    consume(m, false);
+    op.fail(cause::cancelled_by_peer, who + " gave up the message after its head");
+    return true;
+  }
+  return op.head_bytes > 0 ? give_head(op, m) : give_whole(op, m);
+}
+
+bool lane_matcher::give_head(operation& op, inbound_message& m) {
+  if (op.head_bytes != m.head_bytes) {
+    op.fail(cause::size_mismatch, two_sizes(op.head_bytes, m.head_bytes, "head"));
+    return false;
+  }
+  std::memcpy(op.head, m.content.data(), m.head_bytes);
+  op.info = m.info(m.on->number);
+  op.bytes_moved = m.head_bytes;
+  m.content = m.content.subspan(m.head_bytes);
+  m.head_bytes = 0;
+  m.head_taken = true;
+  const bool whole = m.payload_bytes == 0;
+  if (whole) consume(m, true);
+  op.end(operation_end::done);
+  return whole;
+}
+
+bool lane_matcher::give_whole(operation& op, inbound_message& m) {
+  if (op.target.total_bytes() != m.total_bytes()) {
+    op.fail(cause::size_mismatch,
+            two_sizes(op.target.total_bytes(), m.total_bytes(), "content"));
+    return false;
+  }
+  m.target = view_cursor(op.target);
+  for (std::size_t copied = 0; copied < m.content.size();) {
+    const auto place = m.target.front(m.content.size() - copied);
+    std::memcpy(place.data(), m.content.data() + copied, place.size());
+    m.target.advance(place.size());
+    copied += place.size();
+  }
+  if (m.offered) {
+    m.taker = &op;
+    m.received = 0;
+    set_stage(op, stage::taking, &m);
+    op.bytes_moved = m.head_bytes;
+    events_.pull(m);
+    return false;
+  }
+  op.info = m.info(m.on->number);
+  op.bytes_moved = m.total_bytes();
+  consume(m, true);
+  op.end(operation_end::done);
+  return true;
+}
+
+}  // namespace manyworlds::inline v0::host

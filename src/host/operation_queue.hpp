@@ -1,0 +1,84 @@
+// Operation queue: operations that wait, in order, linked through their own backend hooks.
+#pragma once
+
+#include <cstddef>
+
+#include "manyworlds/backend/operation.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Where an operation of this backend stands (`operation::backend.offset`), and so what
+/// `operation::backend.state` points to.
+enum class stage : std::size_t {
+  none,      ///< ended, or not begun
+  queued,    ///< in the operation_queue `state`
+  pending,   ///< a send that is the pending_send `state`
+  taking,    ///< a receive that takes the inbound_message `state`
+};
+
+inline stage stage_of(const operation& op) noexcept {
+  return static_cast<stage>(op.backend.offset);
+}
+inline void set_stage(operation& op, stage s, void* state) noexcept {
+  op.backend.offset = static_cast<std::size_t>(s);
+  op.backend.state = state;
+}
+
+/// First in, first out; anything can be taken out of the middle. Owns nothing.
+class operation_queue {
+ public:
+  operation_queue() = default;
+  operation_queue(const operation_queue&) = delete;
+  operation_queue& operator=(const operation_queue&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] operation* front() const noexcept { return first_; }
+  [[nodiscard]] static operation* next(const operation& op) noexcept { return op.backend.next; }
+
+  void push_back(operation& op) noexcept { insert_after(last_, op); }
+
+  /// Back to where its number says it was.
+  void push_in_order(operation& op) noexcept {
+    operation* before = last_;
+    while (before && before->backend.number > op.backend.number) {
+      before = before->backend.previous;
+    }
+    insert_after(before, op);
+  }
+
+  void remove(operation& op) noexcept {
+    (op.backend.previous ? op.backend.previous->backend.next : first_) = op.backend.next;
+    (op.backend.next ? op.backend.next->backend.previous : last_) = op.backend.previous;
+    op.backend.next = op.backend.previous = nullptr;
+    set_stage(op, stage::none, nullptr);
+    --size_;
+  }
+
+  operation* pop_front() noexcept {
+    operation* op = first_;
+    if (op) remove(*op);
+    return op;
+  }
+
+  /// Fails all that wait, oldest first.
+  void fail_all(enum cause why, const std::string& detail) {
+    while (operation* op = pop_front()) op->fail(why, detail);
+  }
+
+ private:
+  void insert_after(operation* before, operation& op) noexcept {
+    op.backend.previous = before;
+    op.backend.next = before ? before->backend.next : first_;
+    (before ? before->backend.next : first_) = &op;
+    (op.backend.next ? op.backend.next->backend.previous : last_) = &op;
+    set_stage(op, stage::queued, this);
+    ++size_;
+  }
+
+  operation* first_ = nullptr;
+  operation* last_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,117 @@
+// What each frame about a message does to its receiver. All of it is read as if a stranger wrote it.
+#include <algorithm>
+#include <vector>
+
+#include "receiver.hpp"
+
+namespace manyworlds::inline v0::host {
+
+const char* receiver::check_id(const frame& f) const {
+  return f.id > last_id_ ? "a message that was not announced" : nullptr;
+}
+
+inbound_message* receiver::find(std::uint64_t id) {
+  const auto found = named_.find(id);
+  return found == named_.end() ? nullptr : found->second;
+}
+
+const char* receiver::on_message(const frame& f, std::span<const std::byte> content) {
+  if (f.id != last_id_ + 1) return "a message out of sequence";
+  last_id_ = f.id;
+  if (ignoring_) return nullptr;
+  const std::size_t cost = message_cost + content.size();
+  inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
+  if (l.held_bytes + cost > core_.options.lane_window || held_bytes_ + cost > core_.peer_window) {
+    return "more unreceived data than the window allows";
+  }
+  l.held_bytes += cost;
+  held_bytes_ += cost;
+
+  inbound_message m;
+  m.source = peer_;
+  m.on = &l;
+  m.id = f.id;
+  m.user = f.word;
+  m.type = f.type;
+  m.head_bytes = f.head_bytes;
+  m.payload_bytes = static_cast<std::size_t>(f.bytes);
+  m.cost = cost;
+  m.content = content;
+  m.offered = f.kind == frame_kind::offer;
+  m.wants_taken = m.offered || f.generation == eager_wants_taken;
+  m.is_accounted = !m.wants_taken;
+  m.accounted = m.is_accounted ? content.size() : 0;
+  if (m.offered) {
+    // Named before it is matched: a receive that waits pulls it at once.
+    inbound_message* kept = core_.matcher->keep(m);
+    named_[f.id] = kept;
+    core_.matcher->announce(*kept);
+  } else if (inbound_message* kept = core_.matcher->arrive(m); kept && m.wants_taken) {
+    named_[f.id] = kept;
+  }
+  return nullptr;
+}
+
+const char* receiver::on_data(const frame& f) {
+  if (const char* wrong = check_id(f)) return wrong;
+  inbound_message* m = find(f.id);
+  if (m && f.generation > m->generation) return "a slice that nobody asked for";
+  if (!m || !m->offered || !m->taker || f.generation != m->generation) {
+    // Sent before our `unpull` was read.
+    skip_left_ = static_cast<std::size_t>(f.bytes);
+    return nullptr;
+  }
+  if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
+    return "a slice that does not follow the one before";
+  }
+  sink_ = m;
+  sink_left_ = static_cast<std::size_t>(f.bytes);
+  return nullptr;
+}
+
+const char* receiver::on_complete(const frame& f) {
+  if (const char* wrong = check_id(f)) return wrong;
+  inbound_message* m = find(f.id);
+  if (!m || !m->offered || !m->taker || f.generation < m->generation) return nullptr;
+  if (f.generation > m->generation || m->received != m->payload_bytes) {
+    return "a message that ends before its last byte";
+  }
+  m->giving_up = false;
+  core_.matcher->complete(*m);
+  return nullptr;
+}
+
+const char* receiver::on_withdraw(const frame& f) {
+  if (const char* wrong = check_id(f)) return wrong;
+  inbound_message* m = find(f.id);
+  if (!m) return nullptr;
+  answer(frame_kind::withdrawn, f.id);
+  named_.erase(f.id);
+  std::erase(pulled_, m);
+  core_.matcher->withdraw(*m);
+  return nullptr;
+}
+
+void receiver::drop_offers() {
+  std::vector<inbound_message*> offers;
+  for (const auto& entry : named_) {
+    if (entry.second->offered) offers.push_back(entry.second);
+  }
+  std::sort(offers.begin(), offers.end(),
+            [](const inbound_message* a, const inbound_message* b) { return a->id < b->id; });
+  for (inbound_message* m : offers) {
+    named_.erase(m->id);
+    std::erase(pulled_, m);
+    core_.matcher->withdraw(*m);
+  }
+}
+
+// Nothing waits any more, so that what is whole again is not taken again.
+void receiver::close(const std::string& detail) {
+  closed_detail_ = detail;
+  const std::vector<inbound_message*> taken = pulled_;
+  for (inbound_message* m : taken) m->giving_up = true;
+  if (direct_ == 0) settle();
+}
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,159 @@
+// How sends end: taken by the peer, given up here, or closed.
+#include <algorithm>
+#include <vector>
+
+#include "sender.hpp"
+
+namespace manyworlds::inline v0::host {
+
+pending_send* sender::find(std::uint64_t id) {
+  const auto found = pending_.find(id);
+  return found == pending_.end() ? nullptr : &found->second;
+}
+
+void sender::stop_slices(pending_send& p) { std::erase(active_, &p); }
+
+const char* sender::on_pull(const frame& f) {
+  if (f.id > last_id_) return "a pull of a message that was not sent";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;  // crossed its withdrawal
+  if (p->eager || p->at != phase::offered || f.generation != p->generation + 1) {
+    return "a pull out of turn";
+  }
+  p->generation = f.generation;
+  // A slice of the pull before may still be on its way to the kernel of a send that is given up.
+  if (p->wanted != ending::no) return nullptr;
+  p->at = phase::pulled;
+  p->cursor = const_view_cursor(p->op->source);
+  p->op->begun = true;
+  p->op->bytes_moved = 0;
+  active_.push_back(p);
+  core_.watch();
+  return nullptr;
+}
+
+const char* sender::on_unpull(const frame& f) {
+  if (f.id > last_id_) return "an unpull of a message that was not sent";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;
+  if (p->eager || p->generation != f.generation) return "an unpull out of turn";
+  stop_slices(*p);
+  if (p->at != phase::offered) p->op->begun = false;
+  p->at = phase::offered;
+  return nullptr;
+}
+
+const char* sender::on_taken(const frame& f) {
+  if (f.id > last_id_) return "a message taken that was not sent";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;  // settled without waiting any longer
+  if (p->at != phase::sent) return "a message taken that was not sent whole";
+  // The peer's answer can overtake the end of the request that sent the last byte.
+  if (source_ == p) {
+    p->wanted = ending::taken;
+  } else {
+    finish(*p, ending::taken);
+  }
+  return nullptr;
+}
+
+const char* sender::on_withdrawn(const frame& f) {
+  if (f.id > last_id_) return "an answer to a withdrawal that was not made";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;
+  if (p->settle_by == time_point::max()) return "an answer to a withdrawal that was not made";
+  finish(*p, p->wanted);
+  return nullptr;
+}
+
+const char* sender::on_credit(const frame& f) {
+  const auto found = lanes_.find(f.on);
+  if (found == lanes_.end()) return "credit for an unknown lane";
+  outgoing_lane& l = found->second;
+  if (f.bytes > l.used_window || f.id > l.undelivered_messages || f.word > l.undelivered_bytes) {
+    return "more credit than was used";
+  }
+  l.used_window -= f.bytes;
+  used_window_ -= f.bytes;
+  l.undelivered_messages -= f.id;
+  l.undelivered_bytes -= f.word;
+  const bool idle = l.used_window == 0 && l.waiting.empty() && !l.is_blocked;
+  if (idle && lanes_.size() > idle_lanes_kept) lanes_.erase(found);
+  return nullptr;
+}
+
+bool sender::withdraw(operation& op) {
+  if (stage_of(op) == stage::queued) {
+    static_cast<operation_queue*>(op.backend.state)->remove(op);
+    --waiting_;
+    return true;
+  }
+  if (stage_of(op) != stage::pending) return false;
+  pending_send& p = *static_cast<pending_send*>(op.backend.state);
+  if (p.wanted != ending::no || !give_up(p, ending::withdrawn)) return false;
+  release(p);
+  return true;
+}
+
+// True if nothing but the operation's end is left to do; else it ends later, as `how` or better.
+bool sender::give_up(pending_send& p, ending how) {
+  stop_slices(p);
+  if (source_ == &p) {
+    p.wanted = how;
+    return false;
+  }
+  frame f;
+  f.kind = frame_kind::withdraw;
+  f.id = p.id;
+  control(f);
+  if (p.at != phase::sent || how == ending::closed) return true;
+  // The peer may have the whole of it already, and says which.
+  p.wanted = how;
+  p.settle_by = core_.home.now() + core_.options.settle_limit;
+  ++settling_;
+  core_.watch();
+  return false;
+}
+
+operation& sender::release(pending_send& p) {
+  operation& op = *p.op;
+  stop_slices(p);
+  set_stage(op, stage::none, nullptr);
+  if (p.settle_by != time_point::max()) --settling_;
+  pending_.erase(p.id);
+  return op;
+}
+
+void sender::finish(pending_send& p, ending how) {
+  operation& op = release(p);
+  switch (how) {
+    case ending::taken: return op.end(operation_end::done);
+    case ending::closed: return op.fail(cause::closed, closed_detail_);
+    default: return op.end(operation_end::withdrawn);
+  }
+}
+
+void sender::settle_overdue(time_point now) {
+  std::vector<pending_send*> overdue;
+  for (auto& entry : pending_) {
+    if (entry.second.settle_by <= now) overdue.push_back(&entry.second);
+  }
+  for (pending_send* p : overdue) finish(*p, p->wanted);
+}
+
+void sender::close(const std::string& detail) {
+  closed_detail_ = detail;
+  for (auto& entry : lanes_) entry.second.waiting.fail_all(cause::closed, detail);
+  waiting_ = 0;
+  std::vector<pending_send*> all;
+  for (auto& entry : pending_) all.push_back(&entry.second);
+  for (pending_send* p : all) {
+    if (p->settle_by != time_point::max()) {
+      finish(*p, p->wanted);
+    } else if (give_up(*p, ending::closed)) {
+      finish(*p, ending::closed);
+    }
+  }
+}
+
+}  // namespace manyworlds::inline v0::host
