@@ -10,7 +10,7 @@ rm -rf "$output"
 mkdir -p "$output"
 
 install_library() {
-  DESTDIR= meson install -C "$build" --no-rebuild --quiet --destdir "$output/installed"
+  meson install -C "$build" --no-rebuild --quiet --destdir "$output/installed"
   prefix=$output/installed$(meson introspect "$build" --buildoptions |
     python3 -c 'import json, sys
 print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
@@ -20,9 +20,8 @@ print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
 case $consumer in
   pkgconfig)
     install_library
-    export PKG_CONFIG_PATH=$pkgconfig PKG_CONFIG_FLAGS="--static --define-prefix"
-    cd "$here/pkgconfig"
-    make OUTPUT="$output" CXXFLAGS="$(pkg-config --define-prefix --cflags manyworlds)"
+    export PKG_CONFIG_PATH=$pkgconfig PKG_CONFIG_SYSROOT_DIR=$output/installed
+    make -C "$here/pkgconfig" OUTPUT="$output"
     "$output/consumer"
     ;;
   cmake)
