@@ -58,6 +58,9 @@ task<void> waits_for_ever(lifetimes& l) {
 
 TEST_SUITE_BEGIN("asio");
 
+// Asio 1.22 knows no coroutines with clang.
+#if defined(ASIO_HAS_CO_AWAIT)
+
 TEST_CASE("an asio::awaitable awaits a task and goes on on its own executor") {
   home_thread ours;
   asio::io_context io;
@@ -97,6 +100,8 @@ TEST_CASE("what a task throws is thrown in the asio::awaitable") {
   io.run();
   CHECK(what == "ours");
 }
+
+#endif
 
 TEST_CASE("other completion tokens work: a future") {
   home_thread ours;

@@ -49,7 +49,9 @@ class foreign_awaitable {
       struct resume_waiter {
         continuation& waiter;
         bool await_ready() const noexcept { return false; }
-        void await_suspend(std::coroutine_handle<promise_type> h) const noexcept {
+        // Not inlined: clang 14 to 16 would keep `k` in the frame (llvm issue 56301).
+        [[gnu::noinline]] void await_suspend(
+            std::coroutine_handle<promise_type> h) const noexcept {
           continuation& k = waiter;
           h.destroy();
           k.resume();

@@ -74,8 +74,12 @@ class awaitable_by_all : public Awaiter {
 
   void set_resumption(executor& where) noexcept { resumption_ = &where; }
 
+  // Not inlined: another thread may go on with the coroutine before this returns, and
+  // clang 14 to 16 would keep locals of what is inlined here in its frame (llvm issue
+  // 56301).
   template <class Promise>
-  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> waiter) {
+  [[gnu::noinline]] std::coroutine_handle<> await_suspend(
+      std::coroutine_handle<Promise> waiter) {
     is_foreign_ = true;
     executor& home = resumption_ ? *resumption_ : this->await_home();
     waiter_.wait(waiter, home);

@@ -50,8 +50,10 @@ class resume_on_awaiter {
   }
 
   bool await_ready() const noexcept { return false; }
+  // Not inlined: see `awaitable_by_all`.
   template <class Promise>
-  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> waiter) noexcept {
+  [[gnu::noinline]] std::coroutine_handle<> await_suspend(
+      std::coroutine_handle<Promise> waiter) noexcept {
     waiter_.wait(waiter, where_);
     return operation_.promise().start(waiter_);
   }
