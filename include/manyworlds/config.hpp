@@ -6,8 +6,8 @@
 #define MANYWORLDS_VERSION_PATCH 0
 #define MANYWORLDS_VERSION_STRING "0.1.0"
 
-// The build system says what it found. Vendored without one (an include path and src/all.cpp),
-// what lies on the include path decides.
+// The build system says what it found. Vendored without one (an include path and
+// src/all.cpp), what lies on the include path decides.
 #if !defined(MANYWORLDS_HAS_IO_URING)
 #if __has_include(<liburing.h>)
 #define MANYWORLDS_HAS_IO_URING 1
@@ -24,6 +24,6 @@
 #endif
 #endif
 
-// The library is compiled with hidden visibility. Exceptions carry this too, or a `catch` on the
-// other side of a shared library would not know them.
+// The library is compiled with hidden visibility. Exceptions carry this too, or a `catch`
+// on the other side of a shared library would not know them.
 #define MANYWORLDS_EXPORT __attribute__((visibility("default")))

@@ -5,7 +5,8 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2] / "src"
-layers = "coro io memory link store host world serve observe interop".split()
+# From low to high, so that a failure to compile names the lowest layer first.
+layers = "coro io memory link store backend host world serve observe interop".split()
 
 
 def sources():
