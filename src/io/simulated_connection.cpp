@@ -151,9 +151,9 @@ void simulated_network::launch(const std::shared_ptr<simulated_connection>& c,
   }
   const time_point arrival =
       pipe.wire_free + travel_time(*c->processes[side], *c->processes[1 - side]);
-  pipe.last_arrival = std::max(pipe.last_arrival, arrival);
-  pipe.flight.push_back({kind, bytes, pipe.last_arrival});
-  expect(c, side, pipe.last_arrival);
+  // One that would overtake waits in the queue for those before it.
+  pipe.flight.push_back({kind, bytes, arrival});
+  expect(c, side, arrival);
 }
 
 void simulated_network::expect(const std::shared_ptr<simulated_connection>& c,

@@ -47,7 +47,6 @@ void simulated_network::heal(const simulated_process& a, const simulated_process
         segment.arrival = std::max(segment.arrival, again);
         expect(c, side, segment.arrival);
       }
-      c->pipes[side].last_arrival = std::max(c->pipes[side].last_arrival, again);
     }
   });
 }

@@ -48,7 +48,6 @@ class simulated_pipe {
   void discard_unsent() { bytes_.resize(bytes_.size() - unsent()); }
 
   std::deque<simulated_segment> flight;
-  time_point last_arrival{};
   time_point wire_free{};  ///< when the last byte that has left was on the wire
   bool end_wanted = false;
   bool end_sent = false;
