@@ -62,8 +62,8 @@ TEST_SUITE_BEGIN("asio");
 #if defined(ASIO_HAS_CO_AWAIT)
 
 TEST_CASE("an asio::awaitable awaits a task and goes on on its own executor") {
-  home_thread ours;
   asio::io_context io;
+  home_thread ours;
   std::string got;
   std::thread::id ran_on, resumed_on;
   asio::co_spawn(
@@ -80,8 +80,8 @@ TEST_CASE("an asio::awaitable awaits a task and goes on on its own executor") {
 }
 
 TEST_CASE("what a task throws is thrown in the asio::awaitable") {
-  home_thread ours;
   asio::io_context io;
+  home_thread ours;
   std::string what;
   auto fails = []() -> task<void> {
     co_await yield();
@@ -111,9 +111,9 @@ TEST_CASE("other completion tokens work: a future") {
 }
 
 TEST_CASE("Asio's cancellation unwinds the task") {
-  home_thread ours;
   lifetimes l;
   asio::io_context io;
+  home_thread ours;
   asio::cancellation_signal signal;
   bool was_stopped = false;
   asio_await(ours.home(), waits_for_ever(l),
@@ -132,10 +132,11 @@ TEST_CASE("Asio's cancellation unwinds the task") {
 }
 
 TEST_CASE("a cancellation that races the end leaves one outcome") {
+  asio::io_context io;
   home_thread ours;
   int outcomes = 0;
   for (int i = 0; i < 200; ++i) {
-    asio::io_context io;
+    io.restart();
     asio::cancellation_signal signal;
     auto op = [](int turns) -> task<int> {
       for (int t = 0; t < turns; ++t) co_await yield();

@@ -140,7 +140,8 @@ class asio_operation final
 ///
 /// Asio's cancellation (any type) cancels the task; the completion then carries
 /// `stopped`, or the value if it won the race. Values must be default-constructible for
-/// Asio.
+/// Asio. The handler's io_context must outlive the home's last turn: the home may still
+/// be inside `asio::post` when `run` has returned already.
 template <class Awaitable, class CompletionToken>
 auto asio_await(executor& home, Awaitable&& awaitable, CompletionToken&& token) {
   using result = typename task_for<Awaitable>::value_type;
