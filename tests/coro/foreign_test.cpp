@@ -1,3 +1,7 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -157,6 +161,35 @@ TEST_CASE("destroying a foreign coroutine withdraws its operation") {
   home.drain();
   CHECK_FALSE(t.is_awaited());
   CHECK(value == 0);
+}
+
+TEST_CASE(
+    "destroying a foreign coroutine whose operation cannot be withdrawn says so and "
+    "ends") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    std::set_terminate([] { _exit(77); });
+    test_executor home;
+    ticket_counter t(home);
+    int value = 0;
+    foreign_coroutine f = take(t, value, nullptr);
+    f.destroy();  // its start is in the executor's queue
+    _exit(0);
+  }
+  close(ends[1]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  std::string said(200, ' ');
+  const auto size = read(ends[0], said.data(), said.size());
+  close(ends[0]);
+  REQUIRE(size > 0);
+  CHECK(said.find("a coroutine was destroyed while it awaited") != std::string::npos);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 77);
 }
 
 TEST_SUITE_END();
