@@ -11,6 +11,7 @@
 
 #include "descriptor.hpp"
 #include "engines.hpp"
+#include "foreign_notice.hpp"
 #include "kernel_ring.hpp"
 #include "posix_network.hpp"
 #include "request_list.hpp"
@@ -75,20 +76,22 @@ class io_uring_engine final : public engine {
   void wake() noexcept override { wake_.give(); }
 
   int descriptor() noexcept override {
-    // Registered, not the ring's own descriptor: with deferred task work that one is not readable
-    // before this thread has asked for its completions.
-    if (!completed_) {
-      completed_.emplace();
-      if (io_uring_register_eventfd(uring(), completed_->fd()) != 0) completed_.reset();
+    if (!foreign_) {
+      try {
+        foreign_.emplace(wake_.fd());
+      } catch (const std::system_error&) {
+        return -1;
+      }
+      if (io_uring_register_eventfd(uring(), foreign_->completions()) != 0) foreign_.reset();
     }
-    return completed_ ? completed_->fd() : -1;
+    return foreign_ ? foreign_->fd() : -1;
   }
 
   bool prepare_foreign_wait() noexcept override {
     ring_.enable();
-    watch_wake();
-    // Cleared before looking: what completes after the look gives a notice that stays.
-    if (completed_) completed_->clear();
+    // Cleared before looking: what comes after the look gives a notice that stays.
+    if (foreign_) foreign_->clear();
+    woken_ |= wake_.clear();
     io_uring_submit_and_get_events(uring());
     return std::exchange(woken_, false) || has_something();
   }
@@ -110,7 +113,7 @@ class io_uring_engine final : public engine {
     return !backlog_.empty() || !cancels_.empty() || io_uring_cq_ready(uring()) > 0;
   }
 
-  /// A free submission entry, or null if the kernel takes none at the moment.
+  /// A free submission entry, or null if the kernel takes none now.
   io_uring_sqe* entry() noexcept {
     io_uring_sqe* sqe = io_uring_get_sqe(uring());
     if (sqe || !ring_.is_enabled()) return sqe;
@@ -126,6 +129,7 @@ class io_uring_engine final : public engine {
     } else {
       prepare_operation(*sqe, r);
     }
+    if (foreign_ && r.kind == io_kind::readable) foreign_->watch(static_cast<int>(r.socket));
     io_uring_sqe_set_data64(sqe, user_data_of(r));
     r.engine.submitted = true;
     ++in_flight_;
@@ -183,11 +187,8 @@ class io_uring_engine final : public engine {
   void end_own() noexcept {
     io_uring_cqe* cqe = nullptr;
     while (io_uring_cq_ready(uring()) > 0 && io_uring_peek_cqe(uring(), &cqe) == 0) {
-      if (cqe->user_data == wake_up) {
-        note_wake();
-      } else if (cqe->user_data != ignored) {
-        return;
-      }
+      if (cqe->user_data != wake_up && cqe->user_data != ignored) return;
+      if (cqe->user_data == wake_up) note_wake();
       io_uring_cqe_seen(uring(), cqe);
     }
   }
@@ -271,7 +272,7 @@ class io_uring_engine final : public engine {
 
   kernel_ring ring_;
   event_counter wake_;
-  std::optional<event_counter> completed_;
+  std::optional<foreign_notice> foreign_;
   request_list backlog_;
   request_list cancels_;
   std::size_t in_flight_ = 0;

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "io/engines.hpp"
@@ -18,7 +20,7 @@ using namespace std::chrono_literals;
 
 inline constexpr engine_kind real_engines[] = {engine_kind::io_uring, engine_kind::epoll};
 
-inline const char* text_of(engine_kind kind) {
+inline std::string text_of(engine_kind kind) {
   return kind == engine_kind::epoll ? "epoll" : "io_uring";
 }
 
@@ -72,15 +74,16 @@ class running : private continuation {
   bool ended_ = false;
 };
 
-/// A timer that bounds a test's loops.
+/// Bounds a test's loops.
 class time_limit {
  public:
   explicit time_limit(std::chrono::nanoseconds limit = 20s)
       : end_(std::chrono::steady_clock::now() + limit) {}
-  [[nodiscard]] bool passed() const { return std::chrono::steady_clock::now() > end_; }
+  [[nodiscard]] bool passed() const { return std::chrono::steady_clock::now() >= end_; }
+  [[nodiscard]] time_point end() const { return end_; }
 
  private:
-  std::chrono::steady_clock::time_point end_;
+  time_point end_;
 };
 
 class reactor_fixture {
@@ -91,13 +94,18 @@ class reactor_fixture {
   reactor& get() noexcept { return reactor_; }
   operator reactor&() noexcept { return reactor_; }
 
-  /// Turns, sleeping in between, until `condition()`. Fails the test when that takes too long.
+  /// Turns, sleeping in between, until `condition()`. Fails the test, instead of hanging it, when a
+  /// wake-up is lost or the condition never comes.
   template <class Condition>
   void run_until(Condition condition) {
     const time_limit limit;
-    alarm tick(reactor_);
+    struct last_resort : timer {
+      last_resort() : timer([](timer&) noexcept {}) {}
+    } alarm;
+    reactor_.timers().arm(alarm, limit.end());
     reactor_.run_until([&] { return condition() || limit.passed(); });
-    REQUIRE(condition());
+    reactor_.timers().disarm(alarm);
+    REQUIRE(!limit.passed());
   }
 
   template <class T>
@@ -108,24 +116,6 @@ class reactor_fixture {
   }
 
  private:
-  /// Wakes the reactor now and then, so that a lost wake-up fails a test instead of hanging it: far
-  /// apart, so that it hides none.
-  class alarm {
-   public:
-    explicit alarm(reactor& r) : timer_(*this), reactor_(r) { arm(); }
-    ~alarm() { reactor_.timers().disarm(timer_); }
-
-   private:
-    struct tick : timer {
-      explicit tick(alarm& a) noexcept
-          : timer([](timer& t) noexcept { static_cast<tick&>(t).owner.arm(); }), owner(a) {}
-      alarm& owner;
-    };
-    void arm() noexcept { reactor_.timers().arm(timer_, reactor_.now() + 5s); }
-    tick timer_;
-    reactor& reactor_;
-  };
-
   reactor reactor_;
 };
 

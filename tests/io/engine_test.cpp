@@ -1,0 +1,390 @@
+#include "manyworlds/io/engine.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "io/reactor_fixture.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::testing;
+
+TEST_SUITE_BEGIN("engine");
+
+namespace {
+
+/// A request that counts its ends.
+class counted : public io_request {
+ public:
+  counted(io_kind k, int fd)
+      : io_request([](io_request& r) noexcept { ++static_cast<counted&>(r).ends; }) {
+    kind = k;
+    socket = static_cast<socket_handle>(fd);
+  }
+  int ends = 0;
+};
+
+class pipe_ends {
+ public:
+  pipe_ends() { REQUIRE(::pipe2(fds_, O_NONBLOCK | O_CLOEXEC) == 0); }
+  ~pipe_ends() {
+    ::close(fds_[0]);
+    ::close(fds_[1]);
+  }
+  int reading() const { return fds_[0]; }
+  void write() const { REQUIRE(::write(fds_[1], "x", 1) == 1); }
+
+ private:
+  int fds_[2]{};
+};
+
+class socket_pair {
+ public:
+  socket_pair() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds_) == 0); }
+  ~socket_pair() {
+    ::close(fds_[0]);
+    ::close(fds_[1]);
+  }
+  int left() const { return fds_[0]; }
+  int right() const { return fds_[1]; }
+
+ private:
+  int fds_[2]{};
+};
+
+template <class Condition>
+void poll_until(engine& e, Condition condition) {
+  for (const time_limit limit; !condition() && !limit.passed();) e.poll();
+  REQUIRE(condition());
+}
+
+/// Makes io_uring_setup fail with `error`, for this process from now on.
+bool forbid_io_uring(unsigned error) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+/// Runs `body` in a child process; its result is the exit status.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(body());
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("an engine is made by its name") {
+  CHECK(make_engine(engine_kind::epoll).engine->name() == "epoll");
+  CHECK(make_engine(engine_kind::epoll).remark.empty());
+  if (io_uring_refusal() == 0) {
+    CHECK(make_engine(engine_kind::io_uring).engine->name() == "io_uring");
+    CHECK(make_engine(engine_kind::automatic).engine->name() == "io_uring");
+    CHECK(make_engine(engine_kind::automatic).remark.empty());
+  }
+}
+
+TEST_CASE("where io_uring is refused epoll takes over and names the usual causes") {
+  for (const unsigned refusal : {EPERM, ENOSYS, EOPNOTSUPP, EINVAL}) {
+    CHECK(in_child([refusal] {
+            if (!forbid_io_uring(refusal)) return 1;
+            if (io_uring_refusal() != static_cast<int>(refusal)) return 2;
+            const engine_choice choice = make_engine(engine_kind::automatic);
+            if (choice.engine->name() != "epoll") return 3;
+            if (choice.remark.find("epoll") == std::string::npos) return 4;
+            const bool forbidden = refusal == EPERM || refusal == ENOSYS;
+            for (const char* cause : {"seccomp", "kernel.io_uring_disabled"}) {
+              if ((choice.remark.find(cause) != std::string::npos) != forbidden) return 5;
+            }
+            try {
+              [[maybe_unused]] const auto made = make_engine(engine_kind::io_uring);
+            } catch (const std::system_error& e) {
+              return e.code().value() == static_cast<int>(refusal) ? 0 : 6;
+            }
+            return 7;
+          }) == 0);
+  }
+}
+
+TEST_CASE("exhaustion is reported, not taken for a refusal") {
+  for (const unsigned exhaustion : {EMFILE, ENFILE, ENOMEM}) {
+    CHECK(in_child([exhaustion] {
+            if (!forbid_io_uring(exhaustion)) return 1;
+            try {
+              [[maybe_unused]] const auto made = make_engine(engine_kind::automatic);
+            } catch (const std::system_error& e) {
+              return e.code().value() == static_cast<int>(exhaustion) ? 0 : 2;
+            }
+            return 3;
+          }) == 0);
+  }
+  for (const engine_kind kind : {engine_kind::automatic, engine_kind::epoll}) {
+    CHECK(in_child([kind] {
+            const rlimit none{3, 3};
+            ::setrlimit(RLIMIT_NOFILE, &none);
+            try {
+              [[maybe_unused]] const auto made = make_engine(kind);
+            } catch (const std::system_error& e) {
+              return e.code().value() == EMFILE ? 0 : 2;
+            }
+            return 3;
+          }) == 0);
+  }
+}
+
+TEST_CASE("a request ends from poll alone, once per submission") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const pipe_ends p;
+    counted r(io_kind::readable, p.reading());
+    p.write();
+    e->submit(r);
+    CHECK(r.ends == 0);
+    poll_until(*e, [&] { return r.ends > 0; });
+    for (int n = 0; n < 10; ++n) e->poll();
+    CHECK(r.ends == 1);
+    CHECK(r.result.ok());
+    CHECK(r.result.count() == 0);
+    e->submit(r);
+    poll_until(*e, [&] { return r.ends == 2; });
+  }
+}
+
+TEST_CASE("a request ends once whenever its cancellation comes") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    for (int n = 0; n < 32; ++n) {
+      const pipe_ends p;
+      counted r(io_kind::readable, p.reading());
+      e->submit(r);
+      if (n & 1) e->poll();
+      if (n & 2) p.write();
+      if (n & 4) e->poll();
+      if (r.ends == 0) e->cancel(r);
+      CHECK(r.ends <= 1);
+      if ((n & 8) && r.ends == 0) e->cancel(r);
+      if (n & 16) p.write();
+      poll_until(*e, [&] { return r.ends > 0; });
+      for (int more = 0; more < 4; ++more) e->poll();
+      CHECK(r.ends == 1);
+      CHECK((r.result.ok() || r.result.error() == ECANCELED));
+    }
+  }
+}
+
+TEST_CASE("starting what cannot start is an end like any other") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const pipe_ends p;
+    char byte = 0;
+    const iovec buffer{&byte, 1};
+    counted not_open(io_kind::readable, 1'000'000);
+    counted not_a_socket(io_kind::receive, p.reading());
+    not_a_socket.buffers = &buffer;
+    not_a_socket.buffer_count = 1;
+    for (counted* r : {&not_open, &not_a_socket}) e->submit(*r);
+    CHECK(not_open.ends + not_a_socket.ends == 0);
+    poll_until(*e, [&] { return not_open.ends == 1 && not_a_socket.ends == 1; });
+    CHECK(not_open.result.error() == EBADF);
+    CHECK(not_a_socket.result.error() == ENOTSOCK);
+  }
+}
+
+TEST_CASE("a send and a receive wait on one socket without disturbing each other") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const socket_pair p;
+    std::vector<char> filler(1 << 16);
+    while (::send(p.left(), filler.data(), filler.size(), MSG_DONTWAIT) > 0) {
+    }
+    std::array<char, 8> in{};
+    const iovec to{in.data(), in.size()};
+    const iovec from{filler.data(), filler.size()};
+    counted receiving(io_kind::receive, p.left());
+    receiving.buffers = &to;
+    receiving.buffer_count = 1;
+    counted sending(io_kind::send, p.left());
+    sending.buffers = &from;
+    sending.buffer_count = 1;
+    e->submit(receiving);
+    e->submit(sending);
+    for (int n = 0; n < 10; ++n) e->poll();
+    CHECK(receiving.ends == 0);
+    CHECK(sending.ends == 0);
+    REQUIRE(::send(p.right(), "hi", 2, 0) == 2);
+    poll_until(*e, [&] { return receiving.ends == 1; });
+    CHECK(receiving.result.count() == 2);
+    CHECK(sending.ends == 0);
+    std::vector<char> drained(1 << 20);
+    for (const time_limit limit; sending.ends == 0 && !limit.passed(); e->poll()) {
+      [[maybe_unused]] const auto got =
+          ::recv(p.right(), drained.data(), drained.size(), MSG_DONTWAIT);
+    }
+    CHECK(sending.ends == 1);
+    CHECK(sending.result.ok());
+    CHECK(sending.result.count() > 0);
+  }
+}
+
+TEST_CASE("more requests than the kernel takes at a time all end, a bounded number per poll") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const pipe_ends p;
+    p.write();
+    constexpr std::size_t count = 6000;
+    std::vector<std::unique_ptr<counted>> all;
+    for (std::size_t n = 0; n < count; ++n) {
+      all.push_back(std::make_unique<counted>(io_kind::readable, p.reading()));
+      e->submit(*all.back());
+    }
+    std::size_t ended = 0;
+    std::size_t most = 0;
+    for (const time_limit limit; ended < count && !limit.passed();) {
+      e->poll();
+      std::size_t now = 0;
+      for (const auto& r : all) now += static_cast<std::size_t>(r->ends);
+      most = std::max(most, now - ended);
+      ended = now;
+    }
+    CHECK(ended == count);
+    CHECK(most <= 256);
+    for (const auto& r : all) CHECK(r->ends == 1);
+  }
+}
+
+TEST_CASE("thousands of waiting requests are all cancelled, and keep out no other") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const pipe_ends idle;
+    const pipe_ends busy;
+    std::vector<std::unique_ptr<counted>> all;
+    for (std::size_t n = 0; n < 6000; ++n) {
+      all.push_back(std::make_unique<counted>(io_kind::readable, idle.reading()));
+      e->submit(*all.back());
+      if (n % 100 == 0) e->poll();
+    }
+    counted last(io_kind::readable, busy.reading());
+    e->submit(last);
+    busy.write();
+    poll_until(*e, [&] { return last.ends == 1; });
+    for (const auto& r : all) e->cancel(*r);
+    poll_until(*e, [&] {
+      return std::all_of(all.begin(), all.end(), [](const auto& r) { return r->ends > 0; });
+    });
+    for (const auto& r : all) CHECK(r->ends == 1);
+    for (const auto& r : all) CHECK(r->result.error() == ECANCELED);
+  }
+}
+
+TEST_CASE("a wait ends at its time, by a completion, or by a wake-up given before or during it") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const time_limit limit(10s);
+    const time_point start = e->now();
+    while (e->now() < start + 5ms) e->wait(start + 5ms);
+
+    e->wake();
+    e->poll();
+    e->wait(limit.end());
+    CHECK(!limit.passed());
+
+    std::thread waker([&] { e->wake(); });
+    e->wait(limit.end());
+    waker.join();
+    CHECK(!limit.passed());
+
+    const pipe_ends p;
+    counted r(io_kind::readable, p.reading());
+    e->submit(r);
+    std::thread writer([&] { p.write(); });
+    while (r.ends == 0 && !limit.passed()) {
+      e->wait(limit.end());
+      e->poll();
+    }
+    writer.join();
+    CHECK(r.ends == 1);
+    CHECK(!limit.passed());
+  }
+}
+
+TEST_CASE("a wait without a reason lasts") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    e->wake();
+    e->wait(e->now() + 10s);
+    e->poll();
+    const time_point start = e->now();
+    int waits = 0;
+    for (; e->now() < start + 50ms; ++waits) e->wait(start + 50ms);
+    CHECK(waits <= 3);
+  }
+}
+
+TEST_CASE("an engine that is destroyed leaves no request behind that could touch a buffer") {
+  FOR_EACH_ENGINE(kind) {
+    const socket_pair p;
+    char byte = 'a';
+    const iovec buffer{&byte, 1};
+    counted r(io_kind::receive, p.left());
+    r.buffers = &buffer;
+    r.buffer_count = 1;
+    {
+      const auto e = make_engine(kind).engine;
+      e->submit(r);
+      e->poll();
+    }
+    REQUIRE(::send(p.right(), "b", 1, 0) == 1);
+    char got = 0;
+    CHECK(::recv(p.left(), &got, 1, 0) == 1);
+    CHECK(got == 'b');
+    CHECK(byte == 'a');
+    CHECK(r.ends == 0);
+  }
+}
+
+TEST_CASE("an engine may be made and given requests on one thread and run on another") {
+  FOR_EACH_ENGINE(kind) {
+    auto e = make_engine(kind).engine;
+    const pipe_ends p;
+    p.write();
+    counted r(io_kind::readable, p.reading());
+    e->submit(r);
+    std::thread runner([&] {
+      for (const time_limit limit; r.ends == 0 && !limit.passed();) e->poll();
+      e.reset();
+    });
+    runner.join();
+    CHECK(r.ends == 1);
+  }
+}
+
+TEST_SUITE_END();
