@@ -1,0 +1,25 @@
+// Log: one line per change of state, to a sink of the user's.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace manyworlds::inline v0 {
+
+enum class log_level : std::uint8_t { debug, info, warning, error, silent };
+[[nodiscard]] std::string_view name_of(log_level level) noexcept;
+
+/// Where a runtime's lines go. Called from any of its threads, several at once.
+class log_sink {
+ public:
+  virtual ~log_sink() = default;
+  virtual void write(log_level level, std::string_view line) noexcept = 0;
+};
+
+/// Writes lines to standard error, with the time of day and the runtime's name.
+class stderr_log final : public log_sink {
+ public:
+  void write(log_level level, std::string_view line) noexcept override;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,80 @@
+// Keep: a supervised world. Formed, used, and formed again when it breaks.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <optional>
+#include <utility>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/world/outcome.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What `keep` does when the others have left in order.
+enum class after_close : unsigned char {
+  end,         ///< the edge is over
+  form_again,  ///< wait for whoever comes next under that name
+};
+
+/// Waits between two tries: 50 ms at first, twice as long each time up to 5 s, each with up to half of
+/// it more at random, so that the members of a world do not try in step. Starts again at 50 ms once a
+/// world was up for 5 s.
+class back_off {
+ public:
+  explicit back_off(runtime_core& rt) noexcept : runtime_(rt) {}
+
+  [[nodiscard]] duration next() noexcept;
+  void was_up_for(duration span) noexcept;
+
+ private:
+  static constexpr duration shortest = std::chrono::milliseconds(50);
+  static constexpr duration longest = std::chrono::seconds(5);
+  runtime_core& runtime_;
+  duration pause_ = shortest;
+};
+
+/// Whether another try can help: not for wrong options, secrets or versions, nor when the runtime stops.
+[[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
+
+/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`; a failure of
+/// *this* world is absorbed: back off, next epoch, run again. Everything else that `body` throws passes
+/// (the world breaks then), and so does a failure that no further try can mend. `body` is kept by value.
+/// Lives on the runtime's reactor; ends early when the runtime stops.
+template <class Body>
+  requires std::invocable<Body&, world&>
+task<void> keep(runtime& rt, store& st, world_options options, Body body,
+                after_close closing = after_close::end) {
+  back_off pause(rt.core());
+  for (;;) {
+    world w(rt, st, options);
+    std::optional<failure> failed;
+    const time_point begun = rt.home().now();
+    try {
+      co_await w;
+      co_await body(w);
+      co_await w.leave();
+    } catch (const world_error& e) {
+      if (e.failure().world_instance != w.core()->instance()) throw;
+      failed = e.failure();
+    }
+    if (!failed) co_return;
+    const failure first = w.state() == world_state::broken ? w.failure() : *failed;
+    if (first.cause == cause::closed) {
+      if (closing == after_close::end) co_return;
+    } else if (w.state() != world_state::broken || !is_worth_another_try(first)) {
+      // An operation failed and the world did not: that is the body's business.
+      throw world_error(first);
+    }
+    if (rt.is_stopping()) co_return;
+    pause.was_up_for(rt.home().now() - begun);
+    // Its buffers and sockets are free before the next epoch takes their like.
+    w = world();
+    co_await sleep_for(pause.next());
+  }
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,67 @@
+// World directory: which worlds a runtime takes part in, and who gets what the links bring.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/world/control_message.hpp"
+#include "manyworlds/world/formation.hpp"
+#include "manyworlds/world/world_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Lives on the service reactor; only `snapshot` is for any thread.
+class world_directory {
+ public:
+  explicit world_directory(reactor& service) : service_(service) {}
+
+  void add(std::shared_ptr<world_core> core);
+  void remove(const world_core& core) noexcept;
+  /// Every world that is forming or up, or not yet quiet. Any thread.
+  [[nodiscard]] std::vector<std::shared_ptr<world_core>> snapshot() const;
+  /// The live world of that name and rank in this runtime, other than `except`.
+  [[nodiscard]] std::shared_ptr<world_core> holder_of(const world_name& name, rank_t rank,
+                                                      const world_core* except) const;
+
+  void begin(formation& f) { formations_.push_back(&f); }
+  void end(const formation& f) noexcept;
+
+  [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
+  void note_epoch(const world_name& name, std::uint64_t epoch);
+
+  void take_message(const std::shared_ptr<link>& from, std::span<const std::byte> message);
+  void link_ended(const std::shared_ptr<link>& l, enum cause why, const std::string& detail) noexcept;
+  void keep_connection(stream connection, const hello& words);
+  [[nodiscard]] std::optional<stream> claim_connection(std::uint64_t world_id, rank_t peer,
+                                                       const incarnation& who);
+  [[nodiscard]] claim_answer answer(const claim_query& query);
+  void examine_silence(time_point now) noexcept;
+
+ private:
+  /// A data connection that came before its world's proposal.
+  struct early_connection {
+    std::uint64_t world_id;
+    rank_t rank;
+    incarnation who;
+    time_point since;
+    stream connection;
+  };
+  static constexpr std::size_t most_early = 1024;
+
+  reactor& service_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<world_core>> worlds_;
+  std::vector<formation*> formations_;
+  std::vector<early_connection> early_;
+  std::map<std::string, std::uint64_t, std::less<>> epochs_;
+};
+
+}  // namespace manyworlds::inline v0

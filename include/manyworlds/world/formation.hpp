@@ -1,0 +1,110 @@
+// Formation: how the members of a world find each other and agree on its next epoch.
+//
+// Each member writes `join/<rank>` into the store. Rank 0 collects `size` of them, picks the epoch and
+// a random world id, publishes the view by compare_set and proposes it over links. Members connect to
+// each other and report ready; rank 0 commits. Whatever goes wrong before the commit is rolled back and
+// tried again until the deadline. After the commit the store is never read.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/world/control_message.hpp"
+#include "manyworlds/world/world_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+class world_directory;
+
+/// Forms one world at one member. Lives on the service reactor.
+class formation {
+ public:
+  explicit formation(world_core& core);
+  ~formation();
+  formation(const formation&) = delete;
+  formation& operator=(const formation&) = delete;
+
+  /// Until the world is formed and handed to the core, or broken with the reason.
+  [[nodiscard]] task<void> run();
+  /// The world was broken or abandoned meanwhile.
+  void stop() noexcept { stopped_.set(); }
+
+  // What the directory brings.
+  void take(control_message message);
+  void link_lost(const incarnation& peer);
+  void connection_arrived() noexcept { news_.set(); }
+
+  [[nodiscard]] std::uint64_t attempt() const noexcept { return attempt_; }
+  [[nodiscard]] std::uint64_t world_id() const noexcept { return world_id_; }
+
+ private:
+  /// This try failed; another may succeed.
+  struct try_again {
+    std::string reason;
+  };
+  /// No try can succeed.
+  struct give_up {
+    enum cause why;
+    rank_t rank;
+    peer_identity peer;
+    std::string reason;
+  };
+
+  [[nodiscard]] task<void> until_formed();
+  [[nodiscard]] task<void> try_once();
+  [[nodiscard]] task<void> claim_rank();
+  [[nodiscard]] task<bool> is_held(process_address holder, const std::optional<world_view>& old);
+  [[nodiscard]] task<void> lead();
+  [[nodiscard]] task<join_record> collect(rank_t rank, std::vector<link_hold>& links);
+  [[nodiscard]] task<void> gather_readiness();
+  [[nodiscard]] task<void> follow();
+  [[nodiscard]] task<propose_message> await_proposal();
+  [[nodiscard]] task<void> await_commit();
+  [[nodiscard]] task<void> connect(const world_view& view, formed_parts& parts);
+  [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer, formed_parts& parts);
+  [[nodiscard]] task<void> withdraw_join();
+  void adopt(const world_view& view);
+  void forget_view() noexcept;
+  void tell(const link_hold& l, const control_message& message);
+  void roll_back(const std::vector<link_hold>& links, const std::string& reason) noexcept;
+
+  [[nodiscard]] std::string key(const std::string& tail) const;
+  [[nodiscard]] std::string join_key(rank_t rank) const;
+  [[nodiscard]] duration left() const;
+  [[nodiscard]] failure late() const;
+
+  world_core& core_;
+  runtime_core& runtime_;
+  world_directory& directory_;
+  reactor& service_;
+  endpoint& peers_;
+  store& store_;
+  const rank_t rank_;
+  const rank_t size_;
+  const time_point deadline_;
+
+  std::uint64_t attempt_ = 0;
+  std::uint64_t world_id_ = 0;
+  std::string my_record_;
+  std::deque<control_message> inbox_;
+  std::vector<incarnation> members_;
+  bool lost_member_ = false;
+  event news_;
+  event stopped_;
+
+  // What is being waited for, to say so when time is up.
+  enum cause waiting_as_ = cause::not_joined;
+  rank_t waiting_rank_ = no_rank;
+  peer_identity waiting_peer_;
+  std::string waiting_for_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,90 @@
+// Notice: a one-shot event that tasks of any runtime may wait for.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "manyworlds/coro/continuation.hpp"
+
+namespace manyworlds::inline v0 {
+
+class notice_awaiter;
+
+/// Set once, from any thread; wakes everybody who waits, each at its own home.
+class notice {
+ public:
+  notice() = default;
+  notice(const notice&) = delete;
+  notice& operator=(const notice&) = delete;
+
+  [[nodiscard]] bool is_set() const noexcept { return set_.load(std::memory_order_acquire); }
+  void set() noexcept;
+  [[nodiscard]] notice_awaiter wait() noexcept;
+
+ private:
+  friend class notice_awaiter;
+  std::mutex mutex_;
+  std::atomic<bool> set_{false};
+  notice_awaiter* first_ = nullptr;
+};
+
+/// Waits for a notice, which must outlive the wait.
+class notice_awaiter {
+ public:
+  explicit notice_awaiter(notice& on) noexcept : notice_(&on) {}
+  notice_awaiter(const notice_awaiter&) = delete;
+  notice_awaiter& operator=(const notice_awaiter&) = delete;
+  ~notice_awaiter() = default;
+
+  bool await_ready() const noexcept { return notice_->is_set(); }
+
+  bool await_start(continuation& k) noexcept {
+    const std::lock_guard lock(notice_->mutex_);
+    if (notice_->is_set()) return false;
+    waiter_ = &k;
+    next_ = notice_->first_;
+    if (next_) next_->previous_ = this;
+    notice_->first_ = this;
+    return true;
+  }
+
+  bool await_cancel() noexcept {
+    const std::lock_guard lock(notice_->mutex_);
+    // Set already: the waiter is on its way.
+    if (notice_->is_set()) return false;
+    (previous_ ? previous_->next_ : notice_->first_) = next_;
+    if (next_) next_->previous_ = previous_;
+    return true;
+  }
+  bool await_must_resume() const noexcept { return true; }
+  void await_resume() const noexcept {}
+
+ private:
+  friend class notice;
+  notice* notice_;
+  continuation* waiter_ = nullptr;
+  notice_awaiter* next_ = nullptr;
+  notice_awaiter* previous_ = nullptr;
+};
+
+// ------------------------------------------------------------------------------------------------
+
+inline notice_awaiter notice::wait() noexcept { return notice_awaiter(*this); }
+
+inline void notice::set() noexcept {
+  notice_awaiter* waiting = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (set_.exchange(true, std::memory_order_release)) return;
+    waiting = first_;
+    first_ = nullptr;
+  }
+  while (waiting) {
+    // Read before resuming: the awaiter may be gone then.
+    notice_awaiter* next = waiting->next_;
+    waiting->waiter_->resume();
+    waiting = next;
+  }
+}
+
+}  // namespace manyworlds::inline v0

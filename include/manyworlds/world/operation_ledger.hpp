@@ -1,0 +1,57 @@
+// Operation ledger: what is pending, and the last 64 operations that ended; for `dump()`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <source_location>
+#include <vector>
+
+#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/inline_text.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// An operation as a dump shows it.
+struct operation_record {
+  world_name world;
+  std::uint64_t epoch = 0;
+  operation_kind kind = operation_kind::none;
+  rank_t peer = no_rank;
+  std::uint64_t lane = 0;
+  std::uint64_t bytes = 0;
+  bool begun = false;
+  time_point started{};
+  time_point ended{};
+  enum cause failed_with = cause::none;
+  const char* file = "";
+  unsigned line = 0;
+};
+
+/// The mutex guards the worlds' lists of pending operations too, so that a dump can read them from any
+/// thread while the reactor is stuck in user code. Uncontended otherwise.
+class operation_ledger {
+ public:
+  static constexpr std::size_t remembered = 64;
+
+  [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
+
+  /// With the mutex held.
+  void remember(const operation_record& record) noexcept {
+    recent_[next_++ % remembered] = record;
+  }
+  /// Oldest first; with the mutex held.
+  [[nodiscard]] std::vector<operation_record> recent() const {
+    std::vector<operation_record> records;
+    const std::uint64_t first = next_ > remembered ? next_ - remembered : 0;
+    for (std::uint64_t i = first; i < next_; ++i) records.push_back(recent_[i % remembered]);
+    return records;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<operation_record, remembered> recent_{};
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace manyworlds::inline v0

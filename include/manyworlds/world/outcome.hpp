@@ -1,0 +1,72 @@
+// Outcome: an operation's value or its failure, without a throw.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/result.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// An awaiter that hands out its failure instead of throwing it.
+template <class A>
+concept hands_out_failure = requires(A& a) {
+  { a.take_failure() } -> std::same_as<failure>;
+};
+
+template <class Awaitable>
+class outcome_awaiter {
+  using inner = awaiter_of<Awaitable>;
+  using value = await_result_t<Awaitable>;
+
+ public:
+  explicit outcome_awaiter(Awaitable&& awaitable)
+      : inner_(get_awaiter(std::forward<Awaitable>(awaitable))) {}
+
+  bool await_ready() noexcept { return inner_.await_ready(); }
+  decltype(auto) await_start(continuation& k) { return inner_.await_start(k); }
+  bool await_cancel() noexcept { return inner_.await_cancel(); }
+  bool await_must_resume() const noexcept { return inner_.await_must_resume(); }
+
+  result<value> await_resume() {
+    if constexpr (hands_out_failure<std::remove_reference_t<inner>>) {
+      if (failure f = inner_.take_failure()) return f;
+    }
+    try {
+      if constexpr (std::is_void_v<value>) {
+        inner_.await_resume();
+        return {};
+      } else {
+        return inner_.await_resume();
+      }
+    } catch (const world_error& e) {
+      return e.failure();
+    }
+  }
+
+ private:
+  inner inner_;
+};
+
+template <class Awaitable>
+class [[nodiscard]] outcome_awaitable {
+ public:
+  explicit outcome_awaitable(Awaitable&& awaitable)
+      : awaitable_(std::forward<Awaitable>(awaitable)) {}
+  outcome_awaiter<Awaitable> operator co_await() && {
+    return outcome_awaiter<Awaitable>(std::forward<Awaitable>(awaitable_));
+  }
+
+ private:
+  Awaitable awaitable_;
+};
+
+/// `auto r = co_await outcome(w.recv(x, from{1}))`: the value, or the failure that a world_error would
+/// have carried; never throws one. Other exceptions pass.
+template <class Awaitable>
+auto outcome(Awaitable&& awaitable) {
+  return outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
+}
+
+}  // namespace manyworlds::inline v0

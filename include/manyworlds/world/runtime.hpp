@@ -1,0 +1,117 @@
+// Runtime: a reactor with its threads. Where tasks start, and what worlds belong to.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/world/runtime_options.hpp"
+#include "manyworlds/world/started.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime_core;
+
+/// Owns a reactor for user coroutines and a service thread for everything that must go on while those
+/// block: listening, hellos, heartbeats, forming.
+///
+/// The reactor is turned by whoever starts first: `run` (the calling thread), `start` (a thread of the
+/// runtime's own), or `poll` (a foreign loop). Two runtimes in one process know nothing of each other.
+/// Destroying it cancels all tasks, breaks its worlds (`runtime_stopped`, told to the peers) and joins
+/// its threads.
+class runtime {
+ public:
+  /// Throws std::system_error (the address is in use, io_uring was demanded and is refused ...) or
+  /// std::invalid_argument (a bad address, no secret beyond loopback).
+  explicit runtime(runtime_options options = {});
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+  ~runtime();
+
+  /// Runs a task to its end on the calling thread, turning the reactor. Gives its value or throws what
+  /// it threw; std::logic_error if another thread turns the reactor, `task_cancelled` after `stop`.
+  template <class T>
+  T run(task<T> t);
+
+  /// Hands a task to the reactor, from any thread. The first call starts the reactor's thread unless
+  /// `run` or `poll` turns it.
+  template <class T>
+  started<T> start(task<T> t);
+
+  /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled. From any thread,
+  /// also inside a signal-handling thread; returns at once.
+  void stop(duration drain = duration::zero());
+  [[nodiscard]] bool is_stopping() const noexcept;
+
+  // Inside a foreign loop, always on one thread.
+  /// One bounded turn. True if something was done.
+  bool poll();
+  /// Arms the wake-up of `descriptor`, looks again, and tells how long the loop may sleep on it:
+  /// nothing means for ever.
+  [[nodiscard]] std::optional<duration> prepare_wait();
+  /// A descriptor that polls readable when `poll` has something to do.
+  [[nodiscard]] int descriptor();
+
+  /// What everything is waiting for, as text; from any thread and from a debugger, also while the
+  /// reactor is stuck in user code.
+  [[nodiscard]] std::string dump() const;
+  /// The same for programs.
+  [[nodiscard]] std::string dump_json() const;
+  /// Serves both over a Unix socket that `mwstat PID` finds; off unless called.
+  void serve_dumps();
+
+  /// The reactor that user tasks live on: their home.
+  [[nodiscard]] reactor& home() noexcept;
+  /// The service reactor, for stores and the like that must not depend on user code.
+  [[nodiscard]] reactor& service() noexcept;
+  [[nodiscard]] runtime_core& core() noexcept { return *core_; }
+  [[nodiscard]] std::shared_ptr<runtime_core> core_ptr() const noexcept { return core_; }
+
+ private:
+  enum class turning : unsigned char { nobody, a_caller, a_thread, a_foreign_loop };
+
+  void take_the_reactor(turning how);
+  void adopt(std::shared_ptr<started_base> root);
+  void launch_reactor_thread();
+  void launch_service();
+  void turn_until_ended(started_base& root);
+  void end() noexcept;
+
+  std::shared_ptr<runtime_core> core_;
+  class roots;
+  std::unique_ptr<roots> roots_;
+  std::mutex mutex_;
+  turning turning_ = turning::nobody;
+  std::atomic<bool> thread_must_end_{false};
+  std::atomic<bool> stopping_{false};
+  std::thread reactor_thread_;
+  std::thread service_thread_;
+  std::shared_ptr<started_base> service_root_;
+  std::unique_ptr<class dump_server> dump_server_;
+};
+
+// ------------------------------------------------------------------------------------------------
+
+template <class T>
+started<T> runtime::start(task<T> t) {
+  auto state = std::make_shared<started_task<T>>(home(), std::move(t));
+  adopt(state);
+  launch_reactor_thread();
+  return started<T>(std::move(state));
+}
+
+template <class T>
+T runtime::run(task<T> t) {
+  take_the_reactor(turning::a_caller);
+  auto state = std::make_shared<started_task<T>>(home(), std::move(t));
+  adopt(state);
+  turn_until_ended(*state);
+  return state->take();
+}
+
+}  // namespace manyworlds::inline v0

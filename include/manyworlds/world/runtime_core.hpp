@@ -1,0 +1,94 @@
+// Runtime core: the reactors, the endpoint and the directory of one runtime. Outlives every handle that
+// refers to it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/io/environment.hpp"
+#include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/observe/log.hpp"
+#include "manyworlds/world/directory.hpp"
+#include "manyworlds/world/operation_ledger.hpp"
+#include "manyworlds/world/runtime_options.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime_core final : public std::enable_shared_from_this<runtime_core>,
+                           private endpoint_events {
+ public:
+  /// Makes the reactors and starts to listen; turns nothing yet. Throws what `endpoint` throws.
+  explicit runtime_core(const runtime_options& options);
+  ~runtime_core();
+  runtime_core(const runtime_core&) = delete;
+  runtime_core& operator=(const runtime_core&) = delete;
+
+  [[nodiscard]] environment& env() noexcept { return *env_; }
+  [[nodiscard]] reactor& user() noexcept { return *user_; }
+  [[nodiscard]] reactor& service() noexcept { return *service_; }
+  [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
+  [[nodiscard]] world_directory& worlds() noexcept { return *directory_; }
+  [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
+  [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
+  [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
+
+  /// What the service thread does: runs the endpoint until `end_service`.
+  [[nodiscard]] task<void> serve();
+  /// From any thread; `serve` ends after at most `patience`.
+  void end_service(duration patience) noexcept;
+
+  /// No world may be formed any more.
+  void refuse_worlds() noexcept { refuses_worlds_.store(true); }
+  [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
+
+  void log(log_level level, std::string_view line) const noexcept;
+  [[nodiscard]] bool logs(log_level level) const noexcept;
+
+  [[nodiscard]] std::uint64_t random_word();
+  /// Between 0 and `most`.
+  [[nodiscard]] duration jitter(duration most);
+
+  /// True in a child that a fork made: nothing of the runtime works there.
+  [[nodiscard]] bool is_forked_child() const noexcept;
+  /// Only in a forked child: the kernel objects are shared with the parent and stay untouched.
+  void keep_for_ever() noexcept { keeps_itself_ = shared_from_this(); }
+  [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
+
+ private:
+  void link_message(const std::shared_ptr<link>& l, std::span<const std::byte> message) override;
+  void link_ended(const std::shared_ptr<link>& l, enum cause why,
+                  const std::string& detail) noexcept override;
+  void data_connection(stream connection, const hello& words) override;
+  task<bytes> answer_query(bytes question) override;
+  void examine_silence(time_point now) noexcept override;
+  void remark(std::string line) noexcept override;
+
+  const runtime_options options_;
+  std::unique_ptr<environment> own_env_;
+  environment* env_;
+  std::unique_ptr<reactor> user_;
+  std::unique_ptr<reactor> service_;
+  std::unique_ptr<world_directory> directory_;
+  std::unique_ptr<endpoint> endpoint_;
+  operation_ledger ledger_;
+  stderr_log default_log_;
+  std::atomic<std::uint64_t> instances_{1};
+  std::atomic<bool> refuses_worlds_{false};
+  std::mutex random_mutex_;
+  std::shared_ptr<runtime_core> keeps_itself_;
+  /// One page that a forked child sees wiped.
+  volatile unsigned char* fork_mark_ = nullptr;
+
+  struct ending final : work {
+    explicit ending(runtime_core& rt) noexcept;
+    runtime_core& core;
+    duration patience{};
+    bool posted = false;
+  } ending_{*this};
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,34 @@
+// Runtime options.
+#pragma once
+
+#include "manyworlds/inline_text.hpp"
+#include "manyworlds/io/environment.hpp"
+#include "manyworlds/link/secret.hpp"
+#include "manyworlds/observe/log.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// How a runtime runs. Trivially destructible; what pointers name must outlive the runtime.
+struct runtime_options {
+  /// Of the reactor's thread; the service thread appends "-svc". At most 11 bytes.
+  inline_text<11> thread_name = "manyworlds";
+  /// The CPU to pin the reactor's thread to; -1 leaves it to the kernel.
+  int cpu = -1;
+  /// How long to look before sleeping. Negative: 50 us, or none with fewer than 2 CPUs.
+  duration spin = duration(-1);
+  engine_kind engine = engine_kind::automatic;
+  /// Where peers connect. Beyond loopback a secret, or `insecure`, is required.
+  inline_text<63> listen = "127.0.0.1:0";
+  /// What peers dial, if not the address listened on: "host:port", port 0 for the same.
+  inline_text<63> advertise;
+  secret_text secret;
+  bool insecure = false;
+  duration heartbeat = std::chrono::milliseconds(200);
+  /// Null: lines of `log_from` and above go to standard error.
+  log_sink* log = nullptr;
+  log_level log_from = log_level::warning;
+  /// Null: this machine.
+  class environment* environment = nullptr;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,33 @@
+// World view: who the members of one epoch are. Every member keeps it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/inline_text.hpp"
+#include "manyworlds/link/process_address.hpp"
+
+namespace manyworlds::inline v0 {
+
+struct world_view {
+  world_name name;
+  std::uint64_t epoch = 0;
+  /// Random; names the epoch on the wire.
+  std::uint64_t id = 0;
+  std::vector<process_address> members;
+
+  [[nodiscard]] rank_t size() const noexcept { return static_cast<rank_t>(members.size()); }
+  [[nodiscard]] const process_address& member(rank_t rank) const {
+    return members.at(static_cast<std::size_t>(rank));
+  }
+  /// The rank of a process, or no_rank.
+  [[nodiscard]] rank_t rank_of(const incarnation& id) const noexcept;
+
+  void write(wire_writer& out) const;
+  [[nodiscard]] static world_view read(wire_reader& in);
+
+  static constexpr rank_t largest_size = 4096;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,181 @@
+// World: a named, ordered set of members that communicate; an awaitable fault domain.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/failure.hpp"
+#include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/world/operation_awaiter.hpp"
+#include "manyworlds/world/options.hpp"
+#include "manyworlds/world/view.hpp"
+#include "manyworlds/world/world_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime;
+
+/// Waits until a world is formed, or throws the first cause why it is not.
+class formation_awaiter {
+ public:
+  explicit formation_awaiter(std::shared_ptr<world_core> core)
+      : core_(std::move(core)), decided_(core_->decided()) {}
+
+  bool await_ready() const noexcept { return decided_.await_ready(); }
+  bool await_start(continuation& k) {
+    core_->begin_forming();
+    return decided_.await_start(k);
+  }
+  bool await_cancel() noexcept { return decided_.await_cancel(); }
+  bool await_must_resume() const noexcept { return true; }
+  void await_resume() const;
+  [[nodiscard]] executor& await_home() const noexcept;
+
+ private:
+  std::shared_ptr<world_core> core_;
+  notice_awaiter decided_;
+};
+
+/// A handle on one member's end of a world. Movable; the last handle of a live world that is dropped
+/// breaks it (`abandoned`, told to the others): `leave()` first.
+///
+/// Constructing describes; the first `co_await w` starts the forming, every other joins its outcome. The
+/// world belongs to its runtime's reactor; operations may be awaited from any runtime's task, and from
+/// any thread's, for one post there and one back. Buffers belong to the caller and must live until the
+/// await ends; then nothing of the library touches them any more, however it ended (law 4). Operations
+/// take effect in the order they are awaited, per peer and lane (law 5). They throw world_error: for the
+/// world's first cause once it is broken, else for what ended that operation alone.
+///
+/// A broken world is never mended in place: a member that did not see the break could still send into
+/// it. `reform()` gives the next epoch of the same name.
+class world {
+ public:
+  world() noexcept = default;
+  /// The store must live until the world is formed; it is never used afterwards. Wrong options are
+  /// `invalid_argument` when the world is awaited.
+  world(runtime& rt, store& st, world_options options);
+  world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
+  world(world&& other) noexcept = default;
+  world& operator=(world&& other) noexcept;
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+  ~world();
+
+  /// Formed and connected to all members when it ends; throws world_error otherwise (`not_joined`
+  /// naming the rank, `rank_taken` naming its holder, `store_unreachable`, `wrong_secret` ...), at
+  /// `options.form` at the latest. Cancelling the wait does not stop the forming.
+  [[nodiscard]] awaitable_by_all<formation_awaiter> operator co_await() const {
+    return awaitable_by_all<formation_awaiter>(core_);
+  }
+
+  [[nodiscard]] const world_name& name() const noexcept { return core_->options().name; }
+  [[nodiscard]] rank_t rank() const noexcept { return core_->options().rank; }
+  [[nodiscard]] rank_t size() const noexcept { return core_->options().size; }
+  /// 0 until formed; grows with each incarnation of the name.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return core_->epoch(); }
+  [[nodiscard]] world_state state() const noexcept { return core_->state(); }
+  /// The first cause if the world is broken or closed; else says that nothing failed.
+  [[nodiscard]] class failure failure() const { return core_->first_failure(); }
+  /// A member that has not been heard of for a while; it may come back.
+  [[nodiscard]] bool is_suspect(rank_t rank) const noexcept { return core_->is_suspect(rank); }
+  /// Who is who; only of a world that was formed.
+  [[nodiscard]] const world_view& view() const noexcept { return core_->view(); }
+
+  /// Waits until the world is broken or closed; gives the cause.
+  [[nodiscard]] task<class failure> broken() const;
+  /// Waits until nothing of a broken or closed world touches any buffer and its resources are free.
+  [[nodiscard]] task<void> drained() const;
+  /// Leaves in order: what was sent is delivered (for at most `options.drain`), the others see
+  /// `closed`. Throws the first cause if the world breaks meanwhile or is broken.
+  [[nodiscard]] task<void> leave();
+  /// Breaks the world here and at the others, with cause `broken_by_user`.
+  void fail(std::string reason);
+  /// The next epoch of the same name, formed; this one is broken first if it is not yet over.
+  [[nodiscard]] task<world> reform();
+
+  // --- operations; `within`, `stop` and, of sends, `delivered` modify them
+
+  /// Ends when the data was accepted and the buffers may be reused.
+  world_operation<void> send(gather_list data, to peer, lane on = {}, user_word user = {},
+                             std::source_location where = std::source_location::current());
+  /// Fills the buffers with the next message of that lane, which must have as many bytes.
+  world_operation<message_info> recv(scatter_list data, from peer, lane on = {},
+                                     std::source_location where =
+                                         std::source_location::current());
+  /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the first message
+  /// of a lane that nobody has received on yet.
+  world_operation<message_info> arrival(from peer, std::source_location where =
+                                                       std::source_location::current());
+  world_operation<message_info> arrival(from peer, lane on,
+                                        std::source_location where =
+                                            std::source_location::current());
+
+  /// Sends a trivially copyable head, and perhaps data behind it that the peer receives apart, once it
+  /// has read the head and chosen its buffers. `head` must live until the await ends.
+  template <class Head>
+  world_operation<void> send_message(const Head& head, to peer, lane on = {}, user_word user = {},
+                                     std::source_location where =
+                                         std::source_location::current()) {
+    return send_message(head, gather_list(), peer, on, user, where);
+  }
+  template <class Head>
+  world_operation<void> send_message(const Head& head, gather_list data, to peer, lane on = {},
+                                     user_word user = {},
+                                     std::source_location where =
+                                         std::source_location::current()) {
+    check_head<Head>();
+    operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
+    r.user = user;
+    r.head = std::addressof(head);
+    r.head_bytes = sizeof(Head);
+    r.source = std::move(data);
+    return world_operation<void>(std::move(r));
+  }
+  /// The head of the next message and the size of what follows it, which the next `recv` of that lane
+  /// takes. Without a lane: of lane 0, or the first message of a lane that nobody has received on yet.
+  template <class Head>
+  world_operation<message<Head>> recv_message(from peer,
+                                              std::source_location where =
+                                                  std::source_location::current()) {
+    operation_request r = message_request<Head>(peer, {}, where);
+    r.takes_fresh_lanes = true;
+    return world_operation<message<Head>>(std::move(r));
+  }
+  template <class Head>
+  world_operation<message<Head>> recv_message(from peer, lane on,
+                                              std::source_location where =
+                                                  std::source_location::current()) {
+    return world_operation<message<Head>>(message_request<Head>(peer, on, where));
+  }
+
+  /// Ends when every member has entered it.
+  world_operation<void> barrier(std::source_location where = std::source_location::current());
+
+  /// For the library's own layers.
+  [[nodiscard]] const std::shared_ptr<world_core>& core() const noexcept { return core_; }
+
+ private:
+  template <class Head>
+  static void check_head() {
+    static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
+    static_assert(sizeof(Head) <= operation::largest_head, "a head is at most 4 KiB");
+  }
+  template <class Head>
+  operation_request message_request(from peer, lane on, std::source_location where) {
+    check_head<Head>();
+    operation_request r(*core_, operation_kind::receive, peer.rank(), on, where);
+    r.head_bytes = sizeof(Head);
+    return r;
+  }
+
+  std::shared_ptr<world_core> core_;
+};
+
+}  // namespace manyworlds::inline v0

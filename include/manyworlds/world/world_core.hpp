@@ -1,0 +1,203 @@
+// World core: the state of one world in one process. The handle `world` refers to it; it belongs to the
+// runtime until its last operation has ended.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/backend/backend.hpp"
+#include "manyworlds/failure.hpp"
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/world/notice.hpp"
+#include "manyworlds/world/options.hpp"
+#include "manyworlds/world/view.hpp"
+
+namespace manyworlds::inline v0 {
+
+class formation;
+class operation_awaiter;
+class runtime_core;
+
+enum class world_state : std::uint8_t {
+  described,  ///< not awaited yet
+  forming,
+  up,
+  closing,    ///< `leave()` is under way
+  closed,     ///< left, by us or by all others
+  broken,
+};
+[[nodiscard]] std::string_view name_of(world_state s) noexcept;
+
+/// What one formation hands over when it is committed.
+struct formed_parts {
+  world_view view;
+  std::vector<link_hold> links;
+  std::vector<stream> connections;
+};
+
+/// Threads: `state`, `first_failure` and the notices are for any thread; the backend and the list of
+/// pending operations belong to the user reactor; links and registration to the service reactor. A break
+/// is decided under one mutex, so that the first cause wins whoever notices.
+class world_core final : public std::enable_shared_from_this<world_core>, private backend_events {
+ public:
+  world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options);
+  ~world_core();
+  world_core(const world_core&) = delete;
+  world_core& operator=(const world_core&) = delete;
+
+  // --- any thread
+  [[nodiscard]] const world_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint64_t instance() const noexcept { return instance_; }
+  [[nodiscard]] world_state state() const noexcept {
+    return state_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] std::uint64_t epoch() const noexcept {
+    return epoch_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool is_suspect(rank_t rank) const noexcept;
+  /// The first cause, if the world is broken.
+  [[nodiscard]] failure first_failure() const;
+  /// A failure of this world, filled in with who and where.
+  [[nodiscard]] failure describe_failure(enum cause why, rank_t rank, operation_kind in,
+                                         std::string detail) const;
+  [[nodiscard]] runtime_core& runtime() const noexcept { return *runtime_; }
+  [[nodiscard]] std::shared_ptr<runtime_core> runtime_ptr() const noexcept { return runtime_; }
+  [[nodiscard]] store& rendezvous() const noexcept { return *store_; }
+
+  /// Starts forming, once.
+  void begin_forming();
+  /// Leaves in order; `over()` is set when done.
+  void begin_leaving();
+  /// Breaks the world unless it is over already. True for the call that did it.
+  bool break_with(failure f, rank_t reported_by = no_rank);
+  /// The last handle was dropped.
+  void abandon() noexcept;
+
+  /// Formed, or broken before it was.
+  [[nodiscard]] notice& decided() noexcept { return decided_; }
+  /// Broken or closed.
+  [[nodiscard]] notice& over() noexcept { return over_; }
+  /// Nothing of the world touches any buffer any more and its resources are free.
+  [[nodiscard]] notice& drained() noexcept { return drained_; }
+
+  // --- the user reactor
+  void start(operation_awaiter& op) noexcept;
+  /// See backend::withdraw.
+  bool withdraw(operation_awaiter& op) noexcept;
+  void remove_pending(operation& op) noexcept;
+
+  // --- the service reactor
+  /// The committed formation's parts; the world is up when the reactor has taken them.
+  void take_formed(formed_parts parts);
+  [[nodiscard]] const world_view& view() const noexcept { return view_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<link>>& links() const noexcept {
+    return links_;
+  }
+  /// Suspects and breaks by the silence of the members.
+  void examine_silence(time_point now) noexcept;
+  /// A member's link is over.
+  void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
+  [[nodiscard]] bool has_left(rank_t rank) const noexcept;
+
+  /// For dumps: everything, as of now. Any thread, also while the reactor is stuck.
+  void describe(std::string& text, bool as_json) const;
+
+ private:
+  friend class formation;
+
+  /// A piece of work that keeps the core alive while it is queued.
+  struct step final : work {
+    using function = void (world_core::*)() noexcept;
+    step(world_core& core, function f) noexcept
+        : work([](work& w) noexcept {
+            auto& self = static_cast<step&>(w);
+            const auto alive = std::move(self.keeps);
+            (self.core_.*self.function_)();
+          }),
+          core_(core),
+          function_(f) {}
+    world_core& core_;
+    function function_;
+    std::shared_ptr<world_core> keeps;
+  };
+
+  // backend_events
+  void connection_ended(rank_t peer, int error) noexcept override;
+  void must_break(rank_t peer, enum cause why, std::string detail) noexcept override;
+  void peer_left(rank_t peer) noexcept override;
+  void heard(rank_t peer) noexcept override;
+  void remark(std::string line) noexcept override;
+
+  void on_reactor(step& s) noexcept;
+  void on_service(step& s) noexcept;
+
+  // The steps, in the order of a world's life.
+  void form() noexcept;         // service
+  void go_up() noexcept;        // reactor
+  void note_departures() noexcept;  // service
+  void leave() noexcept;        // reactor
+  void left() noexcept;         // reactor
+  void tear_down() noexcept;    // reactor
+  void quiet() noexcept;        // reactor
+  void announce() noexcept;     // service
+  void unregister() noexcept;   // service
+
+  void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;
+  void end_pending() noexcept;
+  [[nodiscard]] bool left_by_all() const noexcept;
+
+  const std::shared_ptr<runtime_core> runtime_;
+  store* const store_;
+  const world_options options_;
+  const std::uint64_t instance_;
+
+  std::atomic<world_state> state_{world_state::described};
+  std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<bool> asked_to_leave_{false};
+  std::vector<std::atomic<bool>> suspects_;
+  mutable std::mutex mutex_;
+  failure failure_;                       // guarded by mutex_
+  rank_t reported_by_ = no_rank;          // guarded by mutex_
+  std::vector<rank_t> departed_;          // guarded by mutex_
+  std::vector<std::pair<rank_t, int>> ended_connections_;  // guarded by mutex_
+  bool departures_queued_ = false;                         // guarded by mutex_
+  notice decided_;
+  notice over_;
+  notice drained_;
+
+  // Written by the service before the step that lets the reactor read them.
+  world_view view_;
+  std::vector<std::shared_ptr<link>> links_;
+  formed_parts parts_;
+
+  // The service reactor's.
+  std::vector<link_hold> holds_;
+  std::vector<bool> has_left_;
+  std::unique_ptr<formation> formation_;
+
+  // The user reactor's.
+  std::unique_ptr<backend> backend_;
+  operation* pending_ = nullptr;  // guarded by the ledger's mutex for dumps
+  std::vector<bool> left_;
+  bool we_left_ = false;
+
+  step form_step_{*this, &world_core::form};
+  step up_step_{*this, &world_core::go_up};
+  step departures_step_{*this, &world_core::note_departures};
+  step leave_step_{*this, &world_core::leave};
+  step left_step_{*this, &world_core::left};
+  step tear_down_step_{*this, &world_core::tear_down};
+  step quiet_step_{*this, &world_core::quiet};
+  step announce_step_{*this, &world_core::announce};
+  step unregister_step_{*this, &world_core::unregister};
+  step closed_step_{*this, &world_core::unregister};
+};
+
+}  // namespace manyworlds::inline v0

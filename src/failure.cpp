@@ -1,0 +1,125 @@
+#include "manyworlds/failure.hpp"
+
+#include <fmt/format.h>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+struct cause_words {
+  std::string_view name;
+  std::string_view description;
+};
+
+cause_words words_of(cause c) noexcept {
+  switch (c) {
+    case cause::none: return {"none", "nothing failed"};
+    case cause::peer_died: return {"peer_died", "died"};
+    case cause::silent_peer: return {"silent_peer", "was silent too long"};
+    case cause::connection_lost: return {"connection_lost", "lost its connection"};
+    case cause::replaced: return {"replaced", "was replaced by another process"};
+    case cause::abandoned: return {"abandoned", "abandoned the world"};
+    case cause::stalled: return {"stalled", "stalled within a transfer"};
+    case cause::overdue: return {"overdue", "was late for a collective"};
+    case cause::mismatch: return {"mismatch", "does something else than the others"};
+    case cause::protocol_error: return {"protocol_error", "violated the protocol"};
+    case cause::out_of_resources: return {"out_of_resources", "ran out of resources"};
+    case cause::broken_by_user: return {"broken_by_user", "broke the world on purpose"};
+    case cause::runtime_stopped: return {"runtime_stopped", "stopped its runtime"};
+    case cause::forked: return {"forked", "is a forked child"};
+    case cause::closed: return {"closed", "has left"};
+    case cause::not_formed: return {"not_formed", "the world is not formed"};
+    case cause::cancelled: return {"cancelled", "cancelled by its stop token"};
+    case cause::timed_out: return {"timed_out", "timed out"};
+    case cause::cancelled_by_peer: return {"cancelled_by_peer", "gave the message up"};
+    case cause::size_mismatch: return {"size_mismatch", "sizes differ"};
+    case cause::invalid_argument: return {"invalid_argument", "invalid argument"};
+    case cause::overloaded: return {"overloaded", "overloaded"};
+    case cause::no_member_left: return {"no_member_left", "no member is left"};
+    case cause::not_joined: return {"not_joined", "did not join"};
+    case cause::rank_taken: return {"rank_taken", "is taken"};
+    case cause::size_disagrees: return {"size_disagrees", "disagrees on the size"};
+    case cause::store_unreachable: return {"store_unreachable", "the store cannot be reached"};
+    case cause::wrong_secret: return {"wrong_secret", "has another secret"};
+    case cause::wrong_version: return {"wrong_version", "speaks another protocol version"};
+  }
+  return {"unknown", "failed"};
+}
+
+/// Whether the words say what the member did, rather than what happened to the operation.
+bool is_about_member(const failure& f) noexcept {
+  if (f.rank == no_rank) return false;
+  switch (f.cause) {
+    case cause::cancelled:
+    case cause::timed_out:
+    case cause::size_mismatch:
+    case cause::invalid_argument:
+    case cause::not_formed:
+    case cause::store_unreachable: return false;
+    default: return true;
+  }
+}
+
+std::string printed(duration d) {
+  const double ms = std::chrono::duration<double, std::milli>(d).count();
+  return ms < 1000 ? fmt::format("{:.3g} ms", ms) : fmt::format("{:.3g} s", ms / 1000);
+}
+
+}  // namespace
+
+std::string_view describe(cause c) noexcept { return words_of(c).description; }
+std::string_view name_of(cause c) noexcept { return words_of(c).name; }
+
+std::string_view name_of(operation_kind k) noexcept {
+  switch (k) {
+    case operation_kind::none: return "no operation";
+    case operation_kind::form: return "forming";
+    case operation_kind::send: return "send";
+    case operation_kind::receive: return "recv";
+    case operation_kind::arrival: return "arrival";
+    case operation_kind::barrier: return "barrier";
+    case operation_kind::leave: return "leave";
+  }
+  return "unknown";
+}
+
+std::string failure::text() const {
+  if (cause == cause::none) return "nothing failed";
+  std::string text = world.empty() ? std::string("world") : world.str();
+  if (epoch != 0) text += fmt::format("@{}", epoch);
+  if (epoch != 0 && breaks_world()) {
+    text += " broken: ";
+  } else if (epoch == 0 && operation == operation_kind::form) {
+    text += " not formed: ";
+  } else {
+    text += ": ";
+  }
+  if (is_about_member(*this)) {
+    text += fmt::format("rank {}", rank);
+    if (peer.pid != 0) text += fmt::format(" (pid {})", peer.pid);
+    text += " ";
+  }
+  text += describe(cause);
+  if (breaks_world() && noticed_after > duration::zero()) {
+    text += "; noticed after at most " + printed(noticed_after);
+  }
+  if (operation != operation_kind::none && operation != operation_kind::form) {
+    text += fmt::format(", in {}", name_of(operation));
+    if (!is_about_member(*this) && rank != no_rank) text += fmt::format(" with rank {}", rank);
+  }
+  if (!detail.empty()) text += " (" + detail + ")";
+  for (const undelivered_messages& u : undelivered) {
+    text += fmt::format("; {} messages ({} bytes) to rank {} on lane {} were not delivered",
+                        u.messages, u.bytes, u.rank, u.on.number());
+  }
+  return text;
+}
+
+world_error::world_error(manyworlds::failure f) {
+  std::string text = f.text();
+  state_ = std::make_shared<const state>(state{std::move(f), std::move(text)});
+}
+
+const char* world_error::what() const noexcept { return state_->text.c_str(); }
+
+}  // namespace manyworlds::inline v0

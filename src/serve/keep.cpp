@@ -1,0 +1,35 @@
+#include "manyworlds/serve/keep.hpp"
+
+#include <algorithm>
+
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+duration back_off::next() noexcept {
+  const duration now = pause_ + runtime_.jitter(pause_ / 2);
+  pause_ = std::min(longest, 2 * pause_);
+  return now;
+}
+
+void back_off::was_up_for(duration span) noexcept {
+  if (span >= longest) pause_ = shortest;
+}
+
+bool is_worth_another_try(const failure& f) noexcept {
+  switch (f.cause) {
+    case cause::invalid_argument:
+    case cause::size_disagrees:
+    case cause::wrong_secret:
+    case cause::wrong_version:
+    case cause::forked:
+      return false;
+    case cause::runtime_stopped:
+      // A peer's runtime stopped; ours is asked apart.
+      return true;
+    default:
+      return true;
+  }
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,188 @@
+#include "manyworlds/world/control_message.hpp"
+
+#include <cstring>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+constexpr std::size_t longest_reason = 4096;
+
+template <class... F>
+struct overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+overloaded(F...) -> overloaded<F...>;
+
+enum class message_kind : std::uint8_t { propose, ready, commit, rollback, refuse, broken };
+
+std::string as_text(std::span<const std::byte> raw) {
+  return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+}
+std::span<const std::byte> as_raw(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+rank_t read_rank(wire_reader& in) {
+  const auto rank = in.get<rank_t>();
+  if (rank < no_rank || rank >= world_view::largest_size) throw wire_error("no such rank");
+  return rank;
+}
+
+enum cause read_cause(wire_reader& in) { return in.get_enum(cause::wrong_version); }
+
+std::string_view reason(const std::string& text) {
+  return std::string_view(text).substr(0, longest_reason);
+}
+std::string read_reason(wire_reader& in) { return std::string(in.get_text(longest_reason)); }
+
+}  // namespace
+
+rank_t world_view::rank_of(const incarnation& id) const noexcept {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].id == id) return static_cast<rank_t>(i);
+  }
+  return no_rank;
+}
+
+void world_view::write(wire_writer& out) const {
+  out.put(name.view()).put(epoch).put(id).put(size());
+  for (const process_address& m : members) m.write(out);
+}
+
+world_view world_view::read(wire_reader& in) {
+  world_view v;
+  v.name = in.get_text(63);
+  v.epoch = in.get<std::uint64_t>();
+  v.id = in.get<std::uint64_t>();
+  const auto size = in.get<rank_t>();
+  if (size < 1 || size > largest_size) throw wire_error("no world has that many members");
+  for (rank_t r = 0; r < size; ++r) v.members.push_back(process_address::read(in));
+  return v;
+}
+
+std::string join_record::encode() const {
+  wire_writer out;
+  who.write(out);
+  out.put(attempt).put(last_epoch).put(size);
+  return as_text(out.view());
+}
+
+join_record join_record::decode(const std::string& text) {
+  wire_reader in(as_raw(text));
+  join_record r;
+  r.who = process_address::read(in);
+  r.attempt = in.get<std::uint64_t>();
+  r.last_epoch = in.get<std::uint64_t>();
+  r.size = in.get<rank_t>();
+  in.expect_end();
+  return r;
+}
+
+std::string encode(const world_view& view) {
+  wire_writer out;
+  view.write(out);
+  return as_text(out.view());
+}
+
+world_view decode_view(const std::string& text) {
+  wire_reader in(as_raw(text));
+  world_view view = world_view::read(in);
+  in.expect_end();
+  return view;
+}
+
+bytes encode(const control_message& message) {
+  wire_writer out;
+  out.put(static_cast<std::uint8_t>(message.index()));
+  std::visit(overloaded{
+                 [&](const propose_message& m) {
+                   m.view.write(out);
+                   out.put(m.rank).put(m.attempt);
+                 },
+                 [&](const ready_message& m) {
+                   out.put(m.world_id).put(m.rank).put(std::uint8_t{m.able}).put(reason(m.reason));
+                 },
+                 [&](const commit_message& m) { out.put(m.world_id); },
+                 [&](const rollback_message& m) { out.put(m.world_id).put(reason(m.reason)); },
+                 [&](const refuse_message& m) { out.put(m.attempt).put(m.why).put(reason(m.reason)); },
+                 [&](const broken_message& m) {
+                   out.put(m.world_id).put(m.why).put(m.culprit).put(reason(m.detail));
+                 },
+             },
+             message);
+  return out.take();
+}
+
+control_message decode_control(std::span<const std::byte> message) {
+  wire_reader in(message);
+  control_message decoded;
+  switch (in.get_enum(message_kind::broken)) {
+    case message_kind::propose: {
+      propose_message m;
+      m.view = world_view::read(in);
+      m.rank = read_rank(in);
+      m.attempt = in.get<std::uint64_t>();
+      if (m.rank < 1 || m.rank >= m.view.size()) throw wire_error("a proposal for no member");
+      decoded = std::move(m);
+      break;
+    }
+    case message_kind::ready: {
+      ready_message m;
+      m.world_id = in.get<std::uint64_t>();
+      m.rank = read_rank(in);
+      m.able = in.get<std::uint8_t>() != 0;
+      m.reason = read_reason(in);
+      decoded = std::move(m);
+      break;
+    }
+    case message_kind::commit:
+      decoded = commit_message{in.get<std::uint64_t>()};
+      break;
+    case message_kind::rollback: {
+      rollback_message m;
+      m.world_id = in.get<std::uint64_t>();
+      m.reason = read_reason(in);
+      decoded = std::move(m);
+      break;
+    }
+    case message_kind::refuse: {
+      refuse_message m;
+      m.attempt = in.get<std::uint64_t>();
+      m.why = read_cause(in);
+      m.reason = read_reason(in);
+      decoded = std::move(m);
+      break;
+    }
+    case message_kind::broken: {
+      broken_message m;
+      m.world_id = in.get<std::uint64_t>();
+      m.why = read_cause(in);
+      m.culprit = read_rank(in);
+      m.detail = read_reason(in);
+      decoded = std::move(m);
+      break;
+    }
+  }
+  in.expect_end();
+  return decoded;
+}
+
+bytes encode(const claim_query& query) {
+  wire_writer out;
+  out.put(query.name.view()).put(query.rank).put(query.epoch);
+  return out.take();
+}
+
+claim_query decode_claim(std::span<const std::byte> query) {
+  wire_reader in(query);
+  claim_query q;
+  q.name = in.get_text(63);
+  q.rank = read_rank(in);
+  q.epoch = in.get<std::uint64_t>();
+  in.expect_end();
+  return q;
+}
+
+}  // namespace manyworlds::inline v0

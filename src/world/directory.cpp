@@ -1,0 +1,154 @@
+#include "manyworlds/world/directory.hpp"
+
+#include <algorithm>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+/// A proposal and the connections of its members travel apart; stragglers are dropped after this.
+constexpr duration early_limit = std::chrono::seconds(10);
+}  // namespace
+
+void world_directory::add(std::shared_ptr<world_core> core) {
+  const std::lock_guard lock(mutex_);
+  worlds_.push_back(std::move(core));
+}
+
+void world_directory::remove(const world_core& core) noexcept {
+  // Destroyed outside the lock: the last reference may be this one.
+  std::shared_ptr<world_core> gone;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(worlds_.begin(), worlds_.end(),
+                                  [&](const auto& w) { return w.get() == &core; });
+  if (found == worlds_.end()) return;
+  gone = std::move(*found);
+  worlds_.erase(found);
+}
+
+std::vector<std::shared_ptr<world_core>> world_directory::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return worlds_;
+}
+
+std::shared_ptr<world_core> world_directory::holder_of(const world_name& name, rank_t rank,
+                                                       const world_core* except) const {
+  for (const auto& w : snapshot()) {
+    const world_state state = w->state();
+    const bool live = state == world_state::forming || state == world_state::up;
+    if (live && w.get() != except && w->options().name == name && w->options().rank == rank) {
+      return w;
+    }
+  }
+  return nullptr;
+}
+
+void world_directory::end(const formation& f) noexcept {
+  std::erase_if(formations_, [&](const formation* each) { return each == &f; });
+}
+
+std::uint64_t world_directory::last_epoch(const world_name& name) const {
+  const auto found = epochs_.find(name.view());
+  return found == epochs_.end() ? 0 : found->second;
+}
+
+void world_directory::note_epoch(const world_name& name, std::uint64_t epoch) {
+  auto& last = epochs_[name.str()];
+  last = std::max(last, epoch);
+}
+
+void world_directory::take_message(const std::shared_ptr<link>& from,
+                                   std::span<const std::byte> raw) {
+  control_message message = decode_control(raw);
+  if (const auto* broken = std::get_if<broken_message>(&message)) {
+    for (const auto& w : snapshot()) {
+      if (w->view().id != broken->world_id || w->view().members.empty()) continue;
+      const rank_t reporter = w->view().rank_of(from->peer().id);
+      // Only members speak for a world (law 6: nobody else can break it).
+      if (reporter == no_rank) continue;
+      w->break_with(w->describe_failure(broken->why, broken->culprit, operation_kind::none,
+                                        broken->detail),
+                    reporter);
+    }
+  }
+  if (const auto* proposal = std::get_if<propose_message>(&message)) {
+    const auto wanted = std::find_if(formations_.begin(), formations_.end(), [&](formation* f) {
+      return f->attempt() == proposal->attempt;
+    });
+    // Only rank 0 of the view may propose it.
+    const bool from_leader = proposal->view.member(0).id == from->peer().id;
+    if (wanted != formations_.end() && from_leader) {
+      (*wanted)->take(std::move(message));
+    } else {
+      from->send(encode(ready_message{proposal->view.id, proposal->rank, false,
+                                      "the member has given up that try"}));
+    }
+    return;
+  }
+  for (formation* f : formations_) {
+    const bool concerned = std::visit(
+        [&](const auto& m) {
+          if constexpr (requires { m.world_id; }) {
+            return m.world_id == f->world_id();
+          } else if constexpr (requires { m.attempt; }) {
+            return m.attempt == f->attempt();
+          } else {
+            return false;
+          }
+        },
+        message);
+    if (concerned) {
+      f->take(std::move(message));
+      return;
+    }
+  }
+}
+
+void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
+                                 const std::string& detail) noexcept {
+  for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id);
+  for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
+}
+
+void world_directory::keep_connection(stream connection, const hello& words) {
+  if (early_.size() >= most_early) early_.erase(early_.begin());
+  early_.push_back(early_connection{words.world_id, words.rank, words.self.id, service_.now(),
+                                    std::move(connection)});
+  for (formation* f : formations_) {
+    if (f->world_id() == words.world_id) f->connection_arrived();
+  }
+}
+
+std::optional<stream> world_directory::claim_connection(std::uint64_t world_id, rank_t peer,
+                                                        const incarnation& who) {
+  const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
+    return e.world_id == world_id && e.rank == peer && e.who == who;
+  });
+  if (found == early_.end()) return std::nullopt;
+  stream connection = std::move(found->connection);
+  early_.erase(found);
+  return connection;
+}
+
+claim_answer world_directory::answer(const claim_query& query) {
+  if (query.epoch == 0) {
+    return holder_of(query.name, query.rank, nullptr) ? claim_answer::held : claim_answer::vacant;
+  }
+  for (const auto& w : snapshot()) {
+    if (w->state() != world_state::up || w->options().name != query.name ||
+        w->epoch() != query.epoch || query.rank < 0 || query.rank >= w->options().size) {
+      continue;
+    }
+    const auto& l = w->links()[static_cast<std::size_t>(query.rank)];
+    if (l && l->is_up() && !w->is_suspect(query.rank)) return claim_answer::held;
+    w->break_with(w->describe_failure(cause::replaced, query.rank, operation_kind::none,
+                                      "another process joins with its rank"));
+  }
+  return claim_answer::vacant;
+}
+
+void world_directory::examine_silence(time_point now) noexcept {
+  std::erase_if(early_, [&](const auto& e) { return now - e.since > early_limit; });
+  for (const auto& w : snapshot()) w->examine_silence(now);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,192 @@
+#include "manyworlds/world/operation_awaiter.hpp"
+
+#include <fmt/format.h>
+
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+operation_awaiter::operation_awaiter(operation_request&& request) noexcept
+    : operation(request.kind, &has_ended),
+      core_(request.core),
+      gathered_(std::move(request.source)),
+      scattered_(std::move(request.target)),
+      limit_(request.limit),
+      token_(std::move(request.stop)) {
+  peer = request.peer;
+  on = request.on;
+  user = request.user;
+  takes_fresh_lanes = request.takes_fresh_lanes;
+  delivered = request.delivered;
+  head = const_cast<void*>(request.head);
+  head_bytes = request.head_bytes;
+  source = gathered_.views();
+  target = scattered_.views();
+  where = request.where;
+}
+
+operation_awaiter::~operation_awaiter() = default;
+
+executor& operation_awaiter::await_home() const noexcept { return core_->runtime().user(); }
+
+std::string operation_awaiter::objection() const {
+  const rank_t size = core_->options().size;
+  const bool point_to_point = kind == operation_kind::send || kind == operation_kind::receive ||
+                              kind == operation_kind::arrival;
+  if (!point_to_point) return {};
+  if (peer == no_rank && kind != operation_kind::send) return {};
+  if (peer < 0 || peer >= size) {
+    return fmt::format("rank {} in a world of {} members", peer, size);
+  }
+  if (peer == core_->options().rank) {
+    return fmt::format("rank {} is this member itself", peer);
+  }
+  if (on.number() & lane::reserved) {
+    return fmt::format("lane {:#x} is the library's own", on.number());
+  }
+  return {};
+}
+
+bool operation_awaiter::await_start(continuation& k) noexcept {
+  waiter_ = &k;
+  is_remote_ = !await_home().is_current();
+  if (is_remote_) {
+    keeps_ = core_->shared_from_this();
+    queue(start_step_);
+    return true;
+  }
+  begin();
+  return outcome_ == outcome::pending;
+}
+
+void operation_awaiter::begin() noexcept {
+  is_starting_ = !is_remote_;
+  if (const std::string wrong = objection(); !wrong.empty()) {
+    fail(cause::invalid_argument, wrong);
+  } else if (token_.stop_requested()) {
+    fail(cause::cancelled, "the stop token was triggered before it started");
+  } else {
+    core_->start(*this);
+  }
+  is_starting_ = false;
+  if (outcome_ != outcome::pending) return;
+  if (limit_) core_->runtime().user().timers().arm(timer_, core_->runtime().user().now() + *limit_);
+  if (token_.stop_possible()) stop_.emplace(std::move(token_), on_stop{this});
+}
+
+void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
+  auto& self = static_cast<operation_awaiter&>(op);
+  self.core_->remove_pending(self);
+  if (how == operation_end::done) {
+    self.finish(outcome::done);
+  } else if (how == operation_end::failed) {
+    self.finish(outcome::failed);
+  } else if (self.given_up_ == reason::task_cancelled) {
+    self.finish(outcome::cancelled);
+  } else {
+    self.failed_with = self.given_up_ == reason::late ? cause::timed_out : cause::cancelled;
+    self.finish(outcome::failed);
+  }
+}
+
+void operation_awaiter::finish(outcome how) noexcept {
+  outcome_ = how;
+  if (how == outcome::failed) settle_failure();
+  core_->runtime().user().timers().disarm(timer_);
+  // Waits for a callback that runs on another thread; it only queues a step.
+  stop_.reset();
+  if (!is_starting_) resume_if_quiet();
+}
+
+void operation_awaiter::settle_failure() noexcept {
+  if (failed_with == cause::none) {
+    failure_ = std::make_unique<failure>(core_->first_failure());
+    failure_->operation = kind;
+    return;
+  }
+  const rank_t with = peer != no_rank ? peer : info.source;
+  failure_ = std::make_unique<failure>(
+      core_->describe_failure(failed_with, with, kind, std::move(failure_detail)));
+}
+
+bool operation_awaiter::give_up(reason why) noexcept {
+  if (outcome_ != outcome::pending) return false;
+  const bool again = given_up_ != reason::none;
+  // A cancelled task is not resumed with an error that came a moment earlier.
+  if (!again || why == reason::task_cancelled) given_up_ = why;
+  if (again) return false;
+  if (kind == operation_kind::barrier) {
+    // The others count on this member: a stop waits, a deadline is the world's.
+    if (why == reason::late) {
+      core_->break_with(core_->describe_failure(
+          cause::overdue, no_rank, kind, "the deadline of a collective passed at this member"));
+    }
+    return false;
+  }
+  if (!core_->withdraw(*this)) return false;
+  core_->remove_pending(*this);
+  if (why != reason::task_cancelled) {
+    failed_with = why == reason::late ? cause::timed_out : cause::cancelled;
+    finish(outcome::failed);
+    return false;
+  }
+  outcome_ = outcome::cancelled;
+  core_->runtime().user().timers().disarm(timer_);
+  stop_.reset();
+  int none = 0;
+  return gate_.compare_exchange_strong(none, shut);
+}
+
+bool operation_awaiter::await_cancel() noexcept {
+  if (!is_remote_) return give_up(reason::task_cancelled);
+  queue(cancel_step_);
+  return false;
+}
+
+bool operation_awaiter::queue(step& s) noexcept {
+  int queued = gate_.load();
+  do {
+    if (queued == shut) return false;
+  } while (!gate_.compare_exchange_weak(queued, queued + 1));
+  core_->runtime().user().post(s);
+  return true;
+}
+
+void operation_awaiter::step_is_done() noexcept {
+  gate_.fetch_sub(1);
+  if (outcome_ != outcome::pending) resume_if_quiet();
+}
+
+void operation_awaiter::resume_if_quiet() noexcept {
+  // Fails while steps are queued, which refer to this object: the last of them resumes the waiter.
+  int none = 0;
+  if (gate_.compare_exchange_strong(none, shut)) waiter_->resume();
+}
+
+void operation_awaiter::on_stop::operator()() const noexcept { op->queue(op->stop_step_); }
+
+void operation_awaiter::begin_here() noexcept {
+  begin();
+  step_is_done();
+}
+
+void operation_awaiter::cancel_here() noexcept {
+  // Withdrawn at once shuts the gate only if this step were not counted: it resumes below.
+  give_up(reason::task_cancelled);
+  step_is_done();
+}
+
+void operation_awaiter::stop_here() noexcept {
+  give_up(reason::stopped);
+  step_is_done();
+}
+
+void operation_awaiter::await_resume() {
+  if (failure_) throw world_error(std::move(*failure_));
+}
+
+failure operation_awaiter::take_failure() {
+  return failure_ ? std::move(*failure_) : failure();
+}
+
+}  // namespace manyworlds::inline v0

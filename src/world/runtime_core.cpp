@@ -1,0 +1,137 @@
+#include "manyworlds/world/runtime_core.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <stdexcept>
+
+#include "manyworlds/coro/sleep.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+socket_address address_from(std::string_view text, std::string_view what) {
+  const auto parsed = socket_address::parse(text);
+  if (!parsed) {
+    throw std::invalid_argument(
+        fmt::format("{} \"{}\" is no numeric address with a port", what, text));
+  }
+  return *parsed;
+}
+
+endpoint_options endpoint_options_from(const runtime_options& o) {
+  endpoint_options e;
+  e.listen = address_from(o.listen, "the listening address");
+  if (!o.advertise.empty()) e.advertise = address_from(o.advertise, "the advertised address");
+  e.secret = o.secret;
+  e.insecure = o.insecure;
+  if (o.heartbeat < 1ms) throw std::invalid_argument("the heartbeat is shorter than 1 ms");
+  e.heartbeat = o.heartbeat;
+  return e;
+}
+
+}  // namespace
+
+runtime_core::ending::ending(runtime_core& rt) noexcept
+    : work([](work& w) noexcept {
+        auto& self = static_cast<ending&>(w);
+        self.core.peers().spawn(self.core.peers().say_goodbye(self.patience));
+      }),
+      core(rt) {}
+
+runtime_core::runtime_core(const runtime_options& options) : options_(options) {
+  if (!options.environment) own_env_ = std::make_unique<system_environment>();
+  env_ = options.environment ? options.environment : own_env_.get();
+
+  engine_choice chosen = env_->make_engine(options.engine);
+  if (!chosen.remark.empty()) log(log_level::warning, chosen.remark);
+  reactor_options user_options;
+  user_options.spin = options.spin >= duration::zero() ? options.spin : default_spin();
+  user_ = std::make_unique<reactor>(std::move(chosen.engine), user_options);
+
+  // Nothing on the service thread is worth a core.
+  reactor_options service_options;
+  service_options.spin = duration::zero();
+  service_ = std::make_unique<reactor>(env_->make_engine(options.engine).engine, service_options);
+
+  directory_ = std::make_unique<world_directory>(*service_);
+  endpoint_ = std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options),
+                                         static_cast<endpoint_events&>(*this));
+  endpoint_->watch_progress(*user_);
+  env_->attach(*user_);
+  env_->attach(*service_);
+
+  void* page = mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED) {
+    fork_mark_ = static_cast<volatile unsigned char*>(page);
+    // Kernels before 4.14 refuse; a forked child is not recognised there.
+    if (madvise(page, 1, MADV_WIPEONFORK) == 0) *fork_mark_ = 1;
+  }
+}
+
+runtime_core::~runtime_core() {
+  env_->detach(*service_);
+  env_->detach(*user_);
+  if (fork_mark_) munmap(const_cast<unsigned char*>(fork_mark_), 1);
+}
+
+task<void> runtime_core::serve() { co_await endpoint_->run(); }
+
+void runtime_core::end_service(duration patience) noexcept {
+  if (std::exchange(ending_.posted, true)) return;
+  ending_.patience = patience;
+  service_->post(ending_);
+}
+
+void runtime_core::log(log_level level, std::string_view line) const noexcept {
+  if (!logs(level)) return;
+  if (options_.log) {
+    options_.log->write(level, line);
+  } else {
+    stderr_log().write(level, line);
+  }
+}
+
+bool runtime_core::logs(log_level level) const noexcept { return level >= options_.log_from; }
+
+std::uint64_t runtime_core::random_word() {
+  std::uint64_t word = 0;
+  const std::lock_guard lock(random_mutex_);
+  env_->fill_random(std::as_writable_bytes(std::span(&word, 1)));
+  return word;
+}
+
+duration runtime_core::jitter(duration most) {
+  const auto range = static_cast<std::uint64_t>(most.count()) + 1;
+  return duration(static_cast<duration::rep>(random_word() % range));
+}
+
+bool runtime_core::is_forked_child() const noexcept { return fork_mark_ && *fork_mark_ == 0; }
+
+void runtime_core::link_message(const std::shared_ptr<link>& l,
+                                std::span<const std::byte> message) {
+  directory_->take_message(l, message);
+}
+
+void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
+                              const std::string& detail) noexcept {
+  directory_->link_ended(l, why, detail);
+}
+
+void runtime_core::data_connection(stream connection, const hello& words) {
+  directory_->keep_connection(std::move(connection), words);
+}
+
+task<bytes> runtime_core::answer_query(bytes question) {
+  const claim_answer answer = directory_->answer(decode_claim(question));
+  co_return bytes(1, static_cast<std::byte>(answer));
+}
+
+void runtime_core::examine_silence(time_point now) noexcept { directory_->examine_silence(now); }
+
+void runtime_core::remark(std::string line) noexcept { log(log_level::info, line); }
+
+}  // namespace manyworlds::inline v0
