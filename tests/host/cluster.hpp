@@ -1,0 +1,270 @@
+// Cluster: the backends of all members of one world on one thread, over real loopback streams or
+// simulated ones.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manyworlds/host/host_backend.hpp"
+#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/memory/gather_list.hpp"
+
+namespace manyworlds::host_tests {
+
+/// An operation that remembers how it ended.
+struct test_operation : operation {
+  explicit test_operation(operation_kind k)
+      : operation(k, [](operation& op, operation_end how) noexcept {
+          auto& self = static_cast<test_operation&>(op);
+          ++self.ends;
+          self.how = how;
+        }) {}
+
+  int ends = 0;
+  operation_end how = operation_end::failed;
+  gather_list from_list;
+  scatter_list into_list;
+
+  [[nodiscard]] bool ended() const { return ends > 0; }
+  [[nodiscard]] bool done() const { return ends == 1 && how == operation_end::done; }
+  [[nodiscard]] bool failed(enum cause why) const {
+    return ends == 1 && how == operation_end::failed && failed_with == why;
+  }
+  [[nodiscard]] bool withdrawn() const { return ends == 1 && how == operation_end::withdrawn; }
+};
+
+struct recorded_events final : backend_events {
+  void connection_ended(rank_t peer, int error) noexcept override {
+    ended.push_back(peer);
+    last_error = error;
+    if (on_trouble) on_trouble();
+  }
+  void must_break(rank_t peer, enum cause why, std::string detail) noexcept override {
+    broken_by.push_back(peer);
+    cause = why;
+    reason = std::move(detail);
+    if (on_trouble) on_trouble();
+  }
+  void peer_left(rank_t peer) noexcept override { left.push_back(peer); }
+  void heard(rank_t) noexcept override { ++times_heard; }
+  void remark(std::string line) noexcept override { remarks.push_back(std::move(line)); }
+
+  [[nodiscard]] bool quiet() const { return ended.empty() && broken_by.empty(); }
+
+  std::vector<rank_t> ended;
+  std::vector<rank_t> broken_by;
+  enum cause cause = cause::none;
+  std::string reason;
+  int last_error = 0;
+  std::vector<rank_t> left;
+  std::vector<std::string> remarks;
+  int times_heard = 0;
+  std::function<void()> on_trouble;
+};
+
+struct flag_work : work {
+  flag_work() : work([](work& w) noexcept { ++static_cast<flag_work&>(w).runs; }) {}
+  int runs = 0;
+};
+
+struct member {
+  simulated_process* process = nullptr;
+  std::unique_ptr<reactor> home;
+  recorded_events events;
+  std::unique_ptr<host_backend> backend;
+  flag_work quiet;
+  flag_work gone;
+  bool quiesced = false;
+};
+
+enum class ground { epoll, io_uring, simulated };
+inline const std::vector<ground> all_grounds() {
+  std::vector<ground> all{ground::epoll, ground::simulated};
+  if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
+  return all;
+}
+inline const char* name_of(ground g) {
+  return g == ground::epoll ? "epoll" : g == ground::io_uring ? "io_uring" : "simulated";
+}
+
+struct waited_request : io_request {
+  waited_request()
+      : io_request([](io_request& r) noexcept { static_cast<waited_request&>(r).ended_ = true; }) {}
+  bool ended_ = false;
+};
+
+class cluster {
+ public:
+  explicit cluster(rank_t size, ground where = ground::epoll, host_backend_options options = {},
+                   std::uint64_t seed = 1, bool with_backends = true);
+  ~cluster() { end(); }
+
+  member& operator[](rank_t rank) { return *members_[static_cast<std::size_t>(rank)]; }
+  host_backend& at(rank_t rank) { return *(*this)[rank].backend; }
+  simulation& sim() { return *sim_; }
+  /// The streams of a member that has no backend.
+  std::vector<socket>& streams(rank_t rank) { return sockets_[static_cast<std::size_t>(rank)]; }
+
+  bool turn() {
+    bool any = false;
+    for (auto& m : members_) any |= m->home->turn();
+    return any;
+  }
+  /// False if it did not come true: a hang is an answer.
+  bool until(const std::function<bool()>& finished,
+             std::chrono::seconds limit = std::chrono::seconds(20)) {
+    if (sim_) return sim_->run_until(finished);
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!finished()) {
+      if (!turn() && std::chrono::steady_clock::now() > end) return finished();
+    }
+    return true;
+  }
+  /// Turns until nothing moves for a while.
+  void settle() {
+    if (sim_) return sim_->run_for(std::chrono::milliseconds(100));
+    for (int idle = 0; idle < 2000;) idle = turn() ? 0 : idle + 1;
+  }
+
+  void quiesce(rank_t rank) {
+    member& m = (*this)[rank];
+    if (m.quiesced || !m.backend) return;
+    m.quiesced = true;
+    m.backend->quiesce(m.quiet);
+  }
+  void end() {
+    for (std::size_t r = 0; r < members_.size(); ++r) quiesce(static_cast<rank_t>(r));
+    CHECK(until([&] {
+      for (auto& m : members_) {
+        if (m->backend && m->quiet.runs != 1) return false;
+      }
+      return true;
+    }));
+    for (auto& m : members_) m->backend.reset();
+    sockets_.clear();
+    if (sim_) {
+      for (auto& m : members_) {
+        CHECK(m->process->open_sockets() == 0);
+        m->process->detach(*m->home);
+      }
+    }
+    members_.clear();
+  }
+
+ private:
+  void connect(rank_t from, rank_t to);
+
+  std::unique_ptr<simulation> sim_;
+  std::vector<std::unique_ptr<member>> members_;
+  std::vector<std::vector<socket>> sockets_;
+};
+
+inline cluster::cluster(rank_t size, ground where, host_backend_options options,
+                        std::uint64_t seed, bool with_backends) {
+  if (where == ground::simulated) sim_ = std::make_unique<simulation>(seed);
+  for (rank_t rank = 0; rank < size; ++rank) {
+    auto m = std::make_unique<member>();
+    if (sim_) {
+      m->process = &sim_->add_process("m" + std::to_string(rank));
+      m->home = std::make_unique<reactor>(m->process->make_engine(engine_kind::automatic).engine);
+      m->process->attach(*m->home);
+    } else {
+      const auto kind = where == ground::epoll ? engine_kind::epoll : engine_kind::io_uring;
+      m->home = std::make_unique<reactor>(make_engine(kind).engine);
+    }
+    members_.push_back(std::move(m));
+    sockets_.emplace_back(static_cast<std::size_t>(size));
+  }
+  for (rank_t a = 0; a < size; ++a) {
+    for (rank_t b = a + 1; b < size; ++b) connect(a, b);
+  }
+  if (!with_backends) return;
+  for (rank_t rank = 0; rank < size; ++rank) {
+    member& m = (*this)[rank];
+    m.backend = std::make_unique<host_backend>(*m.home, m.events, options, rank,
+                                               std::move(streams(rank)));
+  }
+}
+
+inline void cluster::connect(rank_t from, rank_t to) {
+  member& a = (*this)[from];
+  member& b = (*this)[to];
+  network& listening = b.home->sockets();
+  const io_result opened = listening.listen(socket_address::loopback(0), 1);
+  REQUIRE(opened.ok());
+  socket listener(listening, opened.handle());
+  const std::uint16_t port = listening.local_address(opened.handle()).port();
+  const socket_address address =
+      b.process ? b.process->address(port) : socket_address::loopback(port);
+  const io_result stream = a.home->sockets().open_stream(address);
+  REQUIRE(stream.ok());
+  socket dialled(a.home->sockets(), stream.handle());
+  waited_request accept;
+  accept.kind = io_kind::accept;
+  accept.socket = opened.handle();
+  waited_request dial;
+  dial.kind = io_kind::connect;
+  dial.socket = stream.handle();
+  dial.address = address;
+  b.home->io().submit(accept);
+  a.home->io().submit(dial);
+  REQUIRE(until([&] { return accept.ended_ && dial.ended_; }));
+  REQUIRE(dial.result.ok());
+  REQUIRE(accept.result.ok());
+  streams(from)[static_cast<std::size_t>(to)] = std::move(dialled);
+  streams(to)[static_cast<std::size_t>(from)] = socket(listening, accept.result.handle());
+}
+
+/// Starts a send of `buffer`; the operation must outlive it.
+template <class Buffer>
+void send(cluster& c, test_operation& op, rank_t from, rank_t to, Buffer&& buffer,
+          std::uint64_t on = 0, std::uint64_t user = 0) {
+  op.peer = to;
+  op.on = lane(on);
+  op.user = user_word(user);
+  op.from_list = gather_list(std::forward<Buffer>(buffer));
+  op.source = op.from_list.views();
+  c.at(from).start(op);
+}
+
+template <class Buffer>
+void receive(cluster& c, test_operation& op, rank_t at, rank_t peer, Buffer&& buffer,
+             std::uint64_t on = 0) {
+  op.peer = peer;
+  op.on = lane(on);
+  op.into_list = scatter_list(std::forward<Buffer>(buffer));
+  op.target = op.into_list.views();
+  c.at(at).start(op);
+}
+
+struct send_op : test_operation {
+  send_op() : test_operation(operation_kind::send) {}
+};
+struct receive_op : test_operation {
+  receive_op() : test_operation(operation_kind::receive) {}
+};
+struct arrival_op : test_operation {
+  arrival_op() : test_operation(operation_kind::arrival) {}
+};
+struct barrier_op : test_operation {
+  barrier_op() : test_operation(operation_kind::barrier) {}
+};
+
+/// Bytes that differ with their place and the seed.
+inline std::vector<std::uint8_t> pattern(std::size_t bytes, unsigned seed = 1) {
+  std::vector<std::uint8_t> made(bytes);
+  std::uint32_t x = seed * 2654435761U + 1;
+  for (auto& b : made) {
+    x = x * 1664525U + 1013904223U;
+    b = static_cast<std::uint8_t>(x >> 24);
+  }
+  return made;
+}
+
+}  // namespace manyworlds::host_tests
