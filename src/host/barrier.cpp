@@ -52,10 +52,14 @@ void barrier::enter(operation& op) {
 
 const char* barrier::handle(rank_t peer, const frame& f) {
   switch (f.kind) {
-    case frame_kind::enter: return on_enter(peer, f);
-    case frame_kind::release: return on_release(peer, f);
-    case frame_kind::absent: return on_absent(peer, f);
-    default: return "a frame that does not belong here";
+    case frame_kind::enter:
+      return on_enter(peer, f);
+    case frame_kind::release:
+      return on_release(peer, f);
+    case frame_kind::absent:
+      return on_absent(peer, f);
+    default:
+      return "a frame that does not belong here";
   }
 }
 
@@ -132,8 +136,10 @@ void barrier::tell_entered(std::uint64_t sequence, const frame& f) {
 
 const char* barrier::on_release(rank_t peer, const frame& f) {
   if (peer != 0) return "a release of a collective that it does not decide";
-  if (f.id != ended_ + 1 || f.id > entered_) return "a release of a collective out of turn";
-  if (f.on >= static_cast<std::uint64_t>(core_.size)) return "a rank outside of the world";
+  if (f.id != ended_ + 1 || f.id > entered_)
+    return "a release of a collective out of turn";
+  if (f.on >= static_cast<std::uint64_t>(core_.size))
+    return "a rank outside of the world";
   ++ended_;
   core_.home.timers().disarm(timer_);
   remarked_ = false;
@@ -156,7 +162,9 @@ const char* barrier::on_absent(rank_t peer, const frame& f) {
   for (rank_t rank = 0; rank < std::min<rank_t>(core_.size, 64); ++rank) {
     if ((f.word >> rank) & 1U) ranks.push_back(rank);
   }
-  if (ranks.empty()) ranks.push_back(static_cast<rank_t>(f.on % static_cast<std::uint64_t>(core_.size)));
+  if (f.on >= static_cast<std::uint64_t>(core_.size))
+    return "a rank outside of the world";
+  if (ranks.empty()) ranks.push_back(static_cast<rank_t>(f.on));
   core_.events.remark("barrier " + std::to_string(f.id) + " waits for " + list_of(ranks));
   return nullptr;
 }
@@ -194,7 +202,9 @@ void barrier::look_later() {
   if (last <= ended_ || left_rank_ != no_rank) return core_.home.timers().disarm(timer_);
   if (timer_.is_armed()) return;
   first_in_ = core_.home.now();
-  core_.home.timers().arm(timer_, first_in_ + core_.options.barrier_remark);
+  // The others give rank 0 the time to say it first: it knows more.
+  const duration patience = decides() ? duration(0) : core_.options.barrier_remark / 10;
+  core_.home.timers().arm(timer_, first_in_ + core_.options.barrier_remark + patience);
 }
 
 void barrier::overdue() noexcept {
@@ -202,11 +212,11 @@ void barrier::overdue() noexcept {
   const duration late = now - timer_.when();
   if (late > lateness_limit) first_in_ += late;
   const std::vector<rank_t> missing = absent();
-  const std::string who = "barrier " + std::to_string(ended_ + 1) + " waits for " +
-                          list_of(missing);
-  // The others give rank 0 the time to say it first: it knows more.
-  const duration limit = decides() ? core_.options.barrier_limit
-                                   : core_.options.barrier_limit + core_.options.barrier_remark;
+  const std::string who =
+      "barrier " + std::to_string(ended_ + 1) + " waits for " + list_of(missing);
+  const duration limit = decides()
+                             ? core_.options.barrier_limit
+                             : core_.options.barrier_limit + core_.options.barrier_remark;
   if (now - first_in_ >= limit) {
     const rank_t named = missing.front() == core_.self ? missing.back() : missing.front();
     return core_.events.must_break(named, cause::overdue, who);

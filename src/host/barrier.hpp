@@ -19,8 +19,9 @@ class barrier_port {
   ~barrier_port() = default;
 };
 
-/// The barriers of one world, which are numbered; several may be entered at once. Rank 0 alone decides
-/// how each ends, so that all members agree: only it knows who had entered before leaving.
+/// The barriers of one world, which are numbered; several may be entered at once. Rank 0
+/// alone decides how each ends, so that all members agree: only it knows who had entered
+/// before leaving.
 class barrier {
  public:
   barrier(core& shared, barrier_port& port);

@@ -5,7 +5,8 @@
 
 namespace manyworlds::inline v0::host {
 
-connection::connection(core& shared, connection_events& events, rank_t peer, socket stream)
+connection::connection(core& shared, connection_events& events, rank_t peer,
+                       socket stream)
     : core_(shared),
       events_(events),
       peer_(peer),
@@ -13,7 +14,8 @@ connection::connection(core& shared, connection_events& events, rank_t peer, soc
       sender_(shared),
       receiver_(shared, peer, sender_, *this),
       send_([](io_request& r) noexcept { static_cast<request&>(r).owner.sent(); }, *this),
-      receive_([](io_request& r) noexcept { static_cast<request&>(r).owner.received(); }, *this) {
+      receive_([](io_request& r) noexcept { static_cast<request&>(r).owner.received(); },
+               *this) {
   send_.kind = io_kind::send;
   receive_.kind = io_kind::receive;
   send_.socket = receive_.socket = socket_.handle();
@@ -25,7 +27,8 @@ void connection::guarded(Step&& step) noexcept {
   try {
     step();
   } catch (const std::exception& e) {
-    if (!core_.stopping) core_.events.must_break(peer_, cause::out_of_resources, e.what());
+    if (!core_.stopping)
+      core_.events.must_break(peer_, cause::out_of_resources, e.what());
   }
 }
 
@@ -65,7 +68,8 @@ void connection::sent() noexcept {
     if (result.ok()) {
       last_sent_ = core_.home.now();
     } else if (result.error() != ECANCELED && result.error() != EINTR) {
-      // What the peer had sent before may still be read, and says why: the receive reports.
+      // What the peer had sent before may still be read, and says why: the receive
+      // reports.
       send_error_ = result.error();
       send_failed_ = core_.home.now();
       core_.watch();
@@ -121,7 +125,8 @@ void connection::stop() noexcept {
 
 void connection::rest() noexcept {
   if (!at_rest()) return;
-  // Only what is stopped or orderly ended is closed: a lost connection waits for its world to break.
+  // Only what is stopped or orderly ended is closed: a lost connection waits for its
+  // world to break.
   if (stopped_ || shut_down_) {
     stopped_ = true;
     socket_.close();
@@ -150,10 +155,10 @@ void connection::look(time_point now, bool late) {
   const bool stuck = sender_.has_begun() && sending_now_ &&
                      now - last_sent_ >= core_.options.stall_limit;
   if (!stuck && !receiver_.is_stalled(now)) return;
-  core_.events.must_break(
-      peer_, cause::stalled,
-      "a begun transfer " + std::string(stuck ? "to" : "from") + " rank " +
-          std::to_string(peer_) + " made no progress for its limit");
+  core_.events.must_break(peer_, cause::stalled,
+                          "a begun transfer " + std::string(stuck ? "to" : "from") +
+                              " rank " + std::to_string(peer_) +
+                              " made no progress for its limit");
 }
 
 void connection::tidy() {

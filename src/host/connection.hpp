@@ -33,7 +33,8 @@ class connection final : private frame_handler {
   [[nodiscard]] class sender& sending() noexcept { return sender_; }
   [[nodiscard]] const class sender& sending() const noexcept { return sender_; }
   [[nodiscard]] class receiver& receiving() noexcept { return receiver_; }
-  /// Sends what there is to send, unless a request is in flight or we are in the midst of a receive.
+  /// Sends what there is to send, unless a request is in flight or we are in the midst of
+  /// a receive.
   void pump() noexcept;
   /// Asks for memory back that was given up, from requests in flight.
   void cancel_given_up() noexcept;
@@ -87,10 +88,10 @@ class connection final : private frame_handler {
 
   bool leaving_ = false;
   bool said_leave_ = false;
-  bool peer_left_ = false;    ///< said `leave`
-  bool peer_knows_ = false;   ///< said `left`
+  bool peer_left_ = false;   ///< said `leave`
+  bool peer_knows_ = false;  ///< said `left`
   bool shut_down_ = false;
-  bool ended_ = false;        ///< the stream is at its end, or lost
+  bool ended_ = false;  ///< the stream is at its end, or lost
   int send_error_ = 0;
   time_point send_failed_{};
   time_point last_sent_{};

@@ -1,6 +1,6 @@
-// How a connection ends: `leave` follows everything, `left` answers it, then both sides say that
-// nothing follows and read until the other has said so too: closing earlier would reset the stream
-// under what is still on its way.
+// How a connection ends: `leave` follows everything, `left` answers it, then both sides
+// say that nothing follows and read until the other has said so too: closing earlier
+// would reset the stream under what is still on its way.
 #include "connection.hpp"
 
 namespace manyworlds::inline v0::host {

@@ -15,8 +15,8 @@ namespace manyworlds::inline v0::host {
 
 /// Of the host backend, for its connections and its barrier.
 struct core {
-  core(reactor& r, backend_events& events, const host_backend_options& options, rank_t self,
-       rank_t size) noexcept
+  core(reactor& r, backend_events& events, const host_backend_options& options,
+       rank_t self, rank_t size) noexcept
       : home(r), events(events), options(options), self(self), size(size) {}
 
   reactor& home;

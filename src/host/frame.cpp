@@ -24,21 +24,31 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
   constexpr unsigned announcement =
       uses_type | uses_head | uses_on | uses_id | uses_word | uses_bytes;
   switch (kind) {
-    case frame_kind::eager: return announcement | uses_generation;
-    case frame_kind::offer: return announcement;
+    case frame_kind::eager:
+      return announcement | uses_generation;
+    case frame_kind::offer:
+      return announcement;
     case frame_kind::pull:
     case frame_kind::complete:
-    case frame_kind::unpull: return uses_id | uses_generation;
-    case frame_kind::data: return uses_id | uses_generation | uses_word | uses_bytes;
+    case frame_kind::unpull:
+      return uses_id | uses_generation;
+    case frame_kind::data:
+      return uses_id | uses_generation | uses_word | uses_bytes;
     case frame_kind::taken:
     case frame_kind::withdraw:
-    case frame_kind::withdrawn: return uses_id;
-    case frame_kind::credit: return uses_on | uses_id | uses_word | uses_bytes;
-    case frame_kind::enter: return uses_id | uses_generation | uses_bytes;
-    case frame_kind::release: return uses_id | uses_generation | uses_on;
-    case frame_kind::absent: return uses_id | uses_word | uses_on;
+    case frame_kind::withdrawn:
+      return uses_id;
+    case frame_kind::credit:
+      return uses_on | uses_id | uses_word | uses_bytes;
+    case frame_kind::enter:
+      return uses_id | uses_generation | uses_bytes;
+    case frame_kind::release:
+      return uses_id | uses_generation | uses_on;
+    case frame_kind::absent:
+      return uses_id | uses_word | uses_on;
     case frame_kind::leave:
-    case frame_kind::left: return uses_nothing;
+    case frame_kind::left:
+      return uses_nothing;
   }
   return uses_nothing;
 }
@@ -46,7 +56,8 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
 template <class Number>
 void put(frame_bytes& bytes, std::size_t at, Number value) noexcept {
   for (std::size_t i = 0; i < sizeof(Number); ++i) {
-    bytes[at + i] = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFF);
+    bytes[at + i] =
+        static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFF);
   }
 }
 
@@ -67,33 +78,41 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
     return f.bytes == 0 ? "an offer of nothing" : nullptr;
   }
   if (f.generation > eager_wants_taken) return "an eager message with unknown flags";
-  if (f.bytes + f.head_bytes > limits.eager_bytes) return "an eager message above the limit";
+  if (f.bytes + f.head_bytes > limits.eager_bytes)
+    return "an eager message above the limit";
   return nullptr;
 }
 
 const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
   const unsigned fields = fields_of(f.kind);
-  const bool clean = ((fields & uses_head) || f.head_bytes == 0) &&
-                     ((fields & uses_generation) || f.generation == 0) &&
-                     ((fields & uses_on) || f.on == 0) && ((fields & uses_id) || f.id == 0) &&
-                     ((fields & uses_word) || f.word == 0) &&
-                     ((fields & uses_bytes) || f.bytes == 0);
+  const bool clean =
+      ((fields & uses_head) || f.head_bytes == 0) &&
+      ((fields & uses_generation) || f.generation == 0) &&
+      ((fields & uses_on) || f.on == 0) && ((fields & uses_id) || f.id == 0) &&
+      ((fields & uses_word) || f.word == 0) && ((fields & uses_bytes) || f.bytes == 0);
   if (!clean) return "a frame with fields that its kind does not have";
-  if (f.id == 0 && (fields & uses_id) && f.kind != frame_kind::credit) return "a number of zero";
+  if (f.id == 0 && (fields & uses_id) && f.kind != frame_kind::credit)
+    return "a number of zero";
   switch (f.kind) {
     case frame_kind::eager:
-    case frame_kind::offer: return check_message(f, limits);
+    case frame_kind::offer:
+      return check_message(f, limits);
     case frame_kind::data:
-      if (f.bytes == 0 || f.bytes > limits.slice_bytes) return "a slice of a wrong length";
+      if (f.bytes == 0 || f.bytes > limits.slice_bytes)
+        return "a slice of a wrong length";
       if (f.word > largest_message) return "a slice beyond any message";
       [[fallthrough]];
     case frame_kind::pull:
     case frame_kind::complete:
-    case frame_kind::unpull: return f.generation == 0 ? "a pull numbered zero" : nullptr;
-    case frame_kind::credit: return f.bytes == 0 ? "a credit of nothing" : nullptr;
+    case frame_kind::unpull:
+      return f.generation == 0 ? "a pull numbered zero" : nullptr;
+    case frame_kind::credit:
+      return f.bytes == 0 ? "a credit of nothing" : nullptr;
     case frame_kind::release:
-      return f.generation > release_closed ? "an unknown way to end a collective" : nullptr;
-    default: return nullptr;
+      return f.generation > release_closed ? "an unknown way to end a collective"
+                                           : nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -113,8 +132,8 @@ frame_bytes encode(const frame& f) noexcept {
   return bytes;
 }
 
-const char* decode(std::span<const std::byte, frame_size> bytes, const frame_limits& limits,
-                   frame& into) noexcept {
+const char* decode(std::span<const std::byte, frame_size> bytes,
+                   const frame_limits& limits, frame& into) noexcept {
   const auto kind = get<std::uint8_t>(bytes, 0);
   if (kind == 0 || kind > last_frame_kind) return "an unknown kind of frame";
   into = {};
@@ -138,10 +157,14 @@ const char* decode(std::span<const std::byte, frame_size> bytes, const frame_lim
 
 std::size_t content_bytes(const frame& f) noexcept {
   switch (f.kind) {
-    case frame_kind::eager: return f.head_bytes + static_cast<std::size_t>(f.bytes);
-    case frame_kind::offer: return f.head_bytes;
-    case frame_kind::data: return static_cast<std::size_t>(f.bytes);
-    default: return 0;
+    case frame_kind::eager:
+      return f.head_bytes + static_cast<std::size_t>(f.bytes);
+    case frame_kind::offer:
+      return f.head_bytes;
+    case frame_kind::data:
+      return static_cast<std::size_t>(f.bytes);
+    default:
+      return 0;
   }
 }
 

@@ -1,5 +1,5 @@
-// Frame: the units of the tcp transport's byte stream, 40 bytes little-endian each, some followed by
-// content. What each kind means stands in README.md beside this file.
+// Frame: the units of the tcp transport's byte stream, 40 bytes little-endian each, some
+// followed by content. What each kind means stands in README.md beside this file.
 #pragma once
 
 #include <array>
@@ -28,18 +28,19 @@ enum class frame_kind : std::uint8_t {
   leave,      ///< nothing follows but answers
   left,       ///< the answer to `leave`
 };
-inline constexpr std::uint8_t last_frame_kind = static_cast<std::uint8_t>(frame_kind::left);
+inline constexpr std::uint8_t last_frame_kind =
+    static_cast<std::uint8_t>(frame_kind::left);
 
 /// One header. Fields that a kind does not use are zero on the wire, and checked to be.
 struct frame {
   frame_kind kind = frame_kind::left;
-  dtype type = dtype::uint8;         ///< eager, offer
-  std::uint16_t head_bytes = 0;      ///< eager, offer
-  std::uint32_t generation = 0;      ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;              ///< eager, offer, credit: the lane. release, absent: a rank
-  std::uint64_t id = 0;              ///< the message, or the collective's sequence
-  std::uint64_t word = 0;            ///< user word; data: offset; credit: content; absent: ranks
-  std::uint64_t bytes = 0;           ///< payload, slice, or credit
+  dtype type = dtype::uint8;     ///< eager, offer
+  std::uint16_t head_bytes = 0;  ///< eager, offer
+  std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
+  std::uint64_t on = 0;     ///< eager, offer, credit: the lane. release, absent: a rank
+  std::uint64_t id = 0;     ///< the message, or the collective's sequence
+  std::uint64_t word = 0;   ///< user word; data: offset; credit: content; absent: ranks
+  std::uint64_t bytes = 0;  ///< payload, slice, or credit
 
   friend bool operator==(const frame&, const frame&) noexcept = default;
 };
@@ -64,8 +65,8 @@ struct frame_limits {
 
 [[nodiscard]] frame_bytes encode(const frame& f) noexcept;
 
-/// Reads a header as if a stranger wrote it. Null if `into` is well formed in itself, else what is
-/// wrong with it.
+/// Reads a header as if a stranger wrote it. Null if `into` is well formed in itself,
+/// else what is wrong with it.
 [[nodiscard]] const char* decode(std::span<const std::byte, frame_size> bytes,
                                  const frame_limits& limits, frame& into) noexcept;
 

@@ -11,7 +11,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// How often begun transfers are looked after, and how long small credits wait for company.
+// How often begun transfers are looked after, and how long small credits wait for
+// company.
 constexpr duration watch_period = std::chrono::milliseconds(250);
 constexpr duration tidy_delay = std::chrono::milliseconds(20);
 constexpr duration late_by = std::chrono::seconds(1);
@@ -44,8 +45,8 @@ class host_backend::state final : public host::core,
     for (rank_t peer = 0; peer < size; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
       if (peer == self || !streams[at].is_open()) continue;
-      connections_[at] = std::make_unique<host::connection>(*this, *this, peer,
-                                                            std::move(streams[at]));
+      connections_[at] =
+          std::make_unique<host::connection>(*this, *this, peer, std::move(streams[at]));
     }
     for_each_connection([](host::connection& c) { c.open(); });
   }
@@ -88,13 +89,15 @@ class host_backend::state final : public host::core,
       if (c) visit(*c);
     }
   }
-  /// The matcher's events only queue answers: sending them from there would come back into it.
+  /// The matcher's events only queue answers: sending them from there would come back
+  /// into it.
   void pump_touched() noexcept {
     if (host::connection* c = std::exchange(touched_, nullptr)) c->pump();
   }
 
   void watch() noexcept override {
-    if (!watch_.is_armed() && !stopping) home.timers().arm(watch_, home.now() + watch_period);
+    if (!watch_.is_armed() && !stopping)
+      home.timers().arm(watch_, home.now() + watch_period);
   }
   void tidy_soon() noexcept override {
     if (!tidy_.is_armed() && !stopping) home.timers().arm(tidy_, home.now() + tidy_delay);
@@ -128,8 +131,9 @@ class host_backend::state final : public host::core,
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
   hooked_timer tidy_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.tidy(); }};
-  hooked_timer deadline_{
-      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.deadline_passed(); }};
+  hooked_timer deadline_{*this, [](timer& t) noexcept {
+                           static_cast<hooked_timer&>(t).owner.deadline_passed();
+                         }};
   work* quiet_ = nullptr;
   work* gone_ = nullptr;
   time_point leave_deadline_{};
@@ -151,8 +155,10 @@ void host_backend::state::start(operation& op) {
     case operation_kind::arrival:
       matcher_.post(op);
       return pump_touched();
-    case operation_kind::barrier: return barrier_.enter(op);
-    default: return op.fail(cause::invalid_argument, "an operation that moves no data");
+    case operation_kind::barrier:
+      return barrier_.enter(op);
+    default:
+      return op.fail(cause::invalid_argument, "an operation that moves no data");
   }
 }
 
@@ -177,7 +183,8 @@ bool host_backend::state::withdraw(operation& op) {
       c.pump();
       return at_once;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -265,7 +272,8 @@ void host_backend::state::look() noexcept {
 }
 
 void host_backend::state::tidy() noexcept {
-  guarded(no_rank, [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
+  guarded(no_rank,
+          [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
 }
 
 std::vector<undelivered_messages> host_backend::state::undelivered() const {
@@ -311,8 +319,9 @@ std::vector<lane_status> host_backend::state::lanes() const {
   return all;
 }
 
-host_backend::host_backend(reactor& r, backend_events& events, host_backend_options options,
-                           rank_t self, std::vector<socket> connections)
+host_backend::host_backend(reactor& r, backend_events& events,
+                           host_backend_options options, rank_t self,
+                           std::vector<socket> connections)
     : state_(std::make_unique<state>(r, events, options, self, std::move(connections))) {}
 
 host_backend::~host_backend() = default;

@@ -22,8 +22,9 @@ struct inbound_message {
   dtype type = dtype::uint8;
   std::size_t head_bytes = 0;  ///< 0 once the head was taken
   std::size_t payload_bytes = 0;
-  std::size_t cost = 0;       ///< of the lane's window
-  std::size_t accounted = 0;  ///< content the sender counts as undelivered until it is credited
+  std::size_t cost = 0;  ///< of the lane's window
+  std::size_t accounted =
+      0;  ///< content the sender counts as undelivered until it is credited
   bool is_accounted = false;  ///< the sender counts it so
   bool is_kept = false;       ///< in its lane's queue, and on the heap
   bool offered = false;       ///< the payload is still at the sender
@@ -46,7 +47,9 @@ struct inbound_message {
   bool giving_up = false;
   time_point last_progress{};
 
-  [[nodiscard]] std::size_t total_bytes() const noexcept { return head_bytes + payload_bytes; }
+  [[nodiscard]] std::size_t total_bytes() const noexcept {
+    return head_bytes + payload_bytes;
+  }
   [[nodiscard]] message_info info(std::uint64_t lane_number) const {
     message_info known;
     known.source = source;

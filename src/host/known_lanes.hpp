@@ -8,13 +8,16 @@
 
 namespace manyworlds::inline v0::host {
 
-/// A set with a limit: beyond it the lane that became known first is forgotten, unless `in_use` says
-/// that it is in use. A peer that uses a new lane per request must not grow us for ever.
+/// A set with a limit: beyond it the lane that became known first is forgotten, unless
+/// `in_use` says that it is in use. A peer that uses a new lane per request must not grow
+/// us for ever.
 class known_lanes {
  public:
   explicit known_lanes(std::size_t limit) noexcept : limit_(limit) {}
 
-  [[nodiscard]] bool contains(std::uint64_t lane) const { return lanes_.count(lane) != 0; }
+  [[nodiscard]] bool contains(std::uint64_t lane) const {
+    return lanes_.count(lane) != 0;
+  }
   [[nodiscard]] std::size_t size() const noexcept { return lanes_.size(); }
 
   template <class InUse>

@@ -16,11 +16,14 @@ operation* earlier(operation* a, operation* b) noexcept {
   return a->backend.number < b->backend.number ? a : b;
 }
 
-std::string left_text(rank_t rank) { return "rank " + std::to_string(rank) + " has left"; }
+std::string left_text(rank_t rank) {
+  return "rank " + std::to_string(rank) + " has left";
+}
 
 }  // namespace
 
-lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit, match_events& events)
+lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit,
+                           match_events& events)
     : events_(events) {
   for (rank_t rank = 0; rank < size; ++rank) peers_.emplace_back(known_lane_limit);
 }
@@ -75,10 +78,12 @@ bool lane_matcher::nobody_left_for(const operation& op) const {
 
 operation_queue& lane_matcher::queue_of(const operation& op) {
   if (op.peer == no_rank) {
-    return op.takes_fresh_lanes ? waiting_for_any_fresh_ : waiting_for_any_[op.on.number()];
+    return op.takes_fresh_lanes ? waiting_for_any_fresh_
+                                : waiting_for_any_[op.on.number()];
   }
   peer_lanes& p = peer(op.peer);
-  return op.takes_fresh_lanes ? p.waiting_for_fresh : lane_of(op.peer, op.on.number()).waiting;
+  return op.takes_fresh_lanes ? p.waiting_for_fresh
+                              : lane_of(op.peer, op.on.number()).waiting;
 }
 
 void lane_matcher::unqueue(operation& op) {
@@ -96,7 +101,8 @@ void lane_matcher::unpost(operation& op) {
   }
 }
 
-bool lane_matcher::accepts(const operation& op, peer_lanes& p, std::uint64_t number) const {
+bool lane_matcher::accepts(const operation& op, peer_lanes& p,
+                           std::uint64_t number) const {
   return op.on.number() == number || !p.known.contains(number);
 }
 
@@ -178,7 +184,8 @@ inbound_message* lane_matcher::arrive(inbound_message& whole) {
 inbound_message* lane_matcher::keep(inbound_message& m) {
   auto* kept = new inbound_message(std::move(m));
   if (!kept->content.empty()) {
-    kept->owned_content = std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
+    kept->owned_content =
+        std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
     std::memcpy(kept->owned_content.get(), kept->content.data(), kept->content.size());
     kept->content = {kept->owned_content.get(), kept->content.size()};
   }
@@ -230,7 +237,8 @@ void lane_matcher::withdraw(inbound_message& m) {
   const bool begun = m.received > 0 || given_up;
   const bool head_taken = m.head_taken;
   if (head_taken && !begun) {
-    // Whoever took the head goes on to the payload, and must not meet the next message instead.
+    // Whoever took the head goes on to the payload, and must not meet the next message
+    // instead.
     m.cancelled = true;
     m.offered = false;
   } else {

@@ -1,4 +1,5 @@
-// Lane matcher: brings the messages of all peers and the waiting receives of one world together.
+// Lane matcher: brings the messages of all peers and the waiting receives of one world
+// together.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@
 
 namespace manyworlds::inline v0::host {
 
-/// One lane of one peer, as its receiver sees it. Messages leave it in order: none is looked at
-/// before the one ahead was taken whole, so that a receive that is given up loses nothing.
+/// One lane of one peer, as its receiver sees it. Messages leave it in order: none is
+/// looked at before the one ahead was taken whole, so that a receive that is given up
+/// loses nothing.
 struct inbound_lane {
   std::uint64_t number = 0;
   inbound_message* first = nullptr;
@@ -61,8 +63,8 @@ class lane_matcher {
   /// Takes a waiting operation out.
   void unpost(operation& op);
 
-  /// A message has come whole. Its content is borrowed: copied to a receive, or to keep it.
-  /// Returns the message if it stays here.
+  /// A message has come whole. Its content is borrowed: copied to a receive, or to keep
+  /// it. Returns the message if it stays here.
   inbound_message* arrive(inbound_message& whole);
   /// Puts a message behind those of its lane, with a copy of its content.
   inbound_message* keep(inbound_message& m);
@@ -71,8 +73,8 @@ class lane_matcher {
 
   /// All of a pulled message is in its taker's memory.
   void complete(inbound_message& m);
-  /// The taker of a pulled message gives up; the message is whole again at the head of its lane and
-  /// the next receive takes it. The caller has stopped the sender.
+  /// The taker of a pulled message gives up; the message is whole again at the head of
+  /// its lane and the next receive takes it. The caller has stopped the sender.
   void release_taker(inbound_message& m);
   /// The sender gave up a message that is here.
   void withdraw(inbound_message& m);
@@ -88,7 +90,8 @@ class lane_matcher {
   template <class Visit>
   void for_each_lane(Visit&& visit) const {
     for (std::size_t p = 0; p < peers_.size(); ++p) {
-      for (const auto& entry : peers_[p].lanes) visit(static_cast<rank_t>(p), entry.second);
+      for (const auto& entry : peers_[p].lanes)
+        visit(static_cast<rank_t>(p), entry.second);
     }
   }
 
@@ -103,8 +106,11 @@ class lane_matcher {
     bool left = false;
   };
 
-  [[nodiscard]] peer_lanes& peer(rank_t rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] bool accepts(const operation& op, peer_lanes& p, std::uint64_t number) const;
+  [[nodiscard]] peer_lanes& peer(rank_t rank) {
+    return peers_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] bool accepts(const operation& op, peer_lanes& p,
+                             std::uint64_t number) const;
   [[nodiscard]] operation* first_taker(peer_lanes& p, inbound_lane& l);
   [[nodiscard]] inbound_lane* available(const operation& op, peer_lanes& p);
   [[nodiscard]] inbound_lane* available_from_any(const operation& op);

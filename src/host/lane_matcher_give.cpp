@@ -8,8 +8,8 @@ namespace manyworlds::inline v0::host {
 namespace {
 
 std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
-  return "the receive is for " + std::to_string(wanted) + " bytes, the message's " + what +
-         " has " + std::to_string(sent) + "; it stays at the head of its lane";
+  return "the receive is for " + std::to_string(wanted) + " bytes, the message's " +
+         what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Operation queue: operations that wait, in order, linked through their own backend hooks.
+// Operation queue: operations that wait, in order, linked through their own backend
+// hooks.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,10 @@ namespace manyworlds::inline v0::host {
 /// Where an operation of this backend stands (`operation::backend.offset`), and so what
 /// `operation::backend.state` points to.
 enum class stage : std::size_t {
-  none,      ///< ended, or not begun
-  queued,    ///< in the operation_queue `state`
-  pending,   ///< a send that is the pending_send `state`
-  taking,    ///< a receive that takes the inbound_message `state`
+  none,     ///< ended, or not begun
+  queued,   ///< in the operation_queue `state`
+  pending,  ///< a send that is the pending_send `state`
+  taking,   ///< a receive that takes the inbound_message `state`
 };
 
 inline stage stage_of(const operation& op) noexcept {
@@ -34,7 +35,9 @@ class operation_queue {
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] operation* front() const noexcept { return first_; }
-  [[nodiscard]] static operation* next(const operation& op) noexcept { return op.backend.next; }
+  [[nodiscard]] static operation* next(const operation& op) noexcept {
+    return op.backend.next;
+  }
 
   void push_back(operation& op) noexcept { insert_after(last_, op); }
 

@@ -18,8 +18,8 @@ void outgoing_batch::open() {
   if (!sending_.empty()) push(sending_.data(), sending_.size());
 }
 
-void outgoing_batch::open_with_slice(frame data, const_view_cursor& cursor, std::size_t limit,
-                                     const frame& last) {
+void outgoing_batch::open_with_slice(frame data, const_view_cursor& cursor,
+                                     std::size_t limit, const frame& last) {
   std::array<iovec, slice_entries> slice;
   const std::size_t used = cursor.fill(slice, limit);
   std::size_t bytes = 0;

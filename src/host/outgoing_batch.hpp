@@ -1,5 +1,5 @@
-// Outgoing batch: what one connection sends next, as one gather list: frames, then perhaps one slice
-// of a user's memory.
+// Outgoing batch: what one connection sends next, as one gather list: frames, then
+// perhaps one slice of a user's memory.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,8 +15,9 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Frames queue here while the batch before is sent. A batch is sent to its last byte: what the peer
-/// reads stays framed, also when the user takes the slice's memory back half way.
+/// Frames queue here while the batch before is sent. A batch is sent to its last byte:
+/// what the peer reads stays framed, also when the user takes the slice's memory back
+/// half way.
 class outgoing_batch {
  public:
   // Queueing for the next batch.
@@ -29,9 +30,11 @@ class outgoing_batch {
 
   /// Opens a batch of what is queued. Only if none is open.
   void open();
-  /// Opens one with a slice behind what is queued, at most `limit` bytes, in a data frame like `data`
-  /// (whose length is set). The cursor moves past it. If it reaches the end, `last` follows.
-  void open_with_slice(frame data, const_view_cursor& cursor, std::size_t limit, const frame& last);
+  /// Opens one with a slice behind what is queued, at most `limit` bytes, in a data frame
+  /// like `data` (whose length is set). The cursor moves past it. If it reaches the end,
+  /// `last` follows.
+  void open_with_slice(frame data, const_view_cursor& cursor, std::size_t limit,
+                       const frame& last);
 
   [[nodiscard]] std::span<const iovec> entries() const noexcept {
     return {entries_.data() + first_, count_ - first_};
@@ -41,8 +44,8 @@ class outgoing_batch {
 
   /// Whether the open batch still refers to the user's memory.
   [[nodiscard]] bool reads_user_memory() const noexcept { return user_left_ > 0; }
-  /// Zeros in its place; the frame behind the slice is dropped, so that the peer does not take the
-  /// zeros for a message.
+  /// Zeros in its place; the frame behind the slice is dropped, so that the peer does not
+  /// take the zeros for a message.
   void release_user_memory() noexcept;
 
   /// Gives memory back while nothing is queued or open.

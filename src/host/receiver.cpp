@@ -64,7 +64,8 @@ const char* receiver::parse() {
     }
     if (there < frame_size) return nullptr;
     frame f;
-    const std::span<const std::byte, frame_size> header(input_.get() + begin_, frame_size);
+    const std::span<const std::byte, frame_size> header(input_.get() + begin_,
+                                                        frame_size);
     if (const char* wrong = decode(header, limits_, f)) return wrong;
     std::size_t content = 0;
     if (f.kind == frame_kind::data) {
@@ -83,16 +84,26 @@ const char* receiver::parse() {
 const char* receiver::handle(const frame& f, std::span<const std::byte> content) {
   switch (f.kind) {
     case frame_kind::eager:
-    case frame_kind::offer: return on_message(f, content);
-    case frame_kind::data: return on_data(f);
-    case frame_kind::complete: return on_complete(f);
-    case frame_kind::withdraw: return on_withdraw(f);
-    case frame_kind::pull: return answers_.on_pull(f);
-    case frame_kind::unpull: return answers_.on_unpull(f);
-    case frame_kind::taken: return answers_.on_taken(f);
-    case frame_kind::withdrawn: return answers_.on_withdrawn(f);
-    case frame_kind::credit: return answers_.on_credit(f);
-    default: return others_.handle(f);
+    case frame_kind::offer:
+      return on_message(f, content);
+    case frame_kind::data:
+      return on_data(f);
+    case frame_kind::complete:
+      return on_complete(f);
+    case frame_kind::withdraw:
+      return on_withdraw(f);
+    case frame_kind::pull:
+      return answers_.on_pull(f);
+    case frame_kind::unpull:
+      return answers_.on_unpull(f);
+    case frame_kind::taken:
+      return answers_.on_taken(f);
+    case frame_kind::withdrawn:
+      return answers_.on_withdrawn(f);
+    case frame_kind::credit:
+      return answers_.on_credit(f);
+    default:
+      return others_.handle(f);
   }
 }
 
@@ -156,7 +167,8 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   }
 }
 
-// Small credits ride with other frames: by themselves they would cost a packet per message.
+// Small credits ride with other frames: by themselves they would cost a packet per
+// message.
 void receiver::return_credit(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;
   if (owed_bytes_ >= core_.peer_window / 2) all = true;

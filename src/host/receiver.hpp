@@ -1,4 +1,5 @@
-// Receiver: the incoming half of one connection, without its socket: frames, windows, pulled payloads.
+// Receiver: the incoming half of one connection, without its socket: frames, windows,
+// pulled payloads.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,8 +27,8 @@ class frame_handler {
   ~frame_handler() = default;
 };
 
-/// Bytes go through a small input buffer, but for what a receive waits for: that is read straight into
-/// its memory, with the buffer behind it for the next frame.
+/// Bytes go through a small input buffer, but for what a receive waits for: that is read
+/// straight into its memory, with the buffer behind it for the next frame.
 class receiver {
  public:
   receiver(core& shared, rank_t peer, sender& answers, frame_handler& others);
@@ -65,7 +66,8 @@ class receiver {
  private:
   [[nodiscard]] const char* parse();
   [[nodiscard]] const char* handle(const frame& f, std::span<const std::byte> content);
-  [[nodiscard]] const char* on_message(const frame& f, std::span<const std::byte> content);
+  [[nodiscard]] const char* on_message(const frame& f,
+                                       std::span<const std::byte> content);
   [[nodiscard]] const char* on_data(const frame& f);
   [[nodiscard]] const char* on_complete(const frame& f);
   [[nodiscard]] const char* on_withdraw(const frame& f);

@@ -1,4 +1,5 @@
-// What each frame about a message does to its receiver. All of it is read as if a stranger wrote it.
+// What each frame about a message does to its receiver. All of it is read as if a
+// stranger wrote it.
 #include <algorithm>
 #include <vector>
 
@@ -21,7 +22,8 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   if (ignoring_) return nullptr;
   const std::size_t cost = message_cost + content.size();
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
-  if (l.held_bytes + cost > core_.options.lane_window || held_bytes_ + cost > core_.peer_window) {
+  if (l.held_bytes + cost > core_.options.lane_window ||
+      held_bytes_ + cost > core_.peer_window) {
     return "more unreceived data than the window allows";
   }
   l.held_bytes += cost;
@@ -97,8 +99,9 @@ void receiver::drop_offers() {
   for (const auto& entry : named_) {
     if (entry.second->offered) offers.push_back(entry.second);
   }
-  std::sort(offers.begin(), offers.end(),
-            [](const inbound_message* a, const inbound_message* b) { return a->id < b->id; });
+  std::sort(
+      offers.begin(), offers.end(),
+      [](const inbound_message* a, const inbound_message* b) { return a->id < b->id; });
   for (inbound_message* m : offers) {
     named_.erase(m->id);
     std::erase(pulled_, m);

@@ -141,7 +141,8 @@ void sender::sent(std::size_t count) {
   pending_send& p = *source_;
   const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed;
   if (gives_up && batch_.reads_user_memory()) {
-    // The slice is filled up with zeros and never completed: nobody takes it for the message.
+    // The slice is filled up with zeros and never completed: nobody takes it for the
+    // message.
     batch_.release_user_memory();
     p.at = phase::offered;
   }

@@ -1,4 +1,5 @@
-// Sender: the outgoing half of one connection, without its socket: lanes, windows, offers, slices.
+// Sender: the outgoing half of one connection, without its socket: lanes, windows,
+// offers, slices.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,15 @@ namespace manyworlds::inline v0::host {
 struct outgoing_lane {
   std::uint64_t number = 0;
   operation_queue waiting;
-  bool is_blocked = false;      ///< stands in the sender's list of lanes with waiting sends
+  bool is_blocked = false;  ///< stands in the sender's list of lanes with waiting sends
   std::size_t used_window = 0;  ///< sent and not credited
   std::uint64_t sent = 0;
   std::uint64_t undelivered_messages = 0;
   std::size_t undelivered_bytes = 0;
 };
 
-/// A send whose end depends on the peer: an offer, or an eager message that is to be delivered.
+/// A send whose end depends on the peer: an offer, or an eager message that is to be
+/// delivered.
 struct pending_send {
   enum class phase : std::uint8_t {
     offered,  ///< nobody pulls it
@@ -36,7 +38,8 @@ struct pending_send {
   bool eager = false;
   std::uint32_t generation = 0;
   const_view_cursor cursor;
-  /// How it ends once the kernel has let go of the user's memory, or the peer has answered.
+  /// How it ends once the kernel has let go of the user's memory, or the peer has
+  /// answered.
   ending wanted = ending::no;
   time_point settle_by = time_point::max();
 };
@@ -115,7 +118,8 @@ class sender {
   std::size_t used_window_ = 0;
   std::uint64_t last_id_ = 0;
   std::unordered_map<std::uint64_t, pending_send> pending_;
-  /// Pulled, in turns: a large message does not delay another lane's by more than a slice.
+  /// Pulled, in turns: a large message does not delay another lane's by more than a
+  /// slice.
   std::deque<pending_send*> active_;
   std::size_t settling_ = 0;
   std::string closed_detail_;

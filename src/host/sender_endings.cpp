@@ -21,7 +21,8 @@ const char* sender::on_pull(const frame& f) {
     return "a pull out of turn";
   }
   p->generation = f.generation;
-  // A slice of the pull before may still be on its way to the kernel of a send that is given up.
+  // A slice of the pull before may still be on its way to the kernel of a send that is
+  // given up.
   if (p->wanted != ending::no) return nullptr;
   p->at = phase::pulled;
   p->cursor = const_view_cursor(p->op->source);
@@ -61,7 +62,8 @@ const char* sender::on_withdrawn(const frame& f) {
   if (f.id > last_id_) return "an answer to a withdrawal that was not made";
   pending_send* p = find(f.id);
   if (!p) return nullptr;
-  if (p->settle_by == time_point::max()) return "an answer to a withdrawal that was not made";
+  if (p->settle_by == time_point::max())
+    return "an answer to a withdrawal that was not made";
   finish(*p, p->wanted);
   return nullptr;
 }
@@ -70,7 +72,8 @@ const char* sender::on_credit(const frame& f) {
   const auto found = lanes_.find(f.on);
   if (found == lanes_.end()) return "credit for an unknown lane";
   outgoing_lane& l = found->second;
-  if (f.bytes > l.used_window || f.id > l.undelivered_messages || f.word > l.undelivered_bytes) {
+  if (f.bytes > l.used_window || f.id > l.undelivered_messages ||
+      f.word > l.undelivered_bytes) {
     return "more credit than was used";
   }
   l.used_window -= f.bytes;
@@ -95,7 +98,8 @@ bool sender::withdraw(operation& op) {
   return true;
 }
 
-// True if nothing but the operation's end is left to do; else it ends later, as `how` or better.
+// True if nothing but the operation's end is left to do; else it ends later, as `how` or
+// better.
 bool sender::give_up(pending_send& p, ending how) {
   stop_slices(p);
   if (source_ == &p) {
@@ -127,9 +131,12 @@ operation& sender::release(pending_send& p) {
 void sender::finish(pending_send& p, ending how) {
   operation& op = release(p);
   switch (how) {
-    case ending::taken: return op.end(operation_end::done);
-    case ending::closed: return op.fail(cause::closed, closed_detail_);
-    default: return op.end(operation_end::withdrawn);
+    case ending::taken:
+      return op.end(operation_end::done);
+    case ending::closed:
+      return op.fail(cause::closed, closed_detail_);
+    default:
+      return op.end(operation_end::withdrawn);
   }
 }
 

@@ -1,5 +1,5 @@
-// Cluster: the backends of all members of one world on one thread, over real loopback streams or
-// simulated ones.
+// Cluster: the backends of all members of one world on one thread, over real loopback
+// streams or simulated ones.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -36,7 +36,9 @@ struct test_operation : operation {
   [[nodiscard]] bool failed(enum cause why) const {
     return ends == 1 && how == operation_end::failed && failed_with == why;
   }
-  [[nodiscard]] bool withdrawn() const { return ends == 1 && how == operation_end::withdrawn; }
+  [[nodiscard]] bool withdrawn() const {
+    return ends == 1 && how == operation_end::withdrawn;
+  }
 };
 
 struct recorded_events final : backend_events {
@@ -95,21 +97,26 @@ inline const char* name_of(ground g) {
 
 struct waited_request : io_request {
   waited_request()
-      : io_request([](io_request& r) noexcept { static_cast<waited_request&>(r).ended_ = true; }) {}
+      : io_request([](io_request& r) noexcept {
+          static_cast<waited_request&>(r).ended_ = true;
+        }) {}
   bool ended_ = false;
 };
 
 class cluster {
  public:
-  explicit cluster(rank_t size, ground where = ground::epoll, host_backend_options options = {},
-                   std::uint64_t seed = 1, bool with_backends = true);
+  explicit cluster(rank_t size, ground where = ground::epoll,
+                   host_backend_options options = {}, std::uint64_t seed = 1,
+                   bool with_backends = true);
   ~cluster() { end(); }
 
   member& operator[](rank_t rank) { return *members_[static_cast<std::size_t>(rank)]; }
   host_backend& at(rank_t rank) { return *(*this)[rank].backend; }
   simulation& sim() { return *sim_; }
   /// The streams of a member that has no backend.
-  std::vector<socket>& streams(rank_t rank) { return sockets_[static_cast<std::size_t>(rank)]; }
+  std::vector<socket>& streams(rank_t rank) {
+    return sockets_[static_cast<std::size_t>(rank)];
+  }
 
   bool turn() {
     bool any = false;
@@ -172,10 +179,12 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
     auto m = std::make_unique<member>();
     if (sim_) {
       m->process = &sim_->add_process("m" + std::to_string(rank));
-      m->home = std::make_unique<reactor>(m->process->make_engine(engine_kind::automatic).engine);
+      m->home = std::make_unique<reactor>(
+          m->process->make_engine(engine_kind::automatic).engine);
       m->process->attach(*m->home);
     } else {
-      const auto kind = where == ground::epoll ? engine_kind::epoll : engine_kind::io_uring;
+      const auto kind =
+          where == ground::epoll ? engine_kind::epoll : engine_kind::io_uring;
       m->home = std::make_unique<reactor>(make_engine(kind).engine);
     }
     members_.push_back(std::move(m));

@@ -6,15 +6,16 @@ using namespace manyworlds;
 using namespace manyworlds::host_tests;
 
 TEST_SUITE("host transfer") {
-  TEST_CASE("messages of every size arrive whole, and both sides agree on what they were") {
+  TEST_CASE(
+      "messages of every size arrive whole, and both sides agree on what they were") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);
       const std::size_t top = g == ground::simulated ? 3'000'000 : 64U << 20;
-      for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{8},
-                                      std::size_t{4095}, std::size_t{32 * 1024},
-                                      std::size_t{32 * 1024 + 1}, std::size_t{262'144},
-                                      std::size_t{1'000'003}, top}) {
+      for (const std::size_t bytes :
+           {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{4095},
+            std::size_t{32 * 1024}, std::size_t{32 * 1024 + 1}, std::size_t{262'144},
+            std::size_t{1'000'003}, top}) {
         CAPTURE(bytes);
         const auto sent = pattern(bytes, static_cast<unsigned>(bytes));
         std::vector<std::uint8_t> got(bytes);
@@ -45,12 +46,14 @@ TEST_SUITE("host transfer") {
         std::vector<std::uint8_t> got(bytes);
         std::vector<const_buffer_view> pieces;
         std::vector<buffer_view> places;
-        for (std::size_t at = 0, step = 1; at < bytes; at += step, step = step * 3 % 997 + 1) {
+        for (std::size_t at = 0, step = 1; at < bytes;
+             at += step, step = step * 3 % 997 + 1) {
           step = std::min(step, bytes - at);
           pieces.emplace_back(sent.data() + at, step, dtype::uint8);
           if (at % 5 == 0) pieces.emplace_back();
         }
-        for (std::size_t at = 0, step = 7; at < bytes; at += step, step = step * 5 % 4001 + 1) {
+        for (std::size_t at = 0, step = 7; at < bytes;
+             at += step, step = step * 5 % 4001 + 1) {
           step = std::min(step, bytes - at);
           places.emplace_back(got.data() + at, step, dtype::uint8);
         }
@@ -79,7 +82,8 @@ TEST_SUITE("host transfer") {
         values[i] = i;
         send(c, sends[i], 0, 1, std::span(&values[i], 1));
       }
-      for (std::size_t i = 0; i < count; ++i) receive(c, receives[i], 1, 0, std::span(&got[i], 1));
+      for (std::size_t i = 0; i < count; ++i)
+        receive(c, receives[i], 1, 0, std::span(&got[i], 1));
       REQUIRE(c.until([&] { return receives.back().ended() && sends.back().ended(); }));
       CHECK(got == values);
       for (auto& r : receives) REQUIRE(r.done());
@@ -91,7 +95,8 @@ TEST_SUITE("host transfer") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);
-      const std::vector<std::size_t> sizes{8, 100'000, 1, 0, 40'000, 40'000, 20'000, 300'000, 3};
+      const std::vector<std::size_t> sizes{8,      100'000, 1,       0, 40'000,
+                                           40'000, 20'000,  300'000, 3};
       std::deque<std::vector<std::uint8_t>> sent;
       std::deque<std::vector<std::uint8_t>> got;
       std::deque<send_op> sends(sizes.size());
@@ -139,7 +144,8 @@ TEST_SUITE("host transfer") {
     }
   }
 
-  TEST_CASE("a full window suspends its lane, not another, and resumes when it is received") {
+  TEST_CASE(
+      "a full window suspends its lane, not another, and resumes when it is received") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);

@@ -11,7 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// The members of a world must agree on the first four: they are the limits each holds the other to.
+/// The members of a world must agree on the first four: they are the limits each holds
+/// the other to.
 struct host_backend_options {
   /// Largest message, head included, that is sent before a receive asks for it.
   std::size_t eager_limit = std::size_t{32} * 1024;
@@ -31,20 +32,24 @@ struct host_backend_options {
   std::size_t known_lanes = 65'536;
 };
 
-/// The tcp transport. Runs on the given reactor's thread alone; its wire format is in src/host/README.md.
+/// The tcp transport. Runs on the given reactor's thread alone; its wire format is in
+/// src/host/README.md.
 ///
-/// Memory: an eager send is copied and ends at once; a larger one is read from the user's memory when a
-/// receive asks for it, straight into that receive's memory, and ends when the receive has all of it.
-/// Operations are linked through their own hooks; what is allocated is bounded by the windows.
+/// Memory: an eager send is copied and ends at once; a larger one is read from the user's
+/// memory when a receive asks for it, straight into that receive's memory, and ends when
+/// the receive has all of it. Operations are linked through their own hooks; what is
+/// allocated is bounded by the windows.
 ///
-/// Ends: `quiesce` or `leave` must have run its work before the backend is destroyed, since requests
-/// of the engine refer to it. If `quiesce` comes during a `leave`, the works of both run.
+/// Ends: `quiesce` or `leave` must have run its work before the backend is destroyed,
+/// since requests of the engine refer to it. If `quiesce` comes during a `leave`, the
+/// works of both run.
 class host_backend final : public backend {
  public:
-  /// `connections[rank]` is a connected, authenticated stream to that rank on which nothing but this
-  /// backend's frames follow; that of `self` is closed. Starts receiving.
-  host_backend(reactor& r, backend_events& events, host_backend_options options, rank_t self,
-               std::vector<socket> connections);
+  /// `connections[rank]` is a connected, authenticated stream to that rank on which
+  /// nothing but this backend's frames follow; that of `self` is closed. Starts
+  /// receiving.
+  host_backend(reactor& r, backend_events& events, host_backend_options options,
+               rank_t self, std::vector<socket> connections);
   ~host_backend() override;
 
   void start(operation& op) noexcept override;

@@ -1,0 +1,135 @@
+// Many members do everything at once under the simulation, by seed.
+#include <deque>
+#include <map>
+#include <random>
+
+#include "cluster.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::host_tests;
+
+namespace {
+
+constexpr std::size_t lane_count = 4;
+
+struct planned {
+  send_op op;
+  std::vector<std::uint8_t> bytes;
+  std::uint64_t number = 0;
+};
+struct awaited {
+  receive_op op;
+  std::vector<std::uint8_t> bytes;
+  bool given_up = false;
+};
+
+// The first eight bytes of a message are its number on its lane.
+std::vector<std::uint8_t> numbered(std::size_t size, std::uint64_t number) {
+  auto bytes = pattern(size, static_cast<unsigned>(number));
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+void run(std::uint64_t seed) {
+  CAPTURE(seed);
+  cluster c(3, ground::simulated, {}, seed);
+  std::mt19937_64 dice(seed);
+  // All messages of a lane have one size, so that who gives up does not shift sizes.
+  const std::vector<std::size_t> sizes{8, 5'000, 40'000, 600'000};
+  std::deque<planned> sends;
+  std::deque<awaited> receives;
+  std::map<std::pair<rank_t, std::uint64_t>, std::uint64_t> last_seen;
+  std::map<std::uint64_t, std::uint64_t> next_number;
+  for (int step = 0; step < 60; ++step) {
+    const std::size_t l = dice() % lane_count;
+    switch (dice() % 6) {
+      case 0:
+      case 1: {
+        planned& p = sends.emplace_back();
+        const auto from = static_cast<rank_t>(dice() % 2);
+        p.number = ++next_number[l * 2 + static_cast<std::uint64_t>(from)];
+        p.bytes = numbered(sizes[l], p.number);
+        p.op.delivered = dice() % 4 == 0;
+        send(c, p.op, from, 2, p.bytes, l, p.number);
+        break;
+      }
+      case 2:
+      case 3: {
+        awaited& a = receives.emplace_back();
+        a.bytes.resize(sizes[l]);
+        receive(c, a.op, 2, dice() % 3 == 0 ? no_rank : static_cast<rank_t>(dice() % 2),
+                a.bytes, l);
+        break;
+      }
+      case 4:
+        if (!receives.empty()) {
+          awaited& a = receives[dice() % receives.size()];
+          if (!a.op.ended() && !a.given_up) {
+            a.given_up = true;
+            if (c.at(2).withdraw(a.op)) {
+              ++a.op.ends;
+              a.op.how = operation_end::withdrawn;
+              std::fill(a.bytes.begin(), a.bytes.end(), 0xEE);
+            }
+          }
+        }
+        break;
+      default:
+        break;
+    }
+    c.sim().run_for(std::chrono::microseconds(dice() % 400));
+  }
+  // Receives for all that is left.
+  for (std::size_t l = 0; l < lane_count; ++l) {
+    for (rank_t from = 0; from < 2; ++from) {
+      for (;;) {
+        arrival_op waiting;
+        waiting.peer = from;
+        waiting.on = lane(l);
+        c.at(2).start(waiting);
+        c.sim().run_for(std::chrono::milliseconds(50));
+        if (!waiting.ended()) {
+          CHECK(c.at(2).withdraw(waiting));
+          break;
+        }
+        awaited& a = receives.emplace_back();
+        a.bytes.resize(sizes[l]);
+        receive(c, a.op, 2, from, a.bytes, l);
+        REQUIRE(c.until([&] { return a.op.ended(); }));
+      }
+    }
+  }
+  std::size_t taken = 0;
+  for (awaited& a : receives) {
+    if (!a.op.ended()) {
+      CHECK(c.at(2).withdraw(a.op));
+      continue;
+    }
+    CHECK(a.op.ends == 1);
+    if (a.op.how == operation_end::withdrawn) continue;
+    REQUIRE(a.op.done());
+    ++taken;
+    CHECK(a.bytes == numbered(a.bytes.size(), a.op.info.user.value()));
+    // Receives that wait for one member are started, and so end, in the order of its
+    // messages.
+    std::uint64_t& last = last_seen[{a.op.info.source, a.op.info.on.number()}];
+    CHECK(a.op.info.user.value() == last + 1);
+    last = a.op.info.user.value();
+  }
+  CHECK(taken == sends.size());
+  REQUIRE(c.until([&] {
+    return std::all_of(sends.begin(), sends.end(), [](auto& p) { return p.op.ended(); });
+  }));
+  for (auto& p : sends) CHECK(p.op.done());
+  for (rank_t r = 0; r < 3; ++r) CHECK(c[r].events.quiet());
+}
+
+}  // namespace
+
+TEST_SUITE("host random") {
+  TEST_CASE(
+      "no message is lost, doubled, torn or overtaken whatever the network and the "
+      "receivers do") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) run(seed);
+  }
+}
