@@ -38,8 +38,8 @@ std::string own_group() {
   return {};
 }
 
-/// The tightest quota of the own group and those above it. Inside a container the root of what is
-/// mounted is the container's own group.
+/// The tightest quota of the own group and those above it. Inside a container the root of
+/// what is mounted is the container's own group.
 double cpus_by_quota() {
   double least = unlimited;
   std::string group = own_group();

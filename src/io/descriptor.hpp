@@ -33,7 +33,8 @@ class event_counter {
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// From any thread. It can only fail when the counter is full, and then the notice is given.
+  /// From any thread. It can only fail when the counter is full, and then the notice is
+  /// given.
   void give() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);

@@ -17,12 +17,13 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Readiness: a request is attempted in `poll`, parked on its descriptor if it would block, and
-/// attempted again when epoll says so.
+/// Readiness: a request is attempted in `poll`, parked on its descriptor if it would
+/// block, and attempted again when epoll says so.
 ///
-/// Sockets are closed through `network`, without a word to the engine, and their numbers come back at
-/// once. So nothing is believed about the kernel's interest in a descriptor on which no request is
-/// parked, interest is one-shot, and readiness is never more than a hint to attempt again.
+/// Sockets are closed through `network`, without a word to the engine, and their numbers
+/// come back at once. So nothing is believed about the kernel's interest in a descriptor
+/// on which no request is parked, interest is one-shot, and readiness is never more than
+/// a hint to attempt again.
 class epoll_engine final : public engine {
  public:
   epoll_engine() : epoll_(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1") {
@@ -67,7 +68,8 @@ class epoll_engine final : public engine {
       relative.tv_nsec = static_cast<long>((left % std::chrono::seconds(1)).count());
       limit = &relative;
     }
-    // Only here a wake-up is used up: one that comes between two waits must end the later.
+    // Only here a wake-up is used up: one that comes between two waits must end the
+    // later.
     if (fetch_for(limit)) wake_.clear();
   }
 
@@ -77,8 +79,8 @@ class epoll_engine final : public engine {
 
   bool prepare_foreign_wait() noexcept override {
     const bool woken = wake_.clear();
-    // Whatever has made the set readable must be taken out of it, or the foreign loop would not
-    // sleep; it may be the interest of a request that has ended.
+    // Whatever has made the set readable must be taken out of it, or the foreign loop
+    // would not sleep; it may be the interest of a request that has ended.
     if (ready_ == 0) fetch({});
     return woken || has_something();
   }
@@ -93,7 +95,8 @@ class epoll_engine final : public engine {
     std::uint32_t interest = 0;
 
     [[nodiscard]] std::uint32_t wanted() const noexcept {
-      return (reading.empty() ? 0u : EPOLLIN | EPOLLRDHUP) | (writing.empty() ? 0u : EPOLLOUT);
+      return (reading.empty() ? 0u : EPOLLIN | EPOLLRDHUP) |
+             (writing.empty() ? 0u : EPOLLOUT);
     }
   };
 
@@ -115,10 +118,14 @@ class epoll_engine final : public engine {
 
   request_list& list_of(const io_request& r, place p) noexcept {
     switch (p) {
-      case place::reading: return parked_on_[slot_of(r)].reading;
-      case place::writing: return parked_on_[slot_of(r)].writing;
-      case place::ended: return ended_;
-      default: return pending_;
+      case place::reading:
+        return parked_on_[slot_of(r)].reading;
+      case place::writing:
+        return parked_on_[slot_of(r)].writing;
+      case place::ended:
+        return ended_;
+      default:
+        return pending_;
     }
   }
 
@@ -136,7 +143,8 @@ class epoll_engine final : public engine {
     --parked_;
     parking& here = parked_on_[slot_of(r)];
     if (here.wanted() != 0) return;
-    // The descriptor may be closed, and its number be another socket's, before anything parks here.
+    // The descriptor may be closed, and its number be another socket's, before anything
+    // parks here.
     here.interest = 0;
     epoll_event none{};
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, static_cast<int>(slot_of(r)), &none);
@@ -239,10 +247,12 @@ class epoll_engine final : public engine {
     int count = ::epoll_pwait2(epoll_.get(), events_.data(), poll_limit, limit, nullptr);
     // Missing before Linux 5.11; seccomp filters older than it answer EPERM.
     if (count < 0 && errno != EINTR) {
-      count = ::epoll_wait(epoll_.get(), events_.data(), poll_limit, in_milliseconds(limit));
+      count =
+          ::epoll_wait(epoll_.get(), events_.data(), poll_limit, in_milliseconds(limit));
     }
     ready_ = count > 0 ? static_cast<std::size_t>(count) : 0;
-    return std::any_of(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(ready_),
+    return std::any_of(events_.begin(),
+                       events_.begin() + static_cast<std::ptrdiff_t>(ready_),
                        [this](const epoll_event& e) { return e.data.fd == wake_.fd(); });
   }
 

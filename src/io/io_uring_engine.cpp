@@ -21,9 +21,9 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Completion: the kernel performs a request and tells when it has ended. Only the request's own
-/// completion ends it; what a cancellation answers is ignored, since the target's completion may have
-/// been posted before it or may still come.
+/// Completion: the kernel performs a request and tells when it has ended. Only the
+/// request's own completion ends it; what a cancellation answers is ignored, since the
+/// target's completion may have been posted before it or may still come.
 class io_uring_engine final : public engine {
  public:
   [[nodiscard]] int error() const noexcept { return ring_.error(); }
@@ -45,7 +45,8 @@ class io_uring_engine final : public engine {
 
   void cancel(io_request& r) noexcept override {
     if (std::exchange(r.engine.cancelled, true)) return;
-    // Not started: the backlog finds it cancelled. Else its cancellation follows it in the ring.
+    // Not started: the backlog finds it cancelled. Else its cancellation follows it in
+    // the ring.
     if (r.engine.submitted && !start_cancel(r)) cancels_.push(r);
   }
 
@@ -68,7 +69,8 @@ class io_uring_engine final : public engine {
       limit.tv_nsec = (left % std::chrono::seconds(1)).count();
     }
     io_uring_cqe* first = nullptr;
-    io_uring_submit_and_wait_timeout(uring(), &first, 1, until ? &limit : nullptr, nullptr);
+    io_uring_submit_and_wait_timeout(uring(), &first, 1, until ? &limit : nullptr,
+                                     nullptr);
     end_own();
     woken_ = false;
   }
@@ -82,7 +84,8 @@ class io_uring_engine final : public engine {
       } catch (const std::system_error&) {
         return -1;
       }
-      if (io_uring_register_eventfd(uring(), foreign_->completions()) != 0) foreign_.reset();
+      if (io_uring_register_eventfd(uring(), foreign_->completions()) != 0)
+        foreign_.reset();
     }
     return foreign_ ? foreign_->fd() : -1;
   }
@@ -97,8 +100,8 @@ class io_uring_engine final : public engine {
   }
 
  private:
-  // What `token` of a request and the user data of a completion mean. A request's user data is its
-  // address, which is never one of these.
+  // What `token` of a request and the user data of a completion mean. A request's user
+  // data is its address, which is never one of these.
   enum tokens : std::uint64_t { operation, readiness };
   static constexpr std::uint64_t ignored = 1;
   static constexpr std::uint64_t wake_up = 2;
@@ -129,15 +132,16 @@ class io_uring_engine final : public engine {
     } else {
       prepare_operation(*sqe, r);
     }
-    if (foreign_ && r.kind == io_kind::readable) foreign_->watch(static_cast<int>(r.socket));
+    if (foreign_ && r.kind == io_kind::readable)
+      foreign_->watch(static_cast<int>(r.socket));
     io_uring_sqe_set_data64(sqe, user_data_of(r));
     r.engine.submitted = true;
     ++in_flight_;
     return true;
   }
 
-  /// The kernel takes entries in their order: the cancellation finds its target started, and never a
-  /// later request at the same address.
+  /// The kernel takes entries in their order: the cancellation finds its target started,
+  /// and never a later request at the same address.
   bool start_cancel(io_request& r) noexcept {
     io_uring_sqe* sqe = entry();
     if (!sqe) return false;
@@ -167,7 +171,8 @@ class io_uring_engine final : public engine {
     bool any = false;
     io_uring_cqe* cqe = nullptr;
     for (std::size_t n = 0; n < poll_limit; ++n) {
-      // Looks in user memory, and enters the kernel only if a flag there says that it has something.
+      // Looks in user memory, and enters the kernel only if a flag there says that it has
+      // something.
       if (io_uring_peek_cqe(uring(), &cqe) != 0) break;
       const std::uint64_t data = cqe->user_data;
       const int result = cqe->res;
@@ -200,7 +205,8 @@ class io_uring_engine final : public engine {
       // Interrupted is what a cancelled operation of a kernel worker answers.
       const bool stopped = error == EINTR || error == EAGAIN || error == EINPROGRESS ||
                            error == ECONNABORTED;
-      return end(r, stopped ? io_result::failure(ECANCELED) : value_of(r, result));
+      return end(r, stopped ? io_result::failure(ECANCELED)
+                            : value_of(r, result, r.engine.token == readiness));
     }
     const bool readiness_known = r.engine.token == readiness && result.ok();
     if (readiness_known && r.kind == io_kind::connect) return finish_connect(r);
@@ -210,19 +216,12 @@ class io_uring_engine final : public engine {
     }
     // Some kernels answer a non-blocking descriptor at once instead of waiting for it.
     if (error == EAGAIN || error == EINPROGRESS) return start_again(r, readiness);
-    return end(r, value_of(r, result));
+    return end(r, value_of(r, result, r.engine.token == readiness));
   }
 
   bool finish_connect(io_request& r) noexcept {
     const io_result result = attempt(r);
     return result.error() == EAGAIN ? start_again(r, readiness) : end(r, result);
-  }
-
-  static io_result value_of(const io_request& r, io_result result) noexcept {
-    // A poll's result is a set of events; ours is 0.
-    const bool is_events = r.kind == io_kind::readable || r.engine.token == readiness;
-    if (!is_events || !result.ok()) return result;
-    return r.kind == io_kind::readable ? io_result::success(0) : io_result::failure(ECANCELED);
   }
 
   bool start_again(io_request& r, std::uint64_t as) noexcept {
@@ -254,8 +253,8 @@ class io_uring_engine final : public engine {
     woken_ |= wake_.clear();
   }
 
-  /// The kernel must not write into buffers after us. Whom the requests belong to may be gone: they
-  /// are counted, not looked at.
+  /// The kernel must not write into buffers after us. Whom the requests belong to may be
+  /// gone: they are counted, not looked at.
   void stop_everything() noexcept {
     if (io_uring_sqe* sqe = entry()) {
       io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
@@ -264,7 +263,8 @@ class io_uring_engine final : public engine {
     __kernel_timespec limit{1, 0};
     io_uring_cqe* cqe = nullptr;
     while (in_flight_ > 0) {
-      if (io_uring_submit_and_wait_timeout(uring(), &cqe, 1, &limit, nullptr) < 0 || !cqe) return;
+      if (io_uring_submit_and_wait_timeout(uring(), &cqe, 1, &limit, nullptr) < 0 || !cqe)
+        return;
       if (cqe->user_data != ignored && cqe->user_data != wake_up) --in_flight_;
       io_uring_cqe_seen(uring(), cqe);
     }

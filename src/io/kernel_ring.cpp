@@ -16,12 +16,13 @@ namespace manyworlds::inline v0 {
 namespace {
 
 constexpr unsigned submissions = 512;
-// Completions beyond these are kept by the kernel (FEAT_NODROP), so this bounds what is cheap, not
-// what may be in flight: a bound on that would let parked receives keep out everything else.
+// Completions beyond these are kept by the kernel (FEAT_NODROP), so this bounds what is
+// cheap, not what may be in flight: a bound on that would let parked receives keep out
+// everything else.
 constexpr unsigned completions = 4096;
 
-// With task work deferred, completions are made only when this thread asks for them, and a flag in
-// user memory tells that there is something to ask for. Linux 6.1; 5.19; 5.11.
+// With task work deferred, completions are made only when this thread asks for them, and
+// a flag in user memory tells that there is something to ask for. Linux 6.1; 5.19; 5.11.
 constexpr std::array<unsigned, 3> flag_sets = {
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
         IORING_SETUP_SUBMIT_ALL | IORING_SETUP_R_DISABLED,
@@ -30,8 +31,8 @@ constexpr std::array<unsigned, 3> flag_sets = {
     IORING_SETUP_R_DISABLED,
 };
 
-constexpr unsigned needed_features =
-    IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_FAST_POLL | IORING_FEAT_EXT_ARG;
+constexpr unsigned needed_features = IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE |
+                                     IORING_FEAT_FAST_POLL | IORING_FEAT_EXT_ARG;
 
 constexpr std::array needed_operations = {
     IORING_OP_ACCEPT,  IORING_OP_CONNECT,  IORING_OP_RECVMSG,
@@ -52,7 +53,8 @@ kernel_ring::~kernel_ring() {
 void kernel_ring::enable() noexcept {
   if (enabled_) return;
   // liburing 2.3 declares `io_uring_enable_rings` and does not export it.
-  ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr,
+            0);
   enabled_ = true;
 }
 
@@ -73,9 +75,9 @@ int kernel_ring::lacks() noexcept {
   if ((ring_.features & needed_features) != needed_features) return EOPNOTSUPP;
   io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
   if (!probe) return EOPNOTSUPP;
-  const bool has_all =
-      std::all_of(needed_operations.begin(), needed_operations.end(),
-                  [probe](int operation) { return io_uring_opcode_supported(probe, operation); });
+  const bool has_all = std::all_of(
+      needed_operations.begin(), needed_operations.end(),
+      [probe](int operation) { return io_uring_opcode_supported(probe, operation); });
   io_uring_free_probe(probe);
   return has_all ? 0 : EOPNOTSUPP;
 }

@@ -5,7 +5,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Made disabled on any thread; the thread that enables it owns it from then on (SINGLE_ISSUER).
+/// Made disabled on any thread; the thread that enables it owns it from then on
+/// (SINGLE_ISSUER).
 class kernel_ring {
  public:
   /// `error()` tells whether it could be made.

@@ -15,9 +15,10 @@ std::string describe_refusal(int refusal) {
   std::string text = "io_uring is refused here (";
   text += std::generic_category().message(refusal) + ")";
   const bool forbidden = refusal == EPERM || refusal == ENOSYS || refusal == EACCES;
-  text += forbidden ? "; usual causes: a seccomp filter (the default profiles of Docker and "
-                      "Kubernetes block it), or sysctl kernel.io_uring_disabled"
-                    : "; usual causes: a sandbox such as gVisor, or a kernel before Linux 5.11";
+  text += forbidden
+              ? "; usual causes: a seccomp filter (the default profiles of Docker and "
+                "Kubernetes block it), or sysctl kernel.io_uring_disabled"
+              : "; usual causes: a sandbox such as gVisor, or a kernel before Linux 5.11";
   return text;
 }
 

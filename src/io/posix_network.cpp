@@ -13,9 +13,10 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// Bounds how long the kernel retransmits to a host that is gone. It also ends connections whose
-// receiver keeps its window shut, so it must be far above any time a live process stays away from
-// its sockets; finding dead peers quickly is the business of liveness, not of this.
+// Bounds how long the kernel retransmits to a host that is gone. It also ends connections
+// whose receiver keeps its window shut, so it must be far above any time a live process
+// stays away from its sockets; finding dead peers quickly is the business of liveness,
+// not of this.
 constexpr unsigned user_timeout_ms = 120'000;
 
 int descriptor_of(socket_handle s) noexcept { return static_cast<int>(s); }
@@ -83,15 +84,18 @@ io_result result_of(ssize_t value) noexcept {
   return value < 0 ? io_result::failure(errno) : io_result::success(value);
 }
 
-// Asking again is how a connection attempt's outcome is learned: 0, EISCONN, the error it met, or
-// EALREADY while it is under way. Unlike SO_ERROR it is not fooled by a spurious wake-up.
+// Asking again is how a connection attempt's outcome is learned: 0, EISCONN, the error it
+// met, or EALREADY while it is under way. Unlike SO_ERROR it is not fooled by a spurious
+// wake-up.
 io_result attempt_connect(io_request& r) noexcept {
   const socklen_t length = prepare_address(r);
-  if (::connect(descriptor_of(r.socket), native_address(r), length) == 0 || errno == EISCONN) {
+  if (::connect(descriptor_of(r.socket), native_address(r), length) == 0 ||
+      errno == EISCONN) {
     return io_result::success(0);
   }
   if (errno == EINPROGRESS || errno == EALREADY) return io_result::failure(EAGAIN);
-  // A local socket's full backlog would read as "wait until writable", which it is already.
+  // A local socket's full backlog would read as "wait until writable", which it is
+  // already.
   return io_result::failure(errno == EAGAIN ? EADDRNOTAVAIL : errno);
 }
 
@@ -108,11 +112,14 @@ io_result attempt_once(io_request& r) noexcept {
   switch (r.kind) {
     case io_kind::accept:
       return result_of(::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    case io_kind::connect: return attempt_connect(r);
-    case io_kind::receive: return result_of(::recvmsg(fd, &prepare_message(r), MSG_DONTWAIT));
+    case io_kind::connect:
+      return attempt_connect(r);
+    case io_kind::receive:
+      return result_of(::recvmsg(fd, &prepare_message(r), MSG_DONTWAIT));
     case io_kind::send:
       return result_of(::sendmsg(fd, &prepare_message(r), MSG_DONTWAIT | MSG_NOSIGNAL));
-    case io_kind::readable: return attempt_readable(r);
+    case io_kind::readable:
+      return attempt_readable(r);
   }
   return io_result::failure(EINVAL);
 }
@@ -144,7 +151,8 @@ sockaddr* native_address(io_request& request) noexcept {
 io_result attempt(io_request& request) noexcept {
   for (;;) {
     const io_result r = attempt_once(request);
-    // A connection that its client gave up while it was queued is nobody's failure: take the next.
+    // A connection that its client gave up while it was queued is nobody's failure: take
+    // the next.
     const bool given_up = request.kind == io_kind::accept && r.error() == ECONNABORTED;
     if (r.error() != EINTR && !given_up) return r;
   }

@@ -7,11 +7,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// Real TCP sockets: non-blocking, CLOEXEC, without delay, and never a SIGPIPE. It has no state, so
-/// that a socket given to another reactor does not depend on the engine it was made with.
+/// Real TCP sockets: non-blocking, CLOEXEC, without delay, and never a SIGPIPE. It has no
+/// state, so that a socket given to another reactor does not depend on the engine it was
+/// made with.
 [[nodiscard]] network& posix_network() noexcept;
 
-/// Fills the engine's message header from the request's buffers, for `sendmsg` and `recvmsg`.
+/// Fills the engine's message header from the request's buffers, for `sendmsg` and
+/// `recvmsg`.
 msghdr& prepare_message(io_request& request) noexcept;
 
 /// Writes the request's address into the engine's own storage; returns its length.

@@ -22,14 +22,15 @@ reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
     : engine_(std::move(engine)), options_(options) {}
 
 reactor::~reactor() {
-  // A poster whose work has already run may not yet have woken the engine it is about to. It is past
-  // its push, so this lasts no longer than one system call of its.
-  // Acquire: pairs with the release in `post` and `wake`; the engine is not touched after that.
+  // A poster whose work has already run may not yet have woken the engine it is about to.
+  // It is past its push, so this lasts no longer than one system call of its. Acquire:
+  // pairs with the release in `post` and `wake`; the engine is not touched after that.
   while (posting_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
 }
 
 void reactor::post(work& w) noexcept {
-  // Counted before the push: who takes the work by that push's release sees the count as well.
+  // Counted before the push: who takes the work by that push's release sees the count as
+  // well.
   posting_.fetch_add(1, std::memory_order_relaxed);
   if (inbox_.push(w)) engine_->wake();
   posting_.fetch_sub(1, std::memory_order_release);
@@ -78,8 +79,8 @@ void reactor::rest() noexcept {
 
 std::optional<duration> reactor::prepare_wait() noexcept {
   std::optional<time_point> until;
-  // The engine is asked last: pollers may submit requests as they arm. It clears old notices then,
-  // which is safe because it tells us if there were any.
+  // The engine is asked last: pollers may submit requests as they arm. It clears old
+  // notices then, which is safe because it tells us if there were any.
   if (!prepare_sleep(until) || engine_->prepare_foreign_wait()) return duration::zero();
   if (!until) return std::nullopt;
   return std::max(*until - now(), duration::zero());
@@ -122,14 +123,17 @@ bool reactor::spin() noexcept {
   return false;
 }
 
-// No wake-up is lost, because everybody who could give us something to do either comes before our last
-// look at it or finds the announcement:
-// - Work is pushed by replacing the top of the inbox, and the announcement is such a replacement too.
-//   One of the two is first: either the announcement fails and we do not sleep, or the poster sees it
-//   and wakes the engine.
+// No wake-up is lost, because everybody who could give us something to do either comes
+// before our last look at it or finds the announcement:
+// - Work is pushed by replacing the top of the inbox, and the announcement is such a
+// replacement too.
+//   One of the two is first: either the announcement fails and we do not sleep, or the
+//   poster sees it and wakes the engine.
 // - A poller arms its wake-up and looks again, in that order.
-// - A wake-up that comes before the engine sleeps is kept by the engine and ends its next wait.
-// - Ready work and timers change on this thread only; they are looked at last, since pollers may have
+// - A wake-up that comes before the engine sleeps is kept by the engine and ends its next
+// wait.
+// - Ready work and timers change on this thread only; they are looked at last, since
+// pollers may have
 //   added to them.
 bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   turn_scope here(*this);
@@ -153,8 +157,8 @@ bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   return true;
 }
 
-// The announcement in the inbox stays until posted work is next taken; a poster that finds it before
-// gives a wake-up that nobody needs, and no more.
+// The announcement in the inbox stays until posted work is next taken; a poster that
+// finds it before gives a wake-up that nobody needs, and no more.
 void reactor::cancel_sleep() noexcept {
   if (!std::exchange(sleep_prepared_, false)) return;
   for (poller* p = pollers_; p; p = next_poller_) {

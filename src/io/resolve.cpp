@@ -32,7 +32,8 @@ std::optional<named_port> split_name(std::string_view text) {
   named_port name{std::string(text.substr(0, colon))};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, name.port);
-  // A colon within the host is an IPv6 address without its brackets: its last group is no port.
+  // A colon within the host is an IPv6 address without its brackets: its last group is no
+  // port.
   const bool is_name = name.host.find_first_of(":[]") == std::string::npos;
   if (error != std::errc{} || stop != end || !is_name) return std::nullopt;
   return name;
@@ -48,7 +49,8 @@ resolution look_up(const named_port& name) {
                                                 : std::string(::gai_strerror(error));
     return resolution::failed("cannot resolve host '" + name.host + "': " + why);
   }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found,
+                                                                   &::freeaddrinfo);
   std::vector<socket_address> addresses;
   for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
     const auto numeric = socket_address::from_native(entry->ai_addr, entry->ai_addrlen);
@@ -59,7 +61,8 @@ resolution look_up(const named_port& name) {
     }
   }
   if (addresses.empty()) {
-    return resolution::failed("host '" + name.host + "' has neither an IPv4 nor an IPv6 address");
+    return resolution::failed("host '" + name.host +
+                              "' has neither an IPv4 nor an IPv6 address");
   }
   return resolution::success(std::move(addresses));
 }
@@ -91,7 +94,8 @@ struct lookup {
   }
 };
 
-/// New threads inherit the mask: the application's signals are for its own threads to handle.
+/// New threads inherit the mask: the application's signals are for its own threads to
+/// handle.
 class all_signals_blocked {
  public:
   all_signals_blocked() noexcept {
@@ -137,8 +141,8 @@ task<resolution> resolve(std::string host_and_port) {
   }
   const auto name = split_name(host_and_port);
   if (!name) {
-    co_return resolution::failed("'" + host_and_port +
-                                 "' is not an address: expected host:port or [IPv6]:port");
+    co_return resolution::failed(
+        "'" + host_and_port + "' is not an address: expected host:port or [IPv6]:port");
   }
   lookup_awaiter looking_up(*name);
   resolution result = co_await looking_up;

@@ -102,7 +102,8 @@ std::optional<socket_address> socket_address::from_native(const sockaddr* addres
 bool socket_address::is_loopback() const noexcept {
   if (family_ == family::ipv4) return bytes_[0] == 127;
   if (family_ != family::ipv6) return false;
-  static constexpr std::uint8_t mapped_ipv4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+  static constexpr std::uint8_t mapped_ipv4[12] = {0, 0, 0, 0, 0,   0,
+                                                   0, 0, 0, 0, 255, 255};
   if (std::equal(mapped_ipv4, mapped_ipv4 + 12, bytes_)) return bytes_[12] == 127;
   return all_zero(bytes_, 15) && bytes_[15] == 1;
 }

@@ -22,11 +22,12 @@ void socket::close() noexcept {
   if (is_open()) net_->close(std::exchange(handle_, socket_handle::none));
 }
 
-// ------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------
 
 io_awaiter::io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept
     : io_request([](io_request& request) noexcept {
-        // The waiter may destroy this awaiter as soon as it is resumed, so that is done last.
+        // The waiter may destroy this awaiter as soon as it is resumed, so that is done
+        // last.
         std::exchange(static_cast<io_awaiter&>(request).waiter_, nullptr)->resume();
       }),
       reactor_(&r) {
@@ -77,7 +78,7 @@ bool io_awaiter::await_must_resume() const noexcept {
   return !(cancelled_ && result.error() == ECANCELED);
 }
 
-// ------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------
 
 task<io_result> stream::connect(reactor& r, socket_address address, stream& into) {
   network& net = r.sockets();
@@ -88,8 +89,9 @@ task<io_result> stream::connect(reactor& r, socket_address address, stream& into
   request.with_address(address);
   const io_result connected = co_await request;
   if (!connected.ok()) co_return connected;
-  // Dialling a port of the ephemeral range that nobody listens on can meet itself: the kernel may
-  // choose that very port for our side, and TCP then opens from both ends at once.
+  // Dialling a port of the ephemeral range that nobody listens on can meet itself: the
+  // kernel may choose that very port for our side, and TCP then opens from both ends at
+  // once.
   if (net.local_address(s.handle()) == net.peer_address(s.handle())) {
     co_return io_result::failure(ECONNREFUSED);
   }
@@ -138,7 +140,7 @@ socket_address stream::peer_address() const {
   return socket_.net().peer_address(socket_.handle());
 }
 
-// ------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------
 
 listener::listener(reactor& r, const socket_address& address) : reactor_(&r) {
   constexpr int backlog = 4096;

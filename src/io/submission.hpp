@@ -4,6 +4,8 @@
 #include <liburing.h>
 #include <poll.h>
 
+#include <cerrno>
+
 #include "posix_network.hpp"
 
 namespace manyworlds::inline v0 {
@@ -17,21 +19,34 @@ inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
   const int fd = static_cast<int>(r.socket);
   switch (r.kind) {
     case io_kind::accept:
-      return io_uring_prep_accept(&sqe, fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      return io_uring_prep_accept(&sqe, fd, nullptr, nullptr,
+                                  SOCK_NONBLOCK | SOCK_CLOEXEC);
     case io_kind::connect: {
       const socklen_t length = prepare_address(r);
       return io_uring_prep_connect(&sqe, fd, native_address(r), length);
     }
-    case io_kind::receive: return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
+    case io_kind::receive:
+      return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
     case io_kind::send:
       return io_uring_prep_sendmsg(&sqe, fd, &prepare_message(r), MSG_NOSIGNAL);
-    case io_kind::readable: return io_uring_prep_poll_add(&sqe, fd, POLLIN);
+    case io_kind::readable:
+      return io_uring_prep_poll_add(&sqe, fd, POLLIN);
   }
 }
 
 /// Waiting until the request can be tried again.
 inline void prepare_readiness(io_uring_sqe& sqe, const io_request& r) noexcept {
-  io_uring_prep_poll_add(&sqe, static_cast<int>(r.socket), needs_writable(r) ? POLLOUT : POLLIN);
+  io_uring_prep_poll_add(&sqe, static_cast<int>(r.socket),
+                         needs_writable(r) ? POLLOUT : POLLIN);
+}
+
+/// What a completion means for the request: a poll's result is a set of events, ours is
+/// 0, or nothing achieved if the operation was still to be tried.
+[[nodiscard]] inline io_result value_of(const io_request& r, io_result completion,
+                                        bool was_readiness) noexcept {
+  if (!completion.ok()) return completion;
+  if (r.kind == io_kind::readable) return io_result::success(0);
+  return was_readiness ? io_result::failure(ECANCELED) : completion;
 }
 
 }  // namespace manyworlds::inline v0

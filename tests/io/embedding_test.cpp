@@ -22,7 +22,8 @@ namespace {
 /// A loop that knows the reactor by its descriptor only.
 class foreign_loop {
  public:
-  explicit foreign_loop(reactor& r) : reactor_(r), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  explicit foreign_loop(reactor& r)
+      : reactor_(r), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     epoll_event interest{};
     interest.events = EPOLLIN;
     REQUIRE(::epoll_ctl(epoll_, EPOLL_CTL_ADD, r.io().descriptor(), &interest) == 0);
@@ -186,7 +187,8 @@ TEST_CASE("timers end a foreign loop's sleep") {
   }
 }
 
-TEST_CASE("a foreign loop sleeps when there is nothing to do, also after requests that ended") {
+TEST_CASE(
+    "a foreign loop sleeps when there is nothing to do, also after requests that ended") {
   FOR_EACH_ENGINE(kind) {
     reactor_fixture f(kind);
     foreign_loop loop(f);

@@ -2,21 +2,13 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -56,7 +48,9 @@ class pipe_ends {
 
 class socket_pair {
  public:
-  socket_pair() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds_) == 0); }
+  socket_pair() {
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds_) == 0);
+  }
   ~socket_pair() {
     ::close(fds_[0]);
     ::close(fds_[1]);
@@ -74,92 +68,7 @@ void poll_until(engine& e, Condition condition) {
   REQUIRE(condition());
 }
 
-/// Makes io_uring_setup fail with `error`, for this process from now on.
-bool forbid_io_uring(unsigned error) {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
-/// Runs `body` in a child process; its result is the exit status.
-template <class Body>
-int in_child(Body body) {
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(20);
-    ::_exit(body());
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 }  // namespace
-
-TEST_CASE("an engine is made by its name") {
-  CHECK(make_engine(engine_kind::epoll).engine->name() == "epoll");
-  CHECK(make_engine(engine_kind::epoll).remark.empty());
-  if (io_uring_refusal() == 0) {
-    CHECK(make_engine(engine_kind::io_uring).engine->name() == "io_uring");
-    CHECK(make_engine(engine_kind::automatic).engine->name() == "io_uring");
-    CHECK(make_engine(engine_kind::automatic).remark.empty());
-  }
-}
-
-TEST_CASE("where io_uring is refused epoll takes over and names the usual causes") {
-  for (const unsigned refusal : {EPERM, ENOSYS, EOPNOTSUPP, EINVAL}) {
-    CHECK(in_child([refusal] {
-            if (!forbid_io_uring(refusal)) return 1;
-            if (io_uring_refusal() != static_cast<int>(refusal)) return 2;
-            const engine_choice choice = make_engine(engine_kind::automatic);
-            if (choice.engine->name() != "epoll") return 3;
-            if (choice.remark.find("epoll") == std::string::npos) return 4;
-            const bool forbidden = refusal == EPERM || refusal == ENOSYS;
-            for (const char* cause : {"seccomp", "kernel.io_uring_disabled"}) {
-              if ((choice.remark.find(cause) != std::string::npos) != forbidden) return 5;
-            }
-            try {
-              [[maybe_unused]] const auto made = make_engine(engine_kind::io_uring);
-            } catch (const std::system_error& e) {
-              return e.code().value() == static_cast<int>(refusal) ? 0 : 6;
-            }
-            return 7;
-          }) == 0);
-  }
-}
-
-TEST_CASE("exhaustion is reported, not taken for a refusal") {
-  for (const unsigned exhaustion : {EMFILE, ENFILE, ENOMEM}) {
-    CHECK(in_child([exhaustion] {
-            if (!forbid_io_uring(exhaustion)) return 1;
-            try {
-              [[maybe_unused]] const auto made = make_engine(engine_kind::automatic);
-            } catch (const std::system_error& e) {
-              return e.code().value() == static_cast<int>(exhaustion) ? 0 : 2;
-            }
-            return 3;
-          }) == 0);
-  }
-  for (const engine_kind kind : {engine_kind::automatic, engine_kind::epoll}) {
-    CHECK(in_child([kind] {
-            const rlimit none{3, 3};
-            ::setrlimit(RLIMIT_NOFILE, &none);
-            try {
-              [[maybe_unused]] const auto made = make_engine(kind);
-            } catch (const std::system_error& e) {
-              return e.code().value() == EMFILE ? 0 : 2;
-            }
-            return 3;
-          }) == 0);
-  }
-}
 
 TEST_CASE("a request ends from poll alone, once per submission") {
   FOR_EACH_ENGINE(kind) {
@@ -224,8 +133,7 @@ TEST_CASE("a send and a receive wait on one socket without disturbing each other
     const auto e = make_engine(kind).engine;
     const socket_pair p;
     std::vector<char> filler(1 << 16);
-    while (::send(p.left(), filler.data(), filler.size(), MSG_DONTWAIT) > 0) {
-    }
+    while (::send(p.left(), filler.data(), filler.size(), MSG_DONTWAIT) > 0) {}
     std::array<char, 8> in{};
     const iovec to{in.data(), in.size()};
     const iovec from{filler.data(), filler.size()};
@@ -255,7 +163,8 @@ TEST_CASE("a send and a receive wait on one socket without disturbing each other
   }
 }
 
-TEST_CASE("more requests than the kernel takes at a time all end, a bounded number per poll") {
+TEST_CASE(
+    "more requests than the kernel takes at a time all end, a bounded number per poll") {
   FOR_EACH_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const pipe_ends p;
@@ -298,14 +207,17 @@ TEST_CASE("thousands of waiting requests are all cancelled, and keep out no othe
     poll_until(*e, [&] { return last.ends == 1; });
     for (const auto& r : all) e->cancel(*r);
     poll_until(*e, [&] {
-      return std::all_of(all.begin(), all.end(), [](const auto& r) { return r->ends > 0; });
+      return std::all_of(all.begin(), all.end(),
+                         [](const auto& r) { return r->ends > 0; });
     });
     for (const auto& r : all) CHECK(r->ends == 1);
     for (const auto& r : all) CHECK(r->result.error() == ECANCELED);
   }
 }
 
-TEST_CASE("a wait ends at its time, by a completion, or by a wake-up given before or during it") {
+TEST_CASE(
+    "a wait ends at its time, by a completion, or by a wake-up given before or during "
+    "it") {
   FOR_EACH_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const time_limit limit(10s);
@@ -349,7 +261,8 @@ TEST_CASE("a wait without a reason lasts") {
   }
 }
 
-TEST_CASE("an engine that is destroyed leaves no request behind that could touch a buffer") {
+TEST_CASE(
+    "an engine that is destroyed leaves no request behind that could touch a buffer") {
   FOR_EACH_ENGINE(kind) {
     const socket_pair p;
     char byte = 'a';

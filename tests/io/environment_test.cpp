@@ -18,7 +18,8 @@ TEST_CASE("random bytes differ, and every byte asked for is filled") {
   machine.fill_random(two);
   CHECK(one != two);
   // 64 zero bytes in a row at the end would be one chance in 2^512.
-  CHECK(!std::all_of(one.end() - 64, one.end(), [](std::byte b) { return b == std::byte{}; }));
+  CHECK(!std::all_of(one.end() - 64, one.end(),
+                     [](std::byte b) { return b == std::byte{}; }));
   machine.fill_random({});
 }
 

@@ -25,10 +25,10 @@ inline std::string text_of(engine_kind kind) {
 }
 
 /// Runs the rest of the test case once per engine that this machine has.
-#define FOR_EACH_ENGINE(kind)                                                  \
-  for (const engine_kind kind : manyworlds::testing::real_engines)             \
-    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) {            \
-      MESSAGE("io_uring is refused here: tested on epoll only");               \
+#define FOR_EACH_ENGINE(kind)                                       \
+  for (const engine_kind kind : manyworlds::testing::real_engines)  \
+    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) { \
+      MESSAGE("io_uring is refused here: tested on epoll only");    \
     } else if (INFO("engine: ", manyworlds::testing::text_of(kind)); true)
 
 /// A task running on a reactor beside others, as a scope's child would.
@@ -53,9 +53,10 @@ class running : private continuation {
   }
   T result() { return task_.promise().take_result(); }
 
-  /// On the reactor's thread.
+  /// On the reactor's thread. What has not started ends when it would have started: until
+  /// then it is in the reactor's queue.
   void cancel() noexcept {
-    if (!ended_ && task_.promise().cancel()) ended_ = true;
+    if (task_.promise().cancel() && started_) ended_ = true;
   }
 
  private:
@@ -63,7 +64,12 @@ class running : private continuation {
     explicit starter(running& r) noexcept
         : work([](work& w) noexcept {
             running& r = static_cast<starter&>(w).owner;
-            if (!r.ended_) r.task_.promise().start(r).resume();
+            r.started_ = true;
+            if (r.task_.promise().outcome() == task_outcome::cancelled) {
+              r.ended_ = true;
+            } else {
+              r.task_.promise().start(r).resume();
+            }
           }),
           owner(r) {}
     running& owner;
@@ -71,6 +77,7 @@ class running : private continuation {
 
   task<T> task_;
   starter starter_;
+  bool started_ = false;
   bool ended_ = false;
 };
 
@@ -94,8 +101,8 @@ class reactor_fixture {
   reactor& get() noexcept { return reactor_; }
   operator reactor&() noexcept { return reactor_; }
 
-  /// Turns, sleeping in between, until `condition()`. Fails the test, instead of hanging it, when a
-  /// wake-up is lost or the condition never comes.
+  /// Turns, sleeping in between, until `condition()`. Fails the test, instead of hanging
+  /// it, when a wake-up is lost or the condition never comes.
   template <class Condition>
   void run_until(Condition condition) {
     const time_limit limit;
@@ -124,7 +131,8 @@ struct stream_pair {
   stream left;
   stream right;
 
-  explicit stream_pair(reactor_fixture& f) : stream_pair(f, listener(f, socket_address::loopback(0))) {}
+  explicit stream_pair(reactor_fixture& f)
+      : stream_pair(f, listener(f, socket_address::loopback(0))) {}
   stream_pair(reactor_fixture& f, listener l) {
     running<io_result> dial(f, stream::connect(f, l.address(), left));
     running<io_result> take(f, accept(f, l, right));

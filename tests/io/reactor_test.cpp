@@ -38,129 +38,7 @@ struct ordered_timer : timer {
   int name;
 };
 
-/// A poller over a counter that another thread raises, as a ring in shared memory would be.
-class bell final : public poller {
- public:
-  explicit bell(reactor& r) : reactor_(r) { r.add(*this); }
-  ~bell() { reactor_.remove(*this); }
-
-  void ring() {
-    // Sequentially consistent, as in `prepare_sleep`: one of the two sees what the other wrote.
-    rung_.fetch_add(1);
-    if (armed_.load()) reactor_.wake();
-  }
-  int heard() const { return heard_; }
-  int asked() const { return asked_; }
-
-  bool poll() noexcept override {
-    const int now = rung_.load();
-    return std::exchange(heard_, now) != now;
-  }
-  bool prepare_sleep(std::optional<duration>&) noexcept override {
-    ++asked_;
-    CHECK(!armed_);
-    armed_.store(true);
-    return rung_.load() == heard_;
-  }
-  void cancel_sleep() noexcept override {
-    CHECK(armed_);
-    armed_.store(false);
-  }
-
- private:
-  reactor& reactor_;
-  std::atomic<int> rung_{0};
-  std::atomic<bool> armed_{false};
-  int heard_ = 0;
-  int asked_ = 0;
-};
-
 }  // namespace
-
-TEST_CASE("work posted by four threads runs once each, and none waits for a timer") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    constexpr std::size_t per_thread = 25'000;
-    constexpr std::size_t threads = 4;
-    struct counting : work {
-      counting()
-          : work([](work& w) noexcept {
-              auto& self = static_cast<counting&>(w);
-              ++self.runs;
-              ++*self.total;
-            }) {}
-      int runs = 0;
-      std::size_t* total = nullptr;
-    };
-    std::size_t total = 0;
-    std::vector<counting> all(per_thread * threads);
-    for (counting& w : all) w.total = &total;
-    std::vector<std::thread> posters;
-    for (std::size_t t = 0; t < threads; ++t) {
-      posters.emplace_back([&, t] {
-        for (std::size_t n = 0; n < per_thread; ++n) f.get().post(all[t * per_thread + n]);
-      });
-    }
-    f.run_until([&] { return total == all.size(); });
-    for (auto& p : posters) p.join();
-    CHECK(std::all_of(all.begin(), all.end(), [](const counting& w) { return w.runs == 1; }));
-  }
-}
-
-TEST_CASE("a thousand works posted one by one to a sleeping reactor are each run at once") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture here(kind);
-    std::atomic<int> run{0};
-    struct counting : work {
-      explicit counting(std::atomic<int>& c)
-          : work([](work& w) noexcept { ++static_cast<counting&>(w).count; }), count(c) {}
-      std::atomic<int>& count;
-    };
-    counting w(run);
-    constexpr int rounds = 1000;
-    std::thread poster([&] {
-      const time_limit limit;
-      for (int n = 0; n < rounds && !limit.passed(); ++n) {
-        here.get().post(w);
-        while (run.load() == n && !limit.passed()) std::this_thread::yield();
-      }
-    });
-    here.run_until([&] { return run.load() == rounds; });
-    poster.join();
-    CHECK(run.load() == rounds);
-  }
-}
-
-TEST_CASE("a reactor may be destroyed while the post that ended it is still returning") {
-  FOR_EACH_ENGINE(kind) {
-    for (int n = 0; n < 200; ++n) {
-      auto r = std::make_unique<reactor>(make_engine(kind).engine, reactor_options{});
-      counted_work last;
-      std::thread poster([&] { r->post(last); });
-      const time_limit limit;
-      r->run_until([&] { return last.runs == 1 || limit.passed(); });
-      reactor* gone = r.release();
-      delete gone;
-      poster.join();
-      CHECK(last.runs == 1);
-    }
-  }
-}
-
-TEST_CASE("a condition that another thread makes true is seen after a wake") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    for (int n = 0; n < 200; ++n) {
-      std::atomic<bool> over{false};
-      std::thread other([&] {
-        over.store(true);
-        f.get().wake();
-      });
-      f.run_until([&] { return over.load(); });
-      other.join();
-    }
-  }
-}
 
 TEST_CASE("timers expire in the order of their times, none early") {
   FOR_EACH_ENGINE(kind) {
@@ -196,8 +74,7 @@ TEST_CASE("a turn is bounded, whatever is queued") {
   CHECK(runs() > 0);
   CHECK(runs() <= 128);
   const std::uint64_t turns = f.get().turns();
-  while (f.get().turn()) {
-  }
+  while (f.get().turn()) {}
   CHECK(runs() == 1000);
   CHECK(f.get().turns() > turns);
   CHECK(!f.get().next_due().has_value());
@@ -222,31 +99,9 @@ TEST_CASE("work runs on behalf of its reactor, and outside of turns nothing does
   CHECK(!f.get().is_current());
 }
 
-TEST_CASE("a poller is heard while the reactor spins and while it sleeps") {
-  FOR_EACH_ENGINE(kind) {
-    for (const duration spin : {duration(0), duration(20us)}) {
-      reactor_fixture f(kind, spin);
-      bell b(f);
-      constexpr int rounds = 2000;
-      std::atomic<int> heard{0};
-      std::thread ringer([&] {
-        const time_limit limit;
-        for (int n = 0; n < rounds && !limit.passed(); ++n) {
-          b.ring();
-          while (heard.load() <= n && !limit.passed()) std::this_thread::yield();
-        }
-      });
-      f.run_until([&] {
-        heard.store(b.heard());
-        return b.heard() == rounds;
-      });
-      ringer.join();
-      CHECK(b.asked() > 0);
-    }
-  }
-}
-
-TEST_CASE("a poller that cannot wake bounds the sleep, and pollers may leave as they are polled") {
+TEST_CASE(
+    "a poller that cannot wake bounds the sleep, and pollers may leave as they are "
+    "polled") {
   FOR_EACH_ENGINE(kind) {
     class shy final : public poller {
      public:

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "io/reactor_fixture.hpp"
+#include "io/stream_helpers.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;
@@ -23,34 +24,6 @@ using namespace manyworlds::testing;
 TEST_SUITE_BEGIN("stream");
 
 namespace {
-
-std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed = 1) {
-  std::vector<std::byte> bytes(size);
-  for (auto& b : bytes) b = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
-  return bytes;
-}
-
-task<io_result> receive_once(stream& s, std::span<std::byte> into) {
-  co_return co_await s.receive_some(into);
-}
-task<io_result> send_once(stream& s, std::span<const std::byte> from) {
-  co_return co_await s.send_some(from);
-}
-
-/// Receives until the end of the stream, in small pieces.
-task<std::vector<std::byte>> receive_rest(stream& s) {
-  std::vector<std::byte> all;
-  std::vector<std::byte> piece(50'000);
-  for (;;) {
-    const io_result some = co_await s.receive_some(piece);
-    if (!some.ok()) throw std::system_error(some.error(), std::generic_category());
-    if (some.count() == 0) break;
-    all.insert(all.end(), piece.begin(), piece.begin() + static_cast<long>(some.count()));
-  }
-  co_return all;
-}
-
-int descriptor_of(const manyworlds::socket& s) { return static_cast<int>(s.handle()); }
 
 int option_of(int fd, int level, int name) {
   int value = 0;
@@ -218,7 +191,8 @@ TEST_CASE("both ends know each other's address, over IPv6 too") {
   }
 }
 
-TEST_CASE("sockets do not delay, do not block and are not inherited, dialled or accepted") {
+TEST_CASE(
+    "sockets do not delay, do not block and are not inherited, dialled or accepted") {
   FOR_EACH_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
@@ -233,130 +207,8 @@ TEST_CASE("sockets do not delay, do not block and are not inherited, dialled or 
   }
 }
 
-TEST_CASE("a cancelled receive takes nothing from the stream") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    stream_pair p(f);
-    std::array<std::byte, 8> got{};
-    running<io_result> waiting(f, receive_once(p.right, got));
-    f.get().turn();
-    f.get().turn();
-    waiting.cancel();
-    CHECK(!waiting.ended());
-    f.run_until([&] { return waiting.ended(); });
-    CHECK(waiting.cancelled());
-    f.run(p.left.send_all(bytes_of("later")));
-    CHECK(f.run(p.right.receive_exactly(std::span(got).first(5))).count() == 5);
-  }
-}
-
-TEST_CASE("a receive that is cancelled at each point of its life ends once and loses nothing") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    stream_pair p(f);
-    std::size_t delivered = 0;
-    const int rounds = 200;
-    for (int n = 0; n < rounds; ++n) {
-      std::array<std::byte, 1> got{};
-      running<io_result> waiting(f, receive_once(p.right, got));
-      const int turns_before = n % 4;
-      for (int t = 0; t < turns_before; ++t) f.get().turn();
-      running<io_result> sending(f, p.left.send_all(bytes_of("x")));
-      const int turns_between = n / 4 % 4;
-      for (int t = 0; t < turns_between; ++t) f.get().turn();
-      waiting.cancel();
-      f.run_until([&] { return waiting.ended() && sending.ended(); });
-      if (!waiting.cancelled()) delivered += waiting.result().count();
-    }
-    p.left.shut_down_sending();
-    const std::size_t kept = f.run(receive_rest(p.right)).size();
-    CHECK(delivered + kept == rounds);
-    CHECK(delivered > 0);
-    CHECK(kept > 0);
-  }
-}
-
-TEST_CASE("a blocked send that is cancelled reports every byte that moved") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    stream_pair p(f);
-    const auto bytes = pattern(64 << 20);
-    std::size_t sent = 0;
-    bool blocked = false;
-    for (const time_limit limit; !blocked && !limit.passed();) {
-      running<io_result> sending(f, send_once(p.left, std::span(bytes).subspan(sent)));
-      for (const time_limit patience(100ms); !sending.ended() && !patience.passed();) {
-        f.get().turn();
-      }
-      if (!sending.ended()) {
-        sending.cancel();
-        f.run_until([&] { return sending.ended(); });
-        blocked = true;
-      }
-      if (!sending.cancelled()) sent += sending.result().count();
-    }
-    REQUIRE(blocked);
-    p.left.shut_down_sending();
-    const auto got = f.run(receive_rest(p.right));
-    CHECK(got.size() == sent);
-    CHECK(std::equal(got.begin(), got.end(), bytes.begin()));
-  }
-}
-
-TEST_CASE("a connection attempt and an accept can be cancelled") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    listener l(f, socket_address::loopback(0));
-    stream s;
-    running<io_result> accepting(f, stream_pair::accept(f, l, s));
-    f.get().turn();
-    f.get().turn();
-    accepting.cancel();
-    f.run_until([&] { return accepting.ended(); });
-    CHECK(accepting.cancelled());
-    for (int turns = 0; turns < 3; ++turns) {
-      running<io_result> dialling(f, stream::connect(f, l.address(), s));
-      for (int n = 0; n < turns; ++n) f.get().turn();
-      dialling.cancel();
-      f.run_until([&] { return dialling.ended(); });
-      CHECK((dialling.cancelled() || dialling.result().ok()));
-    }
-  }
-}
-
-TEST_CASE("a descriptor number that is used again at once belongs to the new socket alone") {
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind);
-    int reused = 0;
-    int last = -1;
-    for (int n = 0; n < 50; ++n) {
-      stream_pair p(f);
-      std::array<std::byte, 4> old{};
-      running<io_result> waiting(f, receive_once(p.right, old));
-      f.get().turn();
-      f.get().turn();
-      waiting.cancel();
-      f.run_until([&] { return waiting.ended(); });
-      manyworlds::socket right = p.right.release();
-      const int fd = descriptor_of(right);
-      reused += fd == last;
-      last = fd;
-      right.close();
-
-      stream_pair q(f);
-      std::array<std::byte, 4> got{};
-      running<io_result> receiving(f, q.right.receive_exactly(got));
-      f.get().turn();
-      f.run(q.left.send_all(bytes_of("mine")));
-      f.run_until([&] { return receiving.ended(); });
-      CHECK(receiving.result().count() == 4);
-      CHECK(old[0] == std::byte{});
-    }
-    CHECK(reused > 0);
-  }
-}
-
-TEST_CASE("accepting without a free descriptor says so, and works again when there is one") {
+TEST_CASE(
+    "accepting without a free descriptor says so, and works again when there is one") {
   FOR_EACH_ENGINE(kind) {
     reactor_fixture f(kind);
     listener l(f, socket_address::loopback(0));
@@ -403,9 +255,10 @@ TEST_CASE("five hundred connections are served side by side") {
       opening.emplace_back(f, stream::connect(f, l.address(), c.client));
       opening.emplace_back(f, stream_pair::accept(f, l, c.server));
     }
-    f.run_until([&] { return std::all_of(opening.begin(), opening.end(), [](auto& o) {
-                        return o.ended();
-                      }); });
+    f.run_until([&] {
+      return std::all_of(opening.begin(), opening.end(),
+                         [](auto& o) { return o.ended(); });
+    });
     for (auto& o : opening) REQUIRE(o.result().ok());
 
     const auto echo = [](connection& c) -> task<io_result> {
@@ -420,9 +273,9 @@ TEST_CASE("five hundred connections are served side by side") {
     std::deque<running<io_result>> talks;
     for (connection& c : all) talks.emplace_back(f, echo(c));
     for (connection& c : all) talks.emplace_back(f, ask(c, "question"));
-    f.run_until([&] { return std::all_of(talks.begin(), talks.end(), [](auto& t) {
-                        return t.ended();
-                      }); });
+    f.run_until([&] {
+      return std::all_of(talks.begin(), talks.end(), [](auto& t) { return t.ended(); });
+    });
     for (auto& t : talks) CHECK(t.result().count() == 8);
     for (connection& c : all) CHECK(std::memcmp(c.answered.data(), "question", 8) == 0);
   }

@@ -57,7 +57,8 @@ class engine {
   virtual void wake() noexcept = 0;
 
   /// A descriptor that polls readable when `poll` has something to do or `wake` was called; for
-  /// embedding in a foreign loop. -1 if there is none (simulated).
+  /// embedding in a foreign loop, which asks for it before the first request. -1 if there is none
+  /// (simulated).
   [[nodiscard]] virtual int descriptor() noexcept = 0;
   /// Called before a foreign loop waits on `descriptor`: submits what is queued and clears old notices.
   /// True if something has completed already, so that the loop must not wait.

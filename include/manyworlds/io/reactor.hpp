@@ -1,4 +1,5 @@
-// Reactor: one thread's event loop. Work, I/O completions, pollers and timers, in bounded turns.
+// Reactor: one thread's event loop. Work, I/O completions, pollers and timers, in bounded
+// turns.
 #pragma once
 
 #include <atomic>
@@ -12,14 +13,16 @@
 
 namespace manyworlds::inline v0 {
 
-/// Something that must be looked at rather than waited for: rings in shared memory, device events.
-/// While any is registered the reactor spins for its spin time before it sleeps.
+/// Something that must be looked at rather than waited for: rings in shared memory,
+/// device events. While any is registered the reactor spins for its spin time before it
+/// sleeps.
 class poller {
  public:
   /// Looks once. True if it made progress.
   virtual bool poll() noexcept = 0;
-  /// Arms a wake-up (`reactor::wake`) and looks again: true if the reactor may sleep. A poller that
-  /// cannot wake the reactor returns the longest time it may sleep instead, through `limit`.
+  /// Arms a wake-up (`reactor::wake`) and looks again: true if the reactor may sleep. A
+  /// poller that cannot wake the reactor returns the longest time it may sleep instead,
+  /// through `limit`.
   virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
   /// The reactor woke up.
   virtual void cancel_sleep() noexcept = 0;
@@ -34,22 +37,25 @@ class poller {
   bool asked_ = false;
 };
 
-/// How long a reactor should spin on this machine: nothing where fewer than two CPUs may be used (by
-/// affinity or by the control group's quota), for whom it waits could not run meanwhile.
+/// How long a reactor should spin on this machine: nothing where fewer than two CPUs may
+/// be used (by affinity or by the control group's quota), for whom it waits could not run
+/// meanwhile.
 [[nodiscard]] duration default_spin() noexcept;
 
 struct reactor_options {
-  /// How long to look before sleeping while something is awaited (a parked vCPU costs 30 to 80 us to
-  /// wake, a cache line 0.14 us).
+  /// How long to look before sleeping while something is awaited (a parked vCPU costs 30
+  /// to 80 us to wake, a cache line 0.14 us).
   duration spin = std::chrono::microseconds(50);
 };
 
-/// The executor of user coroutines, and of the service thread. Everything but `post`, `wake` and `turns`
-/// is for its own thread: the one that turns it first. It may be constructed on another.
+/// The executor of user coroutines, and of the service thread. Everything but `post`,
+/// `wake` and `turns` is for its own thread: the one that turns it first. It may be
+/// constructed on another.
 ///
-/// Destroy it on its own thread, when nothing of it is used any more: no request in flight, no timer
-/// armed, no poller registered. Work still queued is forgotten, not run. A `post` or `wake` that caused
-/// the end of the last thing the reactor was needed for may still be returning.
+/// Destroy it on its own thread, when nothing of it is used any more: no request in
+/// flight, no timer armed, no poller registered. Work still queued is forgotten, not run.
+/// A `post` or `wake` that caused the end of the last thing the reactor was needed for
+/// may still be returning.
 class reactor final : public executor {
  public:
   explicit reactor(std::unique_ptr<class engine> engine, reactor_options options = {});
@@ -65,8 +71,8 @@ class reactor final : public executor {
   void add(poller& p) noexcept;
   void remove(poller& p) noexcept;
 
-  /// One bounded turn without sleeping: posted work, ready work, completions, pollers, timers.
-  /// True if anything was done.
+  /// One bounded turn without sleeping: posted work, ready work, completions, pollers,
+  /// timers. True if anything was done.
   bool turn() noexcept;
   /// Turns until `finished()`, which is asked between turns; sleeps in between.
   template <class Finished>
@@ -75,14 +81,15 @@ class reactor final : public executor {
       if (!turn()) rest();
     }
   }
-  /// Spins, then sleeps until there is something to do (may return early). What it finds while it
-  /// spins is done before it returns.
+  /// Spins, then sleeps until there is something to do (may return early). What it finds
+  /// while it spins is done before it returns.
   void rest() noexcept;
   /// Makes `rest`, `run_until` look again. Any thread.
   void wake() noexcept;
 
-  /// For a foreign loop: arms the wake-up, looks again, and tells how long the loop may sleep on
-  /// `io().descriptor()`: zero if there is something to do at once, nothing if for ever.
+  /// For a foreign loop: arms the wake-up, looks again, and tells how long the loop may
+  /// sleep on `io().descriptor()`: zero if there is something to do at once, nothing if
+  /// for ever.
   [[nodiscard]] std::optional<duration> prepare_wait() noexcept;
 
   /// Turns that did something, for "alive but not progressing". Any thread.

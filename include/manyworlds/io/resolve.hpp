@@ -10,7 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// What a name resolved to: at least one address, in the order to try them, or why there is none.
+/// What a name resolved to: at least one address, in the order to try them, or why there
+/// is none.
 class resolution {
  public:
   [[nodiscard]] static resolution success(std::vector<socket_address> addresses) {
@@ -35,10 +36,11 @@ class resolution {
   std::string failure_;
 };
 
-/// Numeric addresses ("127.0.0.1:29500", "[::1]:29500") are read at once. Names ("node7:29500") are
-/// looked up by getaddrinfo on a thread of their own, since it blocks for as long as the resolver of
-/// the system likes: bound it with a deadline. A cancelled lookup is given up at once; its thread ends
-/// by itself, holding nothing of the caller's.
+/// Numeric addresses ("127.0.0.1:29500", "[::1]:29500") are read at once. Names
+/// ("node7:29500") are looked up by getaddrinfo on a thread of their own, since it blocks
+/// for as long as the resolver of the system likes: bound it with a deadline. A cancelled
+/// lookup is given up at once; its thread ends by itself, holding nothing of the
+/// caller's.
 [[nodiscard]] task<resolution> resolve(std::string host_and_port);
 
 }  // namespace manyworlds::inline v0

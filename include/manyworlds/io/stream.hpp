@@ -1,4 +1,5 @@
-// Stream: a connected socket that coroutines read and write; listener: one that they accept on.
+// Stream: a connected socket that coroutines read and write; listener: one that they
+// accept on.
 #pragma once
 
 #include <array>
@@ -30,13 +31,14 @@ class socket {
   socket_handle handle_ = socket_handle::none;
 };
 
-/// Awaits one request on a reactor; the task awaiting it must have that reactor as its home. Cancelling
-/// asks the engine and waits for the request's own end, so that its buffers are free afterwards. Bytes
-/// that had moved are delivered, not lost.
+/// Awaits one request on a reactor; the task awaiting it must have that reactor as its
+/// home. Cancelling asks the engine and waits for the request's own end, so that its
+/// buffers are free afterwards. Bytes that had moved are delivered, not lost.
 class io_awaiter : private io_request {
  public:
   io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept;
-  /// A copy before the start describes the same request (the awaiter itself never moves once started).
+  /// A copy before the start describes the same request (the awaiter itself never moves
+  /// once started).
   io_awaiter(const io_awaiter& other) noexcept;
   io_awaiter& operator=(const io_awaiter&) = delete;
   ~io_awaiter() = default;
@@ -64,8 +66,10 @@ class stream {
   stream() noexcept = default;
   stream(reactor& r, socket s) noexcept : reactor_(&r), socket_(std::move(s)) {}
 
-  /// Connects to `address`; result 0 or errno. The stream is open afterwards only if it succeeded.
-  [[nodiscard]] static task<io_result> connect(reactor& r, socket_address address, stream& into);
+  /// Connects to `address`; result 0 or errno. The stream is open afterwards only if it
+  /// succeeded.
+  [[nodiscard]] static task<io_result> connect(reactor& r, socket_address address,
+                                               stream& into);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
   [[nodiscard]] io_awaiter receive_some(std::span<std::byte> buffer) noexcept;
@@ -91,13 +95,15 @@ class stream {
 class listener {
  public:
   listener() noexcept = default;
-  /// Throws std::system_error naming the address (port in use, no permission, descriptors exhausted).
+  /// Throws std::system_error naming the address (port in use, no permission, descriptors
+  /// exhausted).
   listener(reactor& r, const socket_address& address);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
   /// With the port that was chosen.
   [[nodiscard]] socket_address address() const;
-  /// The next connection: a handle or errno (EMFILE: the caller waits a little and goes on).
+  /// The next connection: a handle or errno (EMFILE: the caller waits a little and goes
+  /// on).
   [[nodiscard]] io_awaiter accept() noexcept;
   void close() noexcept { socket_.close(); }
 
