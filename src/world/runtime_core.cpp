@@ -61,6 +61,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   endpoint_ = std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options),
                                          static_cast<endpoint_events&>(*this));
   endpoint_->watch_progress(*user_);
+  reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
   env_->attach(*service_);
 

@@ -12,6 +12,7 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/view_list.hpp"
+#include "manyworlds/observe/observed.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -72,8 +73,8 @@ class operation {
   // For dumps.
   time_point started{};
   std::source_location where;
-  std::uint64_t bytes_moved = 0;
-  bool begun = false;
+  observed<std::uint64_t> bytes_moved = 0;
+  observed<bool> begun = false;
 
   /// Exactly once, by the backend; the operation may be gone when it returns.
   void end(operation_end how) noexcept { ended_(*this, how); }

@@ -7,24 +7,35 @@
 
 namespace manyworlds::inline v0 {
 
-/// Listens on an abstract Unix socket named after the process until destroyed. A client sends "text" or
-/// "json" and reads the answer to its end. Only the same user, or root, is answered.
+/// Listens on the abstract Unix socket "manyworlds-PID-N" until destroyed; N counts the servers of one
+/// process. A client sends "text" or "json" and a newline, and reads the answer to its end. Only the
+/// same user, or root, is answered. Clients are served one after the other, each for a bounded time.
 class dump_server {
  public:
+  /// Called on the server's thread.
   using source = std::function<std::string(bool as_json)>;
 
   /// Throws std::system_error.
   explicit dump_server(source dump);
   dump_server(const dump_server&) = delete;
   dump_server& operator=(const dump_server&) = delete;
+  /// Waits for the answer being made, if any. In a forked child, where the thread is not, it only lets
+  /// go of the descriptors.
   ~dump_server();
+
+  /// The socket's name without the leading zero byte.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  private:
   void serve() noexcept;
+  void answer(int client);
+  [[nodiscard]] bool await(int descriptor, short events, int patience_ms) const;
 
   source dump_;
+  std::string name_;
+  int owner_ = 0;
   int listening_ = -1;
-  int end_[2] = {-1, -1};
+  int ending_ = -1;
   std::thread thread_;
 };
 

@@ -12,6 +12,7 @@
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/observe/log.hpp"
+#include "manyworlds/observe/reporter.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/operation_ledger.hpp"
 #include "manyworlds/world/runtime_options.hpp"
@@ -33,6 +34,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
   [[nodiscard]] world_directory& worlds() noexcept { return *directory_; }
   [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
+  [[nodiscard]] reporter& reports() noexcept { return *reporter_; }
   [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
   [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
 
@@ -75,6 +77,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::unique_ptr<world_directory> directory_;
   std::unique_ptr<endpoint> endpoint_;
   operation_ledger ledger_;
+  std::unique_ptr<reporter> reporter_;
   stderr_log default_log_;
   std::atomic<std::uint64_t> instances_{1};
   std::atomic<bool> refuses_worlds_{false};

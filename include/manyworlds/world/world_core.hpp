@@ -14,6 +14,7 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/observe/report.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/options.hpp"
@@ -106,8 +107,11 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
   [[nodiscard]] bool has_left(rank_t rank) const noexcept;
 
-  /// For dumps: everything, as of now. Any thread, also while the reactor is stuck.
-  void describe(std::string& text, bool as_json) const;
+  // --- dumps
+  /// From any thread, also while the reactor is stuck.
+  [[nodiscard]] world_report report(time_point now) const;
+  /// On the user reactor.
+  [[nodiscard]] transfer_report report_transfers() const;
 
  private:
   friend class formation;

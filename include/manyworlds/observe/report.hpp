@@ -1,0 +1,105 @@
+// Report: what a dump says, as values. `text_of` and `json_of` print it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/backend/backend.hpp"
+#include "manyworlds/failure.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// An operation that waits, or has ended.
+struct operation_report {
+  operation_kind kind = operation_kind::none;
+  rank_t peer = no_rank;
+  std::uint64_t lane = 0;
+  std::uint64_t bytes_moved = 0;
+  std::uint64_t bytes_wanted = 0;
+  bool begun = false;
+  /// Since it was started; of an ended one, how long it took.
+  duration age{0};
+  std::string file;
+  unsigned line = 0;
+
+  // Of an ended one.
+  world_name world;
+  std::uint64_t epoch = 0;
+  enum cause failed_with = cause::none;
+  duration ended_ago{0};
+};
+
+struct member_report {
+  rank_t rank = no_rank;
+  peer_identity identity;
+  std::string address;
+  bool is_self = false;
+  bool is_suspect = false;
+  duration silence{0};
+  /// Unknown while the service thread does not answer.
+  std::optional<bool> has_left;
+};
+
+/// What only the reactor may look at.
+struct transfer_report {
+  std::string transport;
+  std::vector<lane_status> lanes;
+  transfer_counters counters;
+};
+
+struct world_report {
+  world_name name;
+  std::uint64_t epoch = 0;
+  std::uint64_t instance = 0;
+  rank_t rank = no_rank;
+  rank_t size = 0;
+  std::string state;
+  /// What it is broken or closed by.
+  failure first_cause;
+  std::vector<member_report> members;
+  std::vector<operation_report> pending;
+  /// Unknown while the reactor does not answer; empty before the world is up and after its end.
+  std::optional<transfer_report> transfers;
+};
+
+struct link_report {
+  peer_identity identity;
+  std::string incarnation;
+  std::string address;
+  bool is_up = false;
+  bool is_held = false;
+  duration silence{0};
+  /// The peer reactor's turns, and since when that number has not changed.
+  std::uint64_t peer_turns = 0;
+  duration without_turn{0};
+};
+
+/// One of the runtime's two reactors.
+struct reactor_report {
+  std::string engine;
+  std::uint64_t turns = 0;
+  /// Nothing: it answered. Else for how long it has not, since first asked.
+  std::optional<duration> silent_for;
+};
+
+struct runtime_report {
+  peer_identity identity;
+  std::string thread_name;
+  std::string address;
+  std::string incarnation;
+  duration uptime{0};
+  reactor_report user;
+  reactor_report service;
+  std::vector<world_report> worlds;
+  /// Unknown while the service thread does not answer.
+  std::optional<std::vector<link_report>> links;
+  /// Oldest first.
+  std::vector<operation_report> recent;
+};
+
+[[nodiscard]] std::string text_of(const runtime_report& report);
+[[nodiscard]] std::string json_of(const runtime_report& report);
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,174 @@
+#include "manyworlds/observe/dump_server.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// For a client to say what it wants, and to take each part of the answer.
+constexpr int client_patience_ms = 1000;
+constexpr int most_servers = 1024;
+constexpr std::size_t longest_request = 16;
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::system_category(), what);
+}
+
+class owned_descriptor {
+ public:
+  explicit owned_descriptor(int fd) noexcept : fd_(fd) {}
+  owned_descriptor(const owned_descriptor&) = delete;
+  owned_descriptor& operator=(const owned_descriptor&) = delete;
+  ~owned_descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  int release() noexcept { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+/// Binds the first name that is free. Abstract names end with their socket, so none is ever stale.
+std::string bind_free_name(int listening) {
+  for (int n = 0; n < most_servers; ++n) {
+    const std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto length =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (::bind(listening, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+      return name;
+    }
+    if (errno != EADDRINUSE) throw_errno("the dump server's name");
+  }
+  errno = EADDRINUSE;
+  throw_errno("the dump server's name");
+}
+
+bool may_ask(int client) noexcept {
+  ucred who{};
+  socklen_t length = sizeof who;
+  if (::getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) return false;
+  return who.uid == 0 || who.uid == ::geteuid();
+}
+
+}  // namespace
+
+dump_server::dump_server(source dump) : dump_(std::move(dump)), owner_(::getpid()) {
+  owned_descriptor listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listening.get() < 0) throw_errno("the dump server's socket");
+  name_ = bind_free_name(listening.get());
+  if (::listen(listening.get(), 8) != 0) throw_errno("the dump server's socket");
+  owned_descriptor ending(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (ending.get() < 0) throw_errno("the dump server's eventfd");
+
+  listening_ = listening.get();
+  ending_ = ending.get();
+  // Signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "manyworlds-dump");
+      serve();
+    });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  listening.release();
+  ending.release();
+}
+
+dump_server::~dump_server() {
+  if (owner_ == ::getpid()) {
+    // Not written to in a forked child: the eventfd is the parent's too.
+    eventfd_write(ending_, 1);
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+  ::close(listening_);
+  ::close(ending_);
+}
+
+/// False when the time is up or the server ends.
+bool dump_server::await(int descriptor, short events, int patience_ms) const {
+  pollfd waited[2] = {{descriptor, events, 0}, {ending_, POLLIN, 0}};
+  int ready = 0;
+  do {
+    ready = ::poll(waited, 2, patience_ms);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0 && waited[1].revents == 0;
+}
+
+void dump_server::serve() noexcept {
+  constexpr int for_ever = -1;
+  while (await(listening_, POLLIN, for_ever)) {
+    const owned_descriptor client(
+        ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (client.get() < 0) {
+      // Out of descriptors: the client stays in the queue, and poll would return at once for ever.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+        (void)await(-1, 0, client_patience_ms);
+      }
+      continue;
+    }
+    if (!may_ask(client.get())) continue;
+    try {
+      answer(client.get());
+    } catch (...) {
+      // Without memory for an answer there is none: the client sees an empty one.
+    }
+  }
+}
+
+void dump_server::answer(int client) {
+  std::string request;
+  while (request.find('\n') == std::string::npos) {
+    if (request.size() >= longest_request) return;
+    if (!await(client, POLLIN, client_patience_ms)) return;
+    char part[longest_request];
+    const ssize_t got = ::recv(client, part, sizeof part, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return;
+    request.append(part, static_cast<std::size_t>(got));
+  }
+  const bool as_json = request == "json\n";
+  if (!as_json && request != "text\n") return;
+
+  const std::string text = dump_(as_json);
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t sent = ::send(client, rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      rest.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (!await(client, POLLOUT, client_patience_ms)) return;
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+}  // namespace manyworlds::inline v0

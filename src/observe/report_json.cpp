@@ -1,0 +1,145 @@
+#include "manyworlds/observe/report.hpp"
+#include "observe/json_writer.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+double ms(duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+/// The member's number, or null where there is none.
+void write_rank(json_writer& out, std::string_view key, rank_t rank) {
+  out.key(key);
+  if (rank == no_rank) {
+    out.null();
+  } else {
+    out.value(rank);
+  }
+}
+
+void write_reactor(json_writer& out, std::string_view key, const reactor_report& r) {
+  out.key(key).object();
+  out.field("engine", r.engine).field("turns", r.turns).field("answers", !r.silent_for);
+  if (r.silent_for) out.field("silent_ms", ms(*r.silent_for));
+  out.end_object();
+}
+
+void write_identity(json_writer& out, const peer_identity& who) {
+  out.field("pid", who.pid).field("host", who.host.view());
+}
+
+void write_link(json_writer& out, const link_report& l) {
+  out.object();
+  write_identity(out, l.identity);
+  out.field("address", l.address).field("incarnation", l.incarnation);
+  out.field("up", l.is_up).field("used", l.is_held).field("silence_ms", ms(l.silence));
+  out.field("peer_turns", l.peer_turns).field("without_turn_ms", ms(l.without_turn));
+  out.end_object();
+}
+
+void write_failure(json_writer& out, const failure& f) {
+  out.object();
+  out.field("cause", name_of(f.cause));
+  write_rank(out, "rank", f.rank);
+  write_identity(out, f.peer);
+  out.field("noticed_after_ms", ms(f.noticed_after)).field("detail", f.detail);
+  out.field("text", f.text()).end_object();
+}
+
+void write_member(json_writer& out, const member_report& m) {
+  out.object().field("rank", m.rank);
+  write_identity(out, m.identity);
+  out.field("address", m.address).field("self", m.is_self).field("suspect", m.is_suspect);
+  out.field("silence_ms", ms(m.silence)).key("left");
+  if (m.has_left) {
+    out.value(*m.has_left);
+  } else {
+    out.null();
+  }
+  out.end_object();
+}
+
+void write_operation(json_writer& out, const operation_report& o) {
+  out.field("kind", name_of(o.kind));
+  write_rank(out, "peer", o.peer);
+  out.field("lane", o.lane).field("bytes_moved", o.bytes_moved).field("begun", o.begun);
+  out.field("file", o.file).field("line", o.line);
+}
+
+void write_transfers(json_writer& out, const transfer_report& t) {
+  out.object().field("transport", t.transport);
+  out.field("messages_sent", t.counters.messages_sent);
+  out.field("messages_received", t.counters.messages_received);
+  out.field("bytes_sent", t.counters.bytes_sent);
+  out.field("bytes_received", t.counters.bytes_received);
+  out.key("lanes").array();
+  for (const lane_status& l : t.lanes) {
+    out.object().field("peer", l.peer).field("lane", l.on.number());
+    out.field("sent", l.sent).field("received", l.received);
+    out.field("waiting_sends", l.waiting_sends).field("waiting_receives", l.waiting_receives);
+    out.field("unexpected_messages", l.unexpected_messages);
+    out.field("unexpected_bytes", l.unexpected_bytes).end_object();
+  }
+  out.end_array().end_object();
+}
+
+void write_world(json_writer& out, const world_report& w) {
+  out.object().field("name", w.name.view()).field("epoch", w.epoch);
+  out.field("instance", w.instance).field("rank", w.rank).field("size", w.size);
+  out.field("state", w.state).key("first_cause");
+  if (w.first_cause) {
+    write_failure(out, w.first_cause);
+  } else {
+    out.null();
+  }
+  out.key("members").array();
+  for (const member_report& m : w.members) write_member(out, m);
+  out.end_array().key("pending").array();
+  for (const operation_report& o : w.pending) {
+    out.object();
+    write_operation(out, o);
+    out.field("bytes_wanted", o.bytes_wanted).field("age_ms", ms(o.age)).end_object();
+  }
+  out.end_array().key("transfers");
+  if (w.transfers) {
+    write_transfers(out, *w.transfers);
+  } else {
+    out.null();
+  }
+  out.end_object();
+}
+
+void write_recent(json_writer& out, const operation_report& o) {
+  out.object().field("world", o.world.view()).field("epoch", o.epoch);
+  write_operation(out, o);
+  out.field("took_ms", ms(o.age)).field("ended_ms_ago", ms(o.ended_ago));
+  out.field("failed_with", name_of(o.failed_with)).end_object();
+}
+
+}  // namespace
+
+std::string json_of(const runtime_report& r) {
+  json_writer out;
+  out.object();
+  write_identity(out, r.identity);
+  out.field("name", r.thread_name).field("address", r.address);
+  out.field("incarnation", r.incarnation).field("uptime_ms", ms(r.uptime));
+  write_reactor(out, "reactor", r.user);
+  write_reactor(out, "service", r.service);
+  out.key("links");
+  if (r.links) {
+    out.array();
+    for (const link_report& l : *r.links) write_link(out, l);
+    out.end_array();
+  } else {
+    out.null();
+  }
+  out.key("worlds").array();
+  for (const world_report& w : r.worlds) write_world(out, w);
+  out.end_array().key("recent").array();
+  for (const operation_report& o : r.recent) write_recent(out, o);
+  out.end_array().end_object();
+  return out.take() + "\n";
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include "manyworlds/observe/report.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+class text_writer {
+ public:
+  template <class... Args>
+  void line(int indent, fmt::format_string<Args...> format, Args&&... args) {
+    text_.append(static_cast<std::size_t>(indent) * 2, ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string printed(duration d) {
+  const double us = std::chrono::duration<double, std::micro>(d).count();
+  if (us < 1e3) return fmt::format("{:.3g} us", us);
+  if (us < 1e6) return fmt::format("{:.3g} ms", us / 1e3);
+  return fmt::format("{:.4g} s", us / 1e6);
+}
+
+std::string_view file_of(std::string_view path) {
+  const auto slash = path.rfind('/');
+  return slash == path.npos ? path : path.substr(slash + 1);
+}
+
+std::string what(const operation_report& o) {
+  std::string text(name_of(o.kind));
+  if (o.kind == operation_kind::barrier || o.kind == operation_kind::leave) return text;
+  text += o.kind == operation_kind::send ? " to " : " from ";
+  text += o.peer == no_rank ? std::string("any") : fmt::format("rank {}", o.peer);
+  return text + fmt::format(" on lane {}", o.lane);
+}
+
+void write_head(text_writer& out, const runtime_report& r) {
+  out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}", r.thread_name,
+           r.identity.pid, r.identity.host.view(), r.address, r.incarnation, printed(r.uptime));
+  const auto reactor = [&](std::string_view name, const reactor_report& x,
+                           std::string_view unknown) {
+    if (x.silent_for) {
+      out.line(0, "{}: {}, {} turns; it has not answered for {}, being busy or turned by nobody: "
+               "{} unknown", name, x.engine, x.turns, printed(*x.silent_for), unknown);
+    } else {
+      out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
+    }
+  };
+  reactor("reactor", r.user, "lanes and counters are");
+  reactor("service", r.service, "links and departures are");
+}
+
+void write_link(text_writer& out, const link_report& l) {
+  out.line(1, "{} (pid {}) at {}, incarnation {}: {}, {}last heard {} ago; its reactor has made {} "
+           "turns, the last seen {} ago", l.identity.host.view(), l.identity.pid, l.address,
+           l.incarnation, l.is_up ? "up" : "over", l.is_held ? "" : "unused, ",
+           printed(l.silence), l.peer_turns, printed(l.without_turn));
+}
+
+void write_member(text_writer& out, const member_report& m) {
+  const std::string who = fmt::format("rank {}: {} (pid {}) at {}", m.rank,
+                                      m.identity.host.view(), m.identity.pid, m.address);
+  if (m.is_self) {
+    out.line(2, "{}, this process", who);
+  } else {
+    out.line(2, "{}, last heard {} ago{}{}", who, printed(m.silence),
+             m.is_suspect ? ", suspect" : "", m.has_left.value_or(false) ? ", has left" : "");
+  }
+}
+
+void write_transfers(text_writer& out, const transfer_report& t) {
+  if (t.transport.empty()) return;
+  const transfer_counters& c = t.counters;
+  out.line(2, "by {}: {} messages ({} bytes) sent, {} messages ({} bytes) received", t.transport,
+           c.messages_sent, c.bytes_sent, c.messages_received, c.bytes_received);
+  for (const lane_status& l : t.lanes) {
+    out.line(2, "lane {} with rank {}: {} sent, {} received; {} sends and {} receives wait; {} "
+             "messages ({} bytes) unexpected", l.on.number(), l.peer, l.sent, l.received,
+             l.waiting_sends, l.waiting_receives, l.unexpected_messages, l.unexpected_bytes);
+  }
+}
+
+void write_world(text_writer& out, const world_report& w) {
+  std::string name = w.name.str();
+  if (w.epoch != 0) name += fmt::format("@{}", w.epoch);
+  out.line(1, "{}: {}, rank {} of {}", name, w.state, w.rank, w.size);
+  if (w.first_cause) out.line(2, "{}", w.first_cause.text());
+  for (const member_report& m : w.members) write_member(out, m);
+  if (w.transfers) write_transfers(out, *w.transfers);
+  for (const operation_report& o : w.pending) {
+    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", printed(o.age), what(o),
+             o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun", file_of(o.file),
+             o.line);
+  }
+}
+
+void write_recent(text_writer& out, const operation_report& o) {
+  std::string how = fmt::format("{} bytes", o.bytes_moved);
+  if (o.failed_with != cause::none) how = fmt::format("failed: {}", name_of(o.failed_with));
+  out.line(1, "{}@{} {}: {} in {}, {} ago, at {}:{}", o.world.view(), o.epoch, what(o), how,
+           printed(o.age), printed(o.ended_ago), file_of(o.file), o.line);
+}
+
+}  // namespace
+
+std::string text_of(const runtime_report& r) {
+  text_writer out;
+  write_head(out, r);
+  if (r.links) {
+    out.line(0, "links: {}", r.links->size());
+    for (const link_report& l : *r.links) write_link(out, l);
+  }
+  out.line(0, "worlds: {}", r.worlds.size());
+  for (const world_report& w : r.worlds) write_world(out, w);
+  out.line(0, "last operations that ended, oldest first: {}", r.recent.size());
+  for (const operation_report& o : r.recent) write_recent(out, o);
+  return out.take();
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,129 @@
+#include "manyworlds/observe/reporter.hpp"
+
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// A turn of a healthy reactor is far shorter, also on a busy machine.
+constexpr std::chrono::milliseconds patience(100);
+
+reactor_report report_on(reactor& r) {
+  reactor_report report;
+  report.engine = r.io().name();
+  report.turns = r.turns();
+  return report;
+}
+
+template <class Answer>
+std::shared_ptr<const Answer> ask(inquiry<Answer>& question, reactor_report& of) {
+  auto answer = question.ask(patience);
+  if (!answer) of.silent_for = question.unanswered_for().value_or(patience);
+  return answer;
+}
+
+}  // namespace
+
+reporter::reporter(runtime_core& rt)
+    : core_(rt),
+      since_(rt.service().now()),
+      user_(rt.user(), [this] { return look_at_transfers(); }),
+      service_(rt.service(), [this] { return look_at_service(); }) {}
+
+runtime_report reporter::report() {
+  const time_point now = core_.service().now();
+  runtime_report report;
+  const process_address& self = core_.self();
+  report.identity = self.identity;
+  report.address = self.endpoint.text();
+  report.incarnation = self.id.text();
+  report.thread_name = core_.options().thread_name.str();
+  report.uptime = now - since_;
+  report.user = report_on(core_.user());
+  report.service = report_on(core_.service());
+  report.recent = recent_operations();
+  for (const auto& w : core_.worlds().snapshot()) report.worlds.push_back(w->report(now));
+
+  std::shared_ptr<const transfers> moved;
+  std::shared_ptr<const service_part> served;
+  if (core_.env().starts_threads()) {
+    moved = ask(user_, report.user);
+    served = ask(service_, report.service);
+  } else {
+    // Simulated: one thread turns everything, and it is here.
+    moved = std::make_shared<const transfers>(look_at_transfers());
+    served = std::make_shared<const service_part>(look_at_service());
+  }
+  for (world_report& w : report.worlds) {
+    if (moved) {
+      const auto found = moved->find(w.instance);
+      w.transfers = found == moved->end() ? transfer_report() : found->second;
+    }
+    const auto left = served ? served->left.find(w.instance) : decltype(served->left.find(0)){};
+    if (!served || left == served->left.end()) continue;
+    for (member_report& m : w.members) {
+      m.has_left = left->second[static_cast<std::size_t>(m.rank)];
+    }
+  }
+  if (served) report.links = served->links;
+  return report;
+}
+
+reporter::transfers reporter::look_at_transfers() const {
+  transfers all;
+  for (const auto& w : core_.worlds().snapshot()) all[w->instance()] = w->report_transfers();
+  return all;
+}
+
+reporter::service_part reporter::look_at_service() const {
+  const time_point now = core_.service().now();
+  service_part part;
+  for (const auto& l : core_.peers().links()) {
+    link_report report;
+    report.identity = l->peer().identity;
+    report.incarnation = l->peer().id.text();
+    report.address = l->peer().endpoint.text();
+    report.is_up = l->is_up();
+    report.is_held = l->is_held();
+    report.silence = now - l->last_heard();
+    report.peer_turns = l->peer_turns();
+    report.without_turn = now - l->peer_progressed();
+    part.links.push_back(std::move(report));
+  }
+  for (const auto& w : core_.worlds().snapshot()) {
+    if (w->epoch() == 0) continue;
+    std::vector<bool>& left = part.left[w->instance()];
+    for (rank_t r = 0; r < w->view().size(); ++r) left.push_back(w->has_left(r));
+  }
+  return part;
+}
+
+std::vector<operation_report> reporter::recent_operations() const {
+  std::vector<operation_record> records;
+  {
+    const std::lock_guard lock(core_.ledger().mutex());
+    records = core_.ledger().recent();
+  }
+  const time_point now = core_.user().now();
+  std::vector<operation_report> reports;
+  for (const operation_record& r : records) {
+    operation_report o;
+    o.kind = r.kind;
+    o.peer = r.peer;
+    o.lane = r.lane;
+    o.bytes_moved = r.bytes;
+    o.begun = r.begun;
+    o.age = r.ended - r.started;
+    o.file = r.file;
+    o.line = r.line;
+    o.world = r.world;
+    o.epoch = r.epoch;
+    o.failed_with = r.failed_with;
+    o.ended_ago = now - r.ended;
+    reports.push_back(std::move(o));
+  }
+  return reports;
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,66 @@
+#include "manyworlds/observe/report.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/world/world_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+operation_report report_on(const operation& op, time_point now) {
+  operation_report report;
+  report.kind = op.kind;
+  report.peer = op.peer;
+  report.lane = op.on.number();
+  report.bytes_moved = op.bytes_moved;
+  report.bytes_wanted = op.kind == operation_kind::send ? op.source.total_bytes()
+                                                        : op.target.total_bytes();
+  report.bytes_wanted += op.head_bytes;
+  report.begun = op.begun;
+  report.age = now - op.started;
+  report.file = op.where.file_name();
+  report.line = op.where.line();
+  return report;
+}
+
+}  // namespace
+
+world_report world_core::report(time_point now) const {
+  world_report report;
+  report.name = options_.name;
+  report.instance = instance_;
+  report.rank = options_.rank;
+  report.size = options_.size;
+  report.state = name_of(state());
+  report.first_cause = first_failure();
+  // Read first: it publishes the view and the links.
+  report.epoch = epoch();
+  if (report.epoch != 0) {
+    for (rank_t r = 0; r < view_.size(); ++r) {
+      member_report m;
+      m.rank = r;
+      m.identity = view_.member(r).identity;
+      m.address = view_.member(r).endpoint.text();
+      m.is_self = r == options_.rank;
+      m.is_suspect = is_suspect(r);
+      const auto& l = links_[static_cast<std::size_t>(r)];
+      if (l && !m.is_self) m.silence = now - l->last_heard();
+      report.members.push_back(std::move(m));
+    }
+  }
+  const std::lock_guard lock(runtime_->ledger().mutex());
+  for (const operation* op = pending_; op; op = op->next_pending) {
+    report.pending.push_back(report_on(*op, now));
+  }
+  return report;
+}
+
+transfer_report world_core::report_transfers() const {
+  transfer_report report;
+  if (!backend_) return report;
+  report.transport = backend_->transport();
+  report.lanes = backend_->lanes();
+  report.counters = backend_->counters();
+  return report;
+}
+
+}  // namespace manyworlds::inline v0
