@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include "io/descriptor.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -25,26 +26,13 @@ constexpr int client_patience_ms = 1000;
 constexpr int most_servers = 1024;
 constexpr std::size_t longest_request = 16;
 
-[[noreturn]] void throw_errno(const char* what) {
-  throw std::system_error(errno, std::system_category(), what);
+[[noreturn]] void throw_dump_error(const char* what) {
+  throw std::system_error(errno, std::generic_category(),
+                          std::string("dump server: ") + what);
 }
 
-class owned_descriptor {
- public:
-  explicit owned_descriptor(int fd) noexcept : fd_(fd) {}
-  owned_descriptor(const owned_descriptor&) = delete;
-  owned_descriptor& operator=(const owned_descriptor&) = delete;
-  ~owned_descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  int release() noexcept { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-/// Binds the first name that is free. Abstract names end with their socket, so none is ever stale.
+/// Binds the first name that is free. Abstract names end with their socket, so none is
+/// ever stale.
 std::string bind_free_name(int listening) {
   for (int n = 0; n < most_servers; ++n) {
     const std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
@@ -56,10 +44,10 @@ std::string bind_free_name(int listening) {
     if (::bind(listening, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
       return name;
     }
-    if (errno != EADDRINUSE) throw_errno("the dump server's name");
+    if (errno != EADDRINUSE) throw_dump_error("bind");
   }
   errno = EADDRINUSE;
-  throw_errno("the dump server's name");
+  throw_dump_error("bind");
 }
 
 bool may_ask(int client) noexcept {
@@ -71,16 +59,15 @@ bool may_ask(int client) noexcept {
 
 }  // namespace
 
-dump_server::dump_server(source dump) : dump_(std::move(dump)), owner_(::getpid()) {
-  owned_descriptor listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (listening.get() < 0) throw_errno("the dump server's socket");
-  name_ = bind_free_name(listening.get());
-  if (::listen(listening.get(), 8) != 0) throw_errno("the dump server's socket");
-  owned_descriptor ending(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (ending.get() < 0) throw_errno("the dump server's eventfd");
+dump_server::dump_server(source dump)
+    : dump_(std::move(dump)),
+      owner_(::getpid()),
+      listening_(std::make_unique<owned_descriptor>(
+          ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket")),
+      ending_(std::make_unique<event_counter>()) {
+  name_ = bind_free_name(listening_->get());
+  if (::listen(listening_->get(), 8) != 0) throw_dump_error("listen");
 
-  listening_ = listening.get();
-  ending_ = ending.get();
   // Signals are the application's.
   sigset_t all;
   sigset_t before;
@@ -96,25 +83,21 @@ dump_server::dump_server(source dump) : dump_(std::move(dump)), owner_(::getpid(
     throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  listening.release();
-  ending.release();
 }
 
 dump_server::~dump_server() {
   if (owner_ == ::getpid()) {
-    // Not written to in a forked child: the eventfd is the parent's too.
-    eventfd_write(ending_, 1);
+    // Not given in a forked child: the eventfd is the parent's too.
+    ending_->give();
     thread_.join();
   } else {
     thread_.detach();
   }
-  ::close(listening_);
-  ::close(ending_);
 }
 
 /// False when the time is up or the server ends.
 bool dump_server::await(int descriptor, short events, int patience_ms) const {
-  pollfd waited[2] = {{descriptor, events, 0}, {ending_, POLLIN, 0}};
+  pollfd waited[2] = {{descriptor, events, 0}, {ending_->fd(), POLLIN, 0}};
   int ready = 0;
   do {
     ready = ::poll(waited, 2, patience_ms);
@@ -124,16 +107,18 @@ bool dump_server::await(int descriptor, short events, int patience_ms) const {
 
 void dump_server::serve() noexcept {
   constexpr int for_ever = -1;
-  while (await(listening_, POLLIN, for_ever)) {
-    const owned_descriptor client(
-        ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (client.get() < 0) {
-      // Out of descriptors: the client stays in the queue, and poll would return at once for ever.
+  while (await(listening_->get(), POLLIN, for_ever)) {
+    const int accepted =
+        ::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (accepted < 0) {
+      // Out of descriptors: the client stays in the queue, and poll would return at once
+      // for ever.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
         (void)await(-1, 0, client_patience_ms);
       }
       continue;
     }
+    const owned_descriptor client(accepted, "accept4");
     if (!may_ask(client.get())) continue;
     try {
       answer(client.get());

@@ -9,8 +9,8 @@ std::size_t utf8_length(std::string_view text) noexcept {
   const unsigned first = at(0);
   if (first < 0x80) return text.empty() ? 0 : 1;
   std::size_t length = 0;
-  // The second byte's range excludes overlong forms, surrogates and what is above U+10FFFF
-  // (RFC 3629, section 4).
+  // The second byte's range excludes overlong forms, surrogates and what is above
+  // U+10FFFF (RFC 3629, section 4).
   unsigned low = 0x80;
   unsigned high = 0xBF;
   if (first >= 0xC2 && first <= 0xDF) {

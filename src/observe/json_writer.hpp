@@ -1,4 +1,5 @@
-// JSON writer: objects and arrays in the order they are written, commas and escapes included.
+// JSON writer: objects and arrays in the order they are written, commas and escapes
+// included.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,8 +12,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Opened braces are closed by the caller, in order; the rest is always valid. Bytes that are not UTF-8
-/// become U+FFFD: readers refuse a text that holds any.
+/// Opened braces are closed by the caller, in order; the rest is always valid. Bytes that
+/// are not UTF-8 become U+FFFD: readers refuse a text that holds any.
 class json_writer {
  public:
   json_writer& object() { return open('{'); }
@@ -74,8 +75,8 @@ class json_writer {
   bool fresh_ = true;
 };
 
-/// The bytes of the UTF-8 character that `text` begins with, 0 if it begins with none (overlong forms,
-/// surrogates and what lies beyond U+10FFFF are none).
+/// The bytes of the UTF-8 character that `text` begins with, 0 if it begins with none
+/// (overlong forms, surrogates and what lies beyond U+10FFFF are none).
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 
 }  // namespace manyworlds::inline v0

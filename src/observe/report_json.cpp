@@ -76,7 +76,8 @@ void write_transfers(json_writer& out, const transfer_report& t) {
   for (const lane_status& l : t.lanes) {
     out.object().field("peer", l.peer).field("lane", l.on.number());
     out.field("sent", l.sent).field("received", l.received);
-    out.field("waiting_sends", l.waiting_sends).field("waiting_receives", l.waiting_receives);
+    out.field("waiting_sends", l.waiting_sends)
+        .field("waiting_receives", l.waiting_receives);
     out.field("unexpected_messages", l.unexpected_messages);
     out.field("unexpected_bytes", l.unexpected_bytes).end_object();
   }
@@ -92,7 +93,11 @@ void write_world(json_writer& out, const world_report& w) {
   } else {
     out.null();
   }
-  out.key("members").array();
+  out.field("up_ms", ms(w.history.up_for))
+      .field("times_suspect", w.history.times_suspect);
+  out.key("errors").object();
+  for (const error_count& e : w.history.errors) out.field(name_of(e.cause), e.operations);
+  out.end_object().key("members").array();
   for (const member_report& m : w.members) write_member(out, m);
   out.end_array().key("pending").array();
   for (const operation_report& o : w.pending) {
@@ -136,6 +141,14 @@ std::string json_of(const runtime_report& r) {
   }
   out.key("worlds").array();
   for (const world_report& w : r.worlds) write_world(out, w);
+  out.end_array().key("ended_worlds").array();
+  for (const ended_world_report& w : r.ended_worlds) {
+    out.object()
+        .field("name", w.name.view())
+        .field("epoch", w.epoch)
+        .field("reason", w.reason);
+    out.field("ended_ms_ago", ms(w.ended_ago)).end_object();
+  }
   out.end_array().key("recent").array();
   for (const operation_report& o : r.recent) write_recent(out, o);
   out.end_array().end_object();

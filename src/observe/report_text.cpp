@@ -20,7 +20,7 @@ class text_writer {
   std::string text_;
 };
 
-std::string printed(duration d) {
+std::string spell(duration d) {
   const double us = std::chrono::duration<double, std::micro>(d).count();
   if (us < 1e3) return fmt::format("{:.3g} us", us);
   if (us < 1e6) return fmt::format("{:.3g} ms", us / 1e3);
@@ -41,13 +41,17 @@ std::string what(const operation_report& o) {
 }
 
 void write_head(text_writer& out, const runtime_report& r) {
-  out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}", r.thread_name,
-           r.identity.pid, r.identity.host.view(), r.address, r.incarnation, printed(r.uptime));
+  out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}",
+           r.thread_name, r.identity.pid, r.identity.host.view(), r.address,
+           r.incarnation, spell(r.uptime));
   const auto reactor = [&](std::string_view name, const reactor_report& x,
                            std::string_view unknown) {
     if (x.silent_for) {
-      out.line(0, "{}: {}, {} turns; it has not answered for {}, being busy or turned by nobody: "
-               "{} unknown", name, x.engine, x.turns, printed(*x.silent_for), unknown);
+      out.line(
+          0,
+          "{}: {}, {} turns; it has not answered for {}, being busy or turned by nobody: "
+          "{} unknown",
+          name, x.engine, x.turns, spell(*x.silent_for), unknown);
     } else {
       out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
     }
@@ -57,10 +61,13 @@ void write_head(text_writer& out, const runtime_report& r) {
 }
 
 void write_link(text_writer& out, const link_report& l) {
-  out.line(1, "{} (pid {}) at {}, incarnation {}: {}, {}last heard {} ago; its reactor has made {} "
-           "turns, the last seen {} ago", l.identity.host.view(), l.identity.pid, l.address,
-           l.incarnation, l.is_up ? "up" : "over", l.is_held ? "" : "unused, ",
-           printed(l.silence), l.peer_turns, printed(l.without_turn));
+  out.line(1,
+           "{} (pid {}) at {}, incarnation {}: {}, {}last heard {} ago; its reactor has "
+           "made {} "
+           "turns, the last seen {} ago",
+           l.identity.host.view(), l.identity.pid, l.address, l.incarnation,
+           l.is_up ? "up" : "over", l.is_held ? "" : "unused, ", spell(l.silence),
+           l.peer_turns, spell(l.without_turn));
 }
 
 void write_member(text_writer& out, const member_report& m) {
@@ -69,42 +76,54 @@ void write_member(text_writer& out, const member_report& m) {
   if (m.is_self) {
     out.line(2, "{}, this process", who);
   } else {
-    out.line(2, "{}, last heard {} ago{}{}", who, printed(m.silence),
-             m.is_suspect ? ", suspect" : "", m.has_left.value_or(false) ? ", has left" : "");
+    out.line(2, "{}, last heard {} ago{}{}", who, spell(m.silence),
+             m.is_suspect ? ", suspect" : "",
+             m.has_left.value_or(false) ? ", has left" : "");
   }
 }
 
 void write_transfers(text_writer& out, const transfer_report& t) {
   if (t.transport.empty()) return;
   const transfer_counters& c = t.counters;
-  out.line(2, "by {}: {} messages ({} bytes) sent, {} messages ({} bytes) received", t.transport,
-           c.messages_sent, c.bytes_sent, c.messages_received, c.bytes_received);
+  out.line(2, "by {}: {} messages ({} bytes) sent, {} messages ({} bytes) received",
+           t.transport, c.messages_sent, c.bytes_sent, c.messages_received,
+           c.bytes_received);
   for (const lane_status& l : t.lanes) {
-    out.line(2, "lane {} with rank {}: {} sent, {} received; {} sends and {} receives wait; {} "
-             "messages ({} bytes) unexpected", l.on.number(), l.peer, l.sent, l.received,
-             l.waiting_sends, l.waiting_receives, l.unexpected_messages, l.unexpected_bytes);
+    out.line(
+        2,
+        "lane {} with rank {}: {} sent, {} received; {} sends and {} receives wait; {} "
+        "messages ({} bytes) unexpected",
+        l.on.number(), l.peer, l.sent, l.received, l.waiting_sends, l.waiting_receives,
+        l.unexpected_messages, l.unexpected_bytes);
   }
 }
 
 void write_world(text_writer& out, const world_report& w) {
   std::string name = w.name.str();
   if (w.epoch != 0) name += fmt::format("@{}", w.epoch);
-  out.line(1, "{}: {}, rank {} of {}", name, w.state, w.rank, w.size);
+  const world_history& h = w.history;
+  out.line(1, "{}: {}, rank {} of {}{}{}", name, w.state, w.rank, w.size,
+           h.up_for == duration::zero() ? "" : ", formed " + spell(h.up_for) + " ago",
+           h.times_suspect == 0 ? "" : fmt::format(", {} suspicions", h.times_suspect));
+  for (const error_count& e : h.errors) {
+    out.line(2, "{} operations ended with {}", e.operations, name_of(e.cause));
+  }
   if (w.first_cause) out.line(2, "{}", w.first_cause.text());
   for (const member_report& m : w.members) write_member(out, m);
   if (w.transfers) write_transfers(out, *w.transfers);
   for (const operation_report& o : w.pending) {
-    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", printed(o.age), what(o),
-             o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun", file_of(o.file),
-             o.line);
+    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", spell(o.age), what(o),
+             o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun",
+             file_of(o.file), o.line);
   }
 }
 
 void write_recent(text_writer& out, const operation_report& o) {
   std::string how = fmt::format("{} bytes", o.bytes_moved);
-  if (o.failed_with != cause::none) how = fmt::format("failed: {}", name_of(o.failed_with));
-  out.line(1, "{}@{} {}: {} in {}, {} ago, at {}:{}", o.world.view(), o.epoch, what(o), how,
-           printed(o.age), printed(o.ended_ago), file_of(o.file), o.line);
+  if (o.failed_with != cause::none)
+    how = fmt::format("failed: {}", name_of(o.failed_with));
+  out.line(1, "{}@{} {}: {} in {}, {} ago, at {}:{}", o.world.view(), o.epoch, what(o),
+           how, spell(o.age), spell(o.ended_ago), file_of(o.file), o.line);
 }
 
 }  // namespace
@@ -118,6 +137,10 @@ std::string text_of(const runtime_report& r) {
   }
   out.line(0, "worlds: {}", r.worlds.size());
   for (const world_report& w : r.worlds) write_world(out, w);
+  out.line(0, "worlds that ended lately, oldest first: {}", r.ended_worlds.size());
+  for (const ended_world_report& w : r.ended_worlds) {
+    out.line(1, "{} ago: {}", spell(w.ended_ago), w.reason);
+  }
   out.line(0, "last operations that ended, oldest first: {}", r.recent.size());
   for (const operation_report& o : r.recent) write_recent(out, o);
   return out.take();

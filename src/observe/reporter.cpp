@@ -7,7 +7,7 @@ namespace manyworlds::inline v0 {
 namespace {
 
 /// A turn of a healthy reactor is far shorter, also on a busy machine.
-constexpr std::chrono::milliseconds patience(100);
+constexpr std::chrono::milliseconds answer_patience(100);
 
 reactor_report report_on(reactor& r) {
   reactor_report report;
@@ -17,9 +17,9 @@ reactor_report report_on(reactor& r) {
 }
 
 template <class Answer>
-std::shared_ptr<const Answer> ask(inquiry<Answer>& question, reactor_report& of) {
-  auto answer = question.ask(patience);
-  if (!answer) of.silent_for = question.unanswered_for().value_or(patience);
+std::shared_ptr<const Answer> ask_of(inquiry<Answer>& question, reactor_report& of) {
+  auto answer = question.ask(answer_patience);
+  if (!answer) of.silent_for = question.unanswered_for().value_or(answer_patience);
   return answer;
 }
 
@@ -45,11 +45,15 @@ runtime_report reporter::report() {
   report.recent = recent_operations();
   for (const auto& w : core_.worlds().snapshot()) report.worlds.push_back(w->report(now));
 
+  for (const ended_world& w : core_.worlds().ended()) {
+    report.ended_worlds.push_back({w.name, w.epoch, w.first_cause.text(), now - w.when});
+  }
+
   std::shared_ptr<const transfers> moved;
   std::shared_ptr<const service_part> served;
   if (core_.env().starts_threads()) {
-    moved = ask(user_, report.user);
-    served = ask(service_, report.service);
+    moved = ask_of(user_, report.user);
+    served = ask_of(service_, report.service);
   } else {
     // Simulated: one thread turns everything, and it is here.
     moved = std::make_shared<const transfers>(look_at_transfers());
@@ -60,7 +64,8 @@ runtime_report reporter::report() {
       const auto found = moved->find(w.instance);
       w.transfers = found == moved->end() ? transfer_report() : found->second;
     }
-    const auto left = served ? served->left.find(w.instance) : decltype(served->left.find(0)){};
+    const auto left =
+        served ? served->left.find(w.instance) : decltype(served->left.find(0)){};
     if (!served || left == served->left.end()) continue;
     for (member_report& m : w.members) {
       m.has_left = left->second[static_cast<std::size_t>(m.rank)];
@@ -72,7 +77,8 @@ runtime_report reporter::report() {
 
 reporter::transfers reporter::look_at_transfers() const {
   transfers all;
-  for (const auto& w : core_.worlds().snapshot()) all[w->instance()] = w->report_transfers();
+  for (const auto& w : core_.worlds().snapshot())
+    all[w->instance()] = w->report_transfers();
   return all;
 }
 

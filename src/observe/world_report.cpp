@@ -1,5 +1,6 @@
 #include "manyworlds/observe/report.hpp"
 #include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/world/world.hpp"
 #include "manyworlds/world/world_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -12,8 +13,8 @@ operation_report report_on(const operation& op, time_point now) {
   report.peer = op.peer;
   report.lane = op.on.number();
   report.bytes_moved = op.bytes_moved;
-  report.bytes_wanted = op.kind == operation_kind::send ? op.source.total_bytes()
-                                                        : op.target.total_bytes();
+  report.bytes_wanted =
+      op.kind == operation_kind::send ? op.source.total_bytes() : op.target.total_bytes();
   report.bytes_wanted += op.head_bytes;
   report.begun = op.begun;
   report.age = now - op.started;
@@ -32,6 +33,7 @@ world_report world_core::report(time_point now) const {
   report.size = options_.size;
   report.state = name_of(state());
   report.first_cause = first_failure();
+  report.history = tally_.read(now);
   // Read first: it publishes the view and the links.
   report.epoch = epoch();
   if (report.epoch != 0) {
@@ -53,6 +55,12 @@ world_report world_core::report(time_point now) const {
   }
   return report;
 }
+
+world_history world::history() const {
+  return core_->tally().read(core_->runtime().user().now());
+}
+
+transfer_counters world::counters() const { return core_->report_transfers().counters; }
 
 transfer_report world_core::report_transfers() const {
   transfer_report report;

@@ -15,6 +15,7 @@ void world_directory::add(std::shared_ptr<world_core> core) {
 }
 
 void world_directory::remove(const world_core& core) noexcept {
+  ended_world trace{core.options().name, core.epoch(), core.first_failure(), service_.now()};
   // Destroyed outside the lock: the last reference may be this one.
   std::shared_ptr<world_core> gone;
   const std::lock_guard lock(mutex_);
@@ -23,6 +24,13 @@ void world_directory::remove(const world_core& core) noexcept {
   if (found == worlds_.end()) return;
   gone = std::move(*found);
   worlds_.erase(found);
+  if (ended_.size() == most_ended) ended_.erase(ended_.begin());
+  ended_.push_back(std::move(trace));
+}
+
+std::vector<ended_world> world_directory::ended() const {
+  const std::lock_guard lock(mutex_);
+  return ended_;
 }
 
 std::vector<std::shared_ptr<world_core>> world_directory::snapshot() const {

@@ -102,8 +102,10 @@ void operation_awaiter::settle_failure() noexcept {
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());
     failure_->operation = kind;
+    core_->tally().note_error(failure_->cause);
     return;
   }
+  core_->tally().note_error(failed_with);
   const rank_t with = peer != no_rank ? peer : info.source;
   failure_ = std::make_unique<failure>(
       core_->describe_failure(failed_with, with, kind, std::move(failure_detail)));

@@ -197,6 +197,7 @@ void world_core::go_up() noexcept {
   }
   // Broken meanwhile: the tear-down is queued behind this step and finds the backend.
   if (!is_up) return;
+  tally_.note_up(runtime_->user().now());
   runtime_->log(log_level::info, fmt::format("{}@{} is up: rank {} of {}", options_.name.view(),
                                              epoch(), options_.rank, options_.size));
   decided_.set();
@@ -284,6 +285,7 @@ void world_core::examine_silence(time_point now) noexcept {
     auto& suspect = suspects_[static_cast<std::size_t>(r)];
     const bool is_now = silence >= options_.suspect_after;
     if (suspect.exchange(is_now, std::memory_order_relaxed) != is_now) {
+      if (is_now) tally_.note_suspicion();
       runtime_->log(is_now ? log_level::warning : log_level::info,
                     fmt::format("{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
                                 view_.member(r).identity.pid,

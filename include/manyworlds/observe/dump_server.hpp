@@ -2,14 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
 namespace manyworlds::inline v0 {
 
-/// Listens on the abstract Unix socket "manyworlds-PID-N" until destroyed; N counts the servers of one
-/// process. A client sends "text" or "json" and a newline, and reads the answer to its end. Only the
-/// same user, or root, is answered. Clients are served one after the other, each for a bounded time.
+class event_counter;
+class owned_descriptor;
+
+/// Listens on the abstract Unix socket "manyworlds-PID-N" until destroyed; N counts the
+/// servers of one process. A client sends "text" or "json" and a newline, and reads the
+/// answer to its end. Only the same user, or root, is answered. Clients are served one
+/// after the other, each for a bounded time.
 class dump_server {
  public:
   /// Called on the server's thread.
@@ -19,8 +24,8 @@ class dump_server {
   explicit dump_server(source dump);
   dump_server(const dump_server&) = delete;
   dump_server& operator=(const dump_server&) = delete;
-  /// Waits for the answer being made, if any. In a forked child, where the thread is not, it only lets
-  /// go of the descriptors.
+  /// Waits for the answer being made, if any. In a forked child, where the thread is not,
+  /// it only lets go of the descriptors.
   ~dump_server();
 
   /// The socket's name without the leading zero byte.
@@ -34,8 +39,8 @@ class dump_server {
   source dump_;
   std::string name_;
   int owner_ = 0;
-  int listening_ = -1;
-  int ending_ = -1;
+  std::unique_ptr<owned_descriptor> listening_;
+  std::unique_ptr<event_counter> ending_;
   std::thread thread_;
 };
 

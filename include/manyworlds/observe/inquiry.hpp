@@ -1,4 +1,5 @@
-// Inquiry: asks a reactor something from another thread, and does not wait long for the answer.
+// Inquiry: asks a reactor something from another thread, and does not wait long for the
+// answer.
 #pragma once
 
 #include <chrono>
@@ -13,8 +14,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// One question to one reactor, asked as often as wanted. While the reactor is stuck the question stays
-/// in its queue, once, however often it is asked again; so it must live until the reactor turns no more.
+/// One question to one reactor, asked as often as wanted. While the reactor is stuck the
+/// question stays in its queue, once, however often it is asked again; so it must live
+/// until the reactor turns no more.
 template <class Answer>
 class inquiry final : private work {
  public:
@@ -33,7 +35,8 @@ class inquiry final : private work {
       queued_since_ = std::chrono::steady_clock::now();
       at_.post(*this);
     }
-    const bool in_time = changed_.wait_for(lock, patience, [&] { return answers_ != before; });
+    const bool in_time =
+        changed_.wait_for(lock, patience, [&] { return answers_ != before; });
     --waiting_;
     return in_time ? answer_ : nullptr;
   }

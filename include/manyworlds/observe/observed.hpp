@@ -5,8 +5,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Costs its writer no more than a plain variable: there is one writer, so nothing is read and changed
-/// in one step. Readers get some recent value; it orders nothing.
+/// Costs its writer no more than a plain variable: there is one writer, so nothing is
+/// read and changed in one step. Readers get some recent value; it orders nothing.
 template <class T>
 class observed {
  public:

@@ -8,6 +8,7 @@
 
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/failure.hpp"
+#include "manyworlds/observe/tally.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -58,10 +59,20 @@ struct world_report {
   std::string state;
   /// What it is broken or closed by.
   failure first_cause;
+  world_history history;
   std::vector<member_report> members;
   std::vector<operation_report> pending;
-  /// Unknown while the reactor does not answer; empty before the world is up and after its end.
+  /// Unknown while the reactor does not answer; empty before the world is up and after
+  /// its end.
   std::optional<transfer_report> transfers;
+};
+
+/// A world that is broken or closed and of which nothing is left but the reason.
+struct ended_world_report {
+  world_name name;
+  std::uint64_t epoch = 0;
+  std::string reason;
+  duration ended_ago{0};
 };
 
 struct link_report {
@@ -93,6 +104,8 @@ struct runtime_report {
   reactor_report user;
   reactor_report service;
   std::vector<world_report> worlds;
+  /// The last few, oldest first.
+  std::vector<ended_world_report> ended_worlds;
   /// Unknown while the service thread does not answer.
   std::optional<std::vector<link_report>> links;
   /// Oldest first.

@@ -12,16 +12,17 @@ namespace manyworlds::inline v0 {
 
 class runtime_core;
 
-/// Belongs to its runtime core. Pending operations, worlds and members are read as they are, under
-/// mutexes that nobody holds for long; what only a reactor may look at is asked of it, and is unknown
-/// if it is stuck in user code.
+/// Belongs to its runtime core. Pending operations, worlds and members are read as they
+/// are, under mutexes that nobody holds for long; what only a reactor may look at is
+/// asked of it, and is unknown if it is stuck in user code.
 class reporter {
  public:
   explicit reporter(runtime_core& rt);
   reporter(const reporter&) = delete;
   reporter& operator=(const reporter&) = delete;
 
-  /// From any thread; takes at most a fifth of a second longer than reading what there is.
+  /// From any thread; takes at most a fifth of a second longer than reading what there
+  /// is.
   [[nodiscard]] runtime_report report();
 
  private:

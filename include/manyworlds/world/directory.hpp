@@ -18,7 +18,15 @@
 
 namespace manyworlds::inline v0 {
 
-/// Lives on the service reactor; only `snapshot` is for any thread.
+/// What remains of a world for dumps.
+struct ended_world {
+  world_name name;
+  std::uint64_t epoch = 0;
+  failure first_cause;
+  time_point when{};
+};
+
+/// Lives on the service reactor; only `snapshot` and `ended` are for any thread.
 class world_directory {
  public:
   explicit world_directory(reactor& service) : service_(service) {}
@@ -27,6 +35,8 @@ class world_directory {
   void remove(const world_core& core) noexcept;
   /// Every world that is forming or up, or not yet quiet. Any thread.
   [[nodiscard]] std::vector<std::shared_ptr<world_core>> snapshot() const;
+  /// The last few that left the snapshot, oldest first. Any thread.
+  [[nodiscard]] std::vector<ended_world> ended() const;
   /// The live world of that name and rank in this runtime, other than `except`.
   [[nodiscard]] std::shared_ptr<world_core> holder_of(const world_name& name, rank_t rank,
                                                       const world_core* except) const;
@@ -55,10 +65,12 @@ class world_directory {
     stream connection;
   };
   static constexpr std::size_t most_early = 1024;
+  static constexpr std::size_t most_ended = 16;
 
   reactor& service_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<world_core>> worlds_;
+  std::vector<ended_world> ended_;  // guarded by mutex_
   std::vector<formation*> formations_;
   std::vector<early_connection> early_;
   std::map<std::string, std::uint64_t, std::less<>> epochs_;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/source_position.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/operation_awaiter.hpp"
 #include "manyworlds/world/options.hpp"
@@ -88,6 +88,11 @@ class world {
   /// Who is who; only of a world that was formed.
   [[nodiscard]] const world_view& view() const noexcept { return core_->view(); }
 
+  /// How long it has been up, suspicions and errors by cause. Any thread.
+  [[nodiscard]] world_history history() const;
+  /// Messages and bytes so far; zeros once it is over. On the world's reactor.
+  [[nodiscard]] transfer_counters counters() const;
+
   /// Waits until the world is broken or closed; gives the cause.
   [[nodiscard]] task<class failure> broken() const;
   /// Waits until nothing of a broken or closed world touches any buffer and its resources are free.
@@ -104,32 +109,32 @@ class world {
 
   /// Ends when the data was accepted and the buffers may be reused.
   world_operation<void> send(gather_list data, to peer, lane on = {}, user_word user = {},
-                             std::source_location where = std::source_location::current());
+                             source_position where = source_position());
   /// Fills the buffers with the next message of that lane, which must have as many bytes.
   world_operation<message_info> recv(scatter_list data, from peer, lane on = {},
-                                     std::source_location where =
-                                         std::source_location::current());
+                                     source_position where =
+                                         source_position());
   /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the first message
   /// of a lane that nobody has received on yet.
-  world_operation<message_info> arrival(from peer, std::source_location where =
-                                                       std::source_location::current());
+  world_operation<message_info> arrival(from peer, source_position where =
+                                                       source_position());
   world_operation<message_info> arrival(from peer, lane on,
-                                        std::source_location where =
-                                            std::source_location::current());
+                                        source_position where =
+                                            source_position());
 
   /// Sends a trivially copyable head, and perhaps data behind it that the peer receives apart, once it
   /// has read the head and chosen its buffers. `head` must live until the await ends.
   template <class Head>
   world_operation<void> send_message(const Head& head, to peer, lane on = {}, user_word user = {},
-                                     std::source_location where =
-                                         std::source_location::current()) {
+                                     source_position where =
+                                         source_position()) {
     return send_message(head, gather_list(), peer, on, user, where);
   }
   template <class Head>
   world_operation<void> send_message(const Head& head, gather_list data, to peer, lane on = {},
                                      user_word user = {},
-                                     std::source_location where =
-                                         std::source_location::current()) {
+                                     source_position where =
+                                         source_position()) {
     check_head<Head>();
     operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
     r.user = user;
@@ -142,21 +147,21 @@ class world {
   /// takes. Without a lane: of lane 0, or the first message of a lane that nobody has received on yet.
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
-                                              std::source_location where =
-                                                  std::source_location::current()) {
+                                              source_position where =
+                                                  source_position()) {
     operation_request r = message_request<Head>(peer, {}, where);
     r.takes_fresh_lanes = true;
     return world_operation<message<Head>>(std::move(r));
   }
   template <class Head>
   world_operation<message<Head>> recv_message(from peer, lane on,
-                                              std::source_location where =
-                                                  std::source_location::current()) {
+                                              source_position where =
+                                                  source_position()) {
     return world_operation<message<Head>>(message_request<Head>(peer, on, where));
   }
 
   /// Ends when every member has entered it.
-  world_operation<void> barrier(std::source_location where = std::source_location::current());
+  world_operation<void> barrier(source_position where = source_position());
 
   /// For the library's own layers.
   [[nodiscard]] const std::shared_ptr<world_core>& core() const noexcept { return core_; }
@@ -168,7 +173,7 @@ class world {
     static_assert(sizeof(Head) <= operation::largest_head, "a head is at most 4 KiB");
   }
   template <class Head>
-  operation_request message_request(from peer, lane on, std::source_location where) {
+  operation_request message_request(from peer, lane on, source_position where) {
     check_head<Head>();
     operation_request r(*core_, operation_kind::receive, peer.rank(), on, where);
     r.head_bytes = sizeof(Head);

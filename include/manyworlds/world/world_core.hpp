@@ -112,6 +112,8 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   [[nodiscard]] world_report report(time_point now) const;
   /// On the user reactor.
   [[nodiscard]] transfer_report report_transfers() const;
+  /// `note_error` on the user reactor.
+  [[nodiscard]] world_tally& tally() noexcept { return tally_; }
 
  private:
   friend class formation;
@@ -172,6 +174,7 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   std::vector<rank_t> departed_;          // guarded by mutex_
   std::vector<std::pair<rank_t, int>> ended_connections_;  // guarded by mutex_
   bool departures_queued_ = false;                         // guarded by mutex_
+  world_tally tally_;
   notice decided_;
   notice over_;
   notice drained_;

@@ -1,0 +1,57 @@
+// Tally: what happened to one world so far, counted where it happens and read from any
+// thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "manyworlds/failure.hpp"
+#include "manyworlds/observe/observed.hpp"
+
+namespace manyworlds::inline v0 {
+
+struct error_count {
+  enum cause cause = cause::none;
+  std::uint64_t operations = 0;
+};
+
+/// A tally as it stood when it was asked for.
+struct world_history {
+  /// Since it was formed; zero before.
+  duration up_for{0};
+  /// How often a member became suspect.
+  std::uint64_t times_suspect = 0;
+  /// Operations that ended with an error, by cause; only causes that occurred.
+  std::vector<error_count> errors;
+};
+
+/// Errors and the forming are noted on the world's reactor, suspicions on the service's.
+class world_tally {
+ public:
+  void note_error(enum cause why) noexcept { ++errors_[static_cast<std::size_t>(why)]; }
+  void note_suspicion() noexcept { ++suspicions_; }
+  void note_up(time_point when) noexcept { up_since_ = when.time_since_epoch().count(); }
+
+  [[nodiscard]] world_history read(time_point now) const {
+    world_history h;
+    const duration::rep since = up_since_;
+    if (since != 0) h.up_for = now.time_since_epoch() - duration(since);
+    h.times_suspect = suspicions_;
+    for (std::size_t i = 0; i < errors_.size(); ++i) {
+      if (errors_[i] != 0) h.errors.push_back({static_cast<enum cause>(i), errors_[i]});
+    }
+    return h;
+  }
+
+ private:
+  static constexpr std::size_t causes =
+      static_cast<std::size_t>(cause::wrong_version) + 1;
+
+  std::array<observed<std::uint64_t>, causes> errors_{};
+  observed<std::uint64_t> suspicions_;
+  observed<duration::rep> up_since_;
+};
+
+}  // namespace manyworlds::inline v0
