@@ -19,27 +19,28 @@
 
 namespace manyworlds::inline v0 {
 
-namespace {
+// Not in an unnamed namespace: a coroutine's frame holds some of these, and has linkage.
 
-struct named_port {
+struct host_and_port_number {
   std::string host;
   std::uint16_t port = 0;
 };
 
-std::optional<named_port> split_name(std::string_view text) {
+namespace {
+
+std::optional<host_and_port_number> split_name(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == 0 || colon == std::string_view::npos) return std::nullopt;
-  named_port name{std::string(text.substr(0, colon))};
+  host_and_port_number name{std::string(text.substr(0, colon))};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, name.port);
-  // A colon within the host is an IPv6 address without its brackets: its last group is no
-  // port.
+  // A colon in the host: an IPv6 address without its brackets, whose last group is no port.
   const bool is_name = name.host.find_first_of(":[]") == std::string::npos;
   if (error != std::errc{} || stop != end || !is_name) return std::nullopt;
   return name;
 }
 
-resolution look_up(const named_port& name) {
+resolution look_up(const host_and_port_number& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -67,11 +68,13 @@ resolution look_up(const named_port& name) {
   return resolution::success(std::move(addresses));
 }
 
-/// Shared by the waiting task and the thread, because either may end first.
-struct lookup {
-  explicit lookup(named_port n) : name(std::move(n)) {}
+}  // namespace
 
-  const named_port name;
+/// Shared by the waiting task and the thread, because either may end first.
+struct host_lookup {
+  explicit host_lookup(host_and_port_number n) : name(std::move(n)) {}
+
+  const host_and_port_number name;
   continuation* waiter = nullptr;
   std::optional<resolution> result;
   enum class state { running, done, abandoned };
@@ -94,6 +97,8 @@ struct lookup {
   }
 };
 
+namespace {
+
 /// New threads inherit the mask: the application's signals are for its own threads to
 /// handle.
 class all_signals_blocked {
@@ -111,10 +116,12 @@ class all_signals_blocked {
   sigset_t before_;
 };
 
-class lookup_awaiter {
+}  // namespace
+
+class host_lookup_awaiter {
  public:
-  explicit lookup_awaiter(named_port name)
-      : shared_(std::make_shared<lookup>(std::move(name))) {}
+  explicit host_lookup_awaiter(host_and_port_number name)
+      : shared_(std::make_shared<host_lookup>(std::move(name))) {}
 
   bool await_ready() const noexcept { return false; }
   void await_start(continuation& k) {
@@ -122,7 +129,7 @@ class lookup_awaiter {
     const all_signals_blocked blocked;
     std::thread([shared = shared_] { shared->run(); }).detach();
   }
-  bool await_cancel() noexcept { return shared_->claim(lookup::state::abandoned); }
+  bool await_cancel() noexcept { return shared_->claim(host_lookup::state::abandoned); }
   bool await_must_resume() const noexcept { return true; }
   resolution await_resume() {
     if (!shared_->result) throw std::bad_alloc();
@@ -130,10 +137,8 @@ class lookup_awaiter {
   }
 
  private:
-  std::shared_ptr<lookup> shared_;
+  std::shared_ptr<host_lookup> shared_;
 };
-
-}  // namespace
 
 task<resolution> resolve(std::string host_and_port) {
   if (const auto numeric = socket_address::parse(host_and_port)) {
@@ -144,7 +149,7 @@ task<resolution> resolve(std::string host_and_port) {
     co_return resolution::failed(
         "'" + host_and_port + "' is not an address: expected host:port or [IPv6]:port");
   }
-  lookup_awaiter looking_up(*name);
+  host_lookup_awaiter looking_up(*name);
   resolution result = co_await looking_up;
   co_return result;
 }
