@@ -15,8 +15,6 @@ std::string list_of(const std::vector<rank_t>& ranks) {
   return text;
 }
 
-std::string has_left(rank_t rank) { return "rank " + std::to_string(rank) + " has left"; }
-
 // Later than this, a timer says more about us than about the others.
 constexpr duration lateness_limit = std::chrono::seconds(1);
 
@@ -32,7 +30,7 @@ void barrier::enter(operation& op) {
   ++entered_;
   if (left_rank_ != no_rank) {
     ++ended_;
-    return op.fail(cause::closed, has_left(left_rank_));
+    return op.fail(cause::closed, has_left_text(left_rank_));
   }
   op.begun = true;
   waiting_.push_back(op);
@@ -123,7 +121,7 @@ void barrier::end_oldest(bool complete, rank_t left) {
   if (complete) {
     op->end(operation_end::done);
   } else {
-    op->fail(cause::closed, has_left(left));
+    op->fail(cause::closed, has_left_text(left));
   }
 }
 
@@ -147,7 +145,7 @@ const char* barrier::on_release(rank_t peer, const frame& f) {
     if (f.generation == release_complete) {
       op->end(operation_end::done);
     } else {
-      op->fail(cause::closed, has_left(static_cast<rank_t>(f.on)));
+      op->fail(cause::closed, has_left_text(static_cast<rank_t>(f.on)));
     }
   }
   look_later();
@@ -177,7 +175,7 @@ void barrier::peer_left(rank_t peer) {
     look_later();
   } else if (peer == 0) {
     left_rank_ = 0;
-    fail_all(cause::closed, has_left(0));
+    fail_all(cause::closed, has_left_text(0));
   }
 }
 

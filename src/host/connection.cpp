@@ -111,7 +111,10 @@ void connection::received() noexcept {
 }
 
 void connection::cancel_given_up() noexcept {
-  if (sending_now_ && sender_.must_cancel()) core_.home.io().cancel(send_);
+  if (sender_.must_cancel()) {
+    // Without a request (the stream can take no more) there is nothing to wait for.
+    sending_now_ ? core_.home.io().cancel(send_) : guarded([this] { sender_.sent(0); });
+  }
   if (receiving_now_ && receiver_.must_cancel()) core_.home.io().cancel(receive_);
 }
 

@@ -10,7 +10,7 @@ const char* connection::handle(const frame& f) {
     case frame_kind::leave: {
       if (peer_left_) return "a second leave";
       peer_left_ = true;
-      const std::string detail = "rank " + std::to_string(peer_) + " has left";
+      const std::string detail = has_left_text(peer_);
       receiver_.ignore_messages();
       receiver_.drop_offers();
       sender_.close(detail);
@@ -47,8 +47,8 @@ void connection::abandon_sends() {
 }
 
 void connection::end_cut_short() {
-  sender_.sent(0);
   sender_.close("this member has left");
+  sender_.sent(0);
   receiver_.settle();
 }
 

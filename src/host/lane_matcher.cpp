@@ -8,16 +8,9 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Lanes kept although nothing is on them, so that steady traffic allocates none.
-constexpr std::size_t idle_lanes_kept = 64;
-
 operation* earlier(operation* a, operation* b) noexcept {
   if (!a || !b) return a ? a : b;
   return a->backend.number < b->backend.number ? a : b;
-}
-
-std::string left_text(rank_t rank) {
-  return "rank " + std::to_string(rank) + " has left";
 }
 
 }  // namespace
@@ -65,7 +58,7 @@ void lane_matcher::post(operation& op) {
     match(source, *l);
     return;
   }
-  if (nobody_left_for(op)) return op.fail(cause::closed, left_text(op.peer));
+  if (nobody_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
   queue_of(op).push_back(op);
 }
 
@@ -207,102 +200,6 @@ void lane_matcher::match(rank_t source, inbound_lane& l) {
     unqueue(*op);
     give(*op, *l.first);
   }
-}
-
-void lane_matcher::complete(inbound_message& m) {
-  operation& op = *m.taker;
-  inbound_lane& l = *m.on;
-  const rank_t source = m.source;
-  set_stage(op, stage::none, nullptr);
-  op.bytes_moved = m.total_bytes();
-  op.info = m.info(l.number);
-  consume(m, true);
-  op.end(operation_end::done);
-  match(source, l);
-}
-
-void lane_matcher::release_taker(inbound_message& m) {
-  set_stage(*m.taker, stage::none, nullptr);
-  m.taker = nullptr;
-  m.giving_up = false;
-  m.received = 0;
-  match(m.source, *m.on);
-}
-
-void lane_matcher::withdraw(inbound_message& m) {
-  inbound_lane& l = *m.on;
-  const rank_t source = m.source;
-  operation* taker = std::exchange(m.taker, nullptr);
-  const bool given_up = m.giving_up;
-  const bool begun = m.received > 0 || given_up;
-  const bool head_taken = m.head_taken;
-  if (head_taken && !begun) {
-    // Whoever took the head goes on to the payload, and must not meet the next message
-    // instead.
-    m.cancelled = true;
-    m.offered = false;
-  } else {
-    consume(m, false);
-  }
-  if (taker) {
-    set_stage(*taker, stage::none, nullptr);
-    taker->begun = false;
-    if (given_up) {
-      taker->end(operation_end::withdrawn);
-    } else if (begun) {
-      taker->fail(cause::cancelled_by_peer,
-                  "rank " + std::to_string(source) + " gave up the message half way");
-    } else {
-      queue_of(*taker).push_in_order(*taker);
-    }
-  }
-  match(source, l);
-}
-
-void lane_matcher::consume(inbound_message& m, bool was_received) {
-  inbound_lane& l = *m.on;
-  if (was_received) ++l.received;
-  events_.consumed(m, was_received);
-  if (!m.is_kept) return;
-  unlink(m);
-  set_fresh(peer(m.source), l);
-  delete &m;
-}
-
-void lane_matcher::unlink(inbound_message& m) noexcept {
-  inbound_lane& l = *m.on;
-  inbound_message* before = nullptr;
-  for (inbound_message* at = l.first; at != &m; at = at->next) before = at;
-  (before ? before->next : l.first) = m.next;
-  if (l.last == &m) l.last = before;
-  --l.messages;
-}
-
-void lane_matcher::peer_left(rank_t rank) {
-  peer_lanes& p = peer(rank);
-  p.left = true;
-  const std::string text = left_text(rank);
-  for (auto& entry : p.lanes) entry.second.waiting.fail_all(cause::closed, text);
-  p.waiting_for_fresh.fail_all(cause::closed, text);
-  const auto gone = std::count_if(peers_.begin(), peers_.end(),
-                                  [](const peer_lanes& each) { return each.left; });
-  if (static_cast<std::size_t>(gone) + 1 < peers_.size()) return;
-  for (auto& entry : waiting_for_any_) entry.second.fail_all(cause::closed, text);
-  waiting_for_any_fresh_.fail_all(cause::closed, text);
-}
-
-void lane_matcher::fail_waiting(enum cause why, const std::string& detail) {
-  for (peer_lanes& p : peers_) {
-    for (auto& entry : p.lanes) entry.second.waiting.fail_all(why, detail);
-    p.waiting_for_fresh.fail_all(why, detail);
-  }
-  for (auto& entry : waiting_for_any_) entry.second.fail_all(why, detail);
-  waiting_for_any_fresh_.fail_all(why, detail);
-}
-
-void lane_matcher::tidy(rank_t rank, inbound_lane& l) {
-  peer_lanes& p = peer(rank);
-  if (p.lanes.size() > idle_lanes_kept && l.idle()) p.lanes.erase(l.number);
 }
 
 }  // namespace manyworlds::inline v0::host

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "manyworlds/backend/operation.hpp"
 
@@ -23,6 +24,10 @@ inline stage stage_of(const operation& op) noexcept {
 inline void set_stage(operation& op, stage s, void* state) noexcept {
   op.backend.offset = static_cast<std::size_t>(s);
   op.backend.state = state;
+}
+
+inline std::string has_left_text(rank_t rank) {
+  return "rank " + std::to_string(rank) + " has left";
 }
 
 /// First in, first out; anything can be taken out of the middle. Owns nothing.

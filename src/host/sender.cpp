@@ -33,6 +33,7 @@ void sender::start(operation& op) {
   if (l.waiting.empty() && may_send(l, op)) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;
+  may_go_on_ = may_go_on_ || batch_.queued_bytes() >= queue_limit;
   if (!l.is_blocked) {
     l.is_blocked = true;
     blocked_.push_back(&l);
@@ -94,8 +95,12 @@ void sender::send_waiting(outgoing_lane& l) {
 
 // Lanes take turns at being first, so that the one window they share starves none.
 void sender::send_all_waiting() {
+  may_go_on_ = false;
   for (std::size_t turns = blocked_.size(); turns > 0; --turns) {
-    if (batch_.queued_bytes() >= queue_limit) return;
+    if (batch_.queued_bytes() >= queue_limit) {
+      may_go_on_ = true;
+      return;
+    }
     outgoing_lane* l = blocked_.front();
     blocked_.pop_front();
     send_waiting(*l);
@@ -106,7 +111,7 @@ void sender::send_all_waiting() {
 
 bool sender::next_batch() {
   if (batch_.is_open()) return true;
-  if (!blocked_.empty()) send_all_waiting();
+  if (may_go_on_) send_all_waiting();
   if (active_.empty()) {
     batch_.open();
     return batch_.is_open();

@@ -114,6 +114,8 @@ class sender {
   pending_send* source_ = nullptr;
   std::unordered_map<std::uint64_t, outgoing_lane> lanes_;
   std::deque<outgoing_lane*> blocked_;
+  /// Something changed for which sends wait: credit, room, or who is first.
+  bool may_go_on_ = false;
   std::size_t waiting_ = 0;
   std::size_t used_window_ = 0;
   std::uint64_t last_id_ = 0;

@@ -76,6 +76,7 @@ const char* sender::on_credit(const frame& f) {
       f.word > l.undelivered_bytes) {
     return "more credit than was used";
   }
+  may_go_on_ = true;
   l.used_window -= f.bytes;
   used_window_ -= f.bytes;
   l.undelivered_messages -= f.id;
@@ -89,6 +90,7 @@ bool sender::withdraw(operation& op) {
   if (stage_of(op) == stage::queued) {
     static_cast<operation_queue*>(op.backend.state)->remove(op);
     --waiting_;
+    may_go_on_ = true;
     return true;
   }
   if (stage_of(op) != stage::pending) return false;

@@ -1,0 +1,188 @@
+#include "backend_state.hpp"
+
+#include <algorithm>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+// How often begun transfers are looked after, and how long small credits wait for
+// company.
+constexpr duration watch_period = std::chrono::milliseconds(250);
+constexpr duration tidy_delay = std::chrono::milliseconds(20);
+constexpr duration late_by = std::chrono::seconds(1);
+
+host_backend_options consistent(host_backend_options o) {
+  constexpr std::size_t head = operation::largest_head;
+  o.eager_limit = std::clamp(o.eager_limit, head, std::size_t{1} << 20);
+  o.lane_window = std::max(o.lane_window, o.eager_limit + host::message_cost + head);
+  o.slice = std::max(o.slice, head);
+  return o;
+}
+
+}  // namespace
+
+host_backend::state::state(reactor& r, backend_events& told,
+                           const host_backend_options& chosen, rank_t rank,
+                           std::vector<socket> streams)
+    : core(r, told, options_, rank, static_cast<rank_t>(streams.size())),
+      options_(consistent(chosen)),
+      matcher_(size, options_.known_lanes, *this),
+      barrier_(*this, *this) {
+  matcher = &matcher_;
+  const std::size_t peers = std::max<std::size_t>(streams.size(), 2) - 1;
+  peer_window = std::max(options_.lane_window, options_.world_window / peers);
+  connections_.resize(streams.size());
+  for (rank_t peer = 0; peer < size; ++peer) {
+    const auto at = static_cast<std::size_t>(peer);
+    if (peer == self || !streams[at].is_open()) continue;
+    connections_[at] =
+        std::make_unique<host::connection>(*this, *this, peer, std::move(streams[at]));
+  }
+  for_each_connection([](host::connection& c) { c.open(); });
+}
+
+void host_backend::state::start(operation& op) {
+  switch (op.kind) {
+    case operation_kind::send: {
+      host::connection* c = to(op.peer);
+      if (!c || c->has_left()) {
+        return op.fail(cause::closed, host::has_left_text(op.peer));
+      }
+      c->sending().start(op);
+      return c->pump();
+    }
+    case operation_kind::receive:
+    case operation_kind::arrival:
+      matcher_.post(op);
+      return pump_touched();
+    case operation_kind::barrier:
+      return barrier_.enter(op);
+    default:
+      return op.fail(cause::invalid_argument, "an operation that moves no data");
+  }
+}
+
+bool host_backend::state::withdraw(operation& op) {
+  if (op.kind == operation_kind::send) {
+    host::connection& c = *to(op.peer);
+    const bool at_once = c.sending().withdraw(op);
+    c.cancel_given_up();
+    c.pump();
+    return at_once;
+  }
+  switch (host::stage_of(op)) {
+    case host::stage::queued:
+      if (op.kind == operation_kind::barrier) return false;
+      matcher_.unpost(op);
+      return true;
+    case host::stage::taking: {
+      auto& m = *static_cast<host::inbound_message*>(op.backend.state);
+      host::connection& c = *to(m.source);
+      const bool at_once = c.receiving().withdraw(m);
+      c.cancel_given_up();
+      c.pump();
+      return at_once;
+    }
+    default:
+      return false;
+  }
+}
+
+void host_backend::state::tell(rank_t peer, const host::frame& f) {
+  host::connection* c = to(peer);
+  if (!c) return;
+  c->sending().control(f);
+  c->pump();
+}
+
+void host_backend::state::peer_left(rank_t peer) {
+  matcher_.peer_left(peer);
+  barrier_.peer_left(peer);
+  if (!leaving_ && !stopping) events.peer_left(peer);
+}
+
+void host_backend::state::quiesce(work& quiet) noexcept {
+  quiet_ = &quiet;
+  stopping = true;
+  barrier_.stop();
+  home.timers().disarm(watch_);
+  home.timers().disarm(tidy_);
+  home.timers().disarm(deadline_);
+  for_each_connection([](host::connection& c) { c.stop(); });
+  finish_ending();
+}
+
+void host_backend::state::leave(work& gone, time_point deadline) {
+  const std::string detail = "this member has left";
+  gone_ = &gone;
+  leaving_ = true;
+  leave_deadline_ = deadline;
+  matcher_.fail_waiting(cause::closed, detail);
+  barrier_.fail_all(cause::closed, detail);
+  for_each_connection([](host::connection& c) { c.leave(); });
+  // The last quarter is for saying that we go, without what nobody took by then.
+  const duration left = std::max(deadline - home.now(), duration(0));
+  home.timers().arm(deadline_, home.now() + left / 4 * 3);
+  finish_ending();
+}
+
+void host_backend::state::deadline_passed() noexcept {
+  if (!abandoned_) {
+    abandoned_ = true;
+    home.timers().arm(deadline_, std::max(leave_deadline_, home.now()));
+    guarded(no_rank, [this] {
+      for_each_connection([](host::connection& c) { c.abandon_sends(); });
+    });
+    return;
+  }
+  for_each_connection([](host::connection& c) { c.stop(); });
+  finish_ending();
+}
+
+// Each work given to us runs once, when no request of ours is left in the engine.
+void host_backend::state::finish_ending() noexcept {
+  if (!quiet_ && !gone_) return;
+  for (const auto& c : connections_) {
+    if (c && (c->is_open() || !c->at_rest())) return;
+  }
+  home.timers().disarm(deadline_);
+  home.timers().disarm(watch_);
+  home.timers().disarm(tidy_);
+  if (work* gone = std::exchange(gone_, nullptr)) {
+    // Nothing is in the engine any more: what the deadline cut short ends too.
+    if (!quiet_) for_each_connection([](host::connection& c) { c.end_cut_short(); });
+    stopping = true;
+    home.schedule(*gone);
+  }
+  if (work* quiet = std::exchange(quiet_, nullptr)) home.schedule(*quiet);
+}
+
+void host_backend::state::watch() noexcept {
+  if (!watch_.is_armed() && !stopping) home.timers().arm(watch_, home.now() + watch_period);
+}
+
+void host_backend::state::tidy_soon() noexcept {
+  if (!tidy_.is_armed() && !stopping) home.timers().arm(tidy_, home.now() + tidy_delay);
+}
+
+void host_backend::state::look() noexcept {
+  const time_point now = home.now();
+  const bool late = now - watch_.when() > late_by;
+  bool again = false;
+  for (auto& c : connections_) {
+    if (!c || stopping) continue;
+    guarded(no_rank, [&] { c->look(now, late); });
+    if (stopping) return;
+    c->pump();
+    again = again || c->must_watch();
+  }
+  if (again) watch();
+}
+
+void host_backend::state::tidy() noexcept {
+  guarded(no_rank,
+          [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
+}
+
+}  // namespace manyworlds::inline v0

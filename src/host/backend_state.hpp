@@ -1,0 +1,107 @@
+// Backend state: the parts of one host backend, and what happens between them.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "barrier.hpp"
+#include "connection.hpp"
+#include "manyworlds/host/host_backend.hpp"
+
+namespace manyworlds::inline v0 {
+
+class host_backend::state final : public host::core,
+                                  public host::match_events,
+                                  public host::connection_events,
+                                  public host::barrier_port {
+ public:
+  state(reactor& r, backend_events& told, const host_backend_options& chosen, rank_t rank,
+        std::vector<socket> streams);
+  ~state() {
+    home.timers().disarm(watch_);
+    home.timers().disarm(tidy_);
+    home.timers().disarm(deadline_);
+  }
+
+  void start(operation& op);
+  bool withdraw(operation& op);
+  void quiesce(work& quiet) noexcept;
+  void leave(work& gone, time_point deadline);
+
+  [[nodiscard]] std::vector<undelivered_messages> undelivered() const;
+  [[nodiscard]] std::vector<lane_status> lanes() const;
+
+  template <class Step>
+  void guarded(rank_t peer, Step&& step) noexcept {
+    try {
+      step();
+    } catch (const std::exception& e) {
+      if (!stopping) events.must_break(peer, cause::out_of_resources, e.what());
+    }
+  }
+
+ private:
+  struct hooked_timer : timer {
+    hooked_timer(state& s, function expired) noexcept : timer(expired), owner(s) {}
+    state& owner;
+  };
+
+  [[nodiscard]] host::connection* to(rank_t peer) const {
+    return connections_[static_cast<std::size_t>(peer)].get();
+  }
+  template <class Visit>
+  void for_each_connection(Visit&& visit) {
+    for (auto& c : connections_) {
+      if (c) visit(*c);
+    }
+  }
+  /// The matcher's events only queue answers: sending them from there would come back
+  /// into it.
+  void pump_touched() noexcept {
+    if (host::connection* c = std::exchange(touched_, nullptr)) c->pump();
+  }
+
+  void watch() noexcept override;
+  void tidy_soon() noexcept override;
+  void pull(host::inbound_message& m) override {
+    touched_ = to(m.source);
+    touched_->receiving().pull(m);
+  }
+  void consumed(host::inbound_message& m, bool was_received) override {
+    touched_ = to(m.source);
+    touched_->receiving().consumed(m, was_received);
+  }
+  const char* collective_frame(rank_t peer, const host::frame& f) override {
+    return barrier_.handle(peer, f);
+  }
+  void peer_left(rank_t peer) override;
+  void came_to_rest() noexcept override { finish_ending(); }
+  void tell(rank_t peer, const host::frame& f) override;
+
+  void look() noexcept;
+  void tidy() noexcept;
+  void deadline_passed() noexcept;
+  void finish_ending() noexcept;
+
+  host_backend_options options_;
+  host::lane_matcher matcher_;
+  host::barrier barrier_;
+  std::vector<std::unique_ptr<host::connection>> connections_;
+  host::connection* touched_ = nullptr;
+  hooked_timer watch_{
+      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
+  hooked_timer tidy_{
+      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.tidy(); }};
+  hooked_timer deadline_{*this, [](timer& t) noexcept {
+                           static_cast<hooked_timer&>(t).owner.deadline_passed();
+                         }};
+  work* quiet_ = nullptr;
+  work* gone_ = nullptr;
+  time_point leave_deadline_{};
+  bool leaving_ = false;
+  bool abandoned_ = false;
+};
+
+}  // namespace manyworlds::inline v0
