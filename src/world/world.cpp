@@ -65,7 +65,7 @@ task<world> world::reform() {
 }
 
 world_operation<void> world::send(gather_list data, to peer, lane on, user_word user,
-                                  std::source_location where) {
+                                  source_position where) {
   operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
   r.user = user;
   r.source = std::move(data);
@@ -73,24 +73,24 @@ world_operation<void> world::send(gather_list data, to peer, lane on, user_word 
 }
 
 world_operation<message_info> world::recv(scatter_list data, from peer, lane on,
-                                          std::source_location where) {
+                                          source_position where) {
   operation_request r(*core_, operation_kind::receive, peer.rank(), on, where);
   r.target = std::move(data);
   return world_operation<message_info>(std::move(r));
 }
 
-world_operation<message_info> world::arrival(from peer, std::source_location where) {
+world_operation<message_info> world::arrival(from peer, source_position where) {
   operation_request r(*core_, operation_kind::arrival, peer.rank(), {}, where);
   r.takes_fresh_lanes = true;
   return world_operation<message_info>(std::move(r));
 }
 
-world_operation<message_info> world::arrival(from peer, lane on, std::source_location where) {
+world_operation<message_info> world::arrival(from peer, lane on, source_position where) {
   return world_operation<message_info>(
       operation_request(*core_, operation_kind::arrival, peer.rank(), on, where));
 }
 
-world_operation<void> world::barrier(std::source_location where) {
+world_operation<void> world::barrier(source_position where) {
   return world_operation<void>(
       operation_request(*core_, operation_kind::barrier, no_rank, {}, where));
 }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/view_list.hpp"
 #include "manyworlds/observe/observed.hpp"
+#include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -72,7 +72,7 @@ class operation {
 
   // For dumps.
   time_point started{};
-  std::source_location where;
+  source_position where;
   observed<std::uint64_t> bytes_moved = 0;
   observed<bool> begun = false;
 

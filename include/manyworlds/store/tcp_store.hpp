@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/io/reactor.hpp"
@@ -46,6 +48,13 @@ class tcp_store final : public store {
  public:
   /// "host:port", "127.0.0.1:29500", "[::1]:29500". Throws std::invalid_argument naming anything else.
   tcp_store(reactor& home, std::string endpoint, tcp_store_options options = {});
+  /// On the service reactor of a runtime, where it does not depend on user code.
+  template <class Runtime>
+    requires requires(Runtime& rt) {
+      { rt.service() } -> std::same_as<reactor&>;
+    }
+  tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
+      : tcp_store(rt.service(), std::move(endpoint), options) {}
   /// No operation may be in flight.
   ~tcp_store() override;
 

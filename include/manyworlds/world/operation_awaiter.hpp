@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/foreign_continuation.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/source_position.hpp"
 #include "manyworlds/world/world_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -21,7 +21,7 @@ namespace manyworlds::inline v0 {
 /// being awaited.
 struct operation_request {
   operation_request(world_core& core, operation_kind kind, rank_t peer, lane on,
-                    std::source_location where) noexcept
+                    source_position where) noexcept
       : core(&core), kind(kind), peer(peer), on(on), where(where) {}
 
   world_core* core;
@@ -37,7 +37,7 @@ struct operation_request {
   scatter_list target;
   std::optional<duration> limit;
   std::stop_token stop;
-  std::source_location where;
+  source_position where;
 };
 
 /// The operation itself, built in place where it is awaited. It starts on the world's reactor, by one

@@ -4,11 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <source_location>
 #include <vector>
 
 #include "manyworlds/backend/operation.hpp"
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -14,7 +14,7 @@ namespace manyworlds::inline v0 {
 /// Describes a world to form. Trivially destructible, so that it can be written in an awaited
 /// expression. All members give the same name and size, each its own rank.
 struct world_options {
-  world_name name;
+  world_name name = {};
   rank_t rank = 0;
   rank_t size = 0;
 

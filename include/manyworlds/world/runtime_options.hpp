@@ -20,8 +20,8 @@ struct runtime_options {
   /// Where peers connect. Beyond loopback a secret, or `insecure`, is required.
   inline_text<63> listen = "127.0.0.1:0";
   /// What peers dial, if not the address listened on: "host:port", port 0 for the same.
-  inline_text<63> advertise;
-  secret_text secret;
+  inline_text<63> advertise = {};
+  secret_text secret = {};
   bool insecure = false;
   duration heartbeat = std::chrono::milliseconds(200);
   /// Null: lines of `log_from` and above go to standard error.

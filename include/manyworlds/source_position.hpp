@@ -1,0 +1,22 @@
+// Source position: where in the user's code an operation was asked for.
+#pragma once
+
+namespace manyworlds::inline v0 {
+
+/// As std::source_location, which clang 14 lacks with libstdc++ 12. As a default argument it names the
+/// caller's line.
+class source_position {
+ public:
+  constexpr source_position(const char* file = __builtin_FILE(),
+                            unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept
+      : file_(file), line_(line) {}
+
+  [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }
+  [[nodiscard]] constexpr unsigned line() const noexcept { return line_; }
+
+ private:
+  const char* file_;
+  unsigned line_;
+};
+
+}  // namespace manyworlds::inline v0
