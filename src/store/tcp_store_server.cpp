@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -51,7 +51,7 @@ task<void> tcp_store_server::accept(scope& sessions) {
     }
     if (!std::exchange(is_short, true)) {
       report(fmt::format("store {}: cannot accept: {}; connections wait until it can",
-                         address_.text(), std::generic_category().message(accepted.error())));
+                         address_.text(), std::strerror(accepted.error())));
     }
     co_await sleep_for(accept_pause);
   }

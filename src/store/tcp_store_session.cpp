@@ -11,7 +11,9 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-constexpr std::size_t chunk_bytes = 4096;
+// What is received at a time: little for the many who say little, more for who fills it.
+constexpr std::size_t first_chunk_bytes = 4096;
+constexpr std::size_t largest_chunk_bytes = 64 * 1024;
 // Replies that wait to be sent; beyond it no further request is read.
 constexpr std::size_t outgoing_bytes = 256 * 1024;
 // What a new key costs beside its bytes, as a bound.
@@ -42,7 +44,7 @@ tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) n
 tcp_store_session::~tcp_store_session() { server_.table_.forget(blocked_); }
 
 task<void> tcp_store_session::run() {
-  incoming_.resize(chunk_bytes);
+  incoming_.resize(first_chunk_bytes);
   co_await scope::run([this](scope& both) -> task<void> {
     both.spawn(write(both));
     both.spawn(read(both));
@@ -76,6 +78,9 @@ task<void> tcp_store_session::read_requests() {
       co_return;
     }
     if (!outgoing_.empty()) has_outgoing_.set();
+    if (received.count() == incoming_.size() && incoming_.size() < largest_chunk_bytes) {
+      incoming_.resize(incoming_.size() * 2);
+    }
   }
 }
 

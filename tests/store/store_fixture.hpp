@@ -159,7 +159,8 @@ void for_each_store(Body body) {
       MESSAGE("io_uring is refused here: tested on epoll only");
       continue;
     }
-    INFO("store: ", text_of(kind));
+    const std::string which = text_of(kind);
+    INFO("store: ", which);
     store_under_test under_test(kind);
     sync_wait(within(body(under_test.get()), patience));
   }

@@ -1,0 +1,390 @@
+#include "manyworlds/store/tcp_store_server.hpp"
+
+#include <doctest/doctest.h>
+#include <dirent.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "store/raw_client.hpp"
+#include "store/store_fixture.hpp"
+
+using namespace manyworlds_tests;
+using namespace std::string_literals;
+
+TEST_SUITE_BEGIN("tcp_store_server");
+
+namespace {
+
+using op = tcp_store_opcode;
+
+/// A server on a thread, and what it reported.
+class served {
+ public:
+  explicit served(engine_kind kind, tcp_store_server_options options = {})
+      : service_(kind), server_(service_.home(), socket_address::loopback(0), listening(options)) {}
+
+  [[nodiscard]] socket_address address() const { return server_.address(); }
+  [[nodiscard]] hosted_server& get() { return server_; }
+  [[nodiscard]] reactor& home() { return service_.home(); }
+  [[nodiscard]] bool reports(const std::string& text) {
+    return comes_true([&] {
+      const std::lock_guard lock(mutex_);
+      return std::any_of(lines_.begin(), lines_.end(),
+                         [&](const auto& line) { return line.find(text) != std::string::npos; });
+    });
+  }
+  /// A client that has greeted.
+  [[nodiscard]] raw_client client() {
+    raw_client c(address());
+    c.greet();
+    return c;
+  }
+
+ private:
+  tcp_store_server_options listening(tcp_store_server_options options) {
+    options.report = [this](std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      lines_.emplace_back(line);
+    };
+    return options;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+  service_thread service_;
+  hosted_server server_;
+};
+
+template <class Body>
+void for_each_engine(Body body) {
+  for (const engine_kind kind : {engine_kind::io_uring, engine_kind::epoll}) {
+    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) {
+      MESSAGE("io_uring is refused here: tested on epoll only");
+      continue;
+    }
+    const std::string engine = kind == engine_kind::epoll ? "epoll" : "io_uring";
+    INFO("engine: ", engine);
+    body(kind);
+  }
+}
+
+std::string u64(std::uint64_t value) {
+  std::string bytes;
+  encode_u64(value, bytes);
+  return bytes;
+}
+std::string text(const std::string& value) {
+  std::string bytes;
+  encode_text(value, bytes);
+  return bytes;
+}
+// What arrives when the server has worked off everything before.
+const std::string pong = "\x78\x56\x34\x12";
+tcp_store_message ping() { return request(op::ping, {}, {}, 0x12345678); }
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder)) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("each request has PyTorch's reply, byte for byte") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client c = server.client();
+    c.send(ping());
+    CHECK(c.receive(4) == pong);
+    c.send(request(op::add, {"init/"}, {}, 1));
+    CHECK(c.receive(8) == u64(1));
+    c.send(request(op::set, {"/k"}, {"value"}));
+    c.send(request(op::get, {"/k"}));
+    CHECK(c.receive(13) == text("value"));
+    c.send(request(op::get, {"/none"}));
+    CHECK(c.receive(8) == u64(0));
+    c.send(request(op::compare_set, {"/k"}, {"value", "new"}));
+    CHECK(c.receive(11) == text("new"));
+    c.send(request(op::check, {"/k", "/none"}));
+    CHECK(c.receive(1) == "\x01");
+    c.send(request(op::check, {"/k"}));
+    CHECK(c.receive(1) == "\0"s);
+    c.send(request(op::wait, {"/k"}));
+    CHECK(c.receive(1) == "\0"s);
+    c.send(request(op::num_keys));
+    CHECK(c.receive(8) == u64(2));
+    c.send(request(op::append, {"/k"}, {"er"}));
+    c.send(request(op::multi_set, {"/a", "/b"}, {"1", ""}));
+    c.send(request(op::multi_get, {"/k", "/a", "/b"}));
+    CHECK(c.receive(30) == text("newer") + text("1") + text(""));
+    c.send(request(op::delete_key, {"/a"}));
+    c.send(request(op::delete_key, {"/a"}));
+    CHECK(c.receive(16) == u64(1) + u64(0));
+    c.send(request(op::queue_push, {"/q"}, {"x"}));
+    c.send(request(op::queue_size, {"/q"}));
+    CHECK(c.receive(8) == u64(1));
+    c.send(request(op::queue_pop, {"/q"}));
+    c.send(request(op::queue_pop, {"/q"}));
+    CHECK(c.receive(25) == u64(1) + text("x") + u64(0));
+    c.send(request(op::list_keys));
+    const std::string keys = c.receive(8 + 3 * 8 + 5 + 2 + 2);
+    CHECK(keys.substr(0, 8) == u64(3));
+    for (const char* key : {"init/", "/k", "/b"}) CHECK(keys.find(text(key)) != std::string::npos);
+    c.send(request(op::barrier, {"/barrier"}, {}, 1));
+    CHECK(c.receive(1) == "\0"s);
+    c.send(request(op::cancel_wait));
+    CHECK(c.receive(1) == "\x01");
+    CHECK(c.has_nothing());
+  });
+}
+
+TEST_CASE("a waiting client can give up, ask something else, and wait again") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client c = server.client();
+    c.send(request(op::wait, {"/late"}));
+    c.send(ping());
+    CHECK(c.receive(4) == pong);
+    c.send(request(op::cancel_wait));
+    CHECK(c.receive(1) == "\x01");
+    c.send(request(op::wait, {"/late"}));
+    c.send(ping());
+    CHECK(c.receive(4) == pong);
+    raw_client other = server.client();
+    other.send(request(op::compare_set, {"/late"}, {"", "1"}));
+    CHECK(other.receive(9) == text("1"));
+    CHECK(c.receive(1) == "\0"s);
+    // Given up too late: the reply to the wait was out, the cancellation is answered all the same.
+    c.send(request(op::cancel_wait));
+    CHECK(c.receive(1) == "\x01");
+    CHECK(c.has_nothing());
+  });
+}
+
+TEST_CASE("a waiter goes away with its connection, and a second wait ends it") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client gone = server.client();
+    gone.send(request(op::wait, {"/k"}));
+    gone.send(ping());
+    CHECK(gone.receive(4) == pong);
+    gone.close();
+    raw_client greedy = server.client();
+    greedy.send(request(op::wait, {"/k"}));
+    greedy.send(request(op::wait, {"/k"}));
+    CHECK(greedy.is_ended_by_server());
+    CHECK(server.reports("a second wait"));
+    CHECK(comes_true([&] { return server.get().connections() == 0; }));
+    raw_client c = server.client();
+    c.send(request(op::set, {"/k"}, {"v"}));
+    c.send(ping());
+    CHECK(c.receive(4) == pong);
+  });
+}
+
+TEST_CASE("garbage ends its own connection with a named error, and no other") {
+  struct bad_bytes {
+    const char* name;
+    std::string bytes;
+    const char* reason;
+  };
+  const std::string magic = "\x00\xce\xf7\x85\x3c"s;
+  const std::string huge = "\xff\xff\xff\xff\xff\xff\xff\x7f";
+  const bad_bytes all[] = {
+      {"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "first byte is 0x47"},
+      {"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc"s, "first byte is 0x16"},
+      {"ping first", "\x0d\x01\0\0\0"s, "first byte is 0x0d"},
+      {"bad magic", "\x00\xde\xad\xbe\xef"s, "magic number 0xefbeadde"},
+      {"unknown operation", magic + "\x42", "unknown operation 0x42"},
+      {"huge key", magic + "\x03" + huge, "a key of 9223372036854775807 bytes"},
+      {"huge value", magic + "\x01" + text("/k") + huge, "a value of 9223372036854775807 bytes"},
+      {"huge list", magic + "\x06" + huge, "a list of 9223372036854775807 keys"},
+      {"add to a word", magic + "\x01" + text("/w") + text("x") + "\x04" + text("/w") + u64(1),
+       "no number"},
+  };
+  for_each_engine([&](engine_kind kind) {
+    served server(kind);
+    raw_client good = server.client();
+    for (const bad_bytes& bad : all) {
+      const std::string name = bad.name;
+      INFO(name);
+      raw_client c(server.address());
+      c.send(bad.bytes);
+      CHECK(c.is_ended_by_server());
+      CHECK(server.reports(bad.reason));
+      good.send(ping());
+      CHECK(good.receive(4) == pong);
+    }
+    CHECK(comes_true([&] { return server.get().connections() == 1; }));
+  });
+}
+
+TEST_CASE("a socket that says nothing, or stops within a request, is ended after its limit") {
+  for_each_engine([](engine_kind kind) {
+    tcp_store_server_options options;
+    options.handshake_limit = 400ms;
+    options.stall_limit = 400ms;
+    served server(kind, options);
+    raw_client idle = server.client();
+    idle.send(request(op::wait, {"/k"}));
+    raw_client silent(server.address());
+    CHECK(silent.is_ended_by_server());
+    CHECK(server.reports("no handshake in time"));
+    raw_client half = server.client();
+    half.send("\x01\x05\0\0"s);
+    CHECK(half.is_ended_by_server());
+    CHECK(server.reports("begun and not finished in time"));
+    idle.send(ping());
+    CHECK(idle.receive(4) == pong);
+  });
+}
+
+TEST_CASE("a client that does not read its replies holds up nobody and costs bounded memory") {
+  for_each_engine([](engine_kind kind) {
+    tcp_store_server_options options;
+    options.stall_limit = 500ms;
+    served server(kind, options);
+    raw_client writer = server.client();
+    writer.send(request(op::set, {"/large"}, {std::string(1 << 20, 'x')}));
+    writer.send(ping());
+    CHECK(writer.receive(4) == pong);
+    raw_client slow = server.client();
+    std::string gets;
+    for (int i = 0; i < 200; ++i) encode(request(op::get, {"/large"}), gets);
+    slow.send(gets);
+    for (int i = 0; i < 100; ++i) {
+      writer.send(ping());
+      CHECK(writer.receive(4) == pong);
+    }
+    CHECK(server.reports("replies were not taken in time"));
+    slow.close();
+  });
+}
+
+TEST_CASE("connections beyond the limit are closed, and taken again when there is room") {
+  for_each_engine([](engine_kind kind) {
+    tcp_store_server_options options;
+    options.connections = 3;
+    served server(kind, options);
+    std::vector<raw_client> clients;
+    for (int i = 0; i < 3; ++i) {
+      clients.push_back(server.client());
+      clients.back().send(ping());
+      CHECK(clients.back().receive(4) == pong);
+    }
+    raw_client refused = server.client();
+    CHECK(refused.is_ended_by_server());
+    CHECK(server.reports("more than 3 connections"));
+    clients.pop_back();
+    CHECK(comes_true([&] { return server.get().connections() == 2; }));
+    raw_client taken = server.client();
+    taken.send(ping());
+    CHECK(taken.receive(4) == pong);
+  });
+}
+
+TEST_CASE("a store that is full refuses what would make it grow, and keeps what it has") {
+  for_each_engine([](engine_kind kind) {
+    tcp_store_server_options options;
+    options.bytes = 4096;
+    served server(kind, options);
+    raw_client c = server.client();
+    c.send(request(op::set, {"/k"}, {std::string(3000, 'x')}));
+    c.send(request(op::set, {"/l"}, {std::string(3000, 'x')}));
+    CHECK(c.is_ended_by_server());
+    CHECK(server.reports("the store is full"));
+    raw_client d = server.client();
+    d.send(request(op::check, {"/k"}));
+    d.send(request(op::check, {"/l"}));
+    CHECK(d.receive(2) == "\0\x01"s);
+  });
+}
+
+TEST_CASE("with no descriptor left connections wait, and are served when there is one") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client before = server.client();
+    before.send(ping());
+    CHECK(before.receive(4) == pong);
+    std::vector<raw_client> later;
+    rlimit old{};
+    ::getrlimit(RLIMIT_NOFILE, &old);
+    // The client's own descriptors are taken before the limit, the server's would come after it.
+    std::vector<int> spare;
+    for (int i = 0; i < 3; ++i) spare.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    const int highest = *std::max_element(spare.begin(), spare.end());
+    std::vector<int> fill;
+    do fill.push_back(::dup(0));
+    while (fill.back() >= 0 && fill.back() < highest);
+    rlimit low = old;
+    low.rlim_cur = static_cast<rlim_t>(fill.back()) + 1;
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    alignas(8) unsigned char native[32];
+    const unsigned size = server.address().to_native(native);
+    for (const int fd : spare) {
+      CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(native), size) == 0);
+    }
+    CHECK(server.reports("cannot accept"));
+    before.send(ping());
+    CHECK(before.receive(4) == pong);
+    ::setrlimit(RLIMIT_NOFILE, &old);
+    CHECK(comes_true([&] { return server.get().connections() == 4; }));
+    for (const int fd : spare) ::close(fd);
+    for (const int fd : fill) ::close(fd);
+  });
+}
+
+TEST_CASE("stopping ends every connection, frees the port and leaks no descriptor") {
+  for_each_engine([](engine_kind kind) {
+    service_thread service(kind);
+    const std::size_t before = open_descriptors();
+    socket_address address = socket_address::loopback(0);
+    for (int round = 0; round < 3; ++round) {
+      hosted_server server(service.home(), address);
+      address = server.address();
+      raw_client waiting(address);
+      waiting.greet();
+      waiting.send(request(op::wait, {"/k"}));
+      waiting.send(ping());
+      CHECK(waiting.receive(4) == pong);
+      raw_client silent(address);
+      server.stop();
+      CHECK(waiting.is_ended_by_server());
+      CHECK(server.get().connections() == 0);
+    }
+    CHECK(open_descriptors() == before);
+  });
+}
+
+TEST_CASE("a port in use is an error that names it") {
+  service_thread service(engine_kind::epoll);
+  hosted_server first(service.home(), socket_address::loopback(0));
+  try {
+    tcp_store_server second(service.home(), first.address());
+    FAIL("listened twice");
+  } catch (const std::system_error& e) {
+    CHECK(std::string(e.what()).find(first.address().text()) != std::string::npos);
+    CHECK(e.code() == std::errc::address_in_use);
+  }
+}
+
+TEST_CASE("four hundred clients meet at a barrier") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    constexpr int members = 400;
+    std::vector<raw_client> clients;
+    for (int i = 0; i < members; ++i) {
+      clients.push_back(server.client());
+      if (i > 0) CHECK(clients.front().has_nothing());
+      clients.back().send(request(op::barrier, {"/all"}, {}, members));
+    }
+    for (raw_client& c : clients) CHECK(c.receive(1) == "\0"s);
+  });
+}
