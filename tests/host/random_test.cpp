@@ -14,14 +14,28 @@ constexpr std::size_t lane_count = 4;
 
 struct planned {
   send_op op;
+  rank_t from = no_rank;
   std::vector<std::uint8_t> bytes;
   std::uint64_t number = 0;
+  bool given_up = false;
 };
 struct awaited {
   receive_op op;
   std::vector<std::uint8_t> bytes;
   bool given_up = false;
 };
+
+// As the world does: what was withdrawn at once has ended, and its memory is the caller's
+// again.
+template <class Item>
+void give_up(cluster& c, rank_t at, Item& item) {
+  if (item.op.ended() || item.given_up) return;
+  item.given_up = true;
+  if (!c.at(at).withdraw(item.op)) return;
+  ++item.op.ends;
+  item.op.how = operation_end::withdrawn;
+  std::vector<std::uint8_t>(item.bytes.size(), 0xEE).swap(item.bytes);
+}
 
 // The first eight bytes of a message are its number on its lane.
 std::vector<std::uint8_t> numbered(std::size_t size, std::uint64_t number) {
@@ -49,6 +63,7 @@ void run(std::uint64_t seed) {
         const auto from = static_cast<rank_t>(dice() % 2);
         p.number = ++next_number[l * 2 + static_cast<std::uint64_t>(from)];
         p.bytes = numbered(sizes[l], p.number);
+        p.from = from;
         p.op.delivered = dice() % 4 == 0;
         send(c, p.op, from, 2, p.bytes, l, p.number);
         break;
@@ -62,20 +77,13 @@ void run(std::uint64_t seed) {
         break;
       }
       case 4:
-        if (!receives.empty()) {
-          awaited& a = receives[dice() % receives.size()];
-          if (!a.op.ended() && !a.given_up) {
-            a.given_up = true;
-            if (c.at(2).withdraw(a.op)) {
-              ++a.op.ends;
-              a.op.how = operation_end::withdrawn;
-              std::fill(a.bytes.begin(), a.bytes.end(), 0xEE);
-            }
-          }
-        }
+        if (!receives.empty()) give_up(c, 2, receives[dice() % receives.size()]);
         break;
       default:
-        break;
+        if (!sends.empty()) {
+          planned& p = sends[dice() % sends.size()];
+          give_up(c, p.from, p);
+        }
     }
     c.sim().run_for(std::chrono::microseconds(dice() % 400));
   }
@@ -99,6 +107,9 @@ void run(std::uint64_t seed) {
       }
     }
   }
+  REQUIRE(c.until([&] {
+    return std::all_of(sends.begin(), sends.end(), [](auto& p) { return p.op.ended(); });
+  }));
   std::size_t taken = 0;
   for (awaited& a : receives) {
     if (!a.op.ended()) {
@@ -107,20 +118,22 @@ void run(std::uint64_t seed) {
     }
     CHECK(a.op.ends == 1);
     if (a.op.how == operation_end::withdrawn) continue;
+    if (a.op.failed(cause::cancelled_by_peer)) continue;
     REQUIRE(a.op.done());
     ++taken;
-    CHECK(a.bytes == numbered(a.bytes.size(), a.op.info.user.value()));
-    // Receives that wait for one member are started, and so end, in the order of its
-    // messages.
+    const std::uint64_t number = a.op.info.user.value();
+    CHECK(a.bytes == numbered(a.bytes.size(), number));
+    // Receives are started, and so take effect, in the order of a lane's messages.
     std::uint64_t& last = last_seen[{a.op.info.source, a.op.info.on.number()}];
-    CHECK(a.op.info.user.value() == last + 1);
-    last = a.op.info.user.value();
+    CHECK(number > last);
+    last = number;
   }
-  CHECK(taken == sends.size());
-  REQUIRE(c.until([&] {
-    return std::all_of(sends.begin(), sends.end(), [](auto& p) { return p.op.ended(); });
-  }));
-  for (auto& p : sends) CHECK(p.op.done());
+  std::size_t sent = 0;
+  for (auto& p : sends) {
+    CHECK((p.op.done() || (p.given_up && p.op.withdrawn())));
+    if (p.op.done()) ++sent;
+  }
+  CHECK(taken == sent);
   for (rank_t r = 0; r < 3; ++r) CHECK(c[r].events.quiet());
 }
 
