@@ -41,7 +41,8 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 
-// Serving: supervised worlds
+// Serving: supervised worlds, hosted stores
+#include "manyworlds/serve/hosted_store.hpp"
 #include "manyworlds/serve/keep.hpp"
 
 /// The short name that examples use.

@@ -149,7 +149,8 @@ void started_base::reap() noexcept {
 
 runtime::runtime(runtime_options options)
     : core_(std::make_shared<runtime_core>(options)),
-      roots_(std::make_unique<roots>(core_->user())) {
+      roots_(std::make_unique<roots>(core_->user())),
+      service_roots_(std::make_unique<roots>(core_->service())) {
   auto root = std::make_shared<started_task<void>>(core_->service(), core_->serve());
   root->begin();
   service_root_ = root;
@@ -200,6 +201,14 @@ void runtime::adopt(std::shared_ptr<started_base> root) {
   roots_->add(root);
   root->begin();
   if (stopping_.load()) roots_->cancel_after(duration::zero());
+}
+
+started<void> runtime::start_service(task<void> t) {
+  auto state = std::make_shared<started_task<void>>(core_->service(), std::move(t));
+  service_roots_->add(state);
+  state->begin();
+  if (stopping_.load()) service_roots_->cancel_after(duration::zero());
+  return started<void>(std::move(state));
 }
 
 void runtime::turn_until_ended(started_base& root) {
@@ -276,7 +285,16 @@ void runtime::end() noexcept {
     }
   }
 
+  // Hosted stores go last of what users started: worlds that were forming needed them.
   const bool threaded = core_->env().starts_threads();
+  service_roots_->cancel_after(duration::zero());
+  for (int turns = 0; !service_roots_->empty() && turns < 100'000; ++turns) {
+    if (threaded) {
+      std::this_thread::sleep_for(200us);
+    } else {
+      core_->service().turn();
+    }
+  }
   core_->end_service(threaded ? goodbye_patience : duration::zero());
   if (service_thread_.joinable()) {
     service_thread_.join();

@@ -116,8 +116,9 @@ bool world_core::break_with(failure f, rank_t reported_by) {
     reported_by_ = reported_by;
     state_.store(world_state::broken, std::memory_order_release);
   }
-  runtime_->log(had_begun && epoch() != 0 ? log_level::warning : log_level::info,
-                first_failure().text());
+  // What this process brings about itself when it stops is no surprise to anybody here.
+  const bool expected = !had_begun || epoch() == 0 || runtime_->refuses_worlds();
+  runtime_->log(expected ? log_level::info : log_level::warning, first_failure().text());
   over_.set();
   if (had_begun) {
     on_reactor(tear_down_step_);
@@ -132,8 +133,10 @@ bool world_core::break_with(failure f, rank_t reported_by) {
 void world_core::abandon() noexcept {
   const world_state now = state();
   if (now == world_state::forming || now == world_state::up) {
-    break_with(describe_failure(cause::abandoned, options_.rank, operation_kind::none,
-                                "its last handle was dropped without leave()"));
+    const bool stopping = runtime_->refuses_worlds();
+    break_with(describe_failure(stopping ? cause::runtime_stopped : cause::abandoned,
+                                options_.rank, operation_kind::none,
+                                stopping ? "" : "its last handle was dropped without leave()"));
   } else if (now == world_state::closed) {
     // Closed by the others: what they left behind may still hold connections.
     begin_leaving();

@@ -43,6 +43,10 @@ class runtime {
   template <class T>
   started<T> start(task<T> t);
 
+  /// Hands a task to the service thread, where nothing the user does delays it; it must not block. For
+  /// stores and the like. Cancelled when the runtime ends.
+  started<void> start_service(task<void> t);
+
   /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled. From any thread,
   /// also inside a signal-handling thread; returns at once.
   void stop(duration drain = duration::zero());
@@ -85,6 +89,7 @@ class runtime {
   std::shared_ptr<runtime_core> core_;
   class roots;
   std::unique_ptr<roots> roots_;
+  std::unique_ptr<roots> service_roots_;
   std::mutex mutex_;
   turning turning_ = turning::nobody;
   std::atomic<bool> thread_must_end_{false};
