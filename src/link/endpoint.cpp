@@ -260,15 +260,11 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
     }
     if (wait_for_theirs && !(e->up && e->up->is_up())) {
       e->changed.reset();
-      bool waited = true;
+      // Whoever dials, theirs or ours, says so; otherwise look again and perhaps dial.
       try {
         co_await within(e->changed.wait(), std::min<duration>(left, collision_patience));
       } catch (const timed_out&) {
-        waited = false;
-      }
-      if (!waited && entries_.contains(peer.id) && entries_[peer.id] == e) {
-        // Their connection did not come: dial ourselves.
-        e->dialling = false;
+        continue;
       }
     }
   }
@@ -377,6 +373,11 @@ void endpoint::beat_once() {
       l->say_goodbye();
     }
   }
+  // Peers that were dialled in vain leave no trace.
+  std::erase_if(entries_, [](const auto& each) {
+    const auto& e = each.second;
+    return !e->up && !e->dialling && e.use_count() == 1;
+  });
   events_.examine_silence(now);
 }
 

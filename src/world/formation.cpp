@@ -301,8 +301,9 @@ task<void> formation::lead() {
     }
   } unless_done{*this, parts, done, trouble};
 
+  // The view names the holders now; nothing of the store is needed once the world is committed.
+  for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
   for (rank_t r = 1; r < size_; ++r) {
-    co_await store_.erase(join_key(r));
     propose_message proposal;
     proposal.view = parts.view;
     proposal.rank = r;
@@ -329,7 +330,6 @@ task<void> formation::lead() {
   for (const link_hold& l : parts.links) tell(l, commit_message{world_id_});
   done = true;
   core_.take_formed(std::move(parts));
-  co_await store_.erase(join_key(0));
 }
 
 task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links) {

@@ -303,6 +303,7 @@ void runtime::end() noexcept {
       core_->service().turn();
     }
   }
+  core_->note_end();
 }
 
 }  // namespace manyworlds::inline v0

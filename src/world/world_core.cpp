@@ -78,10 +78,13 @@ failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind
 }
 
 void world_core::on_reactor(step& s) noexcept {
+  // Nothing turns the reactors of a runtime that has ended: the step would keep this for ever.
+  if (runtime_->has_ended()) return;
   s.keeps = shared_from_this();
   runtime_->user().execute(s);
 }
 void world_core::on_service(step& s) noexcept {
+  if (runtime_->has_ended()) return;
   s.keeps = shared_from_this();
   runtime_->service().execute(s);
 }
@@ -146,6 +149,8 @@ void world_core::abandon() noexcept {
 // --- forming ------------------------------------------------------------------------------------
 
 void world_core::form() noexcept {
+  // Broken on this thread meanwhile: the announcement has overtaken this step.
+  if (state() != world_state::forming) return;
   runtime_->worlds().add(shared_from_this());
   formation_ = std::make_unique<formation>(*this);
   auto forming = [](std::shared_ptr<world_core> self) -> task<void> {

@@ -47,6 +47,10 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   void refuse_worlds() noexcept { refuses_worlds_.store(true); }
   [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
 
+  /// Nobody turns the reactors any more.
+  void note_end() noexcept { has_ended_.store(true); }
+  [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(); }
+
   void log(log_level level, std::string_view line) const noexcept;
   [[nodiscard]] bool logs(log_level level) const noexcept;
 
@@ -81,6 +85,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   stderr_log default_log_;
   std::atomic<std::uint64_t> instances_{1};
   std::atomic<bool> refuses_worlds_{false};
+  std::atomic<bool> has_ended_{false};
   std::mutex random_mutex_;
   std::shared_ptr<runtime_core> keeps_itself_;
   /// One page that a forked child sees wiped.
