@@ -1,0 +1,97 @@
+#include "manyworlds/observe/report.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+
+#if __has_include(<nlohmann/json.hpp>)
+#include <nlohmann/json.hpp>
+#endif
+
+using namespace manyworlds;
+using namespace std::chrono_literals;
+
+namespace {
+
+runtime_report made_up() {
+  runtime_report r;
+  r.identity = {4711, "here"};
+  r.thread_name = "engine \"0\"";
+  r.address = "127.0.0.1:40123";
+  r.user = {"io_uring", 12, std::nullopt};
+  r.service = {"io_uring", 3, 250ms};
+  world_report w;
+  w.name = "left";
+  w.epoch = 3;
+  w.rank = 0;
+  w.size = 2;
+  w.state = "broken";
+  w.first_cause = failure(cause::peer_died, {});
+  w.first_cause.world = "left";
+  w.first_cause.epoch = 3;
+  w.first_cause.rank = 1;
+  w.history = {2s, 1, {{cause::peer_died, 4}}};
+  member_report m;
+  m.rank = 1;
+  m.identity = {4712, "there"};
+  m.is_suspect = true;
+  m.silence = 1500ms;
+  w.members.push_back(m);
+  operation_report o;
+  o.kind = operation_kind::arrival;
+  o.lane = 9;
+  o.age = 12ms;
+  o.file = "/src/serve.cpp";
+  o.line = 17;
+  w.pending.push_back(o);
+  r.worlds.push_back(w);
+  r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
+  r.links.emplace();
+  return r;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("report");
+
+TEST_CASE(
+    "a report in words names states, causes, suspects, places and what is unknown") {
+  const std::string text = text_of(made_up());
+  INFO(text);
+  for (const char* part :
+       {"pid 4711 on here, at 127.0.0.1:40123", "reactor: io_uring, 12 turns\n",
+        "service: io_uring, 3 turns; it has not answered for 250 ms",
+        "left@3: broken, rank 0 of 2, formed 2 s ago, 1 suspicions\n",
+        "left@3 broken: rank 1 died", "4 operations ended with peer_died",
+        "rank 1: there (pid 4712)", "last heard 1.5 s ago, suspect\n",
+        "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
+        "serve.cpp:17\n",
+        "3 s ago: right@8: closed\n"}) {
+    CHECK_MESSAGE(text.find(part) != text.npos, part);
+  }
+}
+
+#if __has_include(<nlohmann/json.hpp>)
+TEST_CASE("a report as JSON says the same to programs, with null for what is unknown") {
+  const auto j = nlohmann::json::parse(json_of(made_up()));
+  CHECK(j["name"] == "engine \"0\"");
+  CHECK(j["reactor"]["answers"] == true);
+  CHECK(j["service"]["silent_ms"] == 250.0);
+  CHECK(j["links"].empty());
+  const auto& w = j["worlds"][0];
+  CHECK(w["first_cause"]["cause"] == "peer_died");
+  CHECK(w["errors"]["peer_died"] == 4);
+  CHECK(w["times_suspect"] == 1);
+  CHECK(w["members"][0]["suspect"] == true);
+  CHECK(w["members"][0]["left"].is_null());
+  CHECK(w["transfers"].is_null());
+  CHECK(w["pending"][0]["peer"].is_null());
+  CHECK(w["pending"][0]["file"] == "/src/serve.cpp");
+  CHECK(j["ended_worlds"][0]["reason"] == "right@8: closed");
+  auto unknown = made_up();
+  unknown.links.reset();
+  CHECK(nlohmann::json::parse(json_of(unknown))["links"].is_null());
+}
+#endif
+
+TEST_SUITE_END();
