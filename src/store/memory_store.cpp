@@ -62,12 +62,12 @@ class memory_store::key_wait : key_value_table::waiter, timer {
 
 task<store_reply> memory_store::perform(store_request request) {
   check_limits(request, limits_, address());
-  if (request.operation == store_operation::get) co_return co_await get(std::move(request));
-  if (request.operation == store_operation::wait) co_return co_await wait(std::move(request));
+  if (request.operation == store_operation::get) co_return co_await await_value(std::move(request));
+  if (request.operation == store_operation::wait) co_return co_await await_keys(std::move(request));
   co_return perform_now(request);
 }
 
-task<store_reply> memory_store::wait(store_request request) {
+task<store_reply> memory_store::await_keys(store_request request) {
   std::optional<time_point> deadline;
   if (co_await key_wait(*this, request.keys, request.limit, deadline)) co_return store_reply();
   const std::lock_guard lock(mutex_);
@@ -76,7 +76,7 @@ task<store_reply> memory_store::wait(store_request request) {
                                   std::move(request.keys), request.limit, "not set by anyone"));
 }
 
-task<store_reply> memory_store::get(store_request request) {
+task<store_reply> memory_store::await_value(store_request request) {
   std::optional<time_point> deadline;
   while (co_await key_wait(*this, request.keys, request.limit, deadline)) {
     // Between the release and this turn the key may have been erased: wait again then.

@@ -137,8 +137,9 @@ TEST_CASE("by seed: a host killed at any step ends operations with an error or a
       h.sim.kill(h.host->process());
     });
     const auto working = [&]() -> task<void> {
-      for (int i = 0; !killed; ++i) {
-        const auto end = co_await how_it_ends(st.set("k", std::to_string(i), 2s));
+      int i = 0;
+      while (!killed) {
+        const auto end = co_await how_it_ends(st.set("k", std::to_string(i++), 2s));
         if (end) CHECK(*end == store_error_kind::unreachable);
         const auto waited = co_await how_it_ends(st.wait({"k", "never"}, 300ms));
         REQUIRE(waited.has_value());
@@ -153,6 +154,29 @@ TEST_CASE("by seed: a host killed at any step ends operations with an error or a
       CHECK(co_await st.try_get("k") == std::nullopt);
     };
     h.run(after());
+    h.user.end();
+  }
+}
+
+TEST_CASE("by seed: connections that died while idle cost no pause") {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    INFO("seed ", seed);
+    hosted_store h(seed);
+    h.start_host();
+    tcp_store_options options;
+    options.first_pause = 10s;
+    tcp_store st(h.user.home(), h.endpoint(), options);
+    const auto crowd = [&]() -> task<void> {
+      co_await scope::run([&](scope& s) -> task<void> {
+        for (int i = 0; i < 4; ++i) s.spawn(st.set("k" + std::to_string(i), "v"));
+        co_return;
+      });
+    };
+    h.run(crowd());
+    h.kill_host();
+    h.start_host();
+    const auto asking = [&]() -> task<void> { co_await st.set("k", "v", 5s); };
+    h.run(asking());
     h.user.end();
   }
 }

@@ -22,8 +22,8 @@ class memory_store final : public store {
  private:
   class key_wait;
 
-  task<store_reply> get(store_request request);
-  task<store_reply> wait(store_request request);
+  task<store_reply> await_value(store_request request);
+  task<store_reply> await_keys(store_request request);
   store_reply perform_now(store_request& request);
 
   store_limits limits_;
