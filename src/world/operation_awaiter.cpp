@@ -76,7 +76,14 @@ void operation_awaiter::begin() noexcept {
 
 void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
   auto& self = static_cast<operation_awaiter&>(op);
-  self.core_->remove_pending(self);
+  enum cause ended_by = cause::none;
+  if (how == operation_end::withdrawn) {
+    ended_by = self.given_up_ == reason::late ? cause::timed_out : cause::cancelled;
+  } else if (how == operation_end::failed) {
+    ended_by = self.failed_with;
+    if (ended_by == cause::none) ended_by = self.core_->first_failure().cause;
+  }
+  self.core_->remove_pending(self, ended_by);
   if (how == operation_end::done) {
     self.finish(outcome::done);
   } else if (how == operation_end::failed) {
@@ -84,7 +91,7 @@ void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
   } else if (self.given_up_ == reason::task_cancelled) {
     self.finish(outcome::cancelled);
   } else {
-    self.failed_with = self.given_up_ == reason::late ? cause::timed_out : cause::cancelled;
+    self.failed_with = ended_by;
     self.finish(outcome::failed);
   }
 }
@@ -126,9 +133,10 @@ bool operation_awaiter::give_up(reason why) noexcept {
     return false;
   }
   if (!core_->withdraw(*this)) return false;
-  core_->remove_pending(*this);
+  const enum cause ended_by = why == reason::late ? cause::timed_out : cause::cancelled;
+  core_->remove_pending(*this, ended_by);
   if (why != reason::task_cancelled) {
-    failed_with = why == reason::late ? cause::timed_out : cause::cancelled;
+    failed_with = ended_by;
     finish(outcome::failed);
     return false;
   }

@@ -237,7 +237,6 @@ void world_core::quiet() noexcept {
 void world_core::end_pending() noexcept {
   while (pending_) {
     operation& op = *pending_;
-    remove_pending(op);
     // No cause of its own: the world's first one is given.
     op.failed_with = state() == world_state::broken ? cause::none : cause::closed;
     op.end(operation_end::failed);
@@ -481,7 +480,7 @@ void world_core::start(operation_awaiter& op) noexcept {
   backend_->start(op);
 }
 
-void world_core::remove_pending(operation& op) noexcept {
+void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   auto& awaiter = static_cast<operation_awaiter&>(op);
   if (!std::exchange(awaiter.is_pending, false)) return;
   operation_record record;
@@ -494,7 +493,7 @@ void world_core::remove_pending(operation& op) noexcept {
   record.begun = op.begun;
   record.started = op.started;
   record.ended = runtime_->user().now();
-  record.failed_with = op.failed_with;
+  record.failed_with = ended_by;
   record.file = op.where.file_name();
   record.line = op.where.line();
   const std::lock_guard lock(runtime_->ledger().mutex());

@@ -89,7 +89,10 @@ TEST_CASE("errors are counted by cause, and the world's age is told") {
       CHECK(h.errors[0].operations == 3);
       CHECK(h.up_for >= 3ms);
       CHECK(h.times_suspect == 0);
-      CHECK(has(rt.dump(), "3 operations ended with timed_out"));
+      const std::string text = rt.dump();
+      INFO(text);
+      CHECK(has(text, "3 operations ended with timed_out"));
+      CHECK(has(text, "tally@1 recv from rank 1 on lane 0: failed: timed_out in "));
       float y = 4;
       co_await w.send(std::span(&y, 1), to{1});
       CHECK(w.counters().messages_sent == 1);
@@ -105,6 +108,41 @@ TEST_CASE("errors are counted by cause, and the world's age is told") {
   auto second = right.start(be(right, 1));
   first.get();
   second.get();
+}
+
+TEST_CASE("after a break a dump tells why the world and its pending operations ended") {
+  memory_store store;
+  kept_log log;
+  runtime left(logging_to(log, log_level::silent));
+  runtime right(logging_to(log, log_level::silent));
+  auto be = [&](runtime& rt, rank_t rank) -> task<void> {
+    world_options o;
+    o.name = "doomed";
+    o.rank = rank;
+    o.size = 2;
+    o.form = enough;
+    world w(rt, store, o);
+    co_await w;
+    float x = 0;
+    bool broken = false;
+    if (rank == 1) w.fail("the test says so");
+    try {
+      co_await w.recv(std::span(&x, 1), from{1 - rank});
+    } catch (const world_error& e) {
+      broken = e.cause() == cause::broken_by_user;
+    }
+    CHECK(broken);
+    co_await w.drained();
+  };
+  auto first = left.start(be(left, 0));
+  auto second = right.start(be(right, 1));
+  first.get();
+  second.get();
+  const std::string text = left.dump();
+  INFO(text);
+  CHECK(has(text, "doomed@1 recv from rank 1 on lane 0: failed: broken_by_user in "));
+  CHECK(has(text, "ago: doomed@1 broken: rank 1 "));
+  CHECK(has(text, "the test says so"));
 }
 
 TEST_CASE("a dump taken on the reactor itself asks nobody") {

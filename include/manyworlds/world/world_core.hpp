@@ -92,7 +92,8 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   void start(operation_awaiter& op) noexcept;
   /// See backend::withdraw.
   bool withdraw(operation_awaiter& op) noexcept;
-  void remove_pending(operation& op) noexcept;
+  /// `ended_by` is what the record of it says.
+  void remove_pending(operation& op, enum cause ended_by) noexcept;
 
   // --- the service reactor
   /// The committed formation's parts; the world is up when the reactor has taken them.
