@@ -1,0 +1,88 @@
+// The demo: three edges and a control group under load, the script of what happens to them, the figures.
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <manyworlds/manyworlds.hpp>
+#include <string>
+#include <vector>
+
+#include "edge.hpp"
+#include "screen.hpp"
+
+struct demo_plan {
+  double seconds = 10;
+  bool hurts = true;
+  bool as_json = false;
+};
+
+/// All its tasks live on one reactor, on the main thread.
+class demo {
+ public:
+  demo(mw::runtime& rt, mw::store& store, std::string store_address, demo_plan plan, screen& out)
+      : runtime_(rt), store_(store), store_address_(std::move(store_address)), plan_(plan), out_(out) {}
+
+  /// Until the script's end or a signal; then what is open is answered first.
+  mw::task<void> run(mw::channel<int>& signals) {
+    start_processes();
+    auto all = [&](mw::scope& s) -> mw::task<void> {
+      s.spawn(run_edges(s));
+      s.spawn(watch_workers());
+      s.spawn(watch_suspects());
+      s.spawn(follow_control());
+      s.spawn(print_rates());
+      (void)co_await mw::when_any(script(), signals.pop());
+      requests_.close();
+      // At the second signal, or when it takes too long, what is open stays open.
+      (void)co_await mw::when_any(mw::sleep_for(8s), signals.pop());
+      s.cancel();
+    };
+    co_await mw::scope::run(all);
+  }
+
+  /// Prints the last lines; true if nothing was lost. In summary.hpp.
+  bool summarize();
+
+ private:
+  struct measured {
+    double detect_ms = -1, suspect_ms = -1, heard_again_ms = -1, reform_ms = -1;
+    double whole_transfer_ms = -1, cancel_ms = -1;
+    bool was_cancelled_half_way = false, is_whole_after_cancel = false;
+  };
+
+  // In demo_parts.hpp: what goes on all the time.
+  void start_processes();
+  mw::task<void> run_edges(mw::scope& all);
+  mw::task<void> watch_workers();
+  mw::task<void> watch_suspects();
+  mw::task<void> follow_control();
+  mw::task<void> print_rates();
+  void start_worker(edge& e);
+  void note_break(edge& e, const mw::failure& why);
+
+  // In demo_script.hpp: what happens.
+  mw::task<void> script();
+  mw::task<void> formed();
+  mw::task<void> kill_a();
+  mw::task<void> stop_b();
+  mw::task<void> cancel_on_c();
+  mw::task<large_answer> send_large(mw::world& w, const std::vector<float>& tensor);
+
+  mw::runtime& runtime_;
+  mw::store& store_;
+  const std::string store_address_;
+  const demo_plan plan_;
+  screen& out_;
+  request_queue requests_;
+  std::array<edge, 3> edges_{edge("a"), edge("b"), edge("c")};
+  edge &a_ = edges_[0], &b_ = edges_[1], &c_ = edges_[2];
+  std::vector<process> control_;
+  control_report control_report_;
+  bool control_is_gone_ = false;
+  measured figures_;
+  double gap_before_ms_ = 0;
+};
+
+#include "demo_parts.hpp"
+#include "demo_script.hpp"
+#include "summary.hpp"

@@ -1,0 +1,110 @@
+// One edge of the demo: a world of two, the worker at its other end, and what was measured on it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <manyworlds/manyworlds.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "process.hpp"
+#include "requests.hpp"
+#include "workers.hpp"
+
+using steady = std::chrono::steady_clock;
+
+/// Whether somebody has hurt the worker: what such a world loses is not held against it.
+enum class condition { healthy, hurt, recovering };
+
+struct edge {
+  explicit edge(std::string name) : name(std::move(name)) {}
+
+  std::string name;
+  process worker;
+  /// While it is up.
+  mw::world* up = nullptr;
+  condition now = condition::healthy;
+
+  std::uint64_t answers = 0;
+  /// Wrong answers, and requests that failed while nobody had hurt the worker.
+  std::uint64_t lost = 0;
+  mw::duration longest_gap{};
+  steady::time_point last_answer{}, hurt_at{}, broke_at{}, suspect_at{}, back_at{};
+  bool is_suspect = false;
+  std::uint64_t in_flight = 0;
+  /// Its request in flight was put back while it is suspect.
+  bool is_routed_around = false;
+
+  void hurt() noexcept {
+    now = condition::hurt;
+    hurt_at = steady::now();
+  }
+  void note_up(mw::world& w) noexcept {
+    up = &w;
+    is_suspect = false;
+    if (now == condition::hurt) now = condition::recovering;
+    last_answer = steady::now();
+  }
+  void note_answer() noexcept {
+    const auto t = steady::now();
+    ++answers;
+    if (now == condition::recovering) back_at = t;
+    if (now != condition::hurt) {
+      if (now == condition::healthy) longest_gap = std::max(longest_gap, mw::duration(t - last_answer));
+      now = condition::healthy;
+    }
+    last_answer = t;
+  }
+};
+
+/// A request on its way: it goes back into the queue unless its answer came, however the frame ends.
+class request_in_flight {
+ public:
+  request_in_flight(request_queue& queue, edge& on, std::uint64_t number) : queue_(queue), edge_(on) {
+    edge_.in_flight = number;
+  }
+  request_in_flight(const request_in_flight&) = delete;
+  ~request_in_flight() {
+    const std::uint64_t number = std::exchange(edge_.in_flight, 0);
+    const bool was_put_back = std::exchange(edge_.is_routed_around, false);
+    if (was_answered_) {
+      queue_.note_answer(number);
+    } else if (!was_put_back) {
+      queue_.put_back(number);
+    }
+  }
+  void note_answer() noexcept {
+    was_answered_ = true;
+    edge_.note_answer();
+  }
+
+ private:
+  request_queue& queue_;
+  edge& edge_;
+  bool was_answered_ = false;
+};
+
+/// Requests out, answers back, until all are answered and no new ones are wanted.
+inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w) {
+  std::vector<float> tensor(elements), answer(elements);
+  for (;;) {
+    // It may be heard again; until then new requests take the other worlds.
+    while (w.is_suspect(1)) co_await mw::sleep_for(5ms);
+    const auto number = queue.take();
+    if (!number) {
+      if (queue.all_answered()) co_return;
+      co_await mw::sleep_for(5ms);
+      continue;
+    }
+    request_in_flight request(queue, e, *number);
+    const auto value = static_cast<float>(*number % 4096);
+    tensor.front() = tensor.back() = value;
+    co_await w.send(tensor, mw::to{1}, mw::lane{}, mw::user_word{*number});
+    const mw::message_info info = co_await w.recv(answer, mw::from{1});
+    const bool is_right = info.user.value() == *number && answer.front() == value + 1 &&
+                          answer.back() == value + 1;
+    if (is_right) request.note_answer();
+    else ++e.lost;
+  }
+}

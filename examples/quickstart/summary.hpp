@@ -1,0 +1,55 @@
+// What is told of the demo at its end.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "demo.hpp"
+
+inline bool demo::summarize() {
+  double healthy_gap_ms = 0;
+  std::uint64_t healthy_lost = 0;
+  for (const edge& e : edges_) {
+    healthy_gap_ms = std::max(healthy_gap_ms, in_ms(e.longest_gap));
+    healthy_lost += e.lost;
+  }
+  const std::uint64_t open = requests_.asked() - requests_.answered();
+  const nlohmann::ordered_json line = {
+      {"healthy_lost", healthy_lost},
+      {"healthy_max_gap_ms", healthy_gap_ms},
+      {"gap_before_faults_ms", gap_before_ms_},
+      {"detect_ms", figures_.detect_ms},
+      {"suspect_ms", figures_.suspect_ms},
+      {"reform_ms", figures_.reform_ms},
+      {"cancel_ms", figures_.cancel_ms},
+      {"cancelled_half_way", figures_.was_cancelled_half_way},
+      {"buffer_reusable", figures_.is_whole_after_cancel},
+      {"requests", requests_.asked()},
+      {"answered", requests_.answered()},
+      {"sent", requests_.sent()},
+      {"retried", requests_.retried()},
+      {"twice", requests_.twice()},
+  };
+  if (plan_.as_json) std::printf("%s\n", line.dump().c_str());
+
+  std::string text = fmt::format(
+      "\n  requests: {} asked, {} answered, {} unanswered; {} sent, of them {} again; {} answered twice\n\n"
+      "  world    answers   lost while healthy   longest gap while healthy\n",
+      requests_.asked(), requests_.answered(), open, requests_.sent(), requests_.retried(),
+      requests_.twice());
+  for (const edge& e : edges_) {
+    text += fmt::format("  {:<6} {:>9} {:>20} {:>24.1f} ms\n", e.name, e.answers, e.lost,
+                        in_ms(e.longest_gap));
+  }
+  if (plan_.hurts) {
+    text += fmt::format(
+        "  Before anybody was hurt the longest gap was {:.1f} ms: the processes share {} processors.\n\n"
+        "  kill -9     noticed by a's coroutine after {:.2f} ms; a answers again after {:.0f} ms\n"
+        "  kill -STOP  b is suspect after {:.0f} ms; {:.1f} ms after -CONT it answers\n"
+        "  cancel      the waiter goes on {:.2f} ms after its deadline; c stays up, the buffer is free\n",
+        gap_before_ms_, std::thread::hardware_concurrency(), figures_.detect_ms, figures_.reform_ms,
+        figures_.suspect_ms, figures_.heard_again_ms, figures_.cancel_ms);
+  }
+  out_.print(text);
+  return open == 0 && healthy_lost == 0;
+}

@@ -1,0 +1,140 @@
+// The demo's other processes: workers, and the leader of the control group.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <manyworlds/manyworlds.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+/// Elements of the tensor that goes out with each request and comes back with its answer.
+inline constexpr std::size_t elements = 64 * 1024;
+/// Where transfers of another size travel: lanes do not block each other.
+inline constexpr mw::lane large_lane{1};
+
+/// Eight processes share the machine: whoever waits should leave it to the others.
+inline mw::runtime_options demo_options(mw::log_sink* log, mw::log_level from) {
+  return {.spin = mw::duration::zero(), .log = log, .log_from = from};
+}
+
+/// Answers each request with its tensor, every element one larger, under the request's number.
+inline mw::task<void> answer_requests(mw::world& w) {
+  std::vector<float> x(elements);
+  for (;;) {
+    const mw::message_info request = co_await w.recv(x, mw::from{0});
+    for (float& value : x) value += 1;
+    co_await w.send(x, mw::to{0}, mw::lane{}, request.user);
+  }
+}
+
+/// What comes back for a tensor of another size.
+struct large_answer {
+  double sum = 0;
+  /// How many that had begun to come were given up by the leader, so far.
+  std::uint64_t given_up = 0;
+};
+
+inline mw::task<void> sum_large_tensors(mw::world& w) {
+  std::vector<float> x;
+  large_answer answer;
+  for (;;) {
+    const mw::message_info next = co_await w.arrival(mw::from{0}, large_lane);
+    x.resize(next.count);
+    const auto taken = co_await mw::outcome(w.recv(x, mw::from{0}, large_lane));
+    if (!taken) {
+      if (taken.error().cause != mw::cause::cancelled_by_peer) throw mw::world_error(taken.error());
+      // The world is as it was.
+      ++answer.given_up;
+      continue;
+    }
+    answer.sum = 0;
+    for (const float value : x) answer.sum += value;
+    co_await w.send_message(answer, mw::to{0}, large_lane);
+  }
+}
+
+inline mw::task<void> work(mw::world& w) {
+  co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
+    s.spawn(answer_requests(w));
+    s.spawn(sum_large_tensors(w));
+    co_return;
+  });
+}
+
+inline int run_worker(const std::string& store_address, const std::string& world, int rank, int size) {
+  mw::runtime rt(demo_options(nullptr, mw::log_level::silent));
+  mw::tcp_store store(rt, store_address);
+  // A worker of an edge serves until the leader leaves; the control group is formed once.
+  auto serve_once = [&]() -> mw::task<void> {
+    mw::world w(rt, store, {.name = world, .rank = rank, .size = size});
+    co_await w;
+    (void)co_await mw::outcome(work(w));
+  };
+  if (size == 2) {
+    rt.run(mw::keep(rt, store, {.name = world, .rank = rank, .size = size}, work));
+  } else {
+    rt.run(serve_once());
+  }
+  return 0;
+}
+
+// --- the control: the same traffic in one world of four
+
+struct control_report {
+  std::uint64_t answers = 0;
+  /// What the group broke by, or empty.
+  mw::inline_text<240> broken_by;
+};
+
+class control_leader {
+ public:
+  control_leader(mw::runtime& rt, mw::store& store)
+      : group_(rt, store, {.name = "control", .rank = 0, .size = 4}),
+        reports_(rt, store, {.name = "control-report", .rank = 1, .size = 2}) {}
+
+  mw::task<void> run() {
+    co_await reports_;
+    co_await group_;
+    auto all = [this](mw::scope& s) -> mw::task<void> {
+      for (mw::rank_t rank = 1; rank < group_.size(); ++rank) s.spawn(ask(rank));
+      s.spawn(report());
+      co_return;
+    };
+    const auto ended = co_await mw::outcome(mw::scope::run(all));
+    report_.broken_by = mw::inline_text<240>::clipped(ended.error().text());
+    co_await reports_.send_message(report_, mw::to{0}).delivered();
+    co_await reports_.leave();
+  }
+
+ private:
+  mw::task<void> ask(mw::rank_t rank) {
+    std::vector<float> x(elements);
+    for (;;) {
+      co_await group_.send(x, mw::to{rank});
+      co_await group_.recv(x, mw::from{rank});
+      ++report_.answers;
+    }
+  }
+  mw::task<void> report() {
+    for (;;) {
+      co_await mw::sleep_for(20ms);
+      const control_report now = report_;
+      co_await reports_.send_message(now, mw::to{0});
+    }
+  }
+
+  mw::world group_;
+  mw::world reports_;
+  control_report report_;
+};
+
+inline int run_control_leader(const std::string& store_address) {
+  mw::runtime rt(demo_options(nullptr, mw::log_level::silent));
+  mw::tcp_store store(rt, store_address);
+  control_leader leader(rt, store);
+  rt.run(leader.run());
+  return 0;
+}
