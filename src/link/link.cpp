@@ -20,7 +20,7 @@ link::link(reactor& service, stream connection, process_address peer, link_event
       peer_(std::move(peer)),
       events_(events),
       last_heard_(service.now().time_since_epoch().count()),
-      peer_progressed_(service.now()) {}
+      peer_progressed_(service.now().time_since_epoch().count()) {}
 
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
@@ -116,8 +116,11 @@ void link::take(frame kind, std::span<const std::byte> body) {
       wire_reader in(body);
       const auto turns = in.get<std::uint64_t>();
       in.expect_end();
-      if (turns != peer_turns_) peer_progressed_ = service_.now();
-      peer_turns_ = turns;
+      if (turns != peer_turns()) {
+        peer_progressed_.store(service_.now().time_since_epoch().count(),
+                               std::memory_order_relaxed);
+      }
+      peer_turns_.store(turns, std::memory_order_relaxed);
       break;
     }
     case frame::message:

@@ -63,9 +63,13 @@ class link : public std::enable_shared_from_this<link> {
   void note_heard(time_point when) noexcept {
     last_heard_.store(when.time_since_epoch().count(), std::memory_order_relaxed);
   }
-  /// The peer's reactor turns as of its last beat, and when that number last changed.
-  [[nodiscard]] std::uint64_t peer_turns() const noexcept { return peer_turns_; }
-  [[nodiscard]] time_point peer_progressed() const noexcept { return peer_progressed_; }
+  /// The peer's reactor turns as of its last beat, and when that number last changed. Any thread.
+  [[nodiscard]] std::uint64_t peer_turns() const noexcept {
+    return peer_turns_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] time_point peer_progressed() const noexcept {
+    return time_point(duration(peer_progressed_.load(std::memory_order_relaxed)));
+  }
 
   /// Users of the link (worlds, dials); the endpoint ends a link that has had none for a while.
   void add_hold(int change) noexcept { holds_ += change; }
@@ -93,9 +97,9 @@ class link : public std::enable_shared_from_this<link> {
   bool leaving_ = false;
   bool peer_left_ = false;
   std::atomic<std::int64_t> last_heard_;
-  std::uint64_t peer_turns_ = 0;
+  std::atomic<std::uint64_t> peer_turns_{0};
   int holds_ = 0;
-  time_point peer_progressed_;
+  std::atomic<std::int64_t> peer_progressed_;
 };
 
 }  // namespace manyworlds::inline v0
