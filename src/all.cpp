@@ -68,6 +68,7 @@
 #include "world/runtime_core.cpp"
 #include "world/world.cpp"
 #include "world/world_core.cpp"
+#include "serve/hosted_store.cpp"
 #include "serve/keep.cpp"
 #include "observe/dump.cpp"
 #include "observe/dump_server.cpp"

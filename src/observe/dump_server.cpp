@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "io/descriptor.hpp"
+#include "../io/descriptor.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "observe/json_writer.hpp"
+#include "json_writer.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,5 +1,5 @@
 #include "manyworlds/observe/report.hpp"
-#include "observe/json_writer.hpp"
+#include "json_writer.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "store/tcp_store_client.hpp"
+#include "tcp_store_client.hpp"
 
 #include <algorithm>
 #include <system_error>

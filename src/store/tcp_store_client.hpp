@@ -8,8 +8,8 @@
 
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "store/tcp_store_connection.hpp"
-#include "store/turnstile.hpp"
+#include "tcp_store_connection.hpp"
+#include "turnstile.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "manyworlds/coro/within.hpp"
-#include "store/tcp_store_client.hpp"
+#include "tcp_store_client.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "store/tcp_store_session.hpp"
+#include "tcp_store_session.hpp"
 
 #include <cerrno>
 #include <optional>
