@@ -1,6 +1,7 @@
 // Fuzzes the parser of what a store's clients may send. Not built by default:
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize=function -Iinclude -Isrc
 //     -DFMT_HEADER_ONLY tests/fuzz/tcp_store_protocol_fuzz.cpp src/store/tcp_store_protocol.cpp
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -36,19 +35,25 @@ class service_thread {
       : reactor_(std::make_unique<reactor>(make_engine(kind).engine,
                                            reactor_options{duration::zero()})),
         thread_([this] {
-          reactor_->run_until([this] { return stopping_.load(); });
+          reactor_->run_until([this] { return stop_.has_run; });
           reactor_.reset();
         }) {}
   ~service_thread() {
-    stopping_ = true;
-    reactor_->wake();
+    // Set on the reactor's own thread: once it has ended nobody may wake it.
+    reactor_->post(stop_);
     thread_.join();
   }
 
   [[nodiscard]] reactor& home() noexcept { return *reactor_; }
 
  private:
-  std::atomic<bool> stopping_{false};
+  struct stop_work final : work {
+    stop_work()
+        : work([](work& w) noexcept { static_cast<stop_work&>(w).has_run = true; }) {}
+    bool has_run = false;
+  };
+
+  stop_work stop_;
   std::unique_ptr<reactor> reactor_;
   std::thread thread_;
 };
