@@ -13,7 +13,8 @@ constexpr std::size_t entry_overhead = 96;
 
 std::optional<std::int64_t> to_number(std::string_view text) noexcept {
   std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
@@ -38,7 +39,8 @@ const std::string* key_value_table::find(const std::string& key) const {
   return entry == values_.end() ? nullptr : &entry->second;
 }
 
-std::optional<std::int64_t> key_value_table::add(const std::string& key, std::int64_t delta) {
+std::optional<std::int64_t> key_value_table::add(const std::string& key,
+                                                 std::int64_t delta) {
   std::int64_t sum = 0;
   if (const std::string* value = find(key)) {
     const std::optional<std::int64_t> number = to_number(*value);
@@ -50,7 +52,8 @@ std::optional<std::int64_t> key_value_table::add(const std::string& key, std::in
   return sum;
 }
 
-std::string key_value_table::compare_set(const std::string& key, const std::string& expected,
+std::string key_value_table::compare_set(const std::string& key,
+                                         const std::string& expected,
                                          std::string desired) {
   const std::string* value = find(key);
   if (!value && !expected.empty()) return expected;

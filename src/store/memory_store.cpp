@@ -4,8 +4,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Awaits keys until a point in time. True: they were set. The lock decides who ends the wait: whoever
-/// takes the waiter out of the table resumes it.
+/// Awaits keys until a point in time. True: they were set. The lock decides who ends the
+/// wait: whoever takes the waiter out of the table resumes it.
 class memory_store::key_wait : key_value_table::waiter, timer {
  public:
   /// The first wait of an operation sets the deadline, later ones keep it.
@@ -33,7 +33,9 @@ class memory_store::key_wait : key_value_table::waiter, timer {
   bool await_resume() noexcept { return !has_expired_; }
 
  private:
-  static void released(waiter& w) noexcept { static_cast<key_wait&>(w).waiter_->resume(); }
+  static void released(waiter& w) noexcept {
+    static_cast<key_wait&>(w).waiter_->resume();
+  }
   static void expired(timer& t) noexcept {
     auto& self = static_cast<key_wait&>(t);
     if (!self.withdraw()) return;
@@ -62,18 +64,23 @@ class memory_store::key_wait : key_value_table::waiter, timer {
 
 task<store_reply> memory_store::perform(store_request request) {
   check_limits(request, limits_, address());
-  if (request.operation == store_operation::get) co_return co_await await_value(std::move(request));
-  if (request.operation == store_operation::wait) co_return co_await await_keys(std::move(request));
+  if (request.operation == store_operation::get)
+    co_return co_await await_value(std::move(request));
+  if (request.operation == store_operation::wait)
+    co_return co_await await_keys(std::move(request));
   co_return perform_now(request);
 }
 
 task<store_reply> memory_store::await_keys(store_request request) {
   std::optional<time_point> deadline;
-  if (co_await key_wait(*this, request.keys, request.limit, deadline)) co_return store_reply();
+  if (co_await key_wait(*this, request.keys, request.limit, deadline))
+    co_return store_reply();
   const std::lock_guard lock(mutex_);
-  std::erase_if(request.keys, [this](const std::string& key) { return table_.contains(key); });
-  throw store_error(store_failure(store_error_kind::timed_out, address(), request.operation,
-                                  std::move(request.keys), request.limit, "not set by anyone"));
+  std::erase_if(request.keys,
+                [this](const std::string& key) { return table_.contains(key); });
+  throw store_error(store_failure(store_error_kind::timed_out, address(),
+                                  request.operation, std::move(request.keys),
+                                  request.limit, "not set by anyone"));
 }
 
 task<store_reply> memory_store::await_value(store_request request) {
@@ -85,8 +92,9 @@ task<store_reply> memory_store::await_value(store_request request) {
       co_return store_reply(*value);
     }
   }
-  throw store_error(store_failure(store_error_kind::timed_out, address(), request.operation,
-                                  std::move(request.keys), request.limit, "not set by anyone"));
+  throw store_error(store_failure(store_error_kind::timed_out, address(),
+                                  request.operation, std::move(request.keys),
+                                  request.limit, "not set by anyone"));
 }
 
 store_reply memory_store::perform_now(store_request& request) {
@@ -99,14 +107,16 @@ store_reply memory_store::perform_now(store_request& request) {
     case store_operation::add: {
       const std::optional<std::int64_t> sum = table_.add(key(), request.delta);
       if (sum) return store_reply(*sum);
-      throw store_error(store_failure(store_error_kind::refused, address(), request.operation,
-                                      std::move(request.keys), duration::zero(),
-                                      "the value is no number, or the sum exceeds 64 bits"));
+      throw store_error(
+          store_failure(store_error_kind::refused, address(), request.operation,
+                        std::move(request.keys), duration::zero(),
+                        "the value is no number, or the sum exceeds 64 bits"));
     }
     case store_operation::compare_set:
       return store_reply(
           table_.compare_set(key(), request.expected, std::move(request.value)));
-    case store_operation::erase: return store_reply(std::int64_t{table_.erase(key())});
+    case store_operation::erase:
+      return store_reply(std::int64_t{table_.erase(key())});
     case store_operation::check:
       return store_reply(std::int64_t{table_.contains_all(request.keys)});
     case store_operation::num_keys:

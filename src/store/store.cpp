@@ -47,8 +47,8 @@ task<std::int64_t> store::add(std::string key, std::int64_t delta, duration limi
   co_return reply.number;
 }
 
-task<std::string> store::compare_set(std::string key, std::string expected, std::string desired,
-                                     duration limit) {
+task<std::string> store::compare_set(std::string key, std::string expected,
+                                     std::string desired, duration limit) {
   store_request request = request_of(store_operation::compare_set, std::move(key), limit);
   request.expected = std::move(expected);
   request.value = std::move(desired);
@@ -98,7 +98,8 @@ void check_limits(const store_request& request, const store_limits& limits,
   }
   const std::size_t value = std::max(request.value.size(), request.expected.size());
   if (value > limits.value_bytes) {
-    too_large(fmt::format("a value of {} bytes, at most {} are taken", value, limits.value_bytes));
+    too_large(fmt::format("a value of {} bytes, at most {} are taken", value,
+                          limits.value_bytes));
   }
 }
 

@@ -44,32 +44,47 @@ std::string seconds_text(duration d) {
 
 std::string_view name_of(store_operation o) noexcept {
   switch (o) {
-    case store_operation::set: return "set";
-    case store_operation::get: return "get";
-    case store_operation::try_get: return "try_get";
-    case store_operation::wait: return "wait";
-    case store_operation::add: return "add";
-    case store_operation::compare_set: return "compare_set";
-    case store_operation::erase: return "erase";
-    case store_operation::check: return "check";
-    case store_operation::num_keys: return "num_keys";
+    case store_operation::set:
+      return "set";
+    case store_operation::get:
+      return "get";
+    case store_operation::try_get:
+      return "try_get";
+    case store_operation::wait:
+      return "wait";
+    case store_operation::add:
+      return "add";
+    case store_operation::compare_set:
+      return "compare_set";
+    case store_operation::erase:
+      return "erase";
+    case store_operation::check:
+      return "check";
+    case store_operation::num_keys:
+      return "num_keys";
   }
   return "unknown";
 }
 
 std::string_view name_of(store_error_kind k) noexcept {
   switch (k) {
-    case store_error_kind::unreachable: return "unreachable";
-    case store_error_kind::timed_out: return "timed_out";
-    case store_error_kind::protocol: return "protocol";
-    case store_error_kind::too_large: return "too_large";
-    case store_error_kind::refused: return "refused";
+    case store_error_kind::unreachable:
+      return "unreachable";
+    case store_error_kind::timed_out:
+      return "timed_out";
+    case store_error_kind::protocol:
+      return "protocol";
+    case store_error_kind::too_large:
+      return "too_large";
+    case store_error_kind::refused:
+      return "refused";
   }
   return "unknown";
 }
 
-store_failure::store_failure(store_error_kind kind, std::string store, store_operation operation,
-                             std::vector<std::string> keys, duration elapsed, std::string reason)
+store_failure::store_failure(store_error_kind kind, std::string store,
+                             store_operation operation, std::vector<std::string> keys,
+                             duration elapsed, std::string reason)
     : kind(kind),
       store(std::move(store)),
       operation(operation),
@@ -82,11 +97,21 @@ std::string store_failure::text() const {
   if (!keys.empty()) what += " of " + quoted_list(keys);
   std::string out = fmt::format("store {}: {} ", store, what);
   switch (kind) {
-    case store_error_kind::unreachable: out += "failed, the store is unreachable"; break;
-    case store_error_kind::timed_out: out += "timed out"; break;
-    case store_error_kind::protocol: out += "failed, the store broke its protocol"; break;
-    case store_error_kind::too_large: out += "exceeds the store's limits"; break;
-    case store_error_kind::refused: out += "was refused"; break;
+    case store_error_kind::unreachable:
+      out += "failed, the store is unreachable";
+      break;
+    case store_error_kind::timed_out:
+      out += "timed out";
+      break;
+    case store_error_kind::protocol:
+      out += "failed, the store broke its protocol";
+      break;
+    case store_error_kind::too_large:
+      out += "exceeds the store's limits";
+      break;
+    case store_error_kind::refused:
+      out += "was refused";
+      break;
   }
   if (elapsed > duration::zero()) out += " after " + seconds_text(elapsed);
   if (!reason.empty()) out += ": " + reason;

@@ -28,7 +28,8 @@ tcp_store::client::operation::operation(store_request r, time_point now)
 }
 
 bool tcp_store::client::operation::waits_for_keys() const noexcept {
-  return request.operation == store_operation::get || request.operation == store_operation::wait;
+  return request.operation == store_operation::get ||
+         request.operation == store_operation::wait;
 }
 
 bool tcp_store::client::operation::is_repeatable() const noexcept {
@@ -36,7 +37,8 @@ bool tcp_store::client::operation::is_repeatable() const noexcept {
          request.operation != store_operation::compare_set;
 }
 
-tcp_store::client::client(reactor& home, std::string endpoint, const tcp_store_options& options)
+tcp_store::client::client(reactor& home, std::string endpoint,
+                          const tcp_store_options& options)
     : home_(home),
       endpoint_(std::move(endpoint)),
       options_(options),
@@ -50,7 +52,8 @@ task<store_reply> tcp_store::client::run(store_request request) {
   for (;;) {
     bool is_over = false;
     duration left = remaining(op.deadline, now());
-    if (op.waits_for_keys() && left < duration::max() - last_question) left += last_question;
+    if (op.waits_for_keys() && left < duration::max() - last_question)
+      left += last_question;
     try {
       co_return co_await within(attempt(op), left);
     } catch (const timed_out&) {
@@ -92,7 +95,8 @@ task<tcp_store::client::connection_ptr> tcp_store::client::take(operation& op) {
 }
 
 void tcp_store::client::give_back(connection_ptr c) {
-  if (c->is_open() && idle_.size() < options_.idle_connections) idle_.push_back(std::move(c));
+  if (c->is_open() && idle_.size() < options_.idle_connections)
+    idle_.push_back(std::move(c));
 }
 
 task<tcp_store::client::connection_ptr> tcp_store::client::connect() {

@@ -34,8 +34,8 @@ class tcp_store::client {
     std::vector<std::string> wire_keys;
     time_point start;
     time_point deadline;
-    /// Of the current attempt: over a connection that had been idle, and whether the request itself may
-    /// have left.
+    /// Of the current attempt: over a connection that had been idle, and whether the
+    /// request itself may have left.
     bool was_reused = false;
     bool was_sent = false;
   };

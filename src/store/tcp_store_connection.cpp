@@ -87,7 +87,8 @@ task<void> tcp_store_connection::fill(std::size_t at_least) {
   end_ -= begin_;
   begin_ = 0;
   while (end_ < at_least) {
-    const io_result received = co_await stream_.receive_some(std::span(buffer_).subspan(end_));
+    const io_result received =
+        co_await stream_.receive_some(std::span(buffer_).subspan(end_));
     if (!received.ok() || received.count() == 0) throw lost("receiving", received);
     end_ += received.count();
   }

@@ -33,8 +33,9 @@ class protocol_broken : public std::exception {
   std::string reason_;
 };
 
-/// Not thread-safe; its tasks throw the two above. A task that is cancelled or throws leaves the
-/// connection good for nothing but to be destroyed, except `read_u8`, which takes a byte or none.
+/// Not thread-safe; its tasks throw the two above. A task that is cancelled or throws
+/// leaves the connection good for nothing but to be destroyed, except `read_u8`, which
+/// takes a byte or none.
 class tcp_store_connection {
  public:
   tcp_store_connection(stream s, const store_limits& limits);

@@ -9,8 +9,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// The fields of a request, in order: k a key, v a value, n a 64-bit number, u a 32-bit number, K a list
-// of keys, P a list of key and value. One table for both directions.
+// The fields of a request, in order: k a key, v a value, n a 64-bit number, u a 32-bit
+// number, K a list of keys, P a list of key and value. One table for both directions.
 constexpr std::array<const char*, 19> shapes{
     "u",    // validate
     "kv",   // set
@@ -34,7 +34,8 @@ constexpr std::array<const char*, 19> shapes{
 };
 
 void encode_integer(std::uint64_t value, std::size_t size, std::string& out) {
-  for (std::size_t i = 0; i < size; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
+  for (std::size_t i = 0; i < size; ++i)
+    out += static_cast<char>((value >> (8 * i)) & 0xff);
 }
 
 }  // namespace
@@ -63,10 +64,18 @@ void encode(const tcp_store_message& message, std::string& out) {
   std::size_t value = 0;
   for (const char* field = shapes[opcode]; *field != '\0'; ++field) {
     switch (*field) {
-      case 'k': encode_text(message.keys[key++], out); break;
-      case 'v': encode_text(message.values[value++], out); break;
-      case 'n': encode_u64(static_cast<std::uint64_t>(message.number), out); break;
-      case 'u': encode_u32(static_cast<std::uint32_t>(message.number), out); break;
+      case 'k':
+        encode_text(message.keys[key++], out);
+        break;
+      case 'v':
+        encode_text(message.values[value++], out);
+        break;
+      case 'n':
+        encode_u64(static_cast<std::uint64_t>(message.number), out);
+        break;
+      case 'u':
+        encode_u32(static_cast<std::uint32_t>(message.number), out);
+        break;
       default:
         encode_u64(message.keys.size(), out);
         for (std::size_t i = 0; i < message.keys.size(); ++i) {
@@ -108,12 +117,14 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
 /// These return true when the request is complete.
 bool tcp_store_parser::begin(std::uint8_t opcode) {
   if (!validated_ && opcode != 0) {
-    return fail(fmt::format("the first byte is {:#04x}: not a TCPStore client of PyTorch 2.2 or "
-                            "later",
-                            opcode));
+    return fail(
+        fmt::format("the first byte is {:#04x}: not a TCPStore client of PyTorch 2.2 or "
+                    "later",
+                    opcode));
   }
   if (validated_ && opcode == 0) return fail("a second magic number");
-  if (opcode >= shapes.size()) return fail(fmt::format("unknown operation {:#04x}", opcode));
+  if (opcode >= shapes.size())
+    return fail(fmt::format("unknown operation {:#04x}", opcode));
   message_ = tcp_store_message(static_cast<tcp_store_opcode>(opcode));
   shape_ = shapes[opcode];
   list_left_ = 0;
@@ -134,9 +145,10 @@ bool tcp_store_parser::end_of_number() {
   message_.number = static_cast<std::int64_t>(number);
   if (message_.opcode == tcp_store_opcode::validate) {
     if (number != tcp_store_magic) {
-      return fail(fmt::format("magic number {:#010x}: not a TCPStore client of PyTorch 2.2 or "
-                              "later",
-                              number));
+      return fail(
+          fmt::format("magic number {:#010x}: not a TCPStore client of PyTorch 2.2 or "
+                      "later",
+                      number));
     }
     validated_ = true;
   }
@@ -157,8 +169,8 @@ bool tcp_store_parser::begin_list(std::uint64_t count) {
 
 bool tcp_store_parser::begin_text(std::uint64_t length) {
   // In a list of pairs there are as many values as keys before each key.
-  in_value_ = *shape_ == 'v' ||
-              (*shape_ == 'P' && message_.values.size() < message_.keys.size());
+  in_value_ =
+      *shape_ == 'v' || (*shape_ == 'P' && message_.values.size() < message_.keys.size());
   const std::size_t limit = in_value_ ? limits_.value_bytes : limits_.key_bytes;
   if (length > limit) {
     return fail(fmt::format("a {} of {} bytes, at most {} are taken",

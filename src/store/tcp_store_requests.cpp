@@ -12,15 +12,23 @@ namespace {
 
 tcp_store_opcode opcode_of(store_operation operation) noexcept {
   switch (operation) {
-    case store_operation::set: return tcp_store_opcode::set;
-    case store_operation::add: return tcp_store_opcode::add;
-    case store_operation::compare_set: return tcp_store_opcode::compare_set;
-    case store_operation::erase: return tcp_store_opcode::delete_key;
-    case store_operation::check: return tcp_store_opcode::check;
-    case store_operation::num_keys: return tcp_store_opcode::num_keys;
-    case store_operation::wait: return tcp_store_opcode::wait;
+    case store_operation::set:
+      return tcp_store_opcode::set;
+    case store_operation::add:
+      return tcp_store_opcode::add;
+    case store_operation::compare_set:
+      return tcp_store_opcode::compare_set;
+    case store_operation::erase:
+      return tcp_store_opcode::delete_key;
+    case store_operation::check:
+      return tcp_store_opcode::check;
+    case store_operation::num_keys:
+      return tcp_store_opcode::num_keys;
+    case store_operation::wait:
+      return tcp_store_opcode::wait;
     case store_operation::get:
-    case store_operation::try_get: break;
+    case store_operation::try_get:
+      break;
   }
   return tcp_store_opcode::get;
 }
@@ -116,8 +124,9 @@ task<store_reply> tcp_store::client::wait(operation& op) {
   co_return store_reply();
 }
 
-/// The value, or nothing if the key is not set; in one round trip. To a GET of a missing key PyTorch's
-/// servers answer with an empty value, or by closing the connection: what CHECK said before decides.
+/// The value, or nothing if the key is not set; in one round trip. To a GET of a missing
+/// key PyTorch's servers answer with an empty value, or by closing the connection: what
+/// CHECK said before decides.
 task<std::optional<std::string>> tcp_store::client::look(operation& op,
                                                          tcp_store_connection& c) {
   std::string bytes;
@@ -136,8 +145,8 @@ task<std::optional<std::string>> tcp_store::client::look(operation& op,
   co_return value;
 }
 
-/// False at the deadline. In between it asks now and then whether the store still answers: by giving up
-/// the wait, to which a reply is due, and waiting again.
+/// False at the deadline. In between it asks now and then whether the store still
+/// answers: by giving up the wait, to which a reply is due, and waiting again.
 task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection& c) {
   std::string wait;
   encode(tcp_store_message(tcp_store_opcode::wait, op.wire_keys), wait);
@@ -149,8 +158,7 @@ task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection&
     std::optional<std::uint8_t> reply;
     try {
       reply = co_await within(c.read_u8(), until - now());
-    } catch (const timed_out&) {
-    }
+    } catch (const timed_out&) {}
     if (!reply) {
       co_await c.send(cancel);
       reply = co_await answered(c.read_u8(), true);

@@ -84,8 +84,8 @@ task<void> tcp_store_session::read_requests() {
   }
 }
 
-/// A client between requests may stay silent for ever; one within a handshake or a request may not.
-/// Nothing received, and an error set, if its time is over.
+/// A client between requests may stay silent for ever; one within a handshake or a
+/// request may not. Nothing received, and an error set, if its time is over.
 task<io_result> tcp_store_session::receive(time_point handshake_until) {
   if (parser_.is_validated() && !parser_.in_request()) {
     co_return co_await client_.receive_some(incoming_);
@@ -131,39 +131,49 @@ task<void> tcp_store_session::write(scope& both) {
 bool tcp_store_session::apply(tcp_store_message request) {
   key_value_table& table = server_.table_;
   switch (request.opcode) {
-    case tcp_store_opcode::validate: return true;
+    case tcp_store_opcode::validate:
+      return true;
     case tcp_store_opcode::ping:
       encode_u32(static_cast<std::uint32_t>(request.number), outgoing_);
       return true;
     case tcp_store_opcode::get:
-    case tcp_store_opcode::multi_get: return reply_values(request.keys);
+    case tcp_store_opcode::multi_get:
+      return reply_values(request.keys);
     case tcp_store_opcode::check:
       encode_u8(table.contains_all(request.keys) ? tcp_store_ready : tcp_store_not_ready,
                 outgoing_);
       return true;
     case tcp_store_opcode::wait:
-    case tcp_store_opcode::barrier: return block(request);
+    case tcp_store_opcode::barrier:
+      return block(request);
     case tcp_store_opcode::cancel_wait:
       table.forget(blocked_);
       encode_u8(tcp_store_wait_cancelled, outgoing_);
       return true;
-    case tcp_store_opcode::num_keys: encode_u64(table.key_count(), outgoing_); return true;
+    case tcp_store_opcode::num_keys:
+      encode_u64(table.key_count(), outgoing_);
+      return true;
     case tcp_store_opcode::delete_key:
       encode_u64(table.erase(request.keys.front()) ? 1 : 0, outgoing_);
       return true;
-    case tcp_store_opcode::queue_pop: reply_queue_pop(request.keys.front()); return true;
+    case tcp_store_opcode::queue_pop:
+      reply_queue_pop(request.keys.front());
+      return true;
     case tcp_store_opcode::queue_size:
       encode_u64(table.queue_size(request.keys.front()), outgoing_);
       return true;
-    case tcp_store_opcode::list_keys: return reply_key_list();
-    default: return change(request);
+    case tcp_store_opcode::list_keys:
+      return reply_key_list();
+    default:
+      return change(request);
   }
 }
 
 /// What may make the table grow.
 bool tcp_store_session::change(tcp_store_message& request) {
   key_value_table& table = server_.table_;
-  if (table.bytes() + size_of(request) > server_.options_.bytes) return end("the store is full");
+  if (table.bytes() + size_of(request) > server_.options_.bytes)
+    return end("the store is full");
   switch (request.opcode) {
     case tcp_store_opcode::set:
       table.set(std::move(request.keys[0]), std::move(request.values[0]));
@@ -175,8 +185,9 @@ bool tcp_store_session::change(tcp_store_message& request) {
       return true;
     case tcp_store_opcode::compare_set: {
       std::string& desired = request.values[1];
-      encode_text(table.compare_set(request.keys[0], request.values[0], std::move(desired)),
-                  outgoing_);
+      encode_text(
+          table.compare_set(request.keys[0], request.values[0], std::move(desired)),
+          outgoing_);
       return true;
     }
     case tcp_store_opcode::add:
@@ -189,14 +200,16 @@ bool tcp_store_session::change(tcp_store_message& request) {
     case tcp_store_opcode::append: {
       const std::string* value = table.find(request.keys[0]);
       const std::size_t size = (value ? value->size() : 0) + request.values[0].size();
-      if (size > server_.options_.limits.value_bytes) return end("append beyond a value's limit");
+      if (size > server_.options_.limits.value_bytes)
+        return end("append beyond a value's limit");
       table.append(request.keys[0], request.values[0]);
       return true;
     }
     case tcp_store_opcode::queue_push:
       table.push(request.keys[0], std::move(request.values[0]));
       return true;
-    default: return end("a request that is not served");
+    default:
+      return end("a request that is not served");
   }
 }
 

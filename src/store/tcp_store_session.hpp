@@ -13,8 +13,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// Reads requests and writes replies in two tasks, so that a client that waits for a key can be heard
-/// (it may give up, or go away) and one that does not read its replies holds up nobody else.
+/// Reads requests and writes replies in two tasks, so that a client that waits for a key
+/// can be heard (it may give up, or go away) and one that does not read its replies holds
+/// up nobody else.
 class tcp_store_session {
  public:
   tcp_store_session(tcp_store_server& server, stream& client) noexcept;

@@ -20,7 +20,8 @@ class turnstile {
   class place {
    public:
     explicit place(turnstile& t) noexcept : turnstile_(&t) {}
-    place(place&& other) noexcept : turnstile_(std::exchange(other.turnstile_, nullptr)) {}
+    place(place&& other) noexcept
+        : turnstile_(std::exchange(other.turnstile_, nullptr)) {}
     place& operator=(place&&) = delete;
     ~place() {
       if (turnstile_) turnstile_->leave();

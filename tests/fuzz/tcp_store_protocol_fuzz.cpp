@@ -1,6 +1,8 @@
 // Fuzzes the parser of what a store's clients may send. Not built by default:
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize=function -Iinclude -Isrc
-//     -DFMT_HEADER_ONLY tests/fuzz/tcp_store_protocol_fuzz.cpp src/store/tcp_store_protocol.cpp
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize=function
+//   -Iinclude -Isrc
+//     -DFMT_HEADER_ONLY tests/fuzz/tcp_store_protocol_fuzz.cpp
+//     src/store/tcp_store_protocol.cpp
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +38,8 @@ void check(const tcp_store_message& m) {
 }
 
 /// All requests of the bytes, given in pieces, encoded again.
-std::string parsed(std::span<const std::byte> bytes, std::size_t piece, std::string& error) {
+std::string parsed(std::span<const std::byte> bytes, std::size_t piece,
+                   std::string& error) {
   tcp_store_parser parser(limits);
   std::string again;
   while (!bytes.empty() && !parser.failed()) {

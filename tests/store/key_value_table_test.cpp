@@ -64,7 +64,8 @@ TEST_CASE("a waiter that is forgotten is not released, its neighbours are") {
   CHECK(second.releases == 1);
 }
 
-TEST_CASE("a queue is first in first out, counts as a set key, and a push wakes one waiter") {
+TEST_CASE(
+    "a queue is first in first out, counts as a set key, and a push wakes one waiter") {
   key_value_table table;
   counting_waiter first;
   counting_waiter second;

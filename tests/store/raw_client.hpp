@@ -20,7 +20,8 @@ using namespace manyworlds;
 /// Waits at most ten seconds for anything.
 class raw_client {
  public:
-  explicit raw_client(const socket_address& server) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit raw_client(const socket_address& server)
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     REQUIRE(fd_ >= 0);
     const timeval limit{10, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -38,7 +39,8 @@ class raw_client {
   }
   void send(const std::string& bytes) {
     // A server that has closed already is what some tests are about.
-    [[maybe_unused]] const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    [[maybe_unused]] const auto sent =
+        ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   void send(const tcp_store_message& m) {
     std::string bytes;
@@ -76,7 +78,8 @@ class raw_client {
   [[nodiscard]] int descriptor() const noexcept { return fd_; }
 
  private:
-  // With a time limit, receiving is interrupted by signals even where they restart system calls.
+  // With a time limit, receiving is interrupted by signals even where they restart system
+  // calls.
   ssize_t receive_some(char* into, std::size_t size) {
     for (;;) {
       const ssize_t got = ::recv(fd_, into, size, 0);
@@ -87,8 +90,10 @@ class raw_client {
   int fd_;
 };
 
-inline tcp_store_message request(tcp_store_opcode opcode, std::vector<std::string> keys = {},
-                                 std::vector<std::string> values = {}, std::int64_t number = 0) {
+inline tcp_store_message request(tcp_store_opcode opcode,
+                                 std::vector<std::string> keys = {},
+                                 std::vector<std::string> values = {},
+                                 std::int64_t number = 0) {
   tcp_store_message m(opcode, std::move(keys));
   m.values = std::move(values);
   m.number = number;

@@ -56,11 +56,14 @@ TEST_CASE("what the task throws is thrown at home") {
     co_await yield();
     throw std::runtime_error("there");
   };
-  const auto awaiting = [&]() -> task<void> { co_await run_on(there.home(), throwing()); };
+  const auto awaiting = [&]() -> task<void> {
+    co_await run_on(there.home(), throwing());
+  };
   CHECK_THROWS_WITH(sync_wait(awaiting()), "there");
 }
 
-TEST_CASE("cancelling ends the task where it runs, and is over when nothing of it is left") {
+TEST_CASE(
+    "cancelling ends the task where it runs, and is over when nothing of it is left") {
   service_thread there(engine_kind::epoll);
   for (int i = 0; i < 200; ++i) {
     executor* died_on = nullptr;

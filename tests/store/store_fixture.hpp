@@ -1,4 +1,5 @@
-// Stores to run tests over: in memory, and over tcp with the server hosted by a thread of its own.
+// Stores to run tests over: in memory, and over tcp with the server hosted by a thread of
+// its own.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -67,12 +68,14 @@ T run_there(reactor& home, task<T> t) {
 /// A server that is served from its construction to `stop`.
 class hosted_server {
  public:
-  hosted_server(reactor& home, const socket_address& address, tcp_store_server_options options = {})
+  hosted_server(reactor& home, const socket_address& address,
+                tcp_store_server_options options = {})
       : home_(home),
         server_(home, address, std::move(options)),
         serving_(server_.serve()),
         root_(
-            home, [](void* self) noexcept { static_cast<hosted_server*>(self)->end(); }, this) {
+            home, [](void* self) noexcept { static_cast<hosted_server*>(self)->end(); },
+            this) {
     root_.start(serving_.promise());
   }
   ~hosted_server() { stop(); }
@@ -89,7 +92,9 @@ class hosted_server {
 
   [[nodiscard]] tcp_store_server& get() noexcept { return server_; }
   [[nodiscard]] socket_address address() const noexcept { return server_.address(); }
-  [[nodiscard]] std::size_t connections() { return run_there(home_, count_connections()); }
+  [[nodiscard]] std::size_t connections() {
+    return run_there(home_, count_connections());
+  }
 
  private:
   void end() noexcept { has_ended_.set_value(); }
@@ -108,7 +113,8 @@ class hosted_server {
   bool stopped_ = false;
 };
 
-/// Has the patience to look until a condition of another thread holds, without sleeping a fixed time.
+/// Has the patience to look until a condition of another thread holds, without sleeping a
+/// fixed time.
 template <class Condition>
 bool comes_true(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -123,9 +129,12 @@ enum class store_kind { memory, tcp_io_uring, tcp_epoll };
 
 inline const char* text_of(store_kind kind) {
   switch (kind) {
-    case store_kind::memory: return "memory";
-    case store_kind::tcp_io_uring: return "tcp on io_uring";
-    case store_kind::tcp_epoll: return "tcp on epoll";
+    case store_kind::memory:
+      return "memory";
+    case store_kind::tcp_io_uring:
+      return "tcp on io_uring";
+    case store_kind::tcp_epoll:
+      return "tcp on epoll";
   }
   return "";
 }
@@ -155,7 +164,8 @@ class store_under_test {
   std::optional<tcp_store> client_;
 };
 
-/// Runs a test's body once per kind of store, with the test's own thread as the home of its tasks.
+/// Runs a test's body once per kind of store, with the test's own thread as the home of
+/// its tasks.
 template <class Body>
 void for_each_store(Body body) {
   for (const store_kind kind :

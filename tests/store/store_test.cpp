@@ -238,7 +238,7 @@ TEST_CASE("a key set at the moment a wait gives up leaves every connection in st
       const std::string key = "race " + std::to_string(i);
       const auto waiting = [](store& st, std::string key, int i) -> task<void> {
         try {
-          co_await st.wait(store_keys(std::vector<std::string>{key}), std::chrono::microseconds(i));
+          co_await st.wait(key, std::chrono::microseconds(i));
         } catch (const store_error& e) {
           CHECK(e.kind() == store_error_kind::timed_out);
         }

@@ -14,7 +14,8 @@ namespace {
 
 using op = tcp_store_opcode;
 
-// As PyTorch 2.6 sends it, byte for byte (recorded; see research on torchelastic, section 2.2).
+// As PyTorch 2.6 sends it, byte for byte (recorded; see research on torchelastic,
+// section 2.2).
 const std::string validated = "\x00\xce\xf7\x85\x3c"s;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -95,7 +96,8 @@ TEST_CASE("requests have the bytes that PyTorch sends") {
         "\x01\x02\0\0\0\0\0\0\0/k\x01\0\0\0\0\0\0\0v"s);
   CHECK(encoded(message(op::compare_set, {"/k"}, {"", "d"})) ==
         "\x02\x02\0\0\0\0\0\0\0/k\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0d"s);
-  CHECK(encoded(message(op::wait, {"/k"})) == "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
+  CHECK(encoded(message(op::wait, {"/k"})) ==
+        "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
   CHECK(encoded(message(op::multi_set, {"/k"}, {"v"})) ==
         "\x0b\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k\x01\0\0\0\0\0\0\0v"s);
   CHECK(encoded(message(op::cancel_wait, {})) == "\x0c"s);
@@ -138,7 +140,8 @@ TEST_CASE("whoever does not begin with the magic number is refused by name") {
   CHECK(error_of("GET / HTTP/1.1\r\n").find("first byte is 0x47") != std::string::npos);
   CHECK(error_of("\x16\x03\x01").find("not a TCPStore client") != std::string::npos);
   CHECK(error_of("\x0d\x01\0\0\0"s).find("first byte is 0x0d") != std::string::npos);
-  CHECK(error_of("\x00\xce\xf7\x85\x3d"s).find("magic number 0x3d85f7ce") != std::string::npos);
+  CHECK(error_of("\x00\xce\xf7\x85\x3d"s).find("magic number 0x3d85f7ce") !=
+        std::string::npos);
   CHECK(error_of(validated + validated) == "a second magic number");
   CHECK(error_of(validated + "\x13") == "unknown operation 0x13");
   CHECK(error_of(validated + "\xff") == "unknown operation 0xff");
@@ -151,7 +154,8 @@ TEST_CASE("lengths are believed up to the limits and not one byte beyond") {
   limits.keys_per_request = 3;
   limits.request_bytes = 40;
   const auto set = [](std::size_t key, std::size_t value) {
-    return validated + encoded(message(op::set, {std::string(key, 'k')}, {std::string(value, 'v')}));
+    return validated +
+           encoded(message(op::set, {std::string(key, 'k')}, {std::string(value, 'v')}));
   };
   CHECK(error_of(set(8, 16), limits) == "");
   CHECK(error_of(set(9, 1), limits) == "a key of 9 bytes, at most 8 are taken");
@@ -162,15 +166,16 @@ TEST_CASE("lengths are believed up to the limits and not one byte beyond") {
   CHECK(error_of(check(3), limits) == "");
   CHECK(error_of(check(4), limits) == "a list of 4 keys, at most 3 are taken");
   const std::string v(13, 'v');
-  CHECK(error_of(validated + encoded(message(op::multi_set, {"a", "b", "c"}, {v, v, v})), limits) ==
-        "a request of more than 40 bytes");
+  CHECK(error_of(validated + encoded(message(op::multi_set, {"a", "b", "c"}, {v, v, v})),
+                 limits) == "a request of more than 40 bytes");
 }
 
 TEST_CASE("a huge length is refused when it is read, not when it is filled") {
   const std::string huge = "\xff\xff\xff\xff\xff\xff\xff\xff";
   CHECK(error_of(validated + "\x03" + huge) ==
         "a key of 18446744073709551615 bytes, at most 8192 are taken");
-  CHECK(error_of(validated + "\x01" + text_field("k") + huge).find("a value of 1844") == 0);
+  CHECK(error_of(validated + "\x01" + text_field("k") + huge).find("a value of 1844") ==
+        0);
   CHECK(error_of(validated + "\x06" + huge).find("a list of 1844") == 0);
   CHECK(error_of(validated + "\x0b" + huge).find("a list of 1844") == 0);
 }

@@ -1,7 +1,7 @@
 #include "manyworlds/store/tcp_store_server.hpp"
 
-#include <doctest/doctest.h>
 #include <dirent.h>
+#include <doctest/doctest.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ using op = tcp_store_opcode;
 class served {
  public:
   explicit served(engine_kind kind, tcp_store_server_options options = {})
-      : service_(kind), server_(service_.home(), socket_address::loopback(0), listening(options)) {}
+      : service_(kind),
+        server_(service_.home(), socket_address::loopback(0), listening(options)) {}
 
   [[nodiscard]] socket_address address() const { return server_.address(); }
   [[nodiscard]] hosted_server& get() { return server_; }
@@ -34,8 +35,9 @@ class served {
   [[nodiscard]] bool reports(const std::string& text) {
     return comes_true([&] {
       const std::lock_guard lock(mutex_);
-      return std::any_of(lines_.begin(), lines_.end(),
-                         [&](const auto& line) { return line.find(text) != std::string::npos; });
+      return std::any_of(lines_.begin(), lines_.end(), [&](const auto& line) {
+        return line.find(text) != std::string::npos;
+      });
     });
   }
   /// A client that has greeted.
@@ -136,7 +138,8 @@ TEST_CASE("each request has PyTorch's reply, byte for byte") {
     c.send(request(op::list_keys));
     const std::string keys = c.receive(8 + 3 * 8 + 5 + 2 + 2);
     CHECK(keys.substr(0, 8) == u64(3));
-    for (const char* key : {"init/", "/k", "/b"}) CHECK(keys.find(text(key)) != std::string::npos);
+    for (const char* key : {"init/", "/k", "/b"})
+      CHECK(keys.find(text(key)) != std::string::npos);
     c.send(request(op::barrier, {"/barrier"}, {}, 1));
     CHECK(c.receive(1) == "\0"s);
     c.send(request(op::cancel_wait));
@@ -161,7 +164,8 @@ TEST_CASE("a waiting client can give up, ask something else, and wait again") {
     other.send(request(op::compare_set, {"/late"}, {"", "1"}));
     CHECK(other.receive(9) == text("1"));
     CHECK(c.receive(1) == "\0"s);
-    // Given up too late: the reply to the wait was out, the cancellation is answered all the same.
+    // Given up too late: the reply to the wait was out, the cancellation is answered all
+    // the same.
     c.send(request(op::cancel_wait));
     CHECK(c.receive(1) == "\x01");
     CHECK(c.has_nothing());
@@ -204,9 +208,11 @@ TEST_CASE("garbage ends its own connection with a named error, and no other") {
       {"bad magic", "\x00\xde\xad\xbe\xef"s, "magic number 0xefbeadde"},
       {"unknown operation", magic + "\x42", "unknown operation 0x42"},
       {"huge key", magic + "\x03" + huge, "a key of 9223372036854775807 bytes"},
-      {"huge value", magic + "\x01" + text("/k") + huge, "a value of 9223372036854775807 bytes"},
+      {"huge value", magic + "\x01" + text("/k") + huge,
+       "a value of 9223372036854775807 bytes"},
       {"huge list", magic + "\x06" + huge, "a list of 9223372036854775807 keys"},
-      {"add to a word", magic + "\x01" + text("/w") + text("x") + "\x04" + text("/w") + u64(1),
+      {"add to a word",
+       magic + "\x01" + text("/w") + text("x") + "\x04" + text("/w") + u64(1),
        "no number"},
   };
   for_each_engine([&](engine_kind kind) {
@@ -226,7 +232,8 @@ TEST_CASE("garbage ends its own connection with a named error, and no other") {
   });
 }
 
-TEST_CASE("a socket that says nothing, or stops within a request, is ended after its limit") {
+TEST_CASE(
+    "a socket that says nothing, or stops within a request, is ended after its limit") {
   for_each_engine([](engine_kind kind) {
     tcp_store_server_options options;
     options.handshake_limit = 400ms;
@@ -246,7 +253,8 @@ TEST_CASE("a socket that says nothing, or stops within a request, is ended after
   });
 }
 
-TEST_CASE("a client that does not read its replies holds up nobody and costs bounded memory") {
+TEST_CASE(
+    "a client that does not read its replies holds up nobody and costs bounded memory") {
   for_each_engine([](engine_kind kind) {
     tcp_store_server_options options;
     options.stall_limit = 500ms;
@@ -316,7 +324,8 @@ TEST_CASE("with no descriptor left connections wait, and are served when there i
     std::vector<raw_client> later;
     rlimit old{};
     ::getrlimit(RLIMIT_NOFILE, &old);
-    // The client's own descriptors are taken before the limit, the server's would come after it.
+    // The client's own descriptors are taken before the limit, the server's would come
+    // after it.
     std::vector<int> spare;
     for (int i = 0; i < 3; ++i) spare.push_back(::socket(AF_INET, SOCK_STREAM, 0));
     const int highest = *std::max_element(spare.begin(), spare.end());

@@ -1,5 +1,5 @@
-// The TCP store under a simulated clock and network: no wait here costs time, and each seed is another
-// order of events.
+// The TCP store under a simulated clock and network: no wait here costs time, and each
+// seed is another order of events.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -35,7 +35,8 @@ struct hosted_store {
   }
 
   void start_host() {
-    host.emplace(sim, first ? sim.add_process("host again", *first) : sim.add_process("host"));
+    host.emplace(sim,
+                 first ? sim.add_process("host again", *first) : sim.add_process("host"));
     if (!first) first = &host->process();
     server.emplace(host->home(), host->process().address(port));
     host->spawn(server->serve());
@@ -125,7 +126,9 @@ TEST_CASE("by seed: a client that came before its server is served when that com
   }
 }
 
-TEST_CASE("by seed: a host killed at any step ends operations with an error or a successor's answer") {
+TEST_CASE(
+    "by seed: a host killed at any step ends operations with an error or a successor's "
+    "answer") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed ", seed);
     hosted_store h(seed);
@@ -181,7 +184,9 @@ TEST_CASE("by seed: connections that died while idle cost no pause") {
   }
 }
 
-TEST_CASE("by seed: behind a partition operations end at their limits, and go on when it heals") {
+TEST_CASE(
+    "by seed: behind a partition operations end at their limits, and go on when it "
+    "heals") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed ", seed);
     hosted_store h(seed);

@@ -53,7 +53,8 @@ task<void> say(stream& s, std::string bytes) {
 }
 task<std::string> hear(stream& s, std::size_t size) {
   std::string bytes(size, '\0');
-  const io_result got = co_await s.receive_exactly(std::as_writable_bytes(std::span(bytes)));
+  const io_result got =
+      co_await s.receive_exactly(std::as_writable_bytes(std::span(bytes)));
   bytes.resize(got.ok() ? got.count() : 0);
   co_return bytes;
 }
@@ -83,7 +84,8 @@ void against(Script script, tcp_store_options options, Body body) {
 
 TEST_CASE("an endpoint that is none is refused by name") {
   service_thread service(engine_kind::epoll);
-  for (const char* bad : {"", "host", ":29500", "host:", "host:0", "host:65536", "host:1x", "[::1]"}) {
+  for (const char* bad :
+       {"", "host", ":29500", "host:", "host:0", "host:65536", "host:1x", "[::1]"}) {
     const std::string expected = "store endpoint \"" + std::string(bad) + "\"";
     try {
       tcp_store st(service.home(), bad);
@@ -94,7 +96,9 @@ TEST_CASE("an endpoint that is none is refused by name") {
   }
 }
 
-TEST_CASE("an unreachable store is an error within the limit that names address, key and reason") {
+TEST_CASE(
+    "an unreachable store is an error within the limit that names address, key and "
+    "reason") {
   service_thread service(engine_kind::epoll);
   const unused_port nobody;
   tcp_store st(service.home(), nobody.address().text());
@@ -103,8 +107,9 @@ TEST_CASE("an unreachable store is an error within the limit that names address,
     CHECK(f.kind == store_error_kind::unreachable);
     CHECK(f.elapsed >= 60ms);
     CHECK(f.elapsed < 5s);
-    const std::string start = "store tcp://" + nobody.address().text() +
-                              ": set of \"join/1\" failed, the store is unreachable after ";
+    const std::string start =
+        "store tcp://" + nobody.address().text() +
+        ": set of \"join/1\" failed, the store is unreachable after ";
     CHECK(f.text().find(start) == 0);
     CHECK(f.text().find("connecting: Connection refused") != std::string::npos);
     const store_failure g = co_await failure_of(st.get("join/2", 30ms));
@@ -141,7 +146,8 @@ TEST_CASE("clients outlive their server: operations and waits go on with its suc
   for (const engine_kind kind : {engine_kind::io_uring, engine_kind::epoll}) {
     if (kind == engine_kind::io_uring && io_uring_refusal() != 0) continue;
     service_thread service(kind);
-    auto server = std::make_unique<hosted_server>(service.home(), socket_address::loopback(0));
+    auto server =
+        std::make_unique<hosted_server>(service.home(), socket_address::loopback(0));
     const socket_address address = server->address();
     tcp_store st(service.home(), address.text());
     for (int round = 0; round < 3; ++round) {
@@ -200,7 +206,8 @@ TEST_CASE("a store that accepts and says nothing is unreachable within the limit
   });
 }
 
-TEST_CASE("a store that stops answering during a wait is told from a key that nobody sets") {
+TEST_CASE(
+    "a store that stops answering during a wait is told from a key that nobody sets") {
   const auto falls_silent = [](stream& s, int) -> task<void> {
     co_await welcome(s);
     co_await hear(s, 1000);

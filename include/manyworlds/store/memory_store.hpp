@@ -10,8 +10,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// Shared by the runtimes of one process: for tests, simulations and worlds that stay inside. Safe to
-/// use from any thread; each operation runs where it is awaited, and waiters resume at their homes.
+/// Shared by the runtimes of one process: for tests, simulations and worlds that stay
+/// inside. Safe to use from any thread; each operation runs where it is awaited, and
+/// waiters resume at their homes.
 class memory_store final : public store {
  public:
   explicit memory_store(store_limits limits = {}) noexcept : limits_(limits) {}

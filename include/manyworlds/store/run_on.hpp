@@ -26,10 +26,12 @@ class run_on_awaiter {
     where_.execute(end_);
   }
   bool await_cancel() noexcept {
-    // If the end came first the waiter is being resumed. Otherwise it is the errand, or the end that
-    // the errand brings about, which resumes it: the last that touches this object.
+    // If the end came first the waiter is being resumed. Otherwise it is the errand, or
+    // the end that the errand brings about, which resumes it: the last that touches this
+    // object.
     phase seen = phase::running;
-    if (phase_.compare_exchange_strong(seen, phase::cancelling, std::memory_order_acq_rel)) {
+    if (phase_.compare_exchange_strong(seen, phase::cancelling,
+                                       std::memory_order_acq_rel)) {
       where_.execute(errand_);
     }
     return false;
@@ -43,23 +45,28 @@ class run_on_awaiter {
  private:
   enum class phase : unsigned char { running, cancelling, ended };
 
-  /// Queued three times in turn: to start the task, as what the task resumes at its end, and to tidy up.
+  /// Queued three times in turn: to start the task, as what the task resumes at its end,
+  /// and to tidy up.
   class far_end final : public continuation {
    public:
     explicit far_end(run_on_awaiter& owner) noexcept
-        : continuation([](continuation& k) noexcept { return static_cast<far_end&>(k).next(); },
-                       &owner.where_),
+        : continuation(
+              [](continuation& k) noexcept { return static_cast<far_end&>(k).next(); },
+              &owner.where_),
           owner_(owner) {}
 
    private:
     std::coroutine_handle<> next() noexcept {
       switch (step_++) {
-        case 0: return owner_.start();
+        case 0:
+          return owner_.start();
         case 1:
           // The task's frame must not be destroyed from within its own last suspension.
           home().schedule(*this);
           return std::noop_coroutine();
-        default: owner_.ended(); return std::noop_coroutine();
+        default:
+          owner_.ended();
+          return std::noop_coroutine();
       }
     }
 
@@ -76,9 +83,7 @@ class run_on_awaiter {
 
   // All below on the far side.
 
-  std::coroutine_handle<> start() noexcept {
-    return operation_.promise().start(end_);
-  }
+  std::coroutine_handle<> start() noexcept { return operation_.promise().start(end_); }
 
   void cancel() noexcept {
     errand_is_done_ = true;
@@ -148,9 +153,10 @@ class [[nodiscard]] run_on_awaitable {
   task<T> operation_;
 };
 
-/// `co_await run_on(where, op())`: runs the task with `where` as its home, there from its start to the
-/// end of its frame, and goes on at the waiter's own home. Cancelling waits until the far side has
-/// ended it. `where` must be turning until then, and must outlive the await.
+/// `co_await run_on(where, op())`: runs the task with `where` as its home, there from its
+/// start to the end of its frame, and goes on at the waiter's own home. Cancelling waits
+/// until the far side has ended it. `where` must be turning until then, and must outlive
+/// the await.
 template <class T>
 run_on_awaitable<T> run_on(executor& where, task<T> operation) noexcept {
   return run_on_awaitable<T>(where, std::move(operation));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +20,13 @@ namespace manyworlds::inline v0 {
 class store_keys {
  public:
   store_keys() = default;
-  // Views have no destructors: g++ 12.2 would run those of a list of strings twice in an awaited call.
-  store_keys(std::initializer_list<std::string_view> keys) : keys_(keys.begin(), keys.end()) {}
+  // No initializer_list: g++ 12.2 does not compile its array in an awaited call.
+  template <class... Keys>
+  requires(sizeof...(Keys) > 0 && (std::convertible_to<const Keys&, std::string_view> &&
+                                   ...)) store_keys(const Keys&... keys) {
+    keys_.reserve(sizeof...(keys));
+    (keys_.emplace_back(std::string_view(keys)), ...);
+  }
   store_keys(std::vector<std::string> keys) noexcept : keys_(std::move(keys)) {}
 
   [[nodiscard]] const std::vector<std::string>& list() const& noexcept { return keys_; }
@@ -56,10 +61,11 @@ struct store_reply {
 
 /// A key-value service. Keys and values are byte strings.
 ///
-/// Operations may be awaited from any task, whatever its home, and several at a time; they resume at
-/// that home, and fail with `store_error`. Each ends within its limit (which counts from its start),
-/// also when nothing answers. Cancelling one waits until nothing of it is left, and leaves open whether
-/// a request that was sent has taken effect. The store must outlive its operations.
+/// Operations may be awaited from any task, whatever its home, and several at a time;
+/// they resume at that home, and fail with `store_error`. Each ends within its limit
+/// (which counts from its start), also when nothing answers. Cancelling one waits until
+/// nothing of it is left, and leaves open whether a request that was sent has taken
+/// effect. The store must outlive its operations.
 class store {
  public:
   /// For operations that wait for an answer only, not for others to set a key.
@@ -77,24 +83,28 @@ class store {
   /// Waits until the key is set. `timed_out` otherwise.
   task<std::string> get(std::string key, duration limit);
   /// The value, or nothing if the key is not set.
-  task<std::optional<std::string>> try_get(std::string key, duration limit = default_limit);
+  task<std::optional<std::string>> try_get(std::string key,
+                                           duration limit = default_limit);
   /// Waits until each of the keys has been set. `timed_out` names those that are missing.
   task<void> wait(store_keys keys, duration limit);
-  /// Adds to a decimal number, 0 if the key is not set, and gives the sum. `refused` if the value is no
-  /// number or the sum exceeds 64 bits.
-  task<std::int64_t> add(std::string key, std::int64_t delta, duration limit = default_limit);
-  /// Stores `desired` if the value is `expected`, where an empty `expected` also matches a key that is
-  /// not set. Gives `desired` if it was stored, otherwise the value that stands there. PyTorch's rule
-  /// for a key that is not set and a non-empty `expected`: stores nothing and gives `expected`.
-  /// So the caller has won if the result is `desired`, provided `desired` differs from `expected` and
-  /// no one else would store the same bytes.
-  task<std::string> compare_set(std::string key, std::string expected, std::string desired,
-                                duration limit = default_limit);
+  /// Adds to a decimal number, 0 if the key is not set, and gives the sum. `refused` if
+  /// the value is no number or the sum exceeds 64 bits.
+  task<std::int64_t> add(std::string key, std::int64_t delta,
+                         duration limit = default_limit);
+  /// Stores `desired` if the value is `expected`, where an empty `expected` also matches
+  /// a key that is not set. Gives `desired` if it was stored, otherwise the value that
+  /// stands there. PyTorch's rule for a key that is not set and a non-empty `expected`:
+  /// stores nothing and gives `expected`. So the caller has won if the result is
+  /// `desired`, provided `desired` differs from `expected` and no one else would store
+  /// the same bytes.
+  task<std::string> compare_set(std::string key, std::string expected,
+                                std::string desired, duration limit = default_limit);
   /// Whether there was such a key.
   task<bool> erase(std::string key, duration limit = default_limit);
   /// Whether all of the keys are set.
   task<bool> check(store_keys keys, duration limit = default_limit);
-  /// Of the whole store, prefixes notwithstanding; a TCPStore that PyTorch opened has one of its own.
+  /// Of the whole store, prefixes notwithstanding; a TCPStore that PyTorch opened has one
+  /// of its own.
   task<std::int64_t> num_keys(duration limit = default_limit);
 
   /// What all of the above come down to.

@@ -31,7 +31,8 @@ enum class store_error_kind : std::uint8_t {
   timed_out,    ///< the store answers, but keys were not set in time: `keys` are those
   protocol,     ///< what answers at the address does not speak the store's protocol
   too_large,    ///< a key, a value or a list of keys exceeds the limits; nothing was sent
-  refused,      ///< the store cannot do this to the value it holds (`add` to what is no number)
+  refused,      ///< the store cannot do this to the value it holds (`add` to what is no
+                ///< number)
 };
 [[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
 
@@ -48,7 +49,8 @@ struct store_failure {
   std::vector<std::string> keys;
   duration elapsed;
   std::string reason;
-  /// The connection ended between request and answer: an `add` or a `compare_set` may have happened.
+  /// The connection ended between request and answer: an `add` or a `compare_set` may
+  /// have happened.
   bool may_have_happened = false;
 
   /// "store tcp://127.0.0.1:29500: get of "join/1" timed out after 2 s: ..."

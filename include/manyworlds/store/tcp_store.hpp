@@ -17,42 +17,46 @@ namespace manyworlds::inline v0 {
 
 struct tcp_store_options {
   store_limits limits;
-  /// Between attempts to reach the store: the first pause, which grows by half each time up to the
-  /// longest; a part chosen by `seed` is taken off, so that many clients do not come at once.
+  /// Between attempts to reach the store: the first pause, which grows by half each time
+  /// up to the longest; a part chosen by `seed` is taken off, so that many clients do not
+  /// come at once.
   duration first_pause = std::chrono::milliseconds(10);
   duration longest_pause = std::chrono::seconds(1);
   /// For one attempt to connect and greet.
   duration connect_limit = std::chrono::seconds(3);
-  /// A waiting client asks that often whether the store still answers, and gives it `answer_limit`.
+  /// A waiting client asks that often whether the store still answers, and gives it
+  /// `answer_limit`.
   duration probe_interval = std::chrono::seconds(5);
   duration answer_limit = std::chrono::seconds(2);
-  /// Operations in flight at a time that wait for an answer only; more take turns. Each wait for a key
-  /// has a connection of its own beside them, since it keeps it busy.
+  /// Operations in flight at a time that wait for an answer only; more take turns. Each
+  /// wait for a key has a connection of its own beside them, since it keeps it busy.
   std::size_t connections = 8;
   /// Kept open for the next operation.
   std::size_t idle_connections = 4;
   std::uint64_t seed = 0;
 };
 
-/// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that both can share a
-/// store. Nothing connects before the first operation; connections are made on demand, again after
-/// they broke, until the operation's limit. Only `add` and `compare_set` are not repeated once they
-/// were sent: they fail with `may_have_happened`.
+/// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that both
+/// can share a store. Nothing connects before the first operation; connections are made
+/// on demand, again after they broke, until the operation's limit. Only `add` and
+/// `compare_set` are not repeated once they were sent: they fail with
+/// `may_have_happened`.
 ///
-/// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing, or whether
-/// the store answers at all.
+/// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing,
+/// or whether the store answers at all.
 ///
-/// Lives on `home` (a service reactor), which must turn while operations are awaited and outlive this;
-/// operations may be awaited anywhere.
+/// Lives on `home` (a service reactor), which must turn while operations are awaited and
+/// outlive this; operations may be awaited anywhere.
 class tcp_store final : public store {
  public:
-  /// "host:port", "127.0.0.1:29500", "[::1]:29500". Throws std::invalid_argument naming anything else.
+  /// "host:port", "127.0.0.1:29500", "[::1]:29500". Throws std::invalid_argument naming
+  /// anything else.
   tcp_store(reactor& home, std::string endpoint, tcp_store_options options = {});
   /// On the service reactor of a runtime, where it does not depend on user code.
   template <class Runtime>
-    requires requires(Runtime& rt) {
-      { rt.service() } -> std::same_as<reactor&>;
-    }
+  requires requires(Runtime& rt) {
+    { rt.service() } -> std::same_as<reactor&>;
+  }
   tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
       : tcp_store(rt.service(), std::move(endpoint), options) {}
   /// No operation may be in flight.

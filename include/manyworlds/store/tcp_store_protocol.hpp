@@ -1,5 +1,6 @@
-// The wire protocol of PyTorch's TCPStore, modern dialect (torch 2.2 and later): bytes to requests and
-// back. All integers are little-endian; a string is a 64-bit length and its bytes.
+// The wire protocol of PyTorch's TCPStore, modern dialect (torch 2.2 and later): bytes to
+// requests and back. All integers are little-endian; a string is a 64-bit length and its
+// bytes.
 #pragma once
 
 #include <array>
@@ -66,14 +67,15 @@ void encode_u64(std::uint64_t value, std::string& out);
 void encode_text(std::string_view text, std::string& out);
 [[nodiscard]] std::uint64_t decode_integer(std::span<const std::byte> bytes) noexcept;
 
-/// Requests out of a stream of bytes, cut anywhere. It allocates only for bytes that have arrived, and
-/// checks each length before it believes it. After an error it stays in error.
+/// Requests out of a stream of bytes, cut anywhere. It allocates only for bytes that have
+/// arrived, and checks each length before it believes it. After an error it stays in
+/// error.
 class tcp_store_parser {
  public:
   explicit tcp_store_parser(store_limits limits = {}) noexcept : limits_(limits) {}
 
-  /// Takes bytes off the front of `input`, at most to the end of one request. True: there is one, to be
-  /// taken before the next call. False: `input` is used up, or `failed()`.
+  /// Takes bytes off the front of `input`, at most to the end of one request. True: there
+  /// is one, to be taken before the next call. False: `input` is used up, or `failed()`.
   [[nodiscard]] bool feed(std::span<const std::byte>& input);
   [[nodiscard]] tcp_store_message take() noexcept { return std::move(message_); }
 

@@ -22,40 +22,45 @@ struct tcp_store_server_options {
   std::size_t bytes = std::size_t{1} << 30;
   /// From the connection to the end of its handshake.
   duration handshake_limit = std::chrono::seconds(10);
-  /// Within a begun request, or with replies to take: the longest time without a byte moved.
+  /// Within a begun request, or with replies to take: the longest time without a byte
+  /// moved.
   duration stall_limit = std::chrono::seconds(10);
-  /// Told in one line each when a connection is ended for a reason, and when descriptors run out. On
-  /// the reactor's thread.
+  /// Told in one line each when a connection is ended for a reason, and when descriptors
+  /// run out. On the reactor's thread.
   std::function<void(std::string_view)> report;
 };
 
-/// Serves a table of keys on one reactor, with a task or two per connection and no threads. Whoever has
-/// a reactor hosts it:
+/// Serves a table of keys on one reactor, with a task or two per connection and no
+/// threads. Whoever has a reactor hosts it:
 ///
 ///     tcp_store_server server(reactor, socket_address::loopback(29500));
 ///     scope.spawn(server.serve());
 ///
-/// There is no authentication in the protocol: whoever reaches the address reads and writes the keys.
-/// What a client sends wrong (another protocol, lengths beyond the limits) ends its connection and is
-/// reported; no other connection notices. All members on the reactor's thread, except the constructor
-/// and `address`. The data lives as long as the object, also between two runs of `serve`.
+/// There is no authentication in the protocol: whoever reaches the address reads and
+/// writes the keys. What a client sends wrong (another protocol, lengths beyond the
+/// limits) ends its connection and is reported; no other connection notices. All members
+/// on the reactor's thread, except the constructor and `address`. The data lives as long
+/// as the object, also between two runs of `serve`.
 class tcp_store_server {
  public:
-  /// Listens from here on; port 0 chooses a port. Throws std::system_error naming the address.
+  /// Listens from here on; port 0 chooses a port. Throws std::system_error naming the
+  /// address.
   tcp_store_server(reactor& home, const socket_address& address,
                    tcp_store_server_options options = {});
 
   /// With the port that was chosen.
   [[nodiscard]] socket_address address() const noexcept { return address_; }
 
-  /// Accepts and serves until `stop()`, or until it is cancelled. When it has ended nothing is left of
-  /// any connection, and the port is free. Once only; with the reactor as its home.
+  /// Accepts and serves until `stop()`, or until it is cancelled. When it has ended
+  /// nothing is left of any connection, and the port is free. Once only; with the reactor
+  /// as its home.
   task<void> serve();
   /// Makes `serve` end.
   void stop() noexcept { stopping_.set(); }
 
   [[nodiscard]] std::size_t connections() const noexcept { return connections_; }
-  /// Connections that were ended because of what they sent, or because there were too many.
+  /// Connections that were ended because of what they sent, or because there were too
+  /// many.
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
   [[nodiscard]] key_value_table& table() noexcept { return table_; }
 
