@@ -90,6 +90,25 @@ class raw_client {
   int fd_;
 };
 
+/// A port where nobody listens, as nobody else is given it while this lives: it is bound.
+class unused_port {
+ public:
+  unused_port() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    alignas(8) unsigned char native[32];
+    const unsigned size = socket_address::loopback(0).to_native(native);
+    REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(native), size) == 0);
+    socklen_t length = sizeof native;
+    REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(native), &length) == 0);
+    address_ = *socket_address::from_native(reinterpret_cast<sockaddr*>(native), length);
+  }
+  ~unused_port() { ::close(fd_); }
+  [[nodiscard]] const socket_address& address() const { return address_; }
+
+ private:
+  int fd_;
+  socket_address address_;
+};
+
 inline tcp_store_message request(tcp_store_opcode opcode,
                                  std::vector<std::string> keys = {},
                                  std::vector<std::string> values = {},

@@ -9,6 +9,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_all.hpp"
+#include "store/raw_client.hpp"
 #include "store/store_fixture.hpp"
 #include "store/tcp_store_connection.hpp"
 
@@ -17,25 +18,6 @@ using namespace manyworlds_tests;
 TEST_SUITE_BEGIN("tcp_store");
 
 namespace {
-
-/// A port where nobody listens, as nobody else is given it while this lives: it is bound.
-class unused_port {
- public:
-  unused_port() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    alignas(8) unsigned char native[32];
-    const unsigned size = socket_address::loopback(0).to_native(native);
-    REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(native), size) == 0);
-    socklen_t length = sizeof native;
-    REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(native), &length) == 0);
-    address_ = *socket_address::from_native(reinterpret_cast<sockaddr*>(native), length);
-  }
-  ~unused_port() { ::close(fd_); }
-  [[nodiscard]] const socket_address& address() const { return address_; }
-
- private:
-  int fd_;
-  socket_address address_;
-};
 
 /// A listener whose connections are treated by the given script, one after the other.
 template <class Script>
