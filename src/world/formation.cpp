@@ -111,8 +111,9 @@ task<void> formation::run() {
   }
   if (is_late) failed = late();
   if (failed) core_.break_with(std::move(*failed));
-  if (core_.state() == world_state::broken) {
-    // Best effort, and bounded: the store may be what is broken.
+  if (rank_ == 0 || core_.state() == world_state::broken) {
+    // Best effort, and bounded: the store may be what is broken, and a world that is formed must not
+    // break with it.
     try {
       co_await within(withdraw_join(), answer_limit);
     } catch (const timed_out&) {
@@ -431,6 +432,13 @@ task<void> formation::follow() {
   if (!trouble.empty()) throw try_again{trouble};
   co_await await_commit();
   core_.take_formed(std::move(parts));
+  // Behind the commit may stand why it is broken already; nobody says that again.
+  for (const control_message& message : inbox_) {
+    if (const auto* broken = std::get_if<broken_message>(&message)) {
+      core_.break_with(core_.describe_failure(broken->why, broken->culprit, operation_kind::none,
+                                              broken->detail));
+    }
+  }
 }
 
 task<propose_message> formation::await_proposal() {
