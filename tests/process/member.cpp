@@ -1,0 +1,277 @@
+// A member process for tests: it obeys orders, one a line on its standard input, and tells what happens
+// to it, one line each on its standard output. Orders run side by side.
+//
+//   member serve                          hosts a store until its input ends
+//   member KEY=VALUE...                   obeys; keys: engine, store, secret and the limits below
+//
+//   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME CAUSE RANK
+//                                         and, once formed: over NAME CAUSE RANK PID
+//   stream NAME PEER BYTES COUNT          numbered messages; streamed NAME N | error NAME CAUSE RANK N
+//   drain NAME PEER BYTES COUNT           takes them; drained NAME N | wrong NAME N | error ...
+//   echo NAME PEER BYTES                  sends back what comes; error NAME CAUSE RANK N
+//   send NAME PEER LANE TEXT              sent NAME LANE | error ...
+//   recv NAME PEER LANE                   got NAME LANE TEXT | error ...
+//   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME | error ...
+//   leave NAME                            left NAME | error ...
+//   block MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
+//   quit
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/store/run_on.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using words = std::vector<std::string>;
+
+/// One write for a line: lines of several threads must not mix.
+void say(const std::string& line) {
+  const std::string whole = line + "\n";
+  if (::write(STDOUT_FILENO, whole.data(), whole.size()) < 0) std::_Exit(3);
+}
+
+std::string text(const mw::failure& f) {
+  return std::string(name_of(f.cause)) + " " + std::to_string(f.rank);
+}
+
+words split(const std::string& line) {
+  std::istringstream in(line);
+  words all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+/// Numbered at both ends, so that a mixture of two messages shows.
+struct numbered {
+  explicit numbered(std::size_t bytes)
+      : data(std::max<std::size_t>(bytes / 8, 2), 0x5a5a5a5a5a5a5a5a) {}
+  void number(std::uint64_t n) { data.front() = data.back() = n; }
+  [[nodiscard]] bool is(std::uint64_t n) const {
+    return data.front() == n && data.back() == n;
+  }
+  std::vector<std::uint64_t> data;
+};
+
+class member {
+ public:
+  explicit member(std::map<std::string, std::string> settings)
+      : settings_(std::move(settings)), rt_(runtime_options()), store_(rt_, settings_["store"]) {}
+
+  void obey() {
+    std::thread reader([this] { read_orders(); });
+    rt_.run(carry_out_all());
+    reader.join();
+  }
+
+ private:
+  mw::runtime_options runtime_options() {
+    mw::runtime_options o;
+    if (settings_["engine"] == "epoll") o.engine = mw::engine_kind::epoll;
+    if (settings_["engine"] == "io_uring") o.engine = mw::engine_kind::io_uring;
+    if (settings_.count("secret")) o.secret = settings_["secret"];
+    if (settings_.count("heartbeat")) o.heartbeat = limit("heartbeat");
+    o.log_from = settings_.count("log") ? mw::log_level::debug : mw::log_level::error;
+    return o;
+  }
+  mw::duration limit(const std::string& key) {
+    return std::chrono::milliseconds(std::stol(settings_[key]));
+  }
+  mw::world_options world_options(const words& order) {
+    mw::world_options o;
+    o.name = order[1];
+    o.rank = std::stoi(order[2]);
+    o.size = std::stoi(order[3]);
+    o.form = settings_.count("form") ? limit("form") : mw::duration(20s);
+    if (settings_.count("suspect")) o.suspect_after = limit("suspect");
+    if (settings_.count("broken")) o.broken_after = limit("broken");
+    return o;
+  }
+
+  void read_orders() {
+    for (std::string line; std::getline(std::cin, line);) {
+      while (!orders_.try_push(line)) std::this_thread::yield();
+      if (line == "quit") break;
+    }
+    orders_.close();
+  }
+
+  mw::task<void> carry_out_all() {
+    auto body = [this](mw::scope& s) -> mw::task<void> {
+      while (auto line = co_await orders_.pop()) {
+        if (*line == "quit") break;
+        s.spawn(carry_out(split(*line)));
+      }
+      s.cancel();
+    };
+    co_await mw::scope::run(body);
+  }
+
+  mw::task<void> carry_out(words order) {
+    const std::string what = order[0];
+    std::uint64_t count = 0;
+    mw::failure failed;
+    try {
+      if (what == "world") co_await form(order);
+      if (what == "stream") co_await stream(order, count);
+      if (what == "drain") co_await drain(order, count);
+      if (what == "echo") co_await echo(order, count);
+      if (what == "send") co_await send(order);
+      if (what == "recv") co_await recv(order);
+      if (what == "park") co_await park(order);
+      if (what == "leave") co_await leave(order);
+    } catch (const mw::world_error& e) {
+      failed = e.failure();
+    }
+    if (failed) {
+      const std::string word = what == "world" ? "failed " : "error ";
+      say(word + order[1] + " " + text(failed) + " " + std::to_string(count));
+    }
+    if (what == "block") {
+      say("blocking");
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(order[1])));
+      say("unblocked");
+    }
+  }
+
+  mw::task<void> form(const words& order) {
+    mw::world& w = worlds_[order[1]];
+    w = mw::world(rt_, store_, world_options(order));
+    say("joining " + order[1]);
+    co_await w;
+    say("formed " + order[1] + " " + std::to_string(w.epoch()));
+    const mw::failure f = co_await w.broken();
+    say("over " + order[1] + " " + text(f) + " " + std::to_string(f.peer.pid));
+  }
+
+  /// The leader may be up, and have its orders given, before this member has heard of it.
+  mw::task<mw::world&> formed(std::string name) {
+    mw::world& w = worlds_.at(name);
+    co_await w;
+    co_return w;
+  }
+
+  mw::task<void> stream(const words& order, std::uint64_t& n) {
+    mw::world& w = co_await formed(order[1]);
+    const mw::to peer(std::stoi(order[2]));
+    numbered message(std::stoul(order[3]));
+    for (const auto count = std::stoul(order[4]); n < count; ++n) {
+      message.number(n);
+      co_await w.send(message.data, peer, {}, mw::user_word(n));
+    }
+    say("streamed " + order[1] + " " + std::to_string(n));
+  }
+
+  mw::task<void> drain(const words& order, std::uint64_t& n) {
+    mw::world& w = co_await formed(order[1]);
+    const mw::from peer(std::stoi(order[2]));
+    numbered message(std::stoul(order[3]));
+    for (const auto count = std::stoul(order[4]); n < count; ++n) {
+      const mw::message_info info = co_await w.recv(message.data, peer);
+      if (info.user.value() != n || !message.is(n)) {
+        say("wrong " + order[1] + " " + std::to_string(n));
+        co_return;
+      }
+    }
+    say("drained " + order[1] + " " + std::to_string(n));
+  }
+
+  mw::task<void> echo(const words& order, std::uint64_t& n) {
+    mw::world& w = co_await formed(order[1]);
+    const int peer = std::stoi(order[2]);
+    numbered message(std::stoul(order[3]));
+    for (;; ++n) {
+      const mw::message_info info = co_await w.recv(message.data, mw::from(peer));
+      co_await w.send(message.data, mw::to(peer), {}, info.user);
+    }
+  }
+
+  mw::task<void> send(const words& order) {
+    mw::world& w = co_await formed(order[1]);
+    std::array<char, 64> data{};
+    std::copy_n(order[4].begin(), std::min<std::size_t>(order[4].size(), 63), data.begin());
+    co_await w.send(data, mw::to(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
+    say("sent " + order[1] + " " + order[3]);
+  }
+
+  mw::task<void> recv(const words& order) {
+    mw::world& w = co_await formed(order[1]);
+    std::array<char, 64> data{};
+    co_await w.recv(data, mw::from(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
+    say("got " + order[1] + " " + order[3] + " " + data.data());
+  }
+
+  mw::task<void> park(const words& order) {
+    mw::world& w = co_await formed(order[1]);
+    const mw::from peer(std::stoi(order[2]));
+    auto body = [&](mw::scope& s) -> mw::task<void> {
+      for (unsigned long l = 1; l <= std::stoul(order[3]); ++l) s.spawn(park_one(w, peer, l));
+      // Behind all of them in the home's queue.
+      co_await mw::yield();
+      say("parked " + order[1]);
+    };
+    co_await mw::scope::run(body);
+  }
+  static mw::task<void> park_one(mw::world& w, mw::from peer, unsigned long on) {
+    char byte = 0;
+    co_await w.recv(std::span(&byte, 1), peer, mw::lane(on));
+  }
+
+  mw::task<void> leave(const words& order) {
+    mw::world& w = co_await formed(order[1]);
+    co_await w.leave();
+    say("left " + order[1]);
+  }
+
+  std::map<std::string, std::string> settings_;
+  mw::channel<std::string> orders_{4096};
+  mw::runtime rt_;
+  mw::tcp_store store_;
+  std::map<std::string, mw::world> worlds_;
+};
+
+void serve_store() {
+  mw::runtime rt;
+  mw::tcp_store_server server(rt.service(), mw::socket_address::loopback(0));
+  auto serve = [&]() -> mw::task<void> { co_await mw::run_on(rt.service(), server.serve()); };
+  auto served = rt.start(serve());
+  say("listening " + server.address().text());
+  for (std::string line; std::getline(std::cin, line);) continue;
+  rt.stop();
+  served.get();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Nothing of a test may outlive it.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (argc > 1 && std::strcmp(argv[1], "serve") == 0) {
+    serve_store();
+    return 0;
+  }
+  std::map<std::string, std::string> settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto at = word.find('=');
+    settings[word.substr(0, at)] = word.substr(at + 1);
+  }
+  try {
+    member(std::move(settings)).obey();
+  } catch (const std::exception& e) {
+    say(std::string("died ") + e.what());
+    return 2;
+  }
+}
