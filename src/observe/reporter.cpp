@@ -32,23 +32,11 @@ reporter::reporter(runtime_core& rt)
       service_(rt.service(), [this] { return look_at_service(); }) {}
 
 runtime_report reporter::report() {
-  const time_point now = core_.service().now();
   runtime_report report;
-  const process_address& self = core_.self();
-  report.identity = self.identity;
-  report.address = self.endpoint.text();
-  report.incarnation = self.id.text();
-  report.thread_name = core_.options().thread_name.str();
-  report.uptime = now - since_;
   report.user = report_on(core_.user());
   report.service = report_on(core_.service());
-  report.recent = recent_operations();
-  for (const auto& w : core_.worlds().snapshot()) report.worlds.push_back(w->report(now));
-
-  for (const ended_world& w : core_.worlds().ended()) {
-    report.ended_worlds.push_back({w.name, w.epoch, w.first_cause.text(), now - w.when});
-  }
-
+  // Asked before the rest is read: what the reactors were told before is in what follows,
+  // and all ages are as of one moment however long the answers took.
   std::shared_ptr<const transfers> moved;
   std::shared_ptr<const service_part> served;
   if (core_.env().starts_threads()) {
@@ -59,20 +47,39 @@ runtime_report reporter::report() {
     moved = std::make_shared<const transfers>(look_at_transfers());
     served = std::make_shared<const service_part>(look_at_service());
   }
-  for (world_report& w : report.worlds) {
-    if (moved) {
-      const auto found = moved->find(w.instance);
-      w.transfers = found == moved->end() ? transfer_report() : found->second;
-    }
-    const auto left =
-        served ? served->left.find(w.instance) : decltype(served->left.find(0)){};
-    if (!served || left == served->left.end()) continue;
-    for (member_report& m : w.members) {
-      m.has_left = left->second[static_cast<std::size_t>(m.rank)];
-    }
+
+  const time_point now = core_.service().now();
+  const process_address& self = core_.self();
+  report.identity = self.identity;
+  report.address = self.endpoint.text();
+  report.incarnation = self.id.text();
+  report.thread_name = core_.options().thread_name.str();
+  report.uptime = now - since_;
+  for (const auto& w : core_.worlds().snapshot()) {
+    report.worlds.push_back(w->report(now));
+    if (moved) add(*moved, report.worlds.back());
+    if (served) add(*served, report.worlds.back());
+  }
+  for (const ended_world& w : core_.worlds().ended()) {
+    report.ended_worlds.push_back({w.name, w.epoch, w.first_cause.text(), now - w.when});
   }
   if (served) report.links = served->links;
+  report.recent = recent_operations();
   return report;
+}
+
+void reporter::add(const transfers& moved, world_report& to) {
+  const auto found = moved.find(to.instance);
+  // One that came up since: nothing has moved.
+  to.transfers = found == moved.end() ? transfer_report() : found->second;
+}
+
+void reporter::add(const service_part& served, world_report& to) {
+  const auto left = served.left.find(to.instance);
+  if (left == served.left.end()) return;
+  for (member_report& m : to.members) {
+    m.has_left = left->second[static_cast<std::size_t>(m.rank)];
+  }
 }
 
 reporter::transfers reporter::look_at_transfers() const {

@@ -33,6 +33,8 @@ class reporter {
     std::map<std::uint64_t, std::vector<bool>> left;
   };
 
+  static void add(const transfers& moved, world_report& to);
+  static void add(const service_part& served, world_report& to);
   [[nodiscard]] transfers look_at_transfers() const;
   [[nodiscard]] service_part look_at_service() const;
   [[nodiscard]] std::vector<operation_report> recent_operations() const;
