@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include "questions.hpp"
+#include "timing.hpp"
+
+namespace mwbench {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// From the last traffic until what it left behind has been put away.
+constexpr auto settling = 1s;
+/// A lane that no parked receive is on.
+constexpr mw::lane talk{1'000'000};
+
+struct cost {
+  double cpu_percent = 0;
+  double wake_ups_per_s = 0;
+  double kib_per_world = 0;
+};
+
+mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
+  char byte = 0;
+  co_await w.send(std::span(&byte, 1), mw::to{peer}, talk);
+  co_await w.recv(std::span(&byte, 1), mw::from{peer}, talk);
+}
+
+mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {
+  co_await mw::sleep_for(settling);
+  const usage before = usage::now();
+  const auto begin = now_ns();
+  const std::chrono::duration<double> span(seconds);
+  co_await mw::sleep_for(std::chrono::duration_cast<mw::duration>(span));
+  const usage after = usage::now();
+  const double took = us_since(begin) / 1e6;
+  co_return {100 * (after.cpu_seconds - before.cpu_seconds) / took,
+             static_cast<double>(after.wake_ups - before.wake_ups) / took,
+             memory_per_world};
+}
+
+fields row_of(const idle_options& o, const cost& here, const cost& there) {
+  return {
+      {"bench", "idle"},
+      {"transport", "tcp"},
+      {"worlds", o.worlds},
+      {"receives", o.receives},
+      {"seconds", o.seconds},
+      {"cpu_percent", rounded(here.cpu_percent)},
+      {"peer_cpu_percent", rounded(there.cpu_percent)},
+      {"wake_ups_per_s", rounded(here.wake_ups_per_s)},
+      {"kib_per_world", rounded(here.kib_per_world)},
+      {"peer_kib_per_world", rounded(there.kib_per_world)},
+  };
+}
+
+mw::task<void> take_part(member& m, const common_options& common, const idle_options& o,
+                         report& out) {
+  const mw::rank_t rank = common.leads() ? 0 : 1;
+  const mw::rank_t peer = 1 - rank;
+  if (common.leads()) out.machine(m.engine());
+  std::vector<mw::world> worlds;
+  // The first pays for the link; what one more world costs is asked for.
+  worlds.push_back(m.describe("first", rank));
+  co_await worlds[0];
+  co_await exchange(worlds[0], peer);
+  const double memory_before = own_memory_kib();
+  for (int i = 1; i <= o.worlds; ++i) {
+    worlds.push_back(m.describe(fmt::format("idle/{}", i), rank));
+  }
+  co_await form_all(worlds);
+  for (mw::world& w : worlds) co_await exchange(w, peer);
+  co_await mw::sleep_for(settling);
+  const double memory = (own_memory_kib() - memory_before) / o.worlds;
+
+  std::vector<mw::task<void>> tasks;
+  for (int i = 0; i < o.receives; ++i) {
+    const auto lane = static_cast<std::uint64_t>(i / o.worlds);
+    tasks.push_back(
+        park(worlds[static_cast<std::size_t>(1 + i % o.worlds)], peer, mw::lane(lane)));
+  }
+  auto look = [&]() -> mw::task<void> {
+    const cost here = co_await sleep_and_look(o.seconds, memory);
+    co_await worlds[0].send_message(here, mw::to{peer}, talk);
+    const auto there = co_await worlds[0].recv_message<cost>(mw::from{peer}, talk);
+    if (common.leads()) out.row(row_of(o, here, there.head));
+    co_await leave_all(worlds);
+  };
+  tasks.push_back(look());
+  co_await mw::when_all(std::move(tasks));
+}
+
+}  // namespace
+
+void idle(const common_options& common, const idle_options& options) {
+  member m(common);
+  report out(common.json);
+  child peer;
+  if (common.leads()) peer = m.start();
+  m.runtime().run(take_part(m, common, options, out));
+}
+
+}  // namespace mwbench

@@ -1,0 +1,79 @@
+// Member: what every benchmark's processes share. The first process leads, hosts the
+// store and starts the others from this program with `--store`.
+#pragma once
+
+#include <manyworlds/manyworlds.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "processes.hpp"
+
+namespace mwbench {
+
+/// What all subcommands know.
+struct common_options {
+  bool json = false;
+  mw::engine_kind engine = mw::engine_kind::automatic;
+  /// Of this process, to start others with.
+  std::vector<std::string> arguments;
+  /// Where the leader's store is; empty in the leader.
+  std::string store;
+  /// What a process that does not lead is there for.
+  std::string role;
+
+  [[nodiscard]] bool leads() const noexcept { return store.empty(); }
+};
+
+[[nodiscard]] inline mw::runtime_options runtime_options_of(
+    const common_options& common) noexcept {
+  mw::runtime_options options;
+  options.thread_name = "mwbench";
+  options.engine = common.engine;
+  // Breaking worlds is what some of this is about.
+  options.log_from = mw::log_level::error;
+  return options;
+}
+
+/// A runtime that reaches the store of this run.
+class member {
+ public:
+  explicit member(const common_options& common)
+      : common_(common),
+        runtime_(runtime_options_of(common)),
+        hosted_(common.leads()
+                    ? std::make_unique<mw::hosted_store>(runtime_, "127.0.0.1:0")
+                    : nullptr),
+        address_(hosted_ ? hosted_->address() : common.store),
+        store_(runtime_, address_) {}
+
+  [[nodiscard]] mw::runtime& runtime() noexcept { return runtime_; }
+  [[nodiscard]] mw::store& store() noexcept { return store_; }
+  [[nodiscard]] std::string_view engine() { return runtime_.home().io().name(); }
+
+  [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank) {
+    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = 2});
+  }
+  [[nodiscard]] child start(std::string role = "peer") const {
+    std::vector<std::string> arguments = common_.arguments;
+    arguments.insert(arguments.end(), {"--store", address_, "--role", std::move(role)});
+    return child(arguments);
+  }
+
+ private:
+  const common_options& common_;
+  mw::runtime runtime_;
+  std::unique_ptr<mw::hosted_store> hosted_;
+  std::string address_;
+  mw::tcp_store store_;
+};
+
+/// Waits for worlds that form side by side.
+[[nodiscard]] mw::task<void> form_all(std::vector<mw::world>& worlds);
+/// Leaves them side by side, so that no peer sees a failure.
+[[nodiscard]] mw::task<void> leave_all(std::vector<mw::world>& worlds);
+/// Waits for a message that nobody sends, until its world closes.
+[[nodiscard]] mw::task<void> park(mw::world& w, mw::rank_t peer, mw::lane on);
+
+}  // namespace mwbench

@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "questions.hpp"
+#include "raw_limits.hpp"
+#include "timing.hpp"
+
+namespace mwbench {
+
+namespace {
+
+constexpr std::size_t ping_bytes = std::size_t{64} << 20;
+constexpr std::size_t stream_bytes = std::size_t{128} << 20;
+
+/// How often a message of one size is sent in one round; both sides reckon the same.
+struct counts {
+  counts(std::size_t size, int most)
+      : pings(within(ping_bytes / std::max<std::size_t>(size, 1), most)),
+        warm_up(std::max(1, pings / 20)),
+        blocking(std::max(2, pings / 4)),
+        messages(within(stream_bytes / std::max<std::size_t>(size, 1), 4 * most)) {}
+
+  static int within(std::size_t wanted, int most) {
+    return static_cast<int>(
+        std::clamp<std::size_t>(wanted, 2, static_cast<std::size_t>(most)));
+  }
+
+  int pings;
+  int warm_up;
+  int blocking;
+  int messages;
+};
+
+/// What the rounds of one size gave: of the world, and of plain sockets.
+struct figures {
+  samples half_us;
+  samples limit_us;
+  samples blocking_us;
+  samples bytes_per_ns;
+  samples limit_bytes_per_ns;
+};
+
+mw::task<void> ping(mw::world& w, std::span<char> buffer, int count, samples& into) {
+  for (int i = 0; i < count; ++i) {
+    const auto begin = now_ns();
+    co_await w.send(buffer, mw::to{1});
+    co_await w.recv(buffer, mw::from{1});
+    into.add(us_since(begin) / 2);
+  }
+}
+
+mw::task<void> echo(mw::world& w, std::span<char> buffer, int count) {
+  for (int i = 0; i < count; ++i) {
+    co_await w.recv(buffer, mw::from{0});
+    co_await w.send(buffer, mw::to{0});
+  }
+}
+
+mw::task<double> stream(mw::world& w, std::span<char> buffer, int count) {
+  char taken = 0;
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) co_await w.send(buffer, mw::to{1});
+  co_await w.recv(std::span(&taken, 1), mw::from{1});
+  co_return us_since(begin) / 1e6;
+}
+
+mw::task<void> drain(mw::world& w, std::span<char> buffer, int count) {
+  char taken = 0;
+  for (int i = 0; i < count; ++i) co_await w.recv(buffer, mw::from{0});
+  co_await w.send(std::span(&taken, 1), mw::to{0});
+}
+
+/// What was accepted leaves with the reactor's next turn, which a thread that blocks in
+/// plain sockets would not take.
+mw::task<void> let_out() { co_await mw::sleep_for(std::chrono::milliseconds(1)); }
+
+/// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run
+/// where, and as warm as, the world's messages do.
+mw::task<void> measure(mw::world& w, int raw, std::span<char> buffer, const counts& n,
+                       figures& into) {
+  raw_ping(raw, buffer, n.warm_up, waiting::spinning);
+  into.limit_us.add_all(raw_ping(raw, buffer, n.pings, waiting::spinning));
+  samples unused;
+  co_await ping(w, buffer, n.warm_up, unused);
+  co_await ping(w, buffer, n.pings, into.half_us);
+  co_await let_out();
+  into.blocking_us.add_all(raw_ping(raw, buffer, n.blocking, waiting::blocking));
+
+  const double bytes = static_cast<double>(buffer.size()) * n.messages;
+  const double limit = raw_stream(raw, buffer, n.messages, waiting::spinning);
+  into.limit_bytes_per_ns.add(bytes / limit / 1e9);
+  const double taken = co_await stream(w, buffer, n.messages);
+  into.bytes_per_ns.add(bytes / taken / 1e9);
+}
+
+mw::task<void> answer(mw::world& w, int raw, std::span<char> buffer, const counts& n) {
+  raw_echo(raw, buffer, n.warm_up + n.pings, waiting::spinning);
+  co_await echo(w, buffer, n.warm_up + n.pings);
+  co_await let_out();
+  raw_echo(raw, buffer, n.blocking, waiting::blocking);
+  raw_drain(raw, buffer, n.messages, waiting::spinning);
+  co_await drain(w, buffer, n.messages);
+}
+
+fields row_of(std::size_t size, const figures& f) {
+  return {
+      {"bench", "p2p"},
+      {"size", size},
+      {"transport", "tcp"},
+      {"p50_us", f.half_us.median()},
+      {"p99_us", f.half_us.p99()},
+      {"limit_us", f.limit_us.median()},
+      {"limit_p99_us", f.limit_us.p99()},
+      {"limit_blocking_us", f.blocking_us.median()},
+      {"ratio", rounded(f.half_us.median() / f.limit_us.median())},
+      {"gb_s", f.bytes_per_ns.median()},
+      {"limit_gb_s", f.limit_bytes_per_ns.median()},
+      {"gb_s_ratio", rounded(f.bytes_per_ns.median() / f.limit_bytes_per_ns.median())},
+  };
+}
+
+mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
+                         const p2p_options& o, class line& raw, report& out) {
+  // Not earlier: the service thread would inherit it, and no thread would spin.
+  if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
+  std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), 'x');
+  if (common.leads()) out.machine(m.engine());
+  for (const std::size_t size : o.sizes) {
+    const std::span buffer(memory.data(), size);
+    const counts n(size, o.pings);
+    figures f;
+    for (int round = 0; round < o.rounds; ++round) {
+      co_await w.barrier();
+      co_await let_out();
+      if (common.leads()) {
+        co_await measure(w, raw.fd(), buffer, n, f);
+      } else {
+        co_await answer(w, raw.fd(), buffer, n);
+      }
+    }
+    if (common.leads()) out.row(row_of(size, f));
+  }
+}
+
+mw::task<void> take_part(member& m, const common_options& common, const p2p_options& o,
+                         class line& raw, report& out) {
+  const mw::rank_t rank = common.leads() ? 0 : 1;
+  std::vector<mw::world> worlds;
+  worlds.push_back(m.describe("p2p", rank));
+  for (int i = 0; i < o.idle_worlds; ++i) {
+    worlds.push_back(m.describe(fmt::format("idle/{}", i), rank));
+  }
+  co_await form_all(worlds);
+  std::vector<mw::task<void>> tasks;
+  for (std::size_t i = 1; i < worlds.size(); ++i) {
+    tasks.push_back(park(worlds[i], 1 - rank, {}));
+  }
+  auto run_and_leave = [&]() -> mw::task<void> {
+    co_await run_sizes(m, worlds[0], common, o, raw, out);
+    co_await leave_all(worlds);
+  };
+  tasks.push_back(run_and_leave());
+  co_await mw::when_all(std::move(tasks));
+}
+
+}  // namespace
+
+void p2p(const common_options& common, const p2p_options& options) {
+  member m(common);
+  report out(common.json);
+  class child peer;
+  if (common.leads()) peer = m.start();
+  class line to_parent;
+  if (!common.leads()) to_parent = line::to_parent();
+  m.runtime().run(
+      take_part(m, common, options, common.leads() ? peer.line() : to_parent, out));
+}
+
+}  // namespace mwbench

@@ -1,0 +1,69 @@
+// Processes: the other members, started from this very program and gone when it is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mwbench {
+
+/// One end of a TCP connection over loopback between two of our processes: the raw limit
+/// is measured on it, and a byte on it starts who waits. Throws std::runtime_error when
+/// the other end is gone.
+class line {
+ public:
+  line() noexcept = default;
+  explicit line(int fd) noexcept : fd_(fd) {}
+  line(line&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  line& operator=(line&& other) noexcept;
+  ~line();
+
+  /// The two ends of a new connection.
+  [[nodiscard]] static std::pair<line, line> make();
+  /// The end that `child` gave to this process: its standard input.
+  [[nodiscard]] static line to_parent() noexcept { return line(0); }
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  void signal();
+  void wait();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A process that runs this program with other arguments. Killed and reaped at its end.
+class child {
+ public:
+  child() noexcept = default;
+  explicit child(const std::vector<std::string>& arguments);
+  child(child&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), line_(std::move(other.line_)) {}
+  child& operator=(child&& other) noexcept;
+  ~child() { end(); }
+
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  [[nodiscard]] class line& line() noexcept { return line_; }
+  /// Kills it, unless it has ended, and reaps it.
+  void end() noexcept;
+
+ private:
+  pid_t pid_ = -1;
+  class line line_;
+};
+
+/// Nobody outlives `seconds`, and a child not even the one who measures.
+void bound_this_process(unsigned seconds, bool is_child) noexcept;
+void pin_this_thread(int cpu);
+
+/// CPU time and wake-ups of this process so far.
+struct usage {
+  double cpu_seconds = 0;
+  long wake_ups = 0;
+  [[nodiscard]] static usage now() noexcept;
+};
+/// Memory of this process that is its own, in KiB.
+[[nodiscard]] double own_memory_kib();
+
+}  // namespace mwbench

@@ -1,0 +1,55 @@
+// Questions: one file answers each. The leader measures and prints; the other processes,
+// the same program in another role, do their part and are ended by it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "member.hpp"
+#include "report.hpp"
+
+namespace mwbench {
+
+/// How fast are messages between two processes, against plain sockets?
+struct p2p_options {
+  std::vector<std::size_t> sizes = {8, 64, 1024, 64 << 10, 1 << 20, 64 << 20};
+  int rounds = 5;
+  int pings = 2000;
+  int idle_worlds = 0;
+  bool pin = false;
+};
+void p2p(const common_options& common, const p2p_options& options);
+
+/// How soon does a waiter know that its peer died or was stopped, how soon is there a new
+/// world, and what does a healthy world beside notice?
+struct fail_options {
+  std::string fault = "kill";
+  int repeat = 20;
+  bool alone = false;
+};
+void fail(const common_options& common, const fail_options& options);
+
+/// How long does forming take, one world after the other and many at once?
+struct form_options {
+  int worlds = 64;
+  int repeat = 20;
+};
+void form(const common_options& common, const form_options& options);
+
+/// What do worlds cost in which nothing happens?
+struct idle_options {
+  int worlds = 64;
+  int receives = 1000;
+  double seconds = 10;
+};
+void idle(const common_options& common, const idle_options& options);
+
+/// How soon is a buffer back when a begun transfer is cancelled?
+struct cancel_options {
+  std::size_t size = 64 << 20;
+  int repeat = 20;
+};
+void cancel(const common_options& common, const cancel_options& options);
+
+}  // namespace mwbench

@@ -1,0 +1,108 @@
+#include "report.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "manyworlds/version.hpp"
+
+namespace mwbench {
+
+namespace {
+
+#if defined(__clang__)
+constexpr std::string_view compiler = "clang " __clang_version__;
+#else
+constexpr std::string_view compiler = "g++ " __VERSION__;
+#endif
+#if defined(__OPTIMIZE__)
+constexpr bool is_optimized = true;
+#else
+constexpr bool is_optimized = false;
+#endif
+
+constexpr int column_width = 13;
+
+std::string processor() {
+  std::ifstream table("/proc/cpuinfo");
+  for (std::string line; std::getline(table, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+/// How busy others keep the machine: without it no figure here means much.
+double load() {
+  double value = 0;
+  std::ifstream("/proc/loadavg") >> value;
+  return value;
+}
+
+std::string printed(const fields& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_aligned(const std::vector<std::string>& cells) {
+  for (const std::string& cell : cells) {
+    const int width = std::max(column_width, static_cast<int>(cell.size()) + 1);
+    fmt::print("{:>{}}", cell, width);
+  }
+  fmt::print("\n");
+}
+
+}  // namespace
+
+void report::machine(std::string_view engine) {
+  utsname system{};
+  ::uname(&system);
+  const std::time_t now = std::time(nullptr);
+  const auto version = manyworlds::linked_version();
+  const fields values{
+      {"bench", "machine"},
+      {"processor", processor()},
+      {"cpus", std::thread::hardware_concurrency()},
+      {"load", load()},
+      {"kernel", system.release},
+      {"compiler", compiler},
+      {"optimized", is_optimized},
+      {"engine", engine},
+      {"version", fmt::format("{}.{}.{}", version.major_part, version.minor_part,
+                              version.patch_part)},
+      {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+  };
+  if (as_json_) {
+    row(values);
+    return;
+  }
+  for (const auto& [name, value] : values.items()) {
+    if (name != "bench") fmt::print("{:>12}  {}\n", name, printed(value));
+  }
+}
+
+void report::row(const fields& values) {
+  if (as_json_) {
+    fmt::print("{}\n", values.dump());
+  } else {
+    std::vector<std::string> names;
+    std::vector<std::string> cells;
+    for (const auto& [name, value] : values.items()) {
+      names.push_back(name);
+      cells.push_back(printed(value));
+    }
+    if (names != columns_) {
+      fmt::print("\n");
+      print_aligned(names);
+      columns_ = std::move(names);
+    }
+    print_aligned(cells);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace mwbench

@@ -1,0 +1,96 @@
+"""Every question of mwbench is asked in small: smoke_test.py MWBENCH.
+
+Prints doctest's summary line, by which tests/tally.py counts. Speeds are not judged here, only that
+each answer is there, plausible and in the fields that were promised."""
+
+import json
+import subprocess
+import sys
+
+LIMIT_S = 60
+
+
+def ask(*arguments):
+    """The rows of one run, without the one that tells the machine."""
+    command = [sys.argv[1], *arguments, "--json", "--limit", str(LIMIT_S)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S + 10)
+    assert run.returncode == 0, f"{command} ended with {run.returncode}: {run.stderr}"
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    assert rows[0]["bench"] == "machine" and rows[0]["kernel"], rows
+    return rows[1:]
+
+
+def check_positive(row, *names):
+    for name in names:
+        assert row[name] > 0, f"{name} in {row}"
+
+
+def messages_are_measured_beside_plain_sockets(engine):
+    rows = ask("p2p", "--sizes", "8,64K,1M", "--rounds", "1", "--pings", "20", "--idle-worlds", "3",
+               "--engine", engine)
+    assert [row["size"] for row in rows] == [8, 65536, 1048576], rows
+    for row in rows:
+        check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s")
+        assert row["transport"] == "tcp" and row["p50_us"] <= row["p99_us"], row
+
+
+def a_killed_peer_is_noticed_and_replaced():
+    (row,) = ask("fail", "--fault", "kill", "--repeat", "2")
+    check_positive(row, "detect_ms", "reform_ms", "healthy_max_gap_ms", "quiet_max_gap_ms")
+    assert row["repeats"] == 2, row
+
+
+def a_stopped_peer_is_suspect_before_its_world_breaks():
+    (row,) = ask("fail", "--fault", "stop", "--repeat", "1", "--alone")
+    assert 900 < row["suspect_ms"] < row["broken_ms"], row
+
+
+def worlds_form_alone_and_at_once():
+    rows = ask("form", "--worlds", "4", "--repeat", "4")
+    assert [(row["store"], row["worlds"]) for row in rows] == [
+        ("tcp", 1), ("tcp", 4), ("memory", 1), ("memory", 4)], rows
+    for row in rows:
+        check_positive(row, "form_ms", "form_p99_ms")
+
+
+def idle_worlds_are_weighed():
+    (row,) = ask("idle", "--worlds", "4", "--receives", "20", "--seconds", "0.5")
+    assert row["cpu_percent"] < 100 and row["worlds"] == 4 and row["receives"] == 20, row
+
+
+def a_begun_transfer_is_given_up():
+    rows = ask("cancel", "--size", "64M", "--repeat", "2")
+    assert [row["side"] for row in rows] == ["receive", "send"], rows
+    for row in rows:
+        assert row["cancelled"] + row["completed_first"] == 2, row
+
+
+def a_wrong_question_is_refused():
+    run = subprocess.run([sys.argv[1], "p2p", "--sizes", "many"], capture_output=True, text=True,
+                         timeout=LIMIT_S)
+    assert run.returncode != 0 and "--sizes" in run.stderr, run
+
+
+def main():
+    tests = [
+        (messages_are_measured_beside_plain_sockets, "auto"),
+        (messages_are_measured_beside_plain_sockets, "epoll"),
+        (a_killed_peer_is_noticed_and_replaced,),
+        (a_stopped_peer_is_suspect_before_its_world_breaks,),
+        (worlds_form_alone_and_at_once,),
+        (idle_worlds_are_weighed,),
+        (a_begun_transfer_is_given_up,),
+        (a_wrong_question_is_refused,),
+    ]
+    failed = 0
+    for test, *arguments in tests:
+        try:
+            test(*arguments)
+        except Exception as error:
+            failed += 1
+            print(f"{test.__name__} {arguments}: {error!r}")
+    print(f"[doctest] test cases: {len(tests)} | {len(tests) - failed} passed | {failed} failed")
+    sys.exit(failed > 0)
+
+
+main()
