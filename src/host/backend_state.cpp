@@ -99,7 +99,11 @@ void host_backend::state::tell(rank_t peer, const host::frame& f) {
 void host_backend::state::peer_left(rank_t peer) {
   matcher_.peer_left(peer);
   barrier_.peer_left(peer);
-  if (!leaving_ && !stopping) events.peer_left(peer);
+  if (!stopping) events.peer_left(peer);
+}
+
+void host_backend::state::peer_knows(rank_t peer) {
+  if (!stopping) events.peer_left(peer);
 }
 
 void host_backend::state::quiesce(work& quiet) noexcept {

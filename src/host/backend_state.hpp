@@ -77,6 +77,7 @@ class host_backend::state final : public host::core,
     return barrier_.handle(peer, f);
   }
   void peer_left(rank_t peer) override;
+  void peer_knows(rank_t peer) override;
   void came_to_rest() noexcept override { finish_ending(); }
   void tell(rank_t peer, const host::frame& f) override;
 

@@ -15,6 +15,8 @@ class connection_events {
  public:
   virtual const char* collective_frame(rank_t peer, const frame& f) = 0;
   virtual void peer_left(rank_t peer) = 0;
+  /// It knows that we have left, and may end.
+  virtual void peer_knows(rank_t peer) = 0;
   /// No request is in flight and none will be.
   virtual void came_to_rest() noexcept = 0;
 

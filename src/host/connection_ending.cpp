@@ -24,6 +24,8 @@ const char* connection::handle(const frame& f) {
     case frame_kind::left:
       if (!said_leave_) return "an answer to a leave that was not made";
       peer_knows_ = true;
+      // Before we say that nothing follows: it may end right after.
+      events_.peer_knows(peer_);
       return nullptr;
     default:
       if (peer_left_) return nullptr;

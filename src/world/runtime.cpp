@@ -263,6 +263,8 @@ void runtime::end() noexcept {
       for (const auto& w : worlds) {
         w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
                                           operation_kind::none, "its runtime was destroyed"));
+        // Closed by the others, who may not know yet that we do.
+        if (w->state() == world_state::closed) w->begin_leaving();
       }
     }
     return core_->user().now() >= *until ||

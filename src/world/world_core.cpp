@@ -376,8 +376,8 @@ void world_core::peer_left(rank_t peer) noexcept {
   }
   runtime_->log(log_level::info, fmt::format("{}@{} is closed: all others have left",
                                              options_.name.view(), epoch()));
+  // Stays registered until its last connection has ended: a runtime that ends waits for that.
   over_.set();
-  on_service(closed_step_);
 }
 
 bool world_core::left_by_all() const noexcept {

@@ -18,7 +18,8 @@ class backend_events {
   virtual void connection_ended(rank_t peer, int error) noexcept = 0;
   /// The world must break: a peer violated the protocol, a transfer stalled, members disagree ...
   virtual void must_break(rank_t peer, enum cause why, std::string detail) noexcept = 0;
-  /// A peer has left; everything it had sent before is queued here.
+  /// A peer has left, and everything it had sent before is queued here; or it knows that we have. It
+  /// may end from now on.
   virtual void peer_left(rank_t peer) noexcept = 0;
   /// Bytes came from a peer: a sign of life.
   virtual void heard(rank_t peer) noexcept = 0;

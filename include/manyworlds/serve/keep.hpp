@@ -40,8 +40,9 @@ class back_off {
 /// Whether another try can help: not for wrong options, secrets or versions, nor when the runtime stops.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
-/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`; a failure of
-/// *this* world is absorbed: back off, next epoch, run again. Everything else that `body` throws passes
+/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`, also if the
+/// world breaks meanwhile (await sends `delivered` that matter); before, a failure of *this* world is
+/// absorbed: back off, next epoch, run again. Everything else that `body` throws passes
 /// (the world breaks then), and so does a failure that no further try can mend. `body` is kept by value.
 /// Lives on the runtime's reactor; ends early when the runtime stops.
 template <class Body>
@@ -52,16 +53,18 @@ task<void> keep(runtime& rt, store& st, world_options options, Body body,
   for (;;) {
     world w(rt, st, options);
     std::optional<failure> failed;
+    bool has_returned = false;
     const time_point begun = rt.home().now();
     try {
       co_await w;
       co_await body(w);
+      has_returned = true;
       co_await w.leave();
     } catch (const world_error& e) {
       if (e.failure().world_instance != w.core()->instance()) throw;
       failed = e.failure();
     }
-    if (!failed) co_return;
+    if (!failed || has_returned) co_return;
     const failure first = w.state() == world_state::broken ? w.failure() : *failed;
     if (first.cause == cause::closed) {
       if (closing == after_close::end) co_return;

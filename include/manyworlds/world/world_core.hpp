@@ -205,7 +205,6 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   step quiet_step_{*this, &world_core::quiet};
   step announce_step_{*this, &world_core::announce};
   step unregister_step_{*this, &world_core::unregister};
-  step closed_step_{*this, &world_core::unregister};
 };
 
 }  // namespace manyworlds::inline v0

@@ -1,0 +1,47 @@
+// How worlds end when nothing is wrong.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+
+#include "manyworlds/manyworlds.hpp"
+
+namespace mw = manyworlds;
+using namespace std::chrono_literals;
+
+namespace {
+
+mw::task<void> wait_until_closed(mw::runtime& rt, mw::store& st) {
+  mw::world w(rt, st, {.name = "pair", .rank = 1, .size = 2, .form = 10s});
+  co_await w;
+  (void)co_await w.broken();
+}
+
+mw::task<mw::failure> leave_once_formed(mw::runtime& rt, mw::store& st) {
+  mw::world w(rt, st, {.name = "pair", .rank = 0, .size = 2, .form = 10s});
+  co_await w;
+  const auto left = co_await mw::outcome(w.leave());
+  co_return left ? mw::failure() : left.error();
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("world");
+
+TEST_CASE("a runtime that ends as soon as its world is closed breaks it for nobody") {
+  mw::memory_store st;
+  mw::runtime leaving({.log_from = mw::log_level::silent});
+  for (int round = 0; round < 100; ++round) {
+    CAPTURE(round);
+    auto ending = std::make_unique<mw::runtime>(mw::runtime_options{.log_from = mw::log_level::silent});
+    auto closed = ending->start(wait_until_closed(*ending, st));
+    auto left = leaving.start(leave_once_formed(leaving, st));
+    REQUIRE(closed.wait_for(20s));
+    ending = nullptr;
+    REQUIRE(left.wait_for(20s));
+    const mw::failure f = left.get();
+    CHECK_MESSAGE(!f, f.text());
+  }
+}
+
+TEST_SUITE_END();
