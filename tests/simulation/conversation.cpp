@@ -1,0 +1,226 @@
+#include "simulation/conversation.hpp"
+
+#include <fmt/format.h>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_all.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/world/outcome.hpp"
+
+namespace manyworlds_tests {
+
+namespace {
+// Simulated processes are numbered by their pids.
+constexpr std::int64_t first_pid = 100;
+}  // namespace
+
+conversation::conversation(cluster& all, member_process& self, const world_plan& plan,
+                           mw::world& w)
+    : all_(all),
+      self_(self),
+      plan_(plan),
+      world_(w),
+      process_(self.index()),
+      instance_(w.core()->instance()),
+      epoch_(w.epoch()) {
+  world_entry e;
+  e.process = process_;
+  e.instance = instance_;
+  e.name = plan.name;
+  e.epoch = epoch_;
+  e.id = w.view().id;
+  e.rank = w.rank();
+  for (const auto& m : w.view().members) {
+    e.members.push_back(static_cast<std::size_t>(m.identity.pid - first_pid));
+  }
+  e.formed = now();
+  all_.story.formed(std::move(e));
+  all_.watch(w);
+  self_.worlds[plan.name] = &w;
+}
+
+conversation::~conversation() {
+  const auto mine = self_.worlds.find(plan_.name);
+  if (mine != self_.worlds.end() && mine->second == &world_) self_.worlds.erase(mine);
+}
+
+bool conversation::is_over() const {
+  return world_.state() == mw::world_state::broken;
+}
+
+mw::task<void> conversation::note_the_end() {
+  const mw::failure f = co_await world_.broken();
+  if (f.breaks_world()) all_.story.broke(process_, instance_, f, now());
+}
+
+mw::task<void> conversation::counted(mw::task<void> part) {
+  co_await std::move(part);
+  ++ended_;
+  progress_.set();
+}
+
+mw::task<void> conversation::ended(std::size_t parts) {
+  while (ended_ < parts) {
+    progress_.reset();
+    co_await progress_.wait();
+  }
+}
+
+void conversation::say_goodbye() { all_.story.leaving(process_, instance_, now()); }
+
+// --- choices ---------------------------------------------------------------------------
+
+mw::duration conversation::pause() {
+  const mw::duration chosen =
+      random().at_most(now() < plan_.calm ? plan_.pause : 20 * plan_.pause);
+  return std::clamp<mw::duration>(plan_.quiet - now(), 1ms, chosen + 1ms);
+}
+
+std::size_t conversation::any_size() {
+  const std::uint64_t kind = random().below(24);
+  if (kind == 0) return static_cast<std::size_t>(random().below(600'000));
+  if (kind < 4) return static_cast<std::size_t>(random().below(120'000));
+  if (kind < 6) return 32 * 1024 - 8 + static_cast<std::size_t>(random().below(16));
+  if (kind == 6) return 0;
+  return static_cast<std::size_t>(random().below(3000));
+}
+
+conversation::patience conversation::any_patience() {
+  patience p;
+  const std::uint64_t kind = random().below(16);
+  if (kind >= 5) return p;
+  const mw::duration span =
+      random().one_in(4) ? mw::duration(0)
+                         : random().at_most(random().one_in(2) ? mw::duration(300us)
+                                                               : mw::duration(30ms));
+  if (kind < 2) p.limit = span;
+  if (kind == 2) p.stop_after = span;
+  if (kind > 2) p.cancel_after = span;
+  return p;
+}
+
+message_key conversation::key(mw::rank_t source, mw::rank_t target,
+                              std::uint64_t lane) const {
+  return {plan_.name, epoch_, source, target, lane};
+}
+
+op_entry conversation::entry(mw::operation_kind kind, mw::rank_t peer, std::uint64_t lane,
+                             const patience& p) const {
+  op_entry e;
+  e.process = process_;
+  e.instance = instance_;
+  e.kind = kind;
+  e.peer = peer;
+  e.lane = lane;
+  e.limit = p.limit;
+  e.may_be_given_up = p.stop_after.has_value();
+  e.started = now();
+  return e;
+}
+
+conversation::step conversation::judged(op_watch& watch, const mw::failure& f) {
+  if (!f) {
+    watch.done();
+    return step::done;
+  }
+  watch.failed(f);
+  const bool over = f.breaks_world() || f.cause == mw::cause::closed ||
+                    f.cause == mw::cause::invalid_argument;
+  return over ? step::over : step::again;
+}
+
+mw::task<conversation::step> conversation::patiently(mw::task<step> attempt, patience p) {
+  if (!p.cancel_after) co_return co_await std::move(attempt);
+  step how = step::again;
+  try {
+    how = co_await mw::within(std::move(attempt), *p.cancel_after);
+  } catch (const mw::timed_out&) {
+    how = step::again;
+  }
+  co_return is_over() ? step::over : how;
+}
+
+// --- sending ---------------------------------------------------------------------------
+
+mw::task<conversation::step> conversation::send_one(mw::rank_t peer, lane_style style,
+                                                    message_word word, std::size_t size,
+                                                    patience p) {
+  const auto lane = static_cast<std::uint64_t>(style);
+  const message_key to = key(world_.rank(), peer, lane);
+  const std::uint64_t tag = tag_of(to, word.number);
+  watched_buffer buffer(all_.memory, size, "sent");
+  fill_pattern(buffer.bytes(), tag);
+  op_entry e = entry(mw::operation_kind::send, peer, lane, p);
+  e.number = word.number;
+  e.delivered = random().one_in(4);
+  const bool delivered = e.delivered;
+  op_watch watch(all_.story, std::move(e), clock());
+  all_.story.sent(to, watch.number());
+
+  mw::gather_list data;
+  std::vector<mw::const_buffer_view> pieces;
+  if (size > 8 && random().one_in(3)) {
+    const std::span<const std::byte> bytes = buffer.bytes();
+    const std::size_t middle = static_cast<std::size_t>(random().below(size));
+    const std::size_t first = static_cast<std::size_t>(random().below(middle + 1));
+    pieces.emplace_back(bytes.first(first));
+    pieces.emplace_back(bytes.subspan(first, middle - first));
+    pieces.emplace_back(bytes.subspan(middle));
+    data = mw::gather_list(pieces);
+  } else {
+    data = mw::gather_list(buffer.bytes());
+  }
+  const head announced{tag, size};
+  auto op = style == lane_style::headed
+                ? world_.send_message(announced, std::move(data), mw::to{peer},
+                                      mw::lane{lane}, word.packed())
+                : world_.send(std::move(data), mw::to{peer}, mw::lane{lane},
+                              word.packed());
+  if (delivered) op = std::move(op).delivered();
+  op = modified(std::move(op), p);
+  const auto r = co_await mw::outcome(std::move(op));
+  co_return judged(watch, r.error());
+}
+
+mw::task<void> conversation::send_all(mw::rank_t peer, lane_style style) {
+  const bool alike = style == lane_style::paired || style == lane_style::any;
+  message_word word{epoch_, 0, false};
+  while (!word.last) {
+    co_await mw::sleep_for(pause());
+    word.last = now() >= plan_.quiet;
+    ++word.number;
+    const patience p = word.last ? patience{} : any_patience();
+    const std::size_t size = alike ? plan_.like_size : any_size();
+    if (style == lane_style::paired) {
+      const message_word first = word;
+      ++word.number;
+      // Both of a pair come, or nobody knows how many to wait for.
+      const auto [a, b] =
+          co_await mw::when_all(send_one(peer, style, first, size, patience{}),
+                                send_one(peer, style, word, size, patience{}));
+      if (a == step::over || b == step::over) co_return;
+      continue;
+    }
+    if (co_await patiently(send_one(peer, style, word, size, p), p) == step::over) {
+      co_return;
+    }
+  }
+}
+
+mw::task<void> conversation::stay() {
+  co_await mw::when_any(mw::sleep_until(plan_.quiet), world_.broken());
+}
+
+mw::task<void> conversation::pass_barriers() {
+  for (std::uint64_t i = 1; i <= plan_.barriers; ++i) {
+    co_await mw::sleep_for(random().at_most(2s));
+    op_entry e = entry(mw::operation_kind::barrier, mw::no_rank, 0, {});
+    e.number = i;
+    op_watch watch(all_.story, std::move(e), clock());
+    const auto r = co_await mw::outcome(world_.barrier());
+    if (judged(watch, r.error()) == step::over) co_return;
+  }
+}
+
+}  // namespace manyworlds_tests

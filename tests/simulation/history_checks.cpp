@@ -1,0 +1,118 @@
+// What the history is asked when all is over: messages and barriers, both sides of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "simulation/history.hpp"
+
+namespace manyworlds_tests {
+
+namespace {
+std::string name_of(const message_key& k) {
+  return fmt::format("{}@{} from rank {} to {} on lane {}", k.world, k.epoch, k.source,
+                     k.target, k.lane);
+}
+// A send that was given up late and got no answer in that time ends without knowing.
+constexpr mw::duration settling = 1s;
+}  // namespace
+
+void history::received(const message_key& key, std::uint64_t number,
+                       mw::time_point when) {
+  ++received_count_;
+  auto& all = receipts_[key];
+  if (!all.empty() && all.back().number >= number) {
+    complain(fmt::format("law 5: {}: {} came after {}", name_of(key), number,
+                         all.back().number));
+  }
+  all.push_back({number, when});
+}
+
+void history::check_everything() {
+  check_deliveries();
+  check_barriers();
+  for (const std::size_t op : waiting_) complain("law 1: never ended: " + text(ops_[op]));
+}
+
+void history::check_deliveries() {
+  for (const auto& [key, arrivals] : receipts_) {
+    const auto sent = sends_.find(key);
+    if (sent == sends_.end()) {
+      complain("law 6: nobody sent what came: " + name_of(key));
+      continue;
+    }
+    std::uint64_t last = 0;
+    for (const std::size_t number : sent->second) {
+      const op_entry& op = ops_[number];
+      const auto at =
+          std::find_if(arrivals.begin(), arrivals.end(),
+                       [&](const arrival& a) { return a.number == op.number; });
+      const bool came = at != arrivals.end();
+      last = std::max(last, op.number);
+      const bool overtaken = arrivals.back().number > op.number;
+      if (!came && op.fate == op_fate::done && overtaken) {
+        complain("law 1: accepted and skipped: " + text(op));
+      }
+      const bool given_up =
+          op.fate == op_fate::given_up ||
+          (op.fate == op_fate::failed && (op.cause == mw::cause::timed_out ||
+                                          op.cause == mw::cause::cancelled));
+      const mw::time_point wanted = op.started + op.limit.value_or(mw::duration());
+      if (came && given_up && op.ended - wanted < settling) {
+        complain("law 10: given up, and received all the same: " + text(op));
+      }
+    }
+    if (arrivals.back().number > last) {
+      complain("law 6: a message that was not sent: " + name_of(key));
+    }
+  }
+  // Delivered means that a receive of the peer took it.
+  for (const auto& [key, all] : sends_) {
+    const auto arrivals = receipts_.find(key);
+    for (const std::size_t number : all) {
+      const op_entry& op = ops_[number];
+      if (!op.delivered || op.fate != op_fate::done) continue;
+      const world_entry* w = find(op.process, op.instance);
+      const process_life& there =
+          faults_.processes[w->members[static_cast<std::size_t>(key.target)]];
+      const bool came =
+          arrivals != receipts_.end() &&
+          std::any_of(arrivals->second.begin(), arrivals->second.end(),
+                      [&](const arrival& a) { return a.number == op.number; });
+      // Whoever is killed has no time to write down what it took.
+      if (!came && !there.killed) {
+        complain("law 1: delivered to nobody: " + text(op));
+      }
+    }
+  }
+}
+
+void history::check_barriers() {
+  struct passing {
+    std::size_t entered = 0;
+    mw::time_point last_entry{};
+    std::optional<mw::time_point> first_exit;
+    std::size_t members = 0;
+  };
+  std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, passing> all;
+  for (const op_entry& op : ops_) {
+    if (op.kind != mw::operation_kind::barrier) continue;
+    const world_entry* w = find(op.process, op.instance);
+    if (!w) continue;
+    passing& p = all[{w->name, w->epoch, op.number}];
+    p.members = w->members.size();
+    ++p.entered;
+    p.last_entry = std::max(p.last_entry, op.started);
+    if (op.fate == op_fate::done) {
+      p.first_exit = std::min(p.first_exit.value_or(op.ended), op.ended);
+    }
+  }
+  for (const auto& [key, p] : all) {
+    if (!p.first_exit) continue;
+    if (p.entered < p.members || *p.first_exit < p.last_entry) {
+      complain(fmt::format("law 1: barrier {} of {}@{} was passed before all had entered",
+                           std::get<2>(key), std::get<0>(key), std::get<1>(key)));
+    }
+  }
+}
+
+}  // namespace manyworlds_tests

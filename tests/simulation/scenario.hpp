@@ -1,0 +1,24 @@
+// Scenario: worlds, traffic and faults chosen by one seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace manyworlds_tests {
+
+struct seed_report {
+  std::vector<std::string> complaints;
+  /// What a person needs who looks for the reason; empty if there is nothing to complain.
+  std::string context;
+  std::size_t operations = 0;
+  std::size_t messages = 0;
+  std::size_t worlds = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t fingerprint = 0;
+};
+
+/// The whole of one seed: 2 to 6 processes, 1 to 10 worlds, up to 5 faults.
+[[nodiscard]] seed_report run_seed(std::uint64_t seed);
+
+}  // namespace manyworlds_tests

@@ -1,0 +1,34 @@
+// Runs seeds until one fails: `seed_runner FIRST COUNT`. The planted bugs' judge, and a
+// way to replay one seed with what it logged.
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "simulation/scenario.hpp"
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s FIRST COUNT [-v]\n", argv[0]);
+    return 2;
+  }
+  const std::uint64_t first = std::strtoull(argv[1], nullptr, 10);
+  const std::uint64_t count = std::strtoull(argv[2], nullptr, 10);
+  const bool verbose = argc > 3 && std::string_view(argv[3]) == "-v";
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const auto r = manyworlds_tests::run_seed(seed);
+    if (verbose) {
+      std::printf("seed %llu: %zu operations, %zu messages, %zu worlds, %llu steps, %016llx\n",
+                  static_cast<unsigned long long>(seed), r.operations, r.messages, r.worlds,
+                  static_cast<unsigned long long>(r.steps),
+                  static_cast<unsigned long long>(r.fingerprint));
+      std::fflush(stdout);
+    }
+    if (r.complaints.empty()) continue;
+    std::printf("seed %llu failed:\n", static_cast<unsigned long long>(seed));
+    for (const auto& c : r.complaints) std::printf("%s\n", c.c_str());
+    if (verbose) std::printf("%s", r.context.c_str());
+    return 1;
+  }
+  std::printf("%llu seeds passed\n", static_cast<unsigned long long>(count));
+  return 0;
+}

@@ -1,0 +1,217 @@
+#include "simulation/world_cluster.hpp"
+
+#include <fmt/format.h>
+
+namespace manyworlds_tests {
+
+namespace {
+constexpr std::size_t lines_kept = 60;
+constexpr std::size_t events_kept = 60;
+}  // namespace
+
+void remembered_log::write(mw::log_level, std::string_view line) noexcept {
+  const double now = static_cast<double>(sim_.elapsed().count()) / 1e6;
+  lines_.push_back(fmt::format("{:12.6f} ms {:>6} {}: {}", now, sim_.steps(), who_, line));
+  if (lines_.size() > lines_kept) lines_.pop_front();
+}
+
+// --- one process -----------------------------------------------------------------------
+
+member_process::member_process(cluster& owner, mw::simulated_process& process,
+                               std::size_t index)
+    : rendezvous(&owner.shared_store),
+      process_(process),
+      index_(index),
+      log_(owner.sim, process.name(), owner.lines_) {
+  mw::runtime_options options;
+  options.environment = &process;
+  options.log = &log_;
+  options.log_from = mw::log_level::debug;
+  runtime_ = std::make_unique<mw::runtime>(options);
+}
+
+member_process::~member_process() = default;
+
+bool member_process::has_ended() const {
+  return std::all_of(tasks_.begin(), tasks_.end(),
+                     [](const auto& t) { return t.is_ready(); });
+}
+
+void member_process::check() {
+  for (auto& t : tasks_) {
+    if (t.is_ready()) t.get();
+  }
+}
+
+void member_process::end() {
+  tasks_.clear();
+  runtime_ = nullptr;
+}
+
+// --- all of them -----------------------------------------------------------------------
+
+cluster::cluster(std::uint64_t seed, mw::simulation_options options)
+    : sim(seed, options) {
+  sim.trace_to([this](const mw::simulated_event& e) {
+    if (e.what == "turn") return;
+    events_.push_back(e);
+    if (events_.size() > events_kept) events_.pop_front();
+  });
+}
+
+cluster::~cluster() { close(); }
+
+member_process& cluster::add(std::string name) {
+  mw::simulated_process& p = sim.add_process(name);
+  faults.processes.push_back({std::move(name), {}, false, sim.now()});
+  members_.push_back(std::make_unique<member_process>(*this, p, members_.size()));
+  return *members_.back();
+}
+
+member_process& cluster::add(std::string name, member_process& neighbour) {
+  mw::simulated_process& p = sim.add_process(name, neighbour.process());
+  faults.processes.push_back({std::move(name), {}, false, sim.now()});
+  members_.push_back(std::make_unique<member_process>(*this, p, members_.size()));
+  return *members_.back();
+}
+
+void cluster::look() {
+  story.check_waiting(sim.now());
+  memory.look();
+}
+
+bool cluster::is_runaway() {
+  if (sim.steps() < most_steps) return false;
+  story.complain("law 9: it never comes to rest");
+  return true;
+}
+
+// --- faults ----------------------------------------------------------------------------
+
+void cluster::kill(member_process& m) {
+  if (!m.is_alive()) return;
+  faults.begin({"killed", m.index(), {}, {}, sim.now(), {}});
+  faults.processes[m.index()].killed = sim.now();
+  sim.kill(m.process());
+}
+
+void cluster::stop(member_process& m, mw::duration span) {
+  process_life& life = faults.processes[m.index()];
+  if (!m.is_alive() || life.stopped) return;
+  const std::size_t f = faults.begin({"stopped", m.index(), {}, {}, sim.now(), {}});
+  life.stopped = true;
+  sim.stop(m.process());
+  sim.after(span, [this, &m, f] {
+    faults.end(f, sim.now());
+    faults.processes[m.index()].stopped = false;
+    faults.processes[m.index()].resumed = sim.now();
+    sim.resume(m.process());
+  });
+}
+
+void cluster::partition(member_process& a, member_process& b, mw::duration span) {
+  const std::size_t f =
+      faults.begin({"partitioned", a.index(), b.index(), {}, sim.now(), {}});
+  sim.partition(a.process(), b.process());
+  sim.after(span, [this, &a, &b, f] {
+    faults.end(f, sim.now());
+    sim.heal(a.process(), b.process());
+  });
+}
+
+void cluster::lose_link(member_process& a, member_process& b, mw::duration span) {
+  const std::size_t f =
+      faults.begin({"lost link", a.index(), b.index(), {}, sim.now(), {}});
+  sim.lose_link(a.process(), b.process());
+  sim.after(span, [this, &a, &b, f] {
+    faults.end(f, sim.now());
+    sim.heal(a.process(), b.process());
+  });
+}
+
+void cluster::cut(member_process& a, member_process& b) {
+  faults.begin({"cut", a.index(), b.index(), {}, sim.now(), sim.now()});
+  sim.cut(a.process(), b.process());
+}
+
+void cluster::slow_down(member_process& m, mw::duration span) {
+  constexpr std::size_t bytes_per_millisecond = 200;
+  const std::size_t f = faults.begin({"slow", m.index(), {}, {}, sim.now(), {}});
+  sim.slow_reader(m.process(), bytes_per_millisecond);
+  sim.after(span, [this, &m, f] {
+    faults.end(f, sim.now());
+    sim.slow_reader(m.process(), 0);
+  });
+}
+
+void cluster::fail_world(const std::string& name) {
+  for (const auto& m : members_) {
+    const auto found = m->worlds.find(name);
+    if (!m->is_alive() || found == m->worlds.end()) continue;
+    faults.begin({"failed by its user", {}, {}, name, sim.now(), sim.now()});
+    found->second->fail("the test wants it so");
+    return;
+  }
+}
+
+// --- the end ---------------------------------------------------------------------------
+
+void cluster::close() {
+  if (std::exchange(closed_, true)) return;
+  faults.closing = sim.now();
+  for (const auto& m : members_) {
+    sim.slow_reader(m->process(), 0);
+    sim.resume(m->process());
+    sim.release(m->process());
+    for (const auto& other : members_) sim.heal(m->process(), other->process());
+  }
+  for (const auto& m : members_) m->runtime().stop();
+  const auto all_ended = [this] {
+    return std::all_of(members_.begin(), members_.end(),
+                       [](const auto& m) { return m->has_ended(); });
+  };
+  if (!sim.run_until(all_ended, 30s)) {
+    story.complain("law 9: tasks do not end when their runtimes stop:\n" +
+                   story.waiting_text() + dumps());
+    // Nothing could be destroyed without being waited for.
+    for (auto& m : members_) (void)m.release();
+    members_.clear();
+    return;
+  }
+  (void)sim.run_until([] { return false; }, 1s);
+  for (const auto& m : members_) m->end();
+  for (const auto& m : members_) {
+    if (const std::size_t open = m->process().open_sockets(); open != 0) {
+      story.complain(fmt::format("law 6: {} ended with {} sockets open", m->name(), open));
+    }
+  }
+  const auto alive = std::count_if(cores_.begin(), cores_.end(),
+                                   [](const auto& core) { return !core.expired(); });
+  if (alive != 0) story.complain(fmt::format("law 6: {} worlds outlive their runtimes", alive));
+  memory.look(mw::duration::zero());
+  story.check_everything();
+}
+
+std::string cluster::last_lines() const {
+  std::string all = "what the runtimes logged last:\n";
+  for (const std::string& line : lines_) all += line + "\n";
+  all += "what happened last:\n";
+  for (const mw::simulated_event& e : events_) all += e.text() + "\n";
+  all += "faults:\n";
+  for (const fault& f : faults.all()) {
+    all += fmt::format(
+        "  {:.3f} ms: {} {} {} {}\n",
+        static_cast<double>((f.begin - (sim.now() - sim.elapsed())).count()) / 1e6, f.what,
+        f.process ? faults.processes[*f.process].name : "",
+        f.other ? faults.processes[*f.other].name : "", f.world);
+  }
+  return all;
+}
+
+std::string cluster::dumps() {
+  std::string all = sim.describe();
+  for (const auto& m : members_) all += m->name() + ":\n" + m->runtime().dump() + "\n";
+  return all;
+}
+
+}  // namespace manyworlds_tests

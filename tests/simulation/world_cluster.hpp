@@ -1,0 +1,140 @@
+// World cluster: simulated processes with the product's own runtimes, and a store they
+// share.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manyworlds/observe/log.hpp"
+#include "manyworlds/store/memory_store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+#include "simulation/history.hpp"
+#include "simulation/watched_memory.hpp"
+
+namespace manyworlds_tests {
+
+/// The last lines of all runtimes, for the report of a failing seed.
+class remembered_log final : public mw::log_sink {
+ public:
+  remembered_log(const mw::simulation& sim, std::string who, std::deque<std::string>& into)
+      : sim_(sim), who_(std::move(who)), lines_(into) {}
+  void write(mw::log_level level, std::string_view line) noexcept override;
+
+ private:
+  const mw::simulation& sim_;
+  std::string who_;
+  std::deque<std::string>& lines_;
+};
+
+class cluster;
+
+/// One process: its runtime, its tasks and where it finds the store.
+class member_process {
+ public:
+  member_process(cluster& owner, mw::simulated_process& process, std::size_t index);
+  member_process(const member_process&) = delete;
+  member_process& operator=(const member_process&) = delete;
+  ~member_process();
+
+  void start(mw::task<void> t) { tasks_.push_back(runtime_->start(std::move(t))); }
+  [[nodiscard]] bool has_ended() const;
+  /// Throws what a task threw.
+  void check();
+  /// Destroys the runtime.
+  void end();
+
+  [[nodiscard]] mw::runtime& runtime() { return *runtime_; }
+  [[nodiscard]] mw::simulated_process& process() { return process_; }
+  [[nodiscard]] std::size_t index() const { return index_; }
+  [[nodiscard]] const std::string& name() const { return process_.name(); }
+  [[nodiscard]] bool is_alive() const {
+    return process_.state() < mw::process_state::killed;
+  }
+
+  /// Where its worlds rendezvous; the cluster's own unless a scenario gives another.
+  mw::store* rendezvous;
+  /// The worlds it has now, by name, for faults that are done to one.
+  std::map<std::string, mw::world*> worlds;
+
+ private:
+  mw::simulated_process& process_;
+  std::size_t index_;
+  remembered_log log_;
+  std::unique_ptr<mw::runtime> runtime_;
+  std::vector<mw::started<void>> tasks_;
+};
+
+/// Ends everything in order when it is destroyed, and complains of what is left.
+class cluster {
+ public:
+  explicit cluster(std::uint64_t seed, mw::simulation_options options = {});
+  cluster(const cluster&) = delete;
+  cluster& operator=(const cluster&) = delete;
+  ~cluster();
+
+  member_process& add(std::string name);
+  /// On the host of another: its successor, or a rival.
+  member_process& add(std::string name, member_process& neighbour);
+  [[nodiscard]] member_process& at(std::size_t index) { return *members_[index]; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+
+  /// As simulation::run_until, and law 9 is looked at on the way.
+  template <class Finished>
+  [[nodiscard]] bool run_until(Finished&& finished, mw::duration at_most) {
+    const mw::time_point limit = sim.now() + at_most;
+    while (!finished()) {
+      if (sim.now() >= limit || is_runaway()) return finished();
+      const mw::duration piece = std::min<mw::duration>(looking, limit - sim.now());
+      (void)sim.run_until(finished, piece);
+      look();
+    }
+    return true;
+  }
+  void run_for(mw::duration time) {
+    (void)run_until([] { return false; }, time);
+  }
+
+  // Faults, noted.
+  void kill(member_process& m);
+  void stop(member_process& m, mw::duration span);
+  void partition(member_process& a, member_process& b, mw::duration span);
+  void lose_link(member_process& a, member_process& b, mw::duration span);
+  void cut(member_process& a, member_process& b);
+  void slow_down(member_process& m, mw::duration span);
+  void fail_world(const std::string& name);
+
+  /// Everything may end from now on; stops all runtimes and waits until all is quiet.
+  void close();
+
+  void watch(const mw::world& w) { cores_.push_back(w.core()); }
+  [[nodiscard]] std::string last_lines() const;
+  [[nodiscard]] std::string dumps();
+
+  mw::simulation sim;
+  fault_log faults;
+  history story{faults};
+  watched_memory memory{sim, [this](std::string s) { story.complain(std::move(s)); }};
+  mw::memory_store shared_store;
+
+ private:
+  friend class member_process;
+  static constexpr mw::duration looking = 500ms;
+  static constexpr std::uint64_t most_steps = 20'000'000;
+
+  [[nodiscard]] bool is_runaway();
+  void look();
+  void forget_links(member_process& m);
+
+  std::deque<std::string> lines_;
+  std::deque<mw::simulated_event> events_;
+  std::vector<std::unique_ptr<member_process>> members_;
+  std::vector<std::weak_ptr<mw::world_core>> cores_;
+  bool closed_ = false;
+};
+
+}  // namespace manyworlds_tests
