@@ -125,8 +125,34 @@ task<void> endpoint::accept_all() {
   }
 }
 
-task<std::optional<hello>> endpoint::answer_in_time(stream& s) {
-  const auto deciding = [this](const hello& h) { return decide(h); };
+/// From the moment a dial of theirs is welcome until it is a link, we do not dial: either side would
+/// take the second connection for a new link and end the first under the worlds that use it.
+class endpoint::acceptance {
+ public:
+  acceptance() noexcept = default;
+  acceptance(const acceptance&) = delete;
+  acceptance& operator=(const acceptance&) = delete;
+  ~acceptance() {
+    if (!entry_) return;
+    --entry_->accepting;
+    entry_->changed.set();
+  }
+  void begin(std::shared_ptr<entry> e) {
+    entry_ = std::move(e);
+    ++entry_->accepting;
+  }
+
+ private:
+  std::shared_ptr<entry> entry_;
+};
+
+task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welcomed) {
+  const auto deciding = [this, &welcomed](const hello& h) {
+    const hello_status status = decide(h);
+    const bool becomes_link = h.purpose == connection_purpose::link;
+    if (status == hello_status::welcome && becomes_link) welcomed.begin(entry_of(h.self.id));
+    return status;
+  };
   const std::function<hello_status(const hello&)> decide_by = deciding;
   co_return co_await within(greeter_.answer(s, decide_by), greeting_limit);
 }
@@ -139,8 +165,9 @@ task<void> endpoint::greet_one(stream s) {
   } open(greetings_);
   std::string trouble;
   std::optional<hello> words;
+  acceptance welcomed;
   try {
-    words = co_await answer_in_time(s);
+    words = co_await answer_in_time(s, welcomed);
   } catch (const link_error& e) {
     trouble = e.what();
   } catch (const timed_out&) {
@@ -225,7 +252,7 @@ task<void> endpoint::run_link(std::shared_ptr<link> l) {
   if (found == entries_.end() || found->second->up != l) co_return;
   found->second->up = nullptr;
   found->second->changed.set();
-  if (!found->second->dialling) entries_.erase(found);
+  if (!found->second->dialling && found->second->accepting == 0) entries_.erase(found);
 }
 
 task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
@@ -236,7 +263,7 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
     if (left <= duration::zero()) {
       throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
     }
-    bool wait_for_theirs = e->dialling;
+    bool wait_for_theirs = e->dialling || e->accepting > 0;
     if (!wait_for_theirs) {
       hello words;
       words.purpose = connection_purpose::link;

@@ -15,8 +15,9 @@ namespace {
 /// One seed's processes, worlds and faults.
 class random_scenario {
  public:
-  explicit random_scenario(std::uint64_t seed)
+  random_scenario(std::uint64_t seed, std::size_t lines)
       : random_(mixed(seed)), all_(seed, network(random_)) {
+    all_.lines_kept = lines;
     plan_worlds();
   }
 
@@ -210,8 +211,8 @@ seed_report random_scenario::run() {
 
 }  // namespace
 
-seed_report run_seed(std::uint64_t seed) {
-  random_scenario scenario(seed);
+seed_report run_seed(std::uint64_t seed, std::size_t lines) {
+  random_scenario scenario(seed, lines);
   return scenario.run();
 }
 

@@ -19,6 +19,7 @@ struct seed_report {
 };
 
 /// The whole of one seed: 2 to 6 processes, 1 to 10 worlds, up to 5 faults.
-[[nodiscard]] seed_report run_seed(std::uint64_t seed);
+/// `lines` of logs and events are kept for the context.
+[[nodiscard]] seed_report run_seed(std::uint64_t seed, std::size_t lines = 60);
 
 }  // namespace manyworlds_tests

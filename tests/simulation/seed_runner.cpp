@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const std::uint64_t count = std::strtoull(argv[2], nullptr, 10);
   const bool verbose = argc > 3 && std::string_view(argv[3]) == "-v";
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const auto r = manyworlds_tests::run_seed(seed);
+    const auto r = manyworlds_tests::run_seed(seed, verbose ? 100'000 : 60);
     if (verbose) {
       std::printf("seed %llu: %zu operations, %zu messages, %zu worlds, %llu steps, %016llx\n",
                   static_cast<unsigned long long>(seed), r.operations, r.messages, r.worlds,

@@ -4,15 +4,10 @@
 
 namespace manyworlds_tests {
 
-namespace {
-constexpr std::size_t lines_kept = 60;
-constexpr std::size_t events_kept = 60;
-}  // namespace
-
 void remembered_log::write(mw::log_level, std::string_view line) noexcept {
   const double now = static_cast<double>(sim_.elapsed().count()) / 1e6;
   lines_.push_back(fmt::format("{:12.6f} ms {:>6} {}: {}", now, sim_.steps(), who_, line));
-  if (lines_.size() > lines_kept) lines_.pop_front();
+  if (lines_.size() > most_) lines_.pop_front();
 }
 
 // --- one process -----------------------------------------------------------------------
@@ -22,7 +17,7 @@ member_process::member_process(cluster& owner, mw::simulated_process& process,
     : rendezvous(&owner.shared_store),
       process_(process),
       index_(index),
-      log_(owner.sim, process.name(), owner.lines_) {
+      log_(owner.sim, process.name(), owner.lines_, owner.lines_kept) {
   mw::runtime_options options;
   options.environment = &process;
   options.log = &log_;
@@ -55,7 +50,7 @@ cluster::cluster(std::uint64_t seed, mw::simulation_options options)
   sim.trace_to([this](const mw::simulated_event& e) {
     if (e.what == "turn") return;
     events_.push_back(e);
-    if (events_.size() > events_kept) events_.pop_front();
+    if (events_.size() > lines_kept) events_.pop_front();
   });
 }
 

@@ -21,14 +21,16 @@ namespace manyworlds_tests {
 /// The last lines of all runtimes, for the report of a failing seed.
 class remembered_log final : public mw::log_sink {
  public:
-  remembered_log(const mw::simulation& sim, std::string who, std::deque<std::string>& into)
-      : sim_(sim), who_(std::move(who)), lines_(into) {}
+  remembered_log(const mw::simulation& sim, std::string who, std::deque<std::string>& into,
+                 const std::size_t& most)
+      : sim_(sim), who_(std::move(who)), lines_(into), most_(most) {}
   void write(mw::log_level level, std::string_view line) noexcept override;
 
  private:
   const mw::simulation& sim_;
   std::string who_;
   std::deque<std::string>& lines_;
+  const std::size_t& most_;
 };
 
 class cluster;
@@ -90,7 +92,8 @@ class cluster {
     while (!finished()) {
       if (sim.now() >= limit || is_runaway()) return finished();
       const mw::duration piece = std::min<mw::duration>(looking, limit - sim.now());
-      (void)sim.run_until(finished, piece);
+      // With everybody dead nothing moves the clock but us.
+      if (!sim.run_until(finished, piece) && sim.is_stuck()) sim.run_for(piece);
       look();
     }
     return true;
@@ -114,6 +117,9 @@ class cluster {
   void watch(const mw::world& w) { cores_.push_back(w.core()); }
   [[nodiscard]] std::string last_lines() const;
   [[nodiscard]] std::string dumps();
+
+  /// Of the runtimes' logs and of the simulation's events, for reports.
+  std::size_t lines_kept = 60;
 
   mw::simulation sim;
   fault_log faults;

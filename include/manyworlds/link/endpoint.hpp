@@ -101,14 +101,18 @@ class endpoint {
   struct entry {
     std::shared_ptr<link> up;
     bool dialling = false;
+    /// Dials of theirs that are welcome and not yet links.
+    int accepting = 0;
     bool dialled_by_us = false;
     event changed;
     time_point unused_since{};
   };
 
+  class acceptance;
+
   [[nodiscard]] task<void> accept_all();
   [[nodiscard]] task<void> greet_one(stream s);
-  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s);
+  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s, acceptance& welcomed);
   [[nodiscard]] task<void> answer_one(stream s);
   [[nodiscard]] task<void> beat();
   void beat_once();
