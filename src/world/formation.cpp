@@ -110,18 +110,23 @@ task<void> formation::run() {
     failed = core_.describe_failure(e.cause(), no_rank, operation_kind::form, e.what());
   }
   if (is_late) failed = late();
-  if (failed) core_.break_with(std::move(*failed));
-  if (rank_ == 0 || core_.state() == world_state::broken) {
-    // Best effort, and bounded: the store may be what is broken, and a world that is formed must not
-    // break with it.
+  const bool store_answers = !failed || failed->cause != cause::store_unreachable;
+  bool withdrawn = true;
+  if ((failed && store_answers) || core_.state() == world_state::broken) {
+    // Best effort, and bounded. Before the failure is told: its store may be gone right after.
     try {
       co_await within(withdraw_join(), answer_limit);
     } catch (const timed_out&) {
-      co_return;
+      withdrawn = false;
     } catch (const store_error&) {
-      co_return;
+      withdrawn = false;
     }
   }
+  if (!withdrawn) {
+    runtime_.log(log_level::debug, fmt::format("{}: the record in the store stays behind",
+                                               core_.options().name.view()));
+  }
+  if (failed) core_.break_with(std::move(*failed));
 }
 
 task<void> formation::until_formed() {

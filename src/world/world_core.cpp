@@ -7,6 +7,7 @@
 
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/host/host_backend.hpp"
+#include "manyworlds/world/backend_factory.hpp"
 #include "manyworlds/world/formation.hpp"
 #include "manyworlds/world/operation_awaiter.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -17,15 +18,17 @@ namespace {
 /// A process that dies closes its connections one after the other, and one that breaks a world says why
 /// on its link: a data connection that ended is judged only after that had time to arrive.
 constexpr duration judgement_pause = std::chrono::milliseconds(50);
+}  // namespace
 
-host_backend_options backend_options(const world_options& o) {
+std::unique_ptr<backend> make_host_backend(backend_parts parts) {
+  const world_options& o = parts.options();
   host_backend_options b;
   b.stall_limit = o.stall;
   b.barrier_remark = o.collective_log;
   b.barrier_limit = o.collective_break;
-  return b;
+  return std::make_unique<host_backend>(parts.home(), parts.events(), b, o.rank,
+                                        parts.take_connections());
 }
-}  // namespace
 
 std::string_view name_of(world_state s) noexcept {
   switch (s) {
@@ -156,6 +159,7 @@ void world_core::form() noexcept {
   auto forming = [](std::shared_ptr<world_core> self) -> task<void> {
     co_await self->formation_->run();
     self->formation_ = nullptr;
+    if (self->unregistered_) self->tell_drained();
   };
   runtime_->peers().spawn(forming(shared_from_this()));
 }
@@ -194,9 +198,9 @@ void world_core::go_up() noexcept {
   for (stream& s : parts_.connections) connections.push_back(s.release());
   parts_.connections.clear();
   left_.resize(view_.members.size());
-  backend_ = std::make_unique<host_backend>(runtime_->user(), static_cast<backend_events&>(*this),
-                                            backend_options(options_), options_.rank,
-                                            std::move(connections));
+  backend_parts parts(runtime_->user(), *this, options_, std::move(connections));
+  backend_factory* const chosen = runtime_->options().backends;
+  backend_ = chosen ? chosen->make_backend(std::move(parts)) : make_host_backend(std::move(parts));
   bool is_up = false;
   {
     const std::lock_guard lock(mutex_);
@@ -231,7 +235,7 @@ void world_core::tear_down() noexcept {
 void world_core::quiet() noexcept {
   end_pending();
   backend_ = nullptr;
-  drained_.set();
+  on_service(unregister_step_);
 }
 
 void world_core::end_pending() noexcept {
@@ -262,12 +266,21 @@ void world_core::announce() noexcept {
     // Everyone but who told us. Also the culprit: one that was only silent must learn it is out.
     if (r != options_.rank && r != reporter && l && l->is_up()) l->send(encode(message));
   }
-  unregister();
+  holds_.clear();
 }
 
 void world_core::unregister() noexcept {
   holds_.clear();
   runtime_->worlds().remove(*this);
+  unregistered_ = true;
+  // A forming that was cut short may still be in the middle of a call to the store.
+  if (!formation_) tell_drained();
+}
+
+void world_core::tell_drained() noexcept {
+  drained_.set();
+  // Its runtime may be ending, and turn the reactor until all worlds are drained.
+  runtime_->user().wake();
 }
 
 // --- notices from the service -------------------------------------------------------------------
@@ -451,9 +464,8 @@ void world_core::left() noexcept {
     runtime_->log(log_level::info,
                   fmt::format("{}@{} is closed: left", options_.name.view(), epoch()));
   }
-  on_service(unregister_step_);
   over_.set();
-  drained_.set();
+  on_service(unregister_step_);
 }
 
 // --- operations, on the reactor -----------------------------------------------------------------

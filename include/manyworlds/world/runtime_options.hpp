@@ -8,6 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
+class backend_factory;
+
 /// How a runtime runs. Trivially destructible; what pointers name must outlive the runtime.
 struct runtime_options {
   /// Of the reactor's thread; the service thread appends "-svc". At most 11 bytes.
@@ -29,6 +31,8 @@ struct runtime_options {
   log_level log_from = log_level::warning;
   /// Null: this machine.
   class environment* environment = nullptr;
+  /// What moves the data of its worlds. Null: host memory, over tcp.
+  backend_factory* backends = nullptr;
 };
 
 }  // namespace manyworlds::inline v0

@@ -155,6 +155,7 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   void quiet() noexcept;        // reactor
   void announce() noexcept;     // service
   void unregister() noexcept;   // service
+  void tell_drained() noexcept;  // service
 
   void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;
   void end_pending() noexcept;
@@ -189,6 +190,7 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   std::vector<link_hold> holds_;
   std::vector<bool> has_left_;
   std::unique_ptr<formation> formation_;
+  bool unregistered_ = false;
 
   // The user reactor's.
   std::unique_ptr<backend> backend_;

@@ -1,0 +1,46 @@
+// Backend factory: who makes the backend of a world that was formed.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/backend/backend.hpp"
+#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/io/stream.hpp"
+#include "manyworlds/world/options.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What a formed world gives to its backend. The references outlive the backend.
+class backend_parts {
+ public:
+  backend_parts(reactor& home, backend_events& events, const world_options& options,
+                std::vector<socket> connections) noexcept
+      : home_(home), events_(events), options_(options), connections_(std::move(connections)) {}
+
+  /// Where the backend lives.
+  [[nodiscard]] reactor& home() const noexcept { return home_; }
+  [[nodiscard]] backend_events& events() const noexcept { return events_; }
+  [[nodiscard]] const world_options& options() const noexcept { return options_; }
+  /// By rank: a connected, authenticated stream to each member, closed for this one. Once.
+  [[nodiscard]] std::vector<socket> take_connections() noexcept { return std::move(connections_); }
+
+ private:
+  reactor& home_;
+  backend_events& events_;
+  const world_options& options_;
+  std::vector<socket> connections_;
+};
+
+/// Makes backends for the worlds of a runtime, on its reactor. Must outlive the runtime.
+class backend_factory {
+ public:
+  virtual ~backend_factory() = default;
+  [[nodiscard]] virtual std::unique_ptr<backend> make_backend(backend_parts parts) = 0;
+};
+
+/// The default, and what a factory may wrap or stand beside.
+[[nodiscard]] std::unique_ptr<backend> make_host_backend(backend_parts parts);
+
+}  // namespace manyworlds::inline v0
