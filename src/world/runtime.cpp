@@ -278,7 +278,10 @@ void runtime::end() noexcept {
     core_->user().wake();
     reactor_thread_.join();
   } else if (core_->env().starts_threads()) {
-    core_->user().run_until(all_quiet);
+    // What ends on the service thread wakes nobody here, nor does the end of our patience.
+    while (!all_quiet()) {
+      if (!core_->user().turn()) std::this_thread::sleep_for(200us);
+    }
   } else {
     // Simulated: nobody but us turns the reactors now, and time stands still.
     for (int turns = 0; !all_quiet() && turns < 100'000; ++turns) {
