@@ -1,6 +1,7 @@
-// Three worlds with a worker each, and as a control the same traffic in one world of four: kill, stop
-// and cancel, and watch what the others notice. Starts its own processes; try --help.
-// The parts: quickstart/edge.hpp (one world), demo.hpp (what happens to them), workers.hpp (the others).
+// Three worlds with a worker each, and as a control the same traffic in one world of
+// four: kill, stop and cancel, and watch what the others notice. Starts its own
+// processes; try --help. The parts: quickstart/edge.hpp (one world), demo.hpp (what
+// happens to them), workers.hpp (the others).
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +12,8 @@
 
 namespace {
 
-/// Ctrl-C and SIGTERM, as a message to the demo: the library leaves signals to the application.
+/// Ctrl-C and SIGTERM, as a message to the demo: the library leaves signals to the
+/// application.
 class signal_thread {
  public:
   explicit signal_thread(mw::channel<int>& signals) {
@@ -58,9 +60,12 @@ int main(int argc, char** argv) try {
   CLI::App app("When a peer dies, only the coroutines talking to it notice.");
   demo_plan plan;
   bool no_faults = false;
-  app.add_option("--seconds", plan.seconds, "how long to run")->check(CLI::Range(1.0, 1e6));
-  app.add_flag("--no-faults", no_faults, "hurt nobody: kill -9 or -STOP the workers yourself");
-  app.add_flag("--json", plan.as_json, "print nothing but one line of figures at the end");
+  app.add_option("--seconds", plan.seconds, "how long to run")
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_flag("--no-faults", no_faults,
+               "hurt nobody: kill -9 or -STOP the workers yourself");
+  app.add_flag("--json", plan.as_json,
+               "print nothing but one line of figures at the end");
 
   // The roles in which it starts itself.
   std::string role, store, world;

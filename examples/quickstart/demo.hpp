@@ -1,4 +1,5 @@
-// The demo: three edges and a control group under load, the script of what happens to them, the figures.
+// The demo: three edges and a control group under load, the script of what happens to
+// them, the figures.
 #pragma once
 
 #include <array>
@@ -19,8 +20,13 @@ struct demo_plan {
 /// All its tasks live on one reactor, on the main thread.
 class demo {
  public:
-  demo(mw::runtime& rt, mw::store& store, std::string store_address, demo_plan plan, screen& out)
-      : runtime_(rt), store_(store), store_address_(std::move(store_address)), plan_(plan), out_(out) {}
+  demo(mw::runtime& rt, mw::store& store, std::string store_address, demo_plan plan,
+       screen& out)
+      : runtime_(rt),
+        store_(store),
+        store_address_(std::move(store_address)),
+        plan_(plan),
+        out_(out) {}
 
   /// Until the script's end or a signal; then what is open is answered first.
   mw::task<void> run(mw::channel<int>& signals) {
@@ -57,7 +63,7 @@ class demo {
   mw::task<void> watch_suspects();
   mw::task<void> follow_control();
   mw::task<void> print_rates();
-  void start_worker(edge& e);
+  [[nodiscard]] process make_worker(const edge& e) const;
   void note_break(edge& e, const mw::failure& why);
 
   // In demo_script.hpp: what happens.
@@ -79,6 +85,8 @@ class demo {
   std::vector<process> control_;
   control_report control_report_;
   bool control_is_gone_ = false;
+  /// For what would hold up the reactor: starting processes, finding memory.
+  mw::worker_thread helper_{"mw-helper"};
   measured figures_;
   double gap_before_ms_ = 0;
 };

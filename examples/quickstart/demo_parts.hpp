@@ -1,46 +1,54 @@
-// What goes on in the demo all the time: edges, workers, the control group, the table of rates.
+// What goes on in the demo all the time: edges, workers, the control group, the table of
+// rates.
 #pragma once
 
 #include "demo.hpp"
 
-inline void demo::start_worker(edge& e) {
-  e.worker = process({"--role", "worker", "--store", store_address_, "--world", e.name});
+inline process demo::make_worker(const edge& e) const {
+  return process({"--role", "worker", "--store", store_address_, "--world", e.name});
 }
 
 inline void demo::start_processes() {
-  for (edge& e : edges_) start_worker(e);
-  control_.emplace_back(std::vector<std::string>{"--role", "control", "--store", store_address_});
+  for (edge& e : edges_) e.worker = make_worker(e);
+  control_.emplace_back(
+      std::vector<std::string>{"--role", "control", "--store", store_address_});
   for (const char* rank : {"1", "2", "3"}) {
-    control_.emplace_back(std::vector<std::string>{"--role", "worker", "--store", store_address_, "--world",
-                                                   "control", "--rank", rank, "--size", "4"});
+    control_.emplace_back(std::vector<std::string>{"--role", "worker", "--store",
+                                                   store_address_, "--world", "control",
+                                                   "--rank", rank, "--size", "4"});
   }
   out_.print(fmt::format(
-      "Three worlds of two, a b c, with one worker each, and as a control the same traffic in one world\n"
-      "of four. Each request carries {} KiB of floats there and back. Kill any of these yourself:\n\n"
+      "Three worlds of two, a b c, with one worker each, and as a control the same "
+      "traffic in one world\n"
+      "of four. A request carries {} KiB of floats there and back; {} at a time in each "
+      "world. Kill any of these yourself:\n\n"
       "  workers of a, b, c:  kill -9 {}   {}   {}     (or kill -STOP, and -CONT)\n"
       "  the control group:   kill -9 {}   {}   {}   {}\n\n",
-      elements * sizeof(float) / 1024, a_.worker.pid(), b_.worker.pid(), c_.worker.pid(),
-      control_[0].pid(), control_[1].pid(), control_[2].pid(), control_[3].pid()));
+      elements * sizeof(float) / 1024, lanes, a_.worker.pid(), b_.worker.pid(),
+      c_.worker.pid(), control_[0].pid(), control_[1].pid(), control_[2].pid(),
+      control_[3].pid()));
 }
 
-/// Each edge is kept: when its world breaks it is formed again under its name. When all have said what
-/// there was to say, everything ends.
+/// Each edge is kept: when its world breaks it is formed again under its name. When all
+/// have said what there was to say, everything ends.
 inline mw::task<void> demo::run_edges(mw::scope& all) {
   auto body = [this](edge& e) {
     return [this, &e](mw::world& w) -> mw::task<void> {
       e.note_up(w);
       try {
-        co_await stream(requests_, e, w);
+        co_await stream_on_all_lanes(requests_, e, w);
       } catch (const mw::world_error& error) {
         note_break(e, error.failure());
         throw;
       }
       e.up = nullptr;
+      e.is_over = true;
     };
   };
   auto each = [&](mw::scope& s) -> mw::task<void> {
     for (edge& e : edges_) {
-      s.spawn(mw::keep(runtime_, store_, {.name = e.name, .rank = 0, .size = 2}, body(e)));
+      s.spawn(
+          mw::keep(runtime_, store_, {.name = e.name, .rank = 0, .size = 2}, body(e)));
     }
     co_return;
   };
@@ -66,14 +74,16 @@ inline mw::task<void> demo::watch_workers() {
     co_await mw::sleep_for(2ms);
     for (process& p : control_) (void)p.has_ended();
     for (edge& e : edges_) {
-      if (!e.worker.has_ended()) continue;
-      start_worker(e);
+      if (!e.worker.has_ended() || e.is_over) continue;
+      process next = co_await mw::offload(helper_, [&] { return make_worker(e); });
+      e.worker = std::move(next);
       out_.event(fmt::format("pid {} is the new worker of {}", e.worker.pid(), e.name));
     }
   }
 }
 
-/// What a suspect worker was asked last is asked elsewhere too. Should both answer, one is dropped.
+/// What a suspect worker was asked last is asked elsewhere too. Should both answer, one
+/// is dropped.
 inline mw::task<void> demo::watch_suspects() {
   for (;;) {
     co_await mw::sleep_for(2ms);
@@ -90,9 +100,10 @@ inline mw::task<void> demo::watch_suspects() {
           if (e.now != condition::hurt) e.hurt();
         }
       }
-      if (!e.is_suspect || e.in_flight == 0 || e.is_routed_around) continue;
-      e.is_routed_around = true;
-      requests_.put_back(e.in_flight);
+      if (!e.is_suspect) continue;
+      for (auto& [number, was_put_back] : e.in_flight) {
+        if (!std::exchange(was_put_back, true)) requests_.put_back(number);
+      }
     }
   }
 }
@@ -104,12 +115,14 @@ inline mw::task<void> demo::follow_control() {
     for (;;) {
       control_report_ = (co_await reports.recv_message<control_report>(mw::from{1})).head;
       if (control_report_.broken_by.empty()) continue;
-      out_.event(fmt::format("{}: the whole group is gone", control_report_.broken_by.view()));
+      out_.event(
+          fmt::format("{}: the whole group is gone", control_report_.broken_by.view()));
       control_is_gone_ = true;
     }
   };
   const auto ended = co_await mw::outcome(follow());
-  if (!control_is_gone_) out_.event(fmt::format("the control group is gone: {}", ended.error().text()));
+  if (!control_is_gone_)
+    out_.event(fmt::format("the control group is gone: {}", ended.error().text()));
   control_is_gone_ = true;
 }
 
@@ -123,8 +136,8 @@ inline mw::task<void> demo::print_rates() {
     const auto t = steady::now();
     const std::array now{a_.answers, b_.answers, c_.answers, control_report_.answers};
     const auto rate = [&](std::size_t i) {
-      return static_cast<double>(now[i] - before[i]) * 2 * elements * sizeof(float) / 1e3 /
-             in_ms(t - last);
+      return static_cast<double>(now[i] - before[i]) * 2 * elements * sizeof(float) /
+             1e3 / in_ms(t - last);
     };
     out_.row(rate(0), rate(1), rate(2), rate(3), control_is_gone_);
     last = t;

@@ -1,11 +1,12 @@
-// One edge of the demo: a world of two, the worker at its other end, and what was measured on it.
+// One edge of the demo: a world of two, the worker at its other end, and what was
+// measured on it.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <manyworlds/manyworlds.hpp>
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "process.hpp"
@@ -25,6 +26,8 @@ struct edge {
   /// While it is up.
   mw::world* up = nullptr;
   condition now = condition::healthy;
+  /// Left in order, at the end.
+  bool is_over = false;
 
   std::uint64_t answers = 0;
   /// Wrong answers, and requests that failed while nobody had hurt the worker.
@@ -32,9 +35,8 @@ struct edge {
   mw::duration longest_gap{};
   steady::time_point last_answer{}, hurt_at{}, broke_at{}, suspect_at{}, back_at{};
   bool is_suspect = false;
-  std::uint64_t in_flight = 0;
-  /// Its request in flight was put back while it is suspect.
-  bool is_routed_around = false;
+  /// What the worker was asked and has not answered; true: it was put back meanwhile.
+  std::map<std::uint64_t, bool> in_flight;
 
   void hurt() noexcept {
     now = condition::hurt;
@@ -51,23 +53,26 @@ struct edge {
     ++answers;
     if (now == condition::recovering) back_at = t;
     if (now != condition::hurt) {
-      if (now == condition::healthy) longest_gap = std::max(longest_gap, mw::duration(t - last_answer));
+      if (now == condition::healthy)
+        longest_gap = std::max(longest_gap, mw::duration(t - last_answer));
       now = condition::healthy;
     }
     last_answer = t;
   }
 };
 
-/// A request on its way: it goes back into the queue unless its answer came, however the frame ends.
+/// A request on its way: it goes back into the queue unless its answer came, however the
+/// frame ends.
 class request_in_flight {
  public:
-  request_in_flight(request_queue& queue, edge& on, std::uint64_t number) : queue_(queue), edge_(on) {
-    edge_.in_flight = number;
+  request_in_flight(request_queue& queue, edge& on, std::uint64_t number)
+      : queue_(queue), edge_(on) {
+    here_ = edge_.in_flight.emplace(number, false).first;
   }
   request_in_flight(const request_in_flight&) = delete;
   ~request_in_flight() {
-    const std::uint64_t number = std::exchange(edge_.in_flight, 0);
-    const bool was_put_back = std::exchange(edge_.is_routed_around, false);
+    const auto [number, was_put_back] = *here_;
+    edge_.in_flight.erase(here_);
     if (was_answered_) {
       queue_.note_answer(number);
     } else if (!was_put_back) {
@@ -82,11 +87,13 @@ class request_in_flight {
  private:
   request_queue& queue_;
   edge& edge_;
+  std::map<std::uint64_t, bool>::iterator here_;
   bool was_answered_ = false;
 };
 
-/// Requests out, answers back, until all are answered and no new ones are wanted.
-inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w) {
+/// Requests out, answers back, on one lane; until all are answered and no new ones are
+/// wanted.
+inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::lane on) {
   std::vector<float> tensor(elements), answer(elements);
   for (;;) {
     // It may be heard again; until then new requests take the other worlds.
@@ -94,17 +101,30 @@ inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w) {
     const auto number = queue.take();
     if (!number) {
       if (queue.all_answered()) co_return;
+      // Nothing to ask is no gap.
+      e.last_answer = steady::now();
       co_await mw::sleep_for(5ms);
       continue;
     }
     request_in_flight request(queue, e, *number);
     const auto value = static_cast<float>(*number % 4096);
     tensor.front() = tensor.back() = value;
-    co_await w.send(tensor, mw::to{1}, mw::lane{}, mw::user_word{*number});
-    const mw::message_info info = co_await w.recv(answer, mw::from{1});
+    co_await w.send(tensor, mw::to{1}, on, mw::user_word{*number});
+    const mw::message_info info = co_await w.recv(answer, mw::from{1}, on);
     const bool is_right = info.user.value() == *number && answer.front() == value + 1 &&
                           answer.back() == value + 1;
-    if (is_right) request.note_answer();
-    else ++e.lost;
+    if (is_right)
+      request.note_answer();
+    else
+      ++e.lost;
   }
+}
+
+/// The body of an edge: several streams at a time, so that the worker always has
+/// something to do.
+inline mw::task<void> stream_on_all_lanes(request_queue& queue, edge& e, mw::world& w) {
+  co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
+    for (std::uint64_t i = 0; i < lanes; ++i) s.spawn(stream(queue, e, w, mw::lane{i}));
+    co_return;
+  });
 }

@@ -13,25 +13,28 @@
 #include <utility>
 #include <vector>
 
-/// One child; destroying it kills it and waits for it. Started, and destroyed, by the main thread: the
-/// kernel tells a child of the death of the *thread* that made it.
+/// One child; destroying it kills it and waits for it. Started, and destroyed, by the
+/// main thread: the kernel tells a child of the death of the *thread* that made it.
 class process {
  public:
   process() = default;
   explicit process(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"quickstart", "--parent", std::to_string(getpid())});
+    arguments.insert(arguments.begin(),
+                     {"quickstart", "--parent", std::to_string(getpid())});
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
 
     posix_spawnattr_t how;
     posix_spawnattr_init(&how);
-    // A group of its own: the terminal's Ctrl-C is for the leader alone, which then ends the others.
+    // A group of its own: the terminal's Ctrl-C is for the leader alone, which then ends
+    // the others.
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     sigset_t none;
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&how, &none);
-    const int error = posix_spawn(&pid_, "/proc/self/exe", nullptr, &how, argv.data(), environ);
+    const int error =
+        posix_spawn(&pid_, "/proc/self/exe", nullptr, &how, argv.data(), environ);
     posix_spawnattr_destroy(&how);
     if (error) throw std::system_error(error, std::generic_category(), "posix_spawn");
   }

@@ -6,7 +6,8 @@
 #include <optional>
 #include <unordered_set>
 
-/// Hands out numbers, and those again whose world broke before the answer came. One thread.
+/// Hands out numbers, and those again whose world broke before the answer came. One
+/// thread.
 class request_queue {
  public:
   /// The next number to send; nothing when no new ones are wanted.

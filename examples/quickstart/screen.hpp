@@ -22,7 +22,9 @@ class screen final : public mw::log_sink {
     std::fflush(stdout);
   }
   /// What we do.
-  void event(std::string_view what) { print(fmt::format("{:6.2f} s  >> {}\n", seconds(), what)); }
+  void event(std::string_view what) {
+    print(fmt::format("{:6.2f} s  >> {}\n", seconds(), what));
+  }
   /// What the library says.
   void write(mw::log_level, std::string_view line) noexcept override {
     // The world that carries the control group's figures is not part of the show.
@@ -36,7 +38,8 @@ class screen final : public mw::log_sink {
   }
 
   [[nodiscard]] double seconds() const noexcept {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_)
+        .count();
   }
 
  private:

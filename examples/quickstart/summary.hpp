@@ -1,10 +1,16 @@
 // What is told of the demo at its end.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "demo.hpp"
+
+/// A figure of the last line; null if it did not come to that.
+inline nlohmann::json measured_ms(double ms) {
+  return ms < 0 ? nlohmann::json() : nlohmann::json(std::round(ms * 1000) / 1000);
+}
 
 inline bool demo::summarize() {
   double healthy_gap_ms = 0;
@@ -16,12 +22,12 @@ inline bool demo::summarize() {
   const std::uint64_t open = requests_.asked() - requests_.answered();
   const nlohmann::ordered_json line = {
       {"healthy_lost", healthy_lost},
-      {"healthy_max_gap_ms", healthy_gap_ms},
-      {"gap_before_faults_ms", gap_before_ms_},
-      {"detect_ms", figures_.detect_ms},
-      {"suspect_ms", figures_.suspect_ms},
-      {"reform_ms", figures_.reform_ms},
-      {"cancel_ms", figures_.cancel_ms},
+      {"healthy_max_gap_ms", measured_ms(healthy_gap_ms)},
+      {"gap_before_faults_ms", measured_ms(gap_before_ms_)},
+      {"detect_ms", measured_ms(figures_.detect_ms)},
+      {"suspect_ms", measured_ms(figures_.suspect_ms)},
+      {"reform_ms", measured_ms(figures_.reform_ms)},
+      {"cancel_ms", measured_ms(figures_.cancel_ms)},
       {"cancelled_half_way", figures_.was_cancelled_half_way},
       {"buffer_reusable", figures_.is_whole_after_cancel},
       {"requests", requests_.asked()},
@@ -33,22 +39,37 @@ inline bool demo::summarize() {
   if (plan_.as_json) std::printf("%s\n", line.dump().c_str());
 
   std::string text = fmt::format(
-      "\n  requests: {} asked, {} answered, {} unanswered; {} sent, of them {} again; {} answered twice\n\n"
+      "\n  requests: {} asked, {} answered, {} unanswered; {} sent, of them {} again; {} "
+      "answered twice\n\n"
       "  world    answers   lost while healthy   longest gap while healthy\n",
-      requests_.asked(), requests_.answered(), open, requests_.sent(), requests_.retried(),
-      requests_.twice());
+      requests_.asked(), requests_.answered(), open, requests_.sent(),
+      requests_.retried(), requests_.twice());
   for (const edge& e : edges_) {
     text += fmt::format("  {:<6} {:>9} {:>20} {:>24.1f} ms\n", e.name, e.answers, e.lost,
                         in_ms(e.longest_gap));
   }
-  if (plan_.hurts) {
+  if (gap_before_ms_ > 0) {
     text += fmt::format(
-        "  Before anybody was hurt the longest gap was {:.1f} ms: the processes share {} processors.\n\n"
-        "  kill -9     noticed by a's coroutine after {:.2f} ms; a answers again after {:.0f} ms\n"
-        "  kill -STOP  b is suspect after {:.0f} ms; {:.1f} ms after -CONT it answers\n"
-        "  cancel      the waiter goes on {:.2f} ms after its deadline; c stays up, the buffer is free\n",
-        gap_before_ms_, std::thread::hardware_concurrency(), figures_.detect_ms, figures_.reform_ms,
-        figures_.suspect_ms, figures_.heard_again_ms, figures_.cancel_ms);
+        "  Before anybody was hurt the longest gap was {:.1f} ms: the processes share {} "
+        "processors.\n\n",
+        gap_before_ms_, std::thread::hardware_concurrency());
+  }
+  if (figures_.reform_ms >= 0) {
+    text += fmt::format(
+        "  kill -9     noticed by a's coroutines after {:.2f} ms; a answers again after "
+        "{:.0f} ms\n",
+        figures_.detect_ms, figures_.reform_ms);
+  }
+  if (figures_.heard_again_ms >= 0) {
+    text += fmt::format(
+        "  kill -STOP  b is suspect after {:.0f} ms; it answers {:.1f} ms after kill "
+        "-CONT\n",
+        figures_.suspect_ms, figures_.heard_again_ms);
+  }
+  if (figures_.was_cancelled_half_way) {
+    text += fmt::format(
+        "  cancel      the waiter goes on {:.2f} ms after its deadline; c stays up\n",
+        figures_.cancel_ms);
   }
   out_.print(text);
   return open == 0 && healthy_lost == 0;

@@ -12,59 +12,68 @@ using namespace std::chrono_literals;
 
 /// Elements of the tensor that goes out with each request and comes back with its answer.
 inline constexpr std::size_t elements = 64 * 1024;
+/// So many requests are on their way at a time in each world, each on a lane of its own.
+inline constexpr std::uint64_t lanes = 4;
 /// Where transfers of another size travel: lanes do not block each other.
-inline constexpr mw::lane large_lane{1};
+inline constexpr mw::lane large_lane{lanes};
 
 /// Eight processes share the machine: whoever waits should leave it to the others.
 inline mw::runtime_options demo_options(mw::log_sink* log, mw::log_level from) {
   return {.spin = mw::duration::zero(), .log = log, .log_from = from};
 }
 
-/// Answers each request with its tensor, every element one larger, under the request's number.
-inline mw::task<void> answer_requests(mw::world& w) {
+/// Answers each request with its tensor, every element one larger, under the request's
+/// number.
+inline mw::task<void> answer_requests(mw::world& w, mw::lane on) {
   std::vector<float> x(elements);
   for (;;) {
-    const mw::message_info request = co_await w.recv(x, mw::from{0});
+    const mw::message_info request = co_await w.recv(x, mw::from{0}, on);
     for (float& value : x) value += 1;
-    co_await w.send(x, mw::to{0}, mw::lane{}, request.user);
+    co_await w.send(x, mw::to{0}, on, request.user);
   }
 }
 
 /// What comes back for a tensor of another size.
 struct large_answer {
+  /// Of every 1024th element: a long loop here would delay the requests.
   double sum = 0;
   /// How many that had begun to come were given up by the leader, so far.
   std::uint64_t given_up = 0;
 };
 
 inline mw::task<void> sum_large_tensors(mw::world& w) {
+  mw::worker_thread helper("mw-helper");
   std::vector<float> x;
   large_answer answer;
   for (;;) {
     const mw::message_info next = co_await w.arrival(mw::from{0}, large_lane);
-    x.resize(next.count);
+    // The kernel takes longer to find the memory than the transfer will: not on the
+    // reactor.
+    co_await mw::offload(helper, [&] { x.resize(next.count); });
     const auto taken = co_await mw::outcome(w.recv(x, mw::from{0}, large_lane));
     if (!taken) {
-      if (taken.error().cause != mw::cause::cancelled_by_peer) throw mw::world_error(taken.error());
+      if (taken.error().cause != mw::cause::cancelled_by_peer)
+        throw mw::world_error(taken.error());
       // The world is as it was.
       ++answer.given_up;
       continue;
     }
     answer.sum = 0;
-    for (const float value : x) answer.sum += value;
+    for (std::size_t i = 0; i < x.size(); i += 1024) answer.sum += x[i];
     co_await w.send_message(answer, mw::to{0}, large_lane);
   }
 }
 
 inline mw::task<void> work(mw::world& w) {
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
-    s.spawn(answer_requests(w));
+    for (std::uint64_t i = 0; i < lanes; ++i) s.spawn(answer_requests(w, mw::lane{i}));
     s.spawn(sum_large_tensors(w));
     co_return;
   });
 }
 
-inline int run_worker(const std::string& store_address, const std::string& world, int rank, int size) {
+inline int run_worker(const std::string& store_address, const std::string& world,
+                      int rank, int size) {
   mw::runtime rt(demo_options(nullptr, mw::log_level::silent));
   mw::tcp_store store(rt, store_address);
   // A worker of an edge serves until the leader leaves; the control group is formed once.
@@ -99,7 +108,9 @@ class control_leader {
     co_await reports_;
     co_await group_;
     auto all = [this](mw::scope& s) -> mw::task<void> {
-      for (mw::rank_t rank = 1; rank < group_.size(); ++rank) s.spawn(ask(rank));
+      for (mw::rank_t rank = 1; rank < group_.size(); ++rank) {
+        for (std::uint64_t i = 0; i < lanes; ++i) s.spawn(ask(rank, mw::lane{i}));
+      }
       s.spawn(report());
       co_return;
     };
@@ -110,11 +121,11 @@ class control_leader {
   }
 
  private:
-  mw::task<void> ask(mw::rank_t rank) {
+  mw::task<void> ask(mw::rank_t rank, mw::lane on) {
     std::vector<float> x(elements);
     for (;;) {
-      co_await group_.send(x, mw::to{rank});
-      co_await group_.recv(x, mw::from{rank});
+      co_await group_.send(x, mw::to{rank}, on);
+      co_await group_.recv(x, mw::from{rank}, on);
       ++report_.answers;
     }
   }

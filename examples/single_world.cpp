@@ -1,0 +1,78 @@
+// The control: three processes in one world, one per terminal. Rank 0 receives from 1 and
+// 2 in turn and hosts the store. Kill any of the three and all is over: that is what
+// several worlds are for.
+//   single_world --rank 0     single_world --rank 1     single_world --rank 2
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <manyworlds/manyworlds.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+mw::task<void> receive_in_turn(mw::world& w) {
+  std::vector<float> tensor(1);
+  for (mw::rank_t rank = 1;; rank = rank % (w.size() - 1) + 1) {
+    co_await w.recv(tensor, mw::from{rank});
+    fmt::print("received tensor([{}]) from rank {}\n", tensor[0], rank);
+  }
+}
+
+mw::task<void> send(mw::world& w) {
+  const std::vector<float> tensor(1, static_cast<float>(w.rank()));
+  for (;;) {
+    co_await w.send(tensor, mw::to{0});
+    fmt::print("sent tensor([{}]) to rank 0\n", tensor[0]);
+    co_await mw::sleep_for(1s);
+  }
+}
+
+mw::task<void> take_part(mw::runtime& rt, mw::store& store, mw::rank_t rank,
+                         mw::rank_t size) {
+  mw::world w(rt, store, {.name = "world", .rank = rank, .size = size});
+  auto life = [&]() -> mw::task<void> {
+    co_await w;
+    fmt::print("joined the world as rank {} of {}\n", w.rank(), w.size());
+    // Only rank 0 talks to everybody, but the end of one is told to all.
+    if (rank == 0)
+      co_await receive_in_turn(w);
+    else
+      co_await send(w);
+  };
+  const auto ended = co_await mw::outcome(life());
+  fmt::print("caught an error: {}\n", ended.error().text());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Three processes in one world.");
+  std::string address = "127.0.0.1";
+  int port = 29500;
+  mw::rank_t rank = 0, size = 3;
+  app.add_option("--addr", address, "where rank 0 hosts the store")
+      ->capture_default_str();
+  app.add_option("--port", port, "its port")->capture_default_str();
+  app.add_option("--rank", rank, "0 receives, the others send")->required();
+  app.add_option("--worldsize", size, "how many processes")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
+  CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+
+  mw::runtime rt({.log_from = mw::log_level::silent});
+  const std::string store_address = fmt::format("{}:{}", address, port);
+  std::optional<mw::hosted_store> host;
+  if (rank == 0) host.emplace(rt, store_address);
+  mw::tcp_store store(rt, store_address);
+  rt.run(take_part(rt, store, rank, size));
+} catch (const std::exception& e) {
+  fmt::print(stderr, "single_world: {}\n", e.what());
+  return 1;
+}
