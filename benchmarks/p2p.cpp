@@ -37,8 +37,9 @@ struct figures {
   samples half_us;
   samples limit_us;
   samples blocking_us;
-  samples bytes_per_ns;
-  samples limit_bytes_per_ns;
+  samples gb_s;
+  samples gb_s_limit;
+  samples gb_s_blocking;
 };
 
 mw::task<void> ping(mw::world& w, std::span<char> buffer, int count, samples& into) {
@@ -87,11 +88,10 @@ mw::task<void> measure(mw::world& w, int raw, std::span<char> buffer, const coun
   co_await let_out();
   into.blocking_us.add_all(raw_ping(raw, buffer, n.blocking, waiting::blocking));
 
-  const double bytes = static_cast<double>(buffer.size()) * n.messages;
-  const double limit = raw_stream(raw, buffer, n.messages, waiting::spinning);
-  into.limit_bytes_per_ns.add(bytes / limit / 1e9);
-  const double taken = co_await stream(w, buffer, n.messages);
-  into.bytes_per_ns.add(bytes / taken / 1e9);
+  const double gb = static_cast<double>(buffer.size()) * n.messages / 1e9;
+  into.gb_s_limit.add(gb / raw_stream(raw, buffer, n.messages, waiting::spinning));
+  into.gb_s.add(gb / co_await stream(w, buffer, n.messages));
+  into.gb_s_blocking.add(gb / raw_stream(raw, buffer, n.messages, waiting::blocking));
 }
 
 mw::task<void> answer(mw::world& w, int raw, std::span<char> buffer, const counts& n) {
@@ -101,22 +101,27 @@ mw::task<void> answer(mw::world& w, int raw, std::span<char> buffer, const count
   raw_echo(raw, buffer, n.blocking, waiting::blocking);
   raw_drain(raw, buffer, n.messages, waiting::spinning);
   co_await drain(w, buffer, n.messages);
+  co_await let_out();
+  raw_drain(raw, buffer, n.messages, waiting::blocking);
 }
 
+/// The limit is what the better way of waiting reaches: spinning wins as long as it does
+/// not keep the kernel's own work off the CPU.
 fields row_of(std::size_t size, const figures& f) {
+  const double limit = std::min(f.limit_us.median(), f.blocking_us.median());
+  const double gb_s_limit = std::max(f.gb_s_limit.median(), f.gb_s_blocking.median());
   return {
       {"bench", "p2p"},
       {"size", size},
       {"transport", "tcp"},
       {"p50_us", f.half_us.median()},
       {"p99_us", f.half_us.p99()},
-      {"limit_us", f.limit_us.median()},
-      {"limit_p99_us", f.limit_us.p99()},
+      {"limit_us", limit},
       {"limit_blocking_us", f.blocking_us.median()},
-      {"ratio", rounded(f.half_us.median() / f.limit_us.median())},
-      {"gb_s", f.bytes_per_ns.median()},
-      {"limit_gb_s", f.limit_bytes_per_ns.median()},
-      {"gb_s_ratio", rounded(f.bytes_per_ns.median() / f.limit_bytes_per_ns.median())},
+      {"ratio", rounded(f.half_us.median() / limit)},
+      {"gb_s", f.gb_s.median()},
+      {"limit_gb_s", gb_s_limit},
+      {"gb_s_ratio", rounded(f.gb_s.median() / gb_s_limit)},
   };
 }
 

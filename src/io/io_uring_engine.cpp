@@ -40,13 +40,15 @@ class io_uring_engine final : public engine {
     r.engine.cancelled = false;
     r.engine.submitted = false;
     r.engine.token = operation;
+    // A receive mostly finds nothing there yet: what is sent in the same turn goes first.
+    if (r.kind == io_kind::receive) return receives_.push(r);
     if (!backlog_.empty() || !start(r)) backlog_.push(r);
   }
 
   void cancel(io_request& r) noexcept override {
     if (std::exchange(r.engine.cancelled, true)) return;
-    // Not started: the backlog finds it cancelled. Else its cancellation follows it in
-    // the ring.
+    // Not started: found cancelled when its turn comes. Else its cancellation follows it
+    // in the ring.
     if (r.engine.submitted && !start_cancel(r)) cancels_.push(r);
   }
 
@@ -113,7 +115,8 @@ class io_uring_engine final : public engine {
   }
 
   bool has_something() noexcept {
-    return !backlog_.empty() || !cancels_.empty() || io_uring_cq_ready(uring()) > 0;
+    return !backlog_.empty() || !receives_.empty() || !cancels_.empty() ||
+           io_uring_cq_ready(uring()) > 0;
   }
 
   /// A free submission entry, or null if the kernel takes none now.
@@ -155,11 +158,17 @@ class io_uring_engine final : public engine {
       if (!start_cancel(*r)) break;
       cancels_.remove(*r);
     }
+    bool any = start_some(backlog_);
+    if (backlog_.empty()) any |= start_some(receives_);
+    return any;
+  }
+
+  bool start_some(request_list& waiting) noexcept {
     bool any = false;
-    for (std::size_t n = 0; n < poll_limit && !backlog_.empty(); ++n) {
-      io_request& r = *backlog_.front();
+    for (std::size_t n = 0; n < poll_limit && !waiting.empty(); ++n) {
+      io_request& r = *waiting.front();
       if (!r.engine.cancelled && !start(r)) break;
-      backlog_.remove(r);
+      waiting.remove(r);
       if (!r.engine.cancelled) continue;
       end(r, io_result::failure(ECANCELED));
       any = true;
@@ -274,6 +283,7 @@ class io_uring_engine final : public engine {
   event_counter wake_;
   std::optional<foreign_notice> foreign_;
   request_list backlog_;
+  request_list receives_;
   request_list cancels_;
   std::size_t in_flight_ = 0;
   bool wake_watched_ = false;

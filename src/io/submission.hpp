@@ -26,8 +26,15 @@ inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
       return io_uring_prep_connect(&sqe, fd, native_address(r), length);
     }
     case io_kind::receive:
+      if (r.buffer_count == 1) {
+        return io_uring_prep_recv(&sqe, fd, r.buffers->iov_base, r.buffers->iov_len, 0);
+      }
       return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
     case io_kind::send:
+      if (r.buffer_count == 1) {
+        return io_uring_prep_send(&sqe, fd, r.buffers->iov_base, r.buffers->iov_len,
+                                  MSG_NOSIGNAL);
+      }
       return io_uring_prep_sendmsg(&sqe, fd, &prepare_message(r), MSG_NOSIGNAL);
     case io_kind::readable:
       return io_uring_prep_poll_add(&sqe, fd, POLLIN);
