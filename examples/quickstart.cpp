@@ -1,7 +1,6 @@
-// Three worlds with a worker each, and as a control the same traffic in one world of
-// four: kill, stop and cancel, and watch what the others notice. Starts its own
-// processes; try --help. The parts: quickstart/edge.hpp (one world), demo.hpp (what
-// happens to them), workers.hpp (the others).
+// Three worlds and a control group under load: kill, stop and cancel, and watch what the
+// others notice. It starts its own processes. The parts are in quickstart/: an edge.hpp,
+// the demo.hpp of three, the workers.hpp at the other ends.
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>

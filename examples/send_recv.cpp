@@ -1,8 +1,6 @@
-// Two worlds, one process per terminal: a leader receives from a sender in each; kill a
-// sender, and only its world ends. The leader (rank 0 of the first world given) also
-// hosts the store at --port.
-//   send_recv --worldinfo 1,0 --worldinfo 2,0     send_recv --worldinfo 1,1     send_recv
-//   --worldinfo 2,1
+// Two worlds, one process per terminal. A killed sender ends only its world; the leader,
+// which also hosts the store, goes on with the other.
+// send_recv --worldinfo 1,0 --worldinfo 2,0;  ... --worldinfo 1,1;  ... --worldinfo 2,1
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

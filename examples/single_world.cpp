@@ -1,7 +1,6 @@
-// The control: three processes in one world, one per terminal. Rank 0 receives from 1 and
-// 2 in turn and hosts the store. Kill any of the three and all is over: that is what
-// several worlds are for.
-//   single_world --rank 0     single_world --rank 1     single_world --rank 2
+// The control: one world of three, one process per terminal. Kill any of them and all is
+// over: that is what several worlds are for. Rank 0 receives and hosts the store.
+// single_world --rank 0;  ... --rank 1;  ... --rank 2
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -18,10 +18,9 @@ inline void demo::start_processes() {
                                                    "--rank", rank, "--size", "4"});
   }
   out_.print(fmt::format(
-      "Three worlds of two, a b c, with one worker each, and as a control the same "
-      "traffic in one world\n"
-      "of four. A request carries {} KiB of floats there and back; {} at a time in each "
-      "world. Kill any of these yourself:\n\n"
+      "Three worlds of two, a b c, with one worker each, and as a control the same\n"
+      "traffic in one world of four. A request carries {} KiB of floats there and back;\n"
+      "{} at a time go to each worker. Kill any of these yourself:\n\n"
       "  workers of a, b, c:  kill -9 {}   {}   {}     (or kill -STOP, and -CONT)\n"
       "  the control group:   kill -9 {}   {}   {}   {}\n\n",
       elements * sizeof(float) / 1024, lanes, a_.worker.pid(), b_.worker.pid(),
