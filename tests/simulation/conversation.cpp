@@ -102,7 +102,7 @@ conversation::patience conversation::any_patience() {
 
 message_key conversation::key(mw::rank_t source, mw::rank_t target,
                               std::uint64_t lane) const {
-  return {plan_.name, epoch_, source, target, lane};
+  return {plan_.name, epoch_, world_.view().id, source, target, lane};
 }
 
 op_entry conversation::entry(mw::operation_kind kind, mw::rank_t peer, std::uint64_t lane,

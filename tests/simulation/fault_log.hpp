@@ -45,23 +45,43 @@ class fault_log {
   std::vector<process_life> processes;
   /// From then on everything may end.
   std::optional<mw::time_point> closing;
+  /// Whoever knows no epoch finds none in the store either.
+  bool store_was_emptied = false;
 
   /// Whether something happened to a world of these members that can have broken it at
   /// `when`: to two of them, to one of them, or to the world itself.
   [[nodiscard]] bool explains(const std::string& world,
                               const std::vector<std::size_t>& members,
-                              mw::time_point when) const {
-    if (closing && when >= *closing) return true;
-    return std::any_of(faults_.begin(), faults_.end(), [&](const fault& f) {
+                              mw::time_point when,
+                              mw::duration aftermath = longest_aftermath) const {
+    return (closing && when >= *closing) ||
+           !concerning(world, members, when, aftermath).empty();
+  }
+  [[nodiscard]] std::vector<const fault*> concerning(
+      const std::string& world, const std::vector<std::size_t>& members,
+      mw::time_point when, mw::duration aftermath = longest_aftermath) const {
+    std::vector<const fault*> found;
+    for (const fault& f : faults_) {
       const bool timely = f.begin <= when && (!f.end || when <= *f.end + aftermath);
-      return timely && concerns(f, world, members);
+      if (timely && concerns(f, world, members)) found.push_back(&f);
+    }
+    return found;
+  }
+  /// Two of them cannot reach each other, and could not for so long.
+  [[nodiscard]] bool are_apart(const std::vector<std::size_t>& members,
+                               mw::time_point when, mw::duration so_long) const {
+    return std::any_of(faults_.begin(), faults_.end(), [&](const fault& f) {
+      return f.what == partitioned && !f.end && when - f.begin > so_long &&
+             concerns(f, {}, members);
     });
   }
+  static constexpr const char* partitioned = "partitioned";
+  static constexpr const char* killed = "killed";
 
  private:
   // The longest way from a fault's end to a break: the silence limit, or a begun
   // transfer's.
-  static constexpr mw::duration aftermath = 11s;
+  static constexpr mw::duration longest_aftermath = 11s;
 
   [[nodiscard]] static bool concerns(const fault& f, const std::string& world,
                                      const std::vector<std::size_t>& members) {

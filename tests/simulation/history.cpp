@@ -56,9 +56,24 @@ std::string history::waiting_text() const {
 
 void history::formed(world_entry entry) {
   const auto [view, is_first] = views_.try_emplace({entry.name, entry.epoch}, entry);
-  if (!is_first &&
-      (view->second.id != entry.id || view->second.members != entry.members)) {
-    complain(fmt::format("law 6: two worlds are {}@{}", entry.name, entry.epoch));
+  if (!is_first && view->second.id != entry.id) {
+    const bool strangers =
+        std::none_of(entry.members.begin(), entry.members.end(), [&](std::size_t m) {
+          const auto& before = view->second.members;
+          return std::find(before.begin(), before.end(), m) != before.end();
+        });
+    if (!faults_.store_was_emptied || !strangers) {
+      complain(fmt::format("law 6: two worlds are {}@{}", entry.name, entry.epoch));
+    }
+    view->second = entry;
+  } else if (view->second.members != entry.members) {
+    complain(fmt::format("law 6: {}@{} has other members at {}", entry.name, entry.epoch,
+                         faults_.processes[entry.process].name));
+  }
+  // Connecting has to be given up before that.
+  if (faults_.are_apart(entry.members, entry.formed, 6s)) {
+    complain(fmt::format("formation: {}@{} is formed at {}, and not all can reach each other",
+                         entry.name, entry.epoch, faults_.processes[entry.process].name));
   }
   auto& last = last_epoch_[{entry.name, entry.process}];
   if (entry.epoch <= last) {
@@ -143,6 +158,9 @@ void history::failed(std::size_t number, const mw::failure& f, mw::time_point wh
 
 void history::check_failure(op_entry& op, const mw::failure& f) {
   const world_entry* w = find(op.process, op.instance);
+  if (w && w->broken && op.started > *w->broken && op.ended > op.started + 1ms) {
+    complain("law 3: not at once on a broken world: " + text(op));
+  }
   if (f.breaks_world()) {
     if (f.world_instance != op.instance) {
       complain("law 2: the failure of another world: " + f.text() + ", in " + text(op));

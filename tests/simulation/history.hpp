@@ -57,6 +57,7 @@ struct world_entry {
 struct message_key {
   std::string world;
   std::uint64_t epoch = 0;
+  std::uint64_t id = 0;
   mw::rank_t source = 0;
   mw::rank_t target = 0;
   std::uint64_t lane = 0;
@@ -90,6 +91,9 @@ class history {
   void check_waiting(mw::time_point now);
   /// What can only be said once all is over.
   void check_everything();
+  /// Law 8 of liveness, the other way: who is well is not suspect.
+  void check_suspicion(std::size_t process, const std::string& world, std::size_t member,
+                       mw::time_point now);
 
   /// Formed somewhere since then, all its members alive.
   [[nodiscard]] bool was_up_after(const std::string& world, mw::time_point when) const;
@@ -109,6 +113,8 @@ class history {
   void check_failure(op_entry& op, const mw::failure& f);
   void check_deliveries();
   void check_barriers();
+  void check_farewells();
+  void check_root_causes();
   void end(std::size_t op, op_fate fate, mw::time_point when);
 
   fault_log& faults_;
@@ -118,6 +124,7 @@ class history {
   std::map<std::pair<std::size_t, std::uint64_t>, world_entry> worlds_;
   /// Who the members of an epoch are, as the first of them saw it.
   std::map<std::pair<std::string, std::uint64_t>, world_entry> views_;
+  [[nodiscard]] std::vector<const world_entry*> ends_of(const world_entry& view) const;
   std::map<std::pair<std::string, std::size_t>, std::uint64_t> last_epoch_;
   std::map<message_key, std::vector<std::size_t>> sends_;
   std::map<message_key, std::vector<arrival>> receipts_;

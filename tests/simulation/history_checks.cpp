@@ -30,6 +30,8 @@ void history::received(const message_key& key, std::uint64_t number,
 void history::check_everything() {
   check_deliveries();
   check_barriers();
+  check_farewells();
+  check_root_causes();
   for (const std::size_t op : waiting_) complain("law 1: never ended: " + text(ops_[op]));
 }
 
@@ -84,6 +86,77 @@ void history::check_deliveries() {
       }
     }
   }
+}
+
+std::vector<const world_entry*> history::ends_of(const world_entry& view) const {
+  std::vector<const world_entry*> ends;
+  for (const auto& [key, w] : worlds_) {
+    if (w.name == view.name && w.epoch == view.epoch && w.id == view.id) ends.push_back(&w);
+  }
+  return ends;
+}
+
+// Whoever leaves in order has delivered what was accepted: here all wait for the last word.
+void history::check_farewells() {
+  for (const auto& [key, all] : sends_) {
+    const op_entry& any = ops_[all.front()];
+    const world_entry* here = find(any.process, any.instance);
+    const auto ends = ends_of(*here);
+    const bool orderly = std::all_of(ends.begin(), ends.end(), [this](const auto* w) {
+      return w->left && !w->broken && (!faults_.closing || *w->left < *faults_.closing);
+    });
+    if (!orderly || ends.size() != here->members.size()) continue;
+    const auto arrivals = receipts_.find(key);
+    for (const std::size_t number : all) {
+      const op_entry& op = ops_[number];
+      if (op.fate != op_fate::done) continue;
+      const bool came =
+          arrivals != receipts_.end() &&
+          std::any_of(arrivals->second.begin(), arrivals->second.end(),
+                      [&](const arrival& a) { return a.number == op.number; });
+      if (!came) complain("law 1: accepted, left in order and never came: " + text(op));
+    }
+  }
+}
+
+// With one fault alone, all members give its cause: a root cause is not buried by what
+// follows from it.
+void history::check_root_causes() {
+  for (const auto& [key, view] : views_) {
+    for (const world_entry* w : ends_of(view)) {
+      if (!w->broken || (faults_.closing && *w->broken >= *faults_.closing)) continue;
+      const auto reasons = faults_.concerning(w->name, w->members, *w->broken);
+      if (reasons.size() != 1) continue;
+      const fault& reason = *reasons.front();
+      bool right = true;
+      if (!reason.world.empty()) {
+        right = w->first_cause.cause == mw::cause::broken_by_user;
+      } else if (reason.what == fault_log::killed) {
+        right = (w->first_cause.cause == mw::cause::peer_died ||
+                 w->first_cause.cause == mw::cause::replaced) &&
+                w->members[static_cast<std::size_t>(w->first_cause.rank)] ==
+                    *reason.process;
+      }
+      if (!right) {
+        complain(fmt::format("section 9: {} was {}, and {} says \"{}\"",
+                             reason.process ? faults_.processes[*reason.process].name
+                                            : reason.world,
+                             reason.what, faults_.processes[w->process].name,
+                             w->first_cause.text()));
+      }
+    }
+  }
+}
+
+void history::check_suspicion(std::size_t process, const std::string& world,
+                              std::size_t member, mw::time_point now) {
+  if (faults_.processes[process].stopped || faults_.processes[member].stopped) return;
+  const auto recovered = std::max(faults_.processes[process].resumed,
+                                  faults_.processes[member].resumed);
+  if (now - recovered < 2s || faults_.explains(world, {process, member}, now, 2s)) return;
+  complain(fmt::format("liveness: in {} {} is suspect at {}, and nothing happened to it",
+                       world, faults_.processes[member].name,
+                       faults_.processes[process].name));
 }
 
 void history::check_barriers() {

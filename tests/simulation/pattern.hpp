@@ -17,7 +17,7 @@ inline std::uint64_t mixed(std::uint64_t z) noexcept {
 }
 
 inline std::uint64_t tag_of(const message_key& k, std::uint64_t number) noexcept {
-  std::uint64_t tag = mixed(k.epoch);
+  std::uint64_t tag = mixed(k.epoch ^ k.id);
   for (const char c : k.world) tag = mixed(tag ^ static_cast<unsigned char>(c));
   tag = mixed(tag ^ static_cast<std::uint64_t>(k.source));
   tag = mixed(tag ^ static_cast<std::uint64_t>(k.target));

@@ -29,6 +29,13 @@ class random_scenario {
   void join_all(member_process& m, std::size_t as);
   void plan_faults();
   void do_fault();
+  void restart_store();
+  template <class... Place>
+  member_process& add(std::string name, Place&... place) {
+    member_process& m = all_.add(std::move(name), place...);
+    if (store_) m.use_store_of(*store_);
+    return m;
+  }
   void replace(std::size_t victim);
   void everything_forms_again();
 
@@ -42,7 +49,9 @@ class random_scenario {
   std::vector<bool> is_vacant_;
   std::list<world_plan> plans_;
   mw::time_point healed_{};
-  bool has_rivals_ = false;
+  bool is_disturbed_ = false;
+  /// Not set: all share one that cannot fail.
+  member_process* store_ = nullptr;
 };
 
 constexpr mw::duration trouble = 4s;
@@ -61,9 +70,11 @@ mw::simulation_options random_scenario::network(mw::simulated_random& random) {
 
 void random_scenario::plan_worlds() {
   const std::size_t processes = 2 + random_.below(5);
-  for (std::size_t i = 0; i < processes; ++i) {
-    holders_.push_back(&all_.add(fmt::format("p{}", i)));
+  if (random_.one_in(4)) {
+    store_ = &all_.add("store");
+    all_.host_store(*store_);
   }
+  for (std::size_t i = 0; i < processes; ++i) holders_.push_back(&add(fmt::format("p{}", i)));
   is_vacant_.resize(processes);
   const std::size_t worlds = random_.one_in(2) ? 1 + random_.below(3) : 1 + random_.below(10);
   std::size_t streams = 0;
@@ -122,16 +133,29 @@ void random_scenario::replace(std::size_t victim) {
   is_vacant_[victim] = false;
   member_process& before = *holders_[victim];
   const std::string name = before.name() + "'";
-  member_process& after = random_.one_in(2) ? all_.add(name, before) : all_.add(name);
+  member_process& after = random_.one_in(2) ? add(name, before) : add(name);
   holders_[victim] = &after;
   join_all(after, victim);
 }
 
+// It dies, and comes back later with nothing in it.
+void random_scenario::restart_store() {
+  if (!store_->is_alive()) return;
+  all_.kill(*store_);
+  all_.faults.store_was_emptied = true;
+  all_.sim.after(random_.at_most(4s), [this] {
+    store_ = &all_.add("store'", *store_);
+    all_.host_store(*store_);
+  });
+}
+
 void random_scenario::do_fault() {
+  is_disturbed_ = true;
+  if (store_ && random_.one_in(3)) return restart_store();
   const std::size_t at = static_cast<std::size_t>(random_.below(holders_.size()));
   member_process& victim = *holders_[at];
   member_process& other = any_process();
-  switch (random_.below(10)) {
+  switch (random_.below(12)) {
     case 0:
     case 1:
     case 2: {
@@ -160,6 +184,13 @@ void random_scenario::do_fault() {
       return;
     case 8:
       return all_.slow_down(victim, any_span());
+    case 9:
+      return all_.freeze(any_span());
+    case 10: {
+      // A second claimant of every rank that this process has.
+      member_process& rival = add(victim.name() + "-rival");
+      return join_all(rival, at);
+    }
     default: {
       const auto plan = std::next(plans_.begin(), static_cast<std::ptrdiff_t>(
                                                       random_.below(plans_.size())));
@@ -192,7 +223,7 @@ seed_report random_scenario::run() {
     });
   };
   const bool ended = all_.run_until(all_ended, 1s + afterwards);
-  if (!ended && all_.faults.all().empty()) {
+  if (!ended && !is_disturbed_) {
     all_.story.complain("law 9: without a fault the worlds do not come to their end\n" +
                         all_.story.waiting_text() + all_.dumps());
   }

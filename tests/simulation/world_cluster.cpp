@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/store/tcp_store_server.hpp"
+
 namespace manyworlds_tests {
+
+namespace {
+constexpr std::uint16_t store_port = 29500;
+}  // namespace
 
 void remembered_log::write(mw::log_level, std::string_view line) noexcept {
   const double now = static_cast<double>(sim_.elapsed().count()) / 1e6;
@@ -38,8 +44,17 @@ void member_process::check() {
   }
 }
 
+void member_process::use_store_of(const member_process& host) {
+  mw::tcp_store_options options;
+  options.seed = index_;
+  client_ = std::make_unique<mw::tcp_store>(
+      *runtime_, host.process().address(store_port).text(), options);
+  rendezvous = client_.get();
+}
+
 void member_process::end() {
   tasks_.clear();
+  client_ = nullptr;
   runtime_ = nullptr;
 }
 
@@ -73,6 +88,17 @@ member_process& cluster::add(std::string name, member_process& neighbour) {
 void cluster::look() {
   story.check_waiting(sim.now());
   memory.look();
+  for (const auto& m : members_) {
+    for (const auto& [name, w] : m->worlds) {
+      if (!m->is_alive() || w->state() != mw::world_state::up) continue;
+      const world_entry* entry = story.find(m->index(), w->core()->instance());
+      for (mw::rank_t r = 0; entry && r < w->size(); ++r) {
+        if (!w->is_suspect(r)) continue;
+        story.check_suspicion(m->index(), name, entry->members[static_cast<std::size_t>(r)],
+                              sim.now());
+      }
+    }
+  }
 }
 
 bool cluster::is_runaway() {
@@ -85,7 +111,7 @@ bool cluster::is_runaway() {
 
 void cluster::kill(member_process& m) {
   if (!m.is_alive()) return;
-  faults.begin({"killed", m.index(), {}, {}, sim.now(), {}});
+  faults.begin({fault_log::killed, m.index(), {}, {}, sim.now(), {}});
   faults.processes[m.index()].killed = sim.now();
   sim.kill(m.process());
 }
@@ -106,7 +132,7 @@ void cluster::stop(member_process& m, mw::duration span) {
 
 void cluster::partition(member_process& a, member_process& b, mw::duration span) {
   const std::size_t f =
-      faults.begin({"partitioned", a.index(), b.index(), {}, sim.now(), {}});
+      faults.begin({fault_log::partitioned, a.index(), b.index(), {}, sim.now(), {}});
   sim.partition(a.process(), b.process());
   sim.after(span, [this, &a, &b, f] {
     faults.end(f, sim.now());
@@ -149,6 +175,33 @@ void cluster::fail_world(const std::string& name) {
   }
 }
 
+void cluster::freeze(mw::duration span) {
+  std::vector<std::size_t> frozen;
+  for (const auto& m : members_) {
+    process_life& life = faults.processes[m->index()];
+    if (!m->is_alive() || life.stopped) continue;
+    life.stopped = true;
+    sim.stop(m->process());
+    frozen.push_back(m->index());
+  }
+  sim.after(span, [this, frozen] {
+    for (const std::size_t i : frozen) {
+      faults.processes[i].stopped = false;
+      faults.processes[i].resumed = sim.now();
+      sim.resume(at(i).process());
+    }
+  });
+}
+
+void cluster::host_store(member_process& m) {
+  auto server = std::make_shared<mw::tcp_store_server>(m.runtime().service(),
+                                                       m.process().address(store_port));
+  auto serve = [](std::shared_ptr<mw::tcp_store_server> s) -> mw::task<void> {
+    co_await s->serve();
+  };
+  (void)m.runtime().start_service(serve(std::move(server)));
+}
+
 // --- the end ---------------------------------------------------------------------------
 
 void cluster::close() {
@@ -173,7 +226,7 @@ void cluster::close() {
     members_.clear();
     return;
   }
-  (void)sim.run_until([] { return false; }, 1s);
+  (void)sim.run_until([] { return false; }, 3s);
   for (const auto& m : members_) m->end();
   for (const auto& m : members_) {
     if (const std::size_t open = m->process().open_sockets(); open != 0) {

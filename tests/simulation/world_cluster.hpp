@@ -11,6 +11,7 @@
 
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/store/memory_store.hpp"
+#include "manyworlds/store/tcp_store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 #include "simulation/history.hpp"
@@ -52,13 +53,17 @@ class member_process {
 
   [[nodiscard]] mw::runtime& runtime() { return *runtime_; }
   [[nodiscard]] mw::simulated_process& process() { return process_; }
+  [[nodiscard]] const mw::simulated_process& process() const { return process_; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] const std::string& name() const { return process_.name(); }
   [[nodiscard]] bool is_alive() const {
     return process_.state() < mw::process_state::killed;
   }
 
-  /// Where its worlds rendezvous; the cluster's own unless a scenario gives another.
+  /// A client of a store that another process hosts.
+  void use_store_of(const member_process& host);
+
+  /// Where its worlds rendezvous: the cluster's own store unless it uses another.
   mw::store* rendezvous;
   /// The worlds it has now, by name, for faults that are done to one.
   std::map<std::string, mw::world*> worlds;
@@ -68,6 +73,7 @@ class member_process {
   std::size_t index_;
   remembered_log log_;
   std::unique_ptr<mw::runtime> runtime_;
+  std::unique_ptr<mw::tcp_store> client_;
   std::vector<mw::started<void>> tasks_;
 };
 
@@ -110,6 +116,10 @@ class cluster {
   void cut(member_process& a, member_process& b);
   void slow_down(member_process& m, mw::duration span);
   void fail_world(const std::string& name);
+  /// A paused machine: nobody has listened, so nobody is to blame.
+  void freeze(mw::duration span);
+  /// Serves an empty store over tcp.
+  void host_store(member_process& m);
 
   /// Everything may end from now on; stops all runtimes and waits until all is quiet.
   void close();
@@ -134,7 +144,6 @@ class cluster {
 
   [[nodiscard]] bool is_runaway();
   void look();
-  void forget_links(member_process& m);
 
   std::deque<std::string> lines_;
   std::deque<mw::simulated_event> events_;
