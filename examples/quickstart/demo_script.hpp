@@ -81,23 +81,31 @@ inline mw::task<void> demo::cancel_on_c() {
   (void)co_await send_large(w, tensor);
   auto begun = steady::now();
   (void)co_await send_large(w, tensor);
-  const mw::duration limit = (steady::now() - begun) / 2;
+  mw::duration limit = (steady::now() - begun) / 2;
   out_.event(
       fmt::format("64 MiB on c took {:.0f} ms beside its requests; again, with a "
                   "deadline of {:.0f} ms",
                   2 * in_ms(limit), in_ms(limit)));
 
-  begun = steady::now();
-  const auto given_up =
-      co_await mw::outcome(w.send(tensor, mw::to{1}, large_lane).within(limit));
-  figures_.cancel_ms = in_ms(steady::now() - begun - limit);
-  out_.write(mw::log_level::info, given_up.error().text());
+  // Where others use the machine too, the next may be twice as fast.
+  bool is_cancelled = false;
+  for (int tries = 0; tries < 4 && !is_cancelled; ++tries, limit /= 2) {
+    begun = steady::now();
+    const auto sent =
+        co_await mw::outcome(w.send(tensor, mw::to{1}, large_lane).within(limit));
+    is_cancelled = !sent;
+    if (is_cancelled) {
+      figures_.cancel_ms = in_ms(steady::now() - begun - limit);
+      out_.write(mw::log_level::info, sent.error().text());
+    } else {
+      (void)co_await w.recv_message<large_answer>(mw::from{1}, large_lane);
+    }
+  }
 
   // Nobody reads it any more.
   co_await mw::offload(helper_, [&] { std::fill(tensor.begin(), tensor.end(), 2.0f); });
-  if (given_up) (void)co_await w.recv_message<large_answer>(mw::from{1}, large_lane);
   const large_answer next = co_await send_large(w, tensor);
-  figures_.was_cancelled_half_way = !given_up && next.given_up == 1;
+  figures_.was_cancelled_half_way = is_cancelled && next.given_up == 1;
   figures_.is_whole_after_cancel =
       next.sum == 2.0 * static_cast<double>(tensor.size() / 1024);
   out_.event(
