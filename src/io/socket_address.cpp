@@ -1,6 +1,7 @@
 #include "manyworlds/io/socket_address.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -137,10 +138,9 @@ std::string socket_address::text() const {
   if (!is_valid()) return "(no address)";
   char host[INET6_ADDRSTRLEN]{};
   ::inet_ntop(family_ == family::ipv4 ? AF_INET : AF_INET6, bytes_, host, sizeof host);
-  const std::string port = std::to_string(port_);
-  if (family_ == family::ipv4) return std::string(host) + ":" + port;
-  const std::string scope = scope_ ? "%" + std::to_string(scope_) : "";
-  return "[" + std::string(host) + scope + "]:" + port;
+  if (family_ == family::ipv4) return fmt::format("{}:{}", host, port_);
+  if (scope_ == 0) return fmt::format("[{}]:{}", host, port_);
+  return fmt::format("[{}%{}]:{}", host, scope_, port_);
 }
 
 }  // namespace manyworlds::inline v0

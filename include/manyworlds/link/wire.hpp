@@ -31,22 +31,26 @@ class wire_writer {
   template <class T>
     requires(std::integral<T> || std::is_enum_v<T>)
   wire_writer& put(T value) {
-    const auto* from = reinterpret_cast<const std::byte*>(&value);
-    out_.insert(out_.end(), from, from + sizeof value);
-    return *this;
+    return append(&value, sizeof value);
   }
   wire_writer& put(std::string_view text) {
     put(static_cast<std::uint16_t>(std::min<std::size_t>(text.size(), 0xffff)));
     return put_raw(std::as_bytes(std::span(text.substr(0, 0xffff))));
   }
   wire_writer& put_raw(std::span<const std::byte> raw) {
-    out_.insert(out_.end(), raw.begin(), raw.end());
-    return *this;
+    return append(raw.data(), raw.size());
   }
   [[nodiscard]] bytes take() noexcept { return std::move(out_); }
   [[nodiscard]] std::span<const std::byte> view() const noexcept { return out_; }
 
  private:
+  wire_writer& append(const void* from, std::size_t size) {
+    const std::size_t before = out_.size();
+    out_.resize(before + size);
+    if (size > 0) std::memcpy(out_.data() + before, from, size);
+    return *this;
+  }
+
   bytes out_;
 };
 
