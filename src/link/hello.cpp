@@ -129,6 +129,10 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     if (!same_proof(proof, prove(secret_, server_role, proven))) {
       throw_status(hello_status::wrong_secret, version, where);
     }
+    // Or it would take the place of whoever it says it is.
+    if (words.expected.is_set() && peer.id != words.expected) {
+      throw_status(hello_status::another_process, version, where);
+    }
   } catch (const wire_error& e) {
     throw link_error(cause::protocol_error, where + ": " + e.what());
   }
