@@ -7,6 +7,8 @@ namespace manyworlds::inline v0 {
 namespace {
 
 constexpr std::size_t longest_reason = 4096;
+/// One more must be possible, and 0 means "never formed".
+constexpr std::uint64_t largest_epoch = std::uint64_t{1} << 62;
 
 template <class... F>
 struct overloaded : F... {
@@ -55,6 +57,7 @@ world_view world_view::read(wire_reader& in) {
   world_view v;
   v.name = in.get_text(63);
   v.epoch = in.get<std::uint64_t>();
+  if (v.epoch == 0 || v.epoch > largest_epoch) throw wire_error("no such epoch");
   v.id = in.get<std::uint64_t>();
   const auto size = in.get<rank_t>();
   if (size < 1 || size > largest_size) throw wire_error("no world has that many members");
@@ -75,6 +78,7 @@ join_record join_record::decode(const std::string& text) {
   r.who = process_address::read(in);
   r.attempt = in.get<std::uint64_t>();
   r.last_epoch = in.get<std::uint64_t>();
+  if (r.last_epoch >= largest_epoch) throw wire_error("no such epoch");
   r.size = in.get<rank_t>();
   in.expect_end();
   return r;

@@ -146,6 +146,8 @@ claim_answer world_directory::answer(const claim_query& query) {
         w->epoch() != query.epoch || query.rank < 0 || query.rank >= w->options().size) {
       continue;
     }
+    // A member does not judge itself, whoever asks it to.
+    if (query.rank == w->options().rank) return claim_answer::held;
     const auto& l = w->links()[static_cast<std::size_t>(query.rank)];
     if (l && l->is_up() && !w->is_suspect(query.rank)) return claim_answer::held;
     w->break_with(w->describe_failure(cause::replaced, query.rank, operation_kind::none,
