@@ -184,7 +184,13 @@ void runtime::launch_reactor_thread() {
   });
 }
 
+void runtime::refuse_in_forked_child() const {
+  if (!core_->is_forked_child()) return;
+  throw world_error(failure(cause::forked, "a runtime cannot be used in a forked child: make another"));
+}
+
 void runtime::take_the_reactor(turning how) {
+  refuse_in_forked_child();
   const std::lock_guard lock(mutex_);
   if (!core_->env().starts_threads() && how == turning::a_caller) {
     throw std::logic_error("a simulated runtime is turned by its simulation: start(), not run()");
@@ -198,12 +204,14 @@ void runtime::take_the_reactor(turning how) {
 }
 
 void runtime::adopt(std::shared_ptr<started_base> root) {
+  refuse_in_forked_child();
   roots_->add(root);
   root->begin();
   if (stopping_.load()) roots_->cancel_after(duration::zero());
 }
 
 started<void> runtime::start_service(task<void> t) {
+  refuse_in_forked_child();
   auto state = std::make_shared<started_task<void>>(core_->service(), std::move(t));
   service_roots_->add(state);
   state->begin();
@@ -225,6 +233,7 @@ void runtime::stop(duration drain) {
 }
 
 bool runtime::poll() {
+  refuse_in_forked_child();
   if (turning_ != turning::a_foreign_loop) take_the_reactor(turning::a_foreign_loop);
   return core_->user().turn();
 }
@@ -250,6 +259,10 @@ void runtime::end() noexcept {
     if (reactor_thread_.joinable()) reactor_thread_.detach();
     if (service_thread_.joinable()) service_thread_.detach();
     core_->keep_for_ever();
+    // Tasks wait in their frames for what never comes here, and must not be destroyed meanwhile.
+    new std::shared_ptr<started_base>(std::move(service_root_));
+    static_cast<void>(roots_.release());
+    static_cast<void>(service_roots_.release());
     return;
   }
   stop();

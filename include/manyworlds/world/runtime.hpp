@@ -24,6 +24,9 @@ class runtime_core;
 /// runtime's own), or `poll` (a foreign loop). Two runtimes in one process know nothing of each other.
 /// Destroying it cancels all tasks, breaks its worlds (`runtime_stopped`, told to the peers) and joins
 /// its threads.
+///
+/// In a forked child all of it throws world_error (`forked`), and destroying it touches nothing that the
+/// parent uses.
 class runtime {
  public:
   /// Throws std::system_error (the address is in use, io_uring was demanded and is refused ...) or
@@ -79,6 +82,7 @@ class runtime {
  private:
   enum class turning : unsigned char { nobody, a_caller, a_thread, a_foreign_loop };
 
+  void refuse_in_forked_child() const;
   void take_the_reactor(turning how);
   void adopt(std::shared_ptr<started_base> root);
   void launch_reactor_thread();
