@@ -34,15 +34,15 @@ std::string operation_awaiter::objection() const {
   const bool point_to_point = kind == operation_kind::send || kind == operation_kind::receive ||
                               kind == operation_kind::arrival;
   if (!point_to_point) return {};
+  if (on.number() & lane::reserved) {
+    return fmt::format("lane {:#x} is the library's own", on.number());
+  }
   if (peer == no_rank && kind != operation_kind::send) return {};
   if (peer < 0 || peer >= size) {
     return fmt::format("rank {} in a world of {} members", peer, size);
   }
   if (peer == core_->options().rank) {
     return fmt::format("rank {} is this member itself", peer);
-  }
-  if (on.number() & lane::reserved) {
-    return fmt::format("lane {:#x} is the library's own", on.number());
   }
   return {};
 }
