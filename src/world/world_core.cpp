@@ -127,7 +127,7 @@ bool world_core::break_with(failure f, rank_t reported_by) {
   runtime_->log(expected ? log_level::info : log_level::warning, first_failure().text());
   over_.set();
   if (had_begun) {
-    on_reactor(tear_down_step_);
+    // The others are told before our connections to them end, or they would see only that.
     on_service(announce_step_);
   } else {
     decided_.set();
@@ -182,7 +182,7 @@ void world_core::take_formed(formed_parts parts) {
   if (state() == world_state::broken) {
     // Broken between the commit and here: the announcement found no links to tell.
     parts_ = formed_parts();
-    announce();
+    tell_members();
     return;
   }
   on_reactor(up_step_);
@@ -249,6 +249,11 @@ void world_core::end_pending() noexcept {
 
 void world_core::announce() noexcept {
   if (formation_) formation_->stop();
+  tell_members();
+  on_reactor(tear_down_step_);
+}
+
+void world_core::tell_members() noexcept {
   failure f;
   rank_t reporter = no_rank;
   {
@@ -336,6 +341,8 @@ void world_core::note_departures() noexcept {
   }
   auto judge = [](std::shared_ptr<world_core> self, rank_t r, int error) -> task<void> {
     co_await sleep_for(judgement_pause);
+    // If this thread was kept waiting itself, what came meanwhile is read first.
+    co_await sleep_for(std::chrono::milliseconds(1));
     if (self->has_left(r)) co_return;
     self->break_with(self->describe_failure(
         cause::connection_lost, r, operation_kind::none,

@@ -154,6 +154,7 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   void tear_down() noexcept;    // reactor
   void quiet() noexcept;        // reactor
   void announce() noexcept;     // service
+  void tell_members() noexcept;  // service
   void unregister() noexcept;   // service
   void tell_drained() noexcept;  // service
 
