@@ -1,0 +1,213 @@
+// Keep: what it absorbs, what it lets pass, and when it ends.
+#include <atomic>
+
+#include "../world/world_fixture.hpp"
+
+namespace manyworlds::world_tests {
+
+TEST_SUITE_BEGIN("serve");
+
+namespace {
+
+world_options options(const char* name, rank_t rank) {
+  return {.name = name, .rank = rank, .size = 2, .form = 10s};
+}
+
+/// The end may come right behind the commit: then it is the forming that is told.
+void check_abandoned(node& n, world& w) {
+  (void)n.run(forming(w));
+  CHECK(n.run(w.broken()).cause == cause::abandoned);
+}
+
+}  // namespace
+
+TEST_CASE("keep ends when its body returns, and the others see the world closed") {
+  memory_store store;
+  node a;
+  node b;
+  auto brief = [](world&) -> task<void> { co_return; };
+  auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), brief));
+  world w(b.rt, store, options("edge", 1));
+  CHECK(!b.run(forming(w)));
+  CHECK(b.run(w.broken()).cause == cause::closed);
+  a.finish(kept);
+}
+
+TEST_CASE("keep of the side that is left ends too, or forms again if it is told so") {
+  memory_store store;
+  node a;
+  node b;
+  std::atomic<int> bodies{0};
+  auto waits = [&](world& w) -> task<void> {
+    ++bodies;
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(1));
+  };
+  for (const after_close closing : {after_close::end, after_close::form_again}) {
+    bodies = 0;
+    auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), waits, closing));
+    const int times = closing == after_close::end ? 1 : 3;
+    for (int i = 0; i < times; ++i) {
+      world w(b.rt, store, options("edge", 1));
+      CHECK(!b.run(forming(w)));
+      b.run(w.leave());
+    }
+    if (closing == after_close::form_again) {
+      world last(b.rt, store, options("edge", 1));
+      CHECK(!b.run(forming(last)));
+      auto send = [&]() -> task<void> {
+        const std::uint64_t word = 1;
+        co_await last.send(std::span(&word, 1), to(0)).delivered();
+      };
+      b.run(send());
+      a.finish(kept);
+      CHECK(bodies == 4);
+      b.run(last.leave());
+    } else {
+      a.finish(kept);
+      CHECK(bodies == 1);
+    }
+  }
+}
+
+TEST_CASE("keep forms the next epoch after a break, with a pause that grows") {
+  memory_store store;
+  node a;
+  node b;
+  std::vector<std::uint64_t> epochs;
+  std::vector<clock::time_point> ups;
+  auto count = [&](world& w) -> task<void> {
+    epochs.push_back(w.epoch());
+    ups.push_back(clock::now());
+    if (epochs.size() == 4) co_return;
+    w.fail("again");
+    // The first cause is what it ends by.
+    co_await w.drained();
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(1));
+  };
+  auto follow = [](world& w) -> task<void> {
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(0));
+  };
+  auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), count));
+  auto followed = b.rt.start(keep(b.rt, store, options("edge", 1), follow));
+  a.finish(kept);
+  b.finish(followed);
+  REQUIRE(epochs.size() == 4);
+  for (std::size_t i = 1; i < epochs.size(); ++i) CHECK(epochs[i] == epochs[i - 1] + 1);
+  // 50, 100 and 200 ms at the least.
+  CHECK(ups[1] - ups[0] >= 50ms);
+  CHECK(ups[3] - ups[0] >= 350ms);
+}
+
+TEST_CASE("keep absorbs only its own world's failure: that of another passes, and breaks this one") {
+  memory_store store;
+  node a;
+  node b;
+  pair other({.name = "other", .form = 10s});
+  auto fails_elsewhere = [&](world&) -> task<void> {
+    std::uint64_t word = 0;
+    co_await other.wa.recv(std::span(&word, 1), from(1));
+  };
+  auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), fails_elsewhere));
+  world w(b.rt, store, options("edge", 1));
+  CHECK(!b.run(forming(w)));
+  other.wb.fail("not the edge");
+  try {
+    a.finish(kept);
+    FAIL("absorbed");
+  } catch (const world_error& e) {
+    CHECK(e.failure().world == world_name("other"));
+    CHECK(e.cause() == cause::broken_by_user);
+  }
+  CHECK(b.run(w.broken()).cause == cause::abandoned);
+}
+
+TEST_CASE("what else the body throws passes, and breaks the world for the others") {
+  memory_store store;
+  node a;
+  node b;
+  auto throws = [](world&) -> task<void> {
+    co_await yield();
+    throw std::runtime_error("the body's own");
+  };
+  auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), throws));
+  world w(b.rt, store, options("edge", 1));
+  auto followed = b.rt.start(forming(w));
+  CHECK_THROWS_WITH(a.finish(kept), "the body's own");
+  b.finish(followed);
+  check_abandoned(b, w);
+}
+
+TEST_CASE("an operation that failed alone passes: the world is up, and no new epoch would help") {
+  memory_store store;
+  node a;
+  node b;
+  auto wrong = [](world& w) -> task<void> {
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(5));
+  };
+  auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), wrong));
+  world w(b.rt, store, options("edge", 1));
+  check_abandoned(b, w);
+  try {
+    a.finish(kept);
+    FAIL("absorbed");
+  } catch (const world_error& e) {
+    CHECK(e.cause() == cause::invalid_argument);
+  }
+}
+
+TEST_CASE("wrong options end keep at once; no number of tries would mend them") {
+  memory_store store;
+  node a;
+  auto never = [](world&) -> task<void> { co_return; };
+  auto kept = a.rt.start(keep(a.rt, store, {.name = "edge", .rank = 3, .size = 2}, never));
+  try {
+    a.finish(kept, 5s);
+    FAIL("absorbed");
+  } catch (const world_error& e) {
+    CHECK(e.cause() == cause::invalid_argument);
+  }
+}
+
+TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops") {
+  memory_store store;
+  node a;
+  auto never = [](world&) -> task<void> { co_return; };
+  world_options impatient = options("edge", 0);
+  impatient.form = 50ms;
+  auto kept = a.rt.start(keep(a.rt, store, impatient, never));
+  // Two tries and the pauses behind them, at the least.
+  CHECK(!kept.wait_for(400ms));
+  CHECK(a.rt.core().worlds().ended().size() >= 2);
+  a.rt.stop();
+  CHECK(kept.wait_for(5s));
+  kept.get();
+}
+
+TEST_CASE("a runtime that stops ends keeps at every stage: forming, used, and between two tries") {
+  memory_store store;
+  auto waits = [](world& w) -> task<void> {
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(1));
+  };
+  node a;
+  node b;
+  auto forming_one = a.rt.start(keep(a.rt, store, options("nobody", 0), waits));
+  auto used = a.rt.start(keep(a.rt, store, options("edge", 0), waits));
+  world_options impatient = options("pausing", 0);
+  impatient.form = 1ms;
+  auto pausing = a.rt.start(keep(a.rt, store, impatient, waits));
+  world w(b.rt, store, options("edge", 1));
+  CHECK(!b.run(forming(w)));
+  a.rt.stop();
+  for (auto* each : {&forming_one, &used, &pausing}) CHECK(each->wait_for(5s));
+  // Told, not timed out.
+  CHECK(b.run(w.broken(), 4s).breaks_world());
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::world_tests

@@ -1,0 +1,113 @@
+// Runtimes of one process as the members of worlds, over loopback, with a store in memory.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::world_tests {
+
+using namespace std::chrono_literals;
+using clock = std::chrono::steady_clock;
+
+/// Keeps the lines instead of showing them.
+class kept_log final : public log_sink {
+ public:
+  void write(log_level, std::string_view line) noexcept override {
+    const std::lock_guard lock(mutex_);
+    lines_.emplace_back(line);
+  }
+  [[nodiscard]] bool has(std::string_view part) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& line : lines_) {
+      if (line.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+/// One runtime with a thread of its own, and a quiet log.
+class node {
+ public:
+  explicit node(runtime_options options = {}) : rt(with_log(options)) {}
+
+  template <class T>
+  T finish(started<T> s, duration limit = 20s) {
+    if (!s.wait_for(limit)) FAIL("a task did not end in time\n" << rt.dump());
+    return s.get();
+  }
+  template <class T>
+  T run(task<T> t, duration limit = 20s) {
+    return finish(rt.start(std::move(t)), limit);
+  }
+
+  kept_log log;
+  runtime rt;
+
+ private:
+  runtime_options with_log(runtime_options o) {
+    o.log = &log;
+    o.log_from = log_level::debug;
+    return o;
+  }
+};
+
+inline task<failure> forming(world& w) { co_return (co_await outcome(w)).error(); }
+
+/// Worlds of two, formed.
+class pair {
+ public:
+  explicit pair(world_options options = {.name = "pair", .form = 10s}, runtime_options a_options = {},
+                runtime_options b_options = {})
+      : a(a_options), b(b_options) {
+    options.size = 2;
+    options.rank = 0;
+    wa = world(a.rt, store, options);
+    options.rank = 1;
+    wb = world(b.rt, store, options);
+    auto first = a.rt.start(forming(wa));
+    auto second = b.rt.start(forming(wb));
+    const failure f = a.finish(first);
+    const failure g = b.finish(second);
+    REQUIRE_MESSAGE(!f, f.text());
+    REQUIRE_MESSAGE(!g, g.text());
+  }
+
+  memory_store store;
+  node a;
+  node b;
+  world wa;
+  world wb;
+};
+
+/// One word there and back.
+inline void check_alive(node& a, world& wa, node& b, world& wb) {
+  auto send = [](world& w, rank_t peer) -> task<void> {
+    const std::uint64_t word = 42;
+    co_await w.send(std::span(&word, 1), to(peer));
+  };
+  auto recv = [](world& w, rank_t peer) -> task<std::uint64_t> {
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(peer));
+    co_return word;
+  };
+  a.run(send(wa, wb.rank()));
+  CHECK(b.run(recv(wb, wa.rank())) == 42);
+  b.run(send(wb, wa.rank()));
+  CHECK(a.run(recv(wa, wb.rank())) == 42);
+}
+
+}  // namespace manyworlds::world_tests
