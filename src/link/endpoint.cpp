@@ -71,7 +71,15 @@ endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
 }
 
 void endpoint::spawn(task<void> t) {
-  if (scope_) scope_->spawn(std::move(t));
+  if (scope_) scope_->spawn(contain(std::move(t)));
+}
+
+task<void> endpoint::contain(task<void> t) {
+  try {
+    co_await std::move(t);
+  } catch (const std::exception& e) {
+    events_.remark(std::string("a task of the service thread failed: ") + e.what());
+  }
 }
 
 task<void> endpoint::run() {
@@ -121,7 +129,7 @@ task<void> endpoint::accept_all() {
     stream s(service_, socket(service_.sockets(), accepted.handle()));
     // Silent strangers must not use up what peers need.
     if (greetings_ >= most_greetings) continue;
-    scope_->spawn(greet_one(std::move(s)));
+    spawn(greet_one(std::move(s)));
   }
 }
 
@@ -186,7 +194,7 @@ task<void> endpoint::greet_one(stream s) {
       events_.data_connection(std::move(s), *words);
       break;
     case connection_purpose::query:
-      scope_->spawn(answer_one(std::move(s)));
+      spawn(answer_one(std::move(s)));
       break;
   }
 }
@@ -242,12 +250,16 @@ std::shared_ptr<link> endpoint::establish(stream s, process_address peer, bool d
   e->dialled_by_us = dialled_by_us;
   e->unused_since = service_.now();
   e->changed.set();
-  scope_->spawn(run_link(e->up));
+  spawn(run_link(e->up));
   return e->up;
 }
 
 task<void> endpoint::run_link(std::shared_ptr<link> l) {
-  co_await l->run();
+  try {
+    co_await l->run();
+  } catch (const std::exception& e) {
+    l->end(cause::out_of_resources, e.what());
+  }
   const auto found = entries_.find(l->peer().id);
   if (found == entries_.end() || found->second->up != l) co_return;
   found->second->up = nullptr;

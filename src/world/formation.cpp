@@ -108,6 +108,10 @@ task<void> formation::run() {
                                     e.what());
   } catch (const link_error& e) {
     failed = core_.describe_failure(e.cause(), no_rank, operation_kind::form, e.what());
+  } catch (const std::exception& e) {
+    // A store of the user's may throw anything.
+    failed = core_.describe_failure(cause::out_of_resources, no_rank, operation_kind::form,
+                                    e.what());
   }
   if (is_late) failed = late();
   const bool store_answers = !failed || failed->cause != cause::store_unreachable;
@@ -116,9 +120,7 @@ task<void> formation::run() {
     // Best effort, and bounded. Before the failure is told: its store may be gone right after.
     try {
       co_await within(withdraw_join(), answer_limit);
-    } catch (const timed_out&) {
-      withdrawn = false;
-    } catch (const store_error&) {
+    } catch (const std::exception&) {
       withdrawn = false;
     }
   }

@@ -110,6 +110,9 @@ class endpoint {
 
   class acceptance;
 
+  /// What one task throws must not end its siblings: every link and world of the process.
+  [[nodiscard]] task<void> contain(task<void> t);
+
   [[nodiscard]] task<void> accept_all();
   [[nodiscard]] task<void> greet_one(stream s);
   [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s, acceptance& welcomed);
