@@ -81,7 +81,7 @@ std::size_t conversation::any_size() {
   const std::uint64_t kind = random().below(24);
   if (kind == 0) return static_cast<std::size_t>(random().below(600'000));
   if (kind < 4) return static_cast<std::size_t>(random().below(120'000));
-  if (kind < 6) return 32 * 1024 - 8 + static_cast<std::size_t>(random().below(16));
+  if (kind < 6) return 64 * 1024 - 8 + static_cast<std::size_t>(random().below(16));
   if (kind == 6) return 0;
   return static_cast<std::size_t>(random().below(3000));
 }

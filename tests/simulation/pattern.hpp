@@ -24,27 +24,31 @@ inline std::uint64_t tag_of(const message_key& k, std::uint64_t number) noexcept
   return mixed(mixed(tag ^ k.lane) ^ number);
 }
 
-/// Calls `visit(offset, word, bytes)` for each word of the pattern.
-template <class Visit>
-void for_each_word(std::uint64_t tag, std::size_t size, Visit&& visit) {
-  for (std::size_t at = 0; at < size; at += sizeof tag) {
-    const std::uint64_t word = mixed(tag + at);
-    visit(at, word, std::min(sizeof word, size - at));
-  }
+inline std::uint64_t pattern_word(std::uint64_t tag, std::size_t at) noexcept {
+  return tag ^ at * 0x9e3779b97f4a7c15u;
 }
 
 inline void fill_pattern(std::span<std::byte> bytes, std::uint64_t tag) {
-  for_each_word(tag, bytes.size(), [&](std::size_t at, std::uint64_t word, std::size_t n) {
-    std::memcpy(bytes.data() + at, &word, n);
-  });
+  std::size_t at = 0;
+  for (; at + sizeof tag <= bytes.size(); at += sizeof tag) {
+    const std::uint64_t word = pattern_word(tag, at);
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+  const std::uint64_t rest = pattern_word(tag, at);
+  if (at < bytes.size()) std::memcpy(bytes.data() + at, &rest, bytes.size() - at);
 }
 
 inline bool has_pattern(std::span<const std::byte> bytes, std::uint64_t tag) {
-  bool same = true;
-  for_each_word(tag, bytes.size(), [&](std::size_t at, std::uint64_t word, std::size_t n) {
-    same = same && std::memcmp(bytes.data() + at, &word, n) == 0;
-  });
-  return same;
+  std::uint64_t difference = 0;
+  std::size_t at = 0;
+  for (; at + sizeof tag <= bytes.size(); at += sizeof tag) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    difference |= word ^ pattern_word(tag, at);
+  }
+  const std::uint64_t rest = pattern_word(tag, at);
+  const std::size_t left = bytes.size() - at;
+  return difference == 0 && (left == 0 || std::memcmp(bytes.data() + at, &rest, left) == 0);
 }
 
 /// The word that travels beside a message: which one it is, and whether it is the last.

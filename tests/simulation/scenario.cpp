@@ -227,20 +227,23 @@ seed_report random_scenario::run() {
     all_.story.complain("law 9: without a fault the worlds do not come to their end\n" +
                         all_.story.waiting_text() + all_.dumps());
   }
-  all_.close();
-
-  seed_report report;
-  report.complaints = all_.story.complaints();
-  if (!report.complaints.empty()) report.context = all_.last_lines();
-  report.operations = all_.story.operations();
-  report.messages = all_.story.messages();
-  report.worlds = all_.story.worlds_formed();
-  report.steps = all_.sim.steps();
-  report.fingerprint = all_.sim.fingerprint();
-  return report;
+  return finished(all_);
 }
 
 }  // namespace
+
+seed_report finished(cluster& all) {
+  all.close();
+  seed_report report;
+  report.complaints = all.story.complaints();
+  if (!report.complaints.empty()) report.context = all.last_lines();
+  report.operations = all.story.operations();
+  report.messages = all.story.messages();
+  report.worlds = all.story.worlds_formed();
+  report.steps = all.sim.steps();
+  report.fingerprint = all.sim.fingerprint();
+  return report;
+}
 
 seed_report run_seed(std::uint64_t seed, std::size_t lines) {
   random_scenario scenario(seed, lines);

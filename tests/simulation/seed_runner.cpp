@@ -1,4 +1,4 @@
-// Runs seeds until one fails: `seed_runner FIRST COUNT`. The planted bugs' judge, and a
+// Runs seeds until one fails: `seed_runner random FIRST COUNT`. The planted bugs' judge, and a
 // way to replay one seed with what it logged.
 #include <cstdio>
 #include <cstdlib>
@@ -7,15 +7,18 @@
 #include "simulation/scenario.hpp"
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s FIRST COUNT [-v]\n", argv[0]);
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: %s random|forming FIRST COUNT [-v]\n", argv[0]);
     return 2;
   }
-  const std::uint64_t first = std::strtoull(argv[1], nullptr, 10);
-  const std::uint64_t count = std::strtoull(argv[2], nullptr, 10);
-  const bool verbose = argc > 3 && std::string_view(argv[3]) == "-v";
+  const std::uint64_t first = std::strtoull(argv[2], nullptr, 10);
+  const std::uint64_t count = std::strtoull(argv[3], nullptr, 10);
+  const bool forming = std::string_view(argv[1]) == "forming";
+  const bool verbose = argc > 4 && std::string_view(argv[4]) == "-v";
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const auto r = manyworlds_tests::run_seed(seed, verbose ? 100'000 : 60);
+    const std::size_t lines = verbose ? 100'000 : 60;
+    const auto r = forming ? manyworlds_tests::run_forming_seed(seed, lines)
+                           : manyworlds_tests::run_seed(seed, lines);
     if (verbose) {
       std::printf("seed %llu: %zu operations, %zu messages, %zu worlds, %llu steps, %016llx\n",
                   static_cast<unsigned long long>(seed), r.operations, r.messages, r.worlds,

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Plants each bug of planted_bugs.json into a copy of one source file, and has the seeds find it.
+
+The original must pass the same seeds. A bug whose text is not found exactly once fails the test: the
+source has changed, and the list must follow it.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+SEEDS = 200
+LIMIT = 300  # seconds for one program; a bug that hangs the simulation is found too
+
+
+def commands_of(ninja, build, target):
+    text = subprocess.run([ninja, "-C", build, "-t", "commands", target],
+                          check=True, capture_output=True, text=True).stdout
+    return [shlex.split(line) for line in text.splitlines() if line.strip()]
+
+
+def compile_command(commands, build, source):
+    for command in commands:
+        for word in command:
+            if word.endswith(".cpp") and (build / word).resolve() == source:
+                return command, word
+    raise SystemExit(f"this build does not compile {source}")
+
+
+def replaced(command, option, value):
+    command = list(command)
+    command[command.index(option) + 1] = value
+    return command
+
+
+class Plant:
+    def __init__(self, args):
+        self.build = pathlib.Path(args.build).resolve()
+        self.source = pathlib.Path(args.source).resolve()
+        self.work = self.build / "planted_bugs"
+        self.work.mkdir(exist_ok=True)
+        self.commands = commands_of(args.ninja, self.build, "tests/seed_runner")
+        self.link = self.commands[-1]
+
+    def program(self, number, bug):
+        """Compiles the changed copy as the original was, and links it before the library."""
+        original = self.source / bug["file"]
+        text = original.read_text()
+        found = text.count(bug["from"])
+        if found != 1:
+            raise LookupError(f"its text is found {found} times in {bug['file']}")
+        copy = self.work / f"{number}_{original.name}"
+        copy.write_text(text.replace(bug["from"], bug["to"]))
+        command, word = compile_command(self.commands, self.build, original)
+        place = self.work / f"{number}.o"
+        command = replaced(command, "-o", str(place))
+        for option in ("-MF", "-MQ"):
+            command = replaced(command, option, str(place) + ".d")
+        command[command.index(word)] = str(copy)
+        # Much of the time is the optimizer's, and the machine may warn of what the bug leaves unused.
+        command += ["-O1", "-w", f"-I{original.parent}"]
+        self.run(command)
+        program = self.work / f"seed_runner_{number}"
+        link = replaced(self.link, "-o", str(program))
+        link.insert(link.index("-o") + 2, str(place))
+        self.run(link)
+        return program
+
+    def run(self, command):
+        done = subprocess.run(command, cwd=self.build, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise LookupError("it does not build:\n" + done.stdout + done.stderr)
+
+
+def verdict(program, scenario):
+    """How the seeds end, and what they say."""
+    env = dict(os.environ, MALLOC_PERTURB_="165")
+    try:
+        done = subprocess.run([str(program), scenario, "1", str(SEEDS)], capture_output=True,
+                              text=True, errors="replace", timeout=LIMIT, env=env)
+    except subprocess.TimeoutExpired:
+        return None, "hangs"
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return done.returncode, "\n".join(lines[:2])[:300]
+
+
+def judge(plant, number, bug):
+    """None if the bug is found, else why not; and a line to print."""
+    try:
+        program = plant.program(number, bug)
+    except LookupError as trouble:
+        return str(trouble), ""
+    code, words = verdict(program, bug.get("scenario", "random"))
+    program.unlink()
+    if code == 0:
+        return f"{SEEDS} seeds do not find it", ""
+    if code is not None and code < 0:
+        words = f"ended by signal {-code}"
+    return None, words
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--ninja", default="ninja")
+    parser.add_argument("--only", help="bugs whose description contains this")
+    args = parser.parse_args()
+    plant = Plant(args)
+    bugs = json.loads((pathlib.Path(__file__).parent / "planted_bugs.json").read_text())
+    bugs = [b for b in bugs if not args.only or args.only in b["bug"]]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for scenario in ("random", "forming"):
+            code, words = verdict(plant.build / "tests/seed_runner", scenario)
+            if code != 0:
+                failed += 1
+                print(f"NOT CLEAN the original fails {scenario} seeds: {words}")
+        results = pool.map(lambda each: judge(plant, *each), enumerate(bugs))
+        for bug, (trouble, words) in zip(bugs, results):
+            failed += trouble is not None
+            print(f"{'MISSED' if trouble else 'found '} {bug['bug']}: {trouble or words}", flush=True)
+    print(f"{len(bugs)} planted bugs, {failed} failures")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
