@@ -105,6 +105,7 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
         },
         message);
     if (concerned) {
+      if (!f->may_say(message, from->peer().id)) return;
       f->take(std::move(message));
       return;
     }

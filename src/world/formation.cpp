@@ -68,6 +68,24 @@ void formation::take(control_message message) {
   news_.set();
 }
 
+bool formation::may_say(const control_message& message,
+                        const incarnation& speaker) const noexcept {
+  const auto is_member = [&](std::size_t rank) {
+    return rank < members_.size() && members_[rank] == speaker;
+  };
+  if (std::holds_alternative<commit_message>(message) ||
+      std::holds_alternative<rollback_message>(message)) {
+    return is_member(0);
+  }
+  if (const auto* said = std::get_if<ready_message>(&message)) {
+    return said->rank >= 0 && is_member(static_cast<std::size_t>(said->rank));
+  }
+  if (std::holds_alternative<broken_message>(message)) {
+    return std::find(members_.begin(), members_.end(), speaker) != members_.end();
+  }
+  return true;
+}
+
 void formation::link_lost(const incarnation& peer) {
   if (std::find(members_.begin(), members_.end(), peer) == members_.end()) return;
   lost_member_ = true;

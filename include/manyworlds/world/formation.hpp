@@ -39,6 +39,9 @@ class formation {
 
   // What the directory brings.
   void take(control_message message);
+  /// A commit and a rollback are rank 0's to say, `ready` is each member's own word.
+  [[nodiscard]] bool may_say(const control_message& message,
+                             const incarnation& speaker) const noexcept;
   void link_lost(const incarnation& peer);
   void connection_arrived() noexcept { news_.set(); }
 
