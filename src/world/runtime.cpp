@@ -58,6 +58,11 @@ class runtime::roots final {
     const std::lock_guard lock(mutex_);
     running_.push_back(root);
     root->forget_ = [this, raw = root.get()] { remove(raw); };
+    // Under the lock: what is cancelled must have begun, and what ends must be listed.
+    root->begin();
+    // Those that were there are cancelled already; a later one must not outlast them.
+    if (!deadline_ || std::exchange(cancel_.queued, true)) return;
+    home_.post(cancel_);
   }
 
   [[nodiscard]] bool empty() const {
@@ -69,7 +74,8 @@ class runtime::roots final {
   void cancel_after(duration drain) {
     {
       const std::lock_guard lock(mutex_);
-      patience_ = std::min(patience_, drain);
+      const time_point by = later(home_.now(), drain);
+      deadline_ = deadline_ ? std::min(*deadline_, by) : by;
       if (std::exchange(cancel_.queued, true)) return;
     }
     home_.post(cancel_);
@@ -94,17 +100,17 @@ class runtime::roots final {
   };
 
   void begin_cancelling() noexcept {
-    duration patience{};
+    time_point by{};
     {
       const std::lock_guard lock(mutex_);
       cancel_.queued = false;
-      patience = patience_;
+      by = *deadline_;
     }
-    if (patience <= duration::zero()) {
+    if (by <= home_.now()) {
       home_.timers().disarm(drain_timer_);
       cancel_all();
     } else {
-      home_.timers().arm(drain_timer_, home_.now() + patience);
+      home_.timers().arm(drain_timer_, by);
     }
   }
 
@@ -131,7 +137,8 @@ class runtime::roots final {
   reactor& home_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<started_base>> running_;
-  duration patience_ = duration::max();
+  /// When all are cancelled, once that was asked for.
+  std::optional<time_point> deadline_;
   cancelling cancel_;
   drain_timer drain_timer_;
 };
@@ -206,16 +213,12 @@ void runtime::take_the_reactor(turning how) {
 void runtime::adopt(std::shared_ptr<started_base> root) {
   refuse_in_forked_child();
   roots_->add(root);
-  root->begin();
-  if (stopping_.load()) roots_->cancel_after(duration::zero());
 }
 
 started<void> runtime::start_service(task<void> t) {
   refuse_in_forked_child();
   auto state = std::make_shared<started_task<void>>(core_->service(), std::move(t));
   service_roots_->add(state);
-  state->begin();
-  if (stopping_.load()) service_roots_->cancel_after(duration::zero());
   return started<void>(std::move(state));
 }
 
