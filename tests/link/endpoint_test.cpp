@@ -1,0 +1,135 @@
+// Links between runtimes: one for each pair, whoever dials, and their orderly end.
+#include "link_fixture.hpp"
+
+namespace manyworlds::link_tests {
+
+TEST_SUITE_BEGIN("link");
+
+namespace {
+
+/// Reaches a peer on the service reactor, where links live; gives the links there are then.
+task<std::size_t> reach_it(endpoint& from, process_address whom, reactor& service) {
+  link_hold hold = co_await from.reach(whom, service.now() + 10s);
+  if (!hold || !hold->is_up()) co_return 0;
+  // Held until the other side has had its time to make a second one.
+  co_await sleep_for(5ms);
+  co_return from.links().size();
+}
+
+task<std::size_t> reach_from(runtime& rt, const process_address& whom) {
+  return reach_it(rt.core().peers(), whom, rt.service());
+}
+
+}  // namespace
+
+TEST_CASE("two runtimes that dial each other at once have one link, two hundred times") {
+  for (int i = 0; i < 200; ++i) {
+    CAPTURE(i);
+    node a;
+    node b;
+    auto both = [](runtime& from, const process_address& whom) -> task<std::size_t> {
+      co_return co_await run_on(from.service(), reach_from(from, whom));
+    };
+    auto first = a.rt.start(both(a.rt, b.rt.core().self()));
+    auto second = b.rt.start(both(b.rt, a.rt.core().self()));
+    CHECK(a.finish(first) == 1);
+    CHECK(b.finish(second) == 1);
+  }
+}
+
+TEST_CASE("all worlds of two runtimes share one link, which outlives each of them") {
+  memory_store store;
+  node a;
+  node b;
+  std::vector<world> all;
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    all.emplace_back(a.rt, store, world_options{.name = name, .rank = 0, .size = 2, .form = 10s});
+    all.emplace_back(b.rt, store, world_options{.name = name, .rank = 1, .size = 2, .form = 10s});
+    auto first = a.rt.start(forming(all[all.size() - 2]));
+    CHECK(!b.run(forming(all.back())));
+    CHECK(!a.finish(first));
+  }
+  auto links = [](runtime& rt) -> task<std::size_t> {
+    auto count = [](runtime& rt) -> task<std::size_t> { co_return rt.core().peers().links().size(); };
+    co_return co_await run_on(rt.service(), count(rt));
+  };
+  CHECK(a.run(links(a.rt)) == 1);
+  all[0].fail("one of them");
+  CHECK(b.run(all[1].broken()).cause == cause::broken_by_user);
+  for (std::size_t i = 2; i < all.size(); i += 2) check_alive(a, all[i], b, all[i + 1]);
+  for (std::size_t i = 2; i < all.size(); i += 2) a.run(all[i].leave());
+  // Nobody uses it now; it lingers for the next world.
+  CHECK(a.run(links(a.rt)) == 1);
+}
+
+TEST_CASE("a link that nobody uses says goodbye in the end, on both sides") {
+  memory_store store;
+  node a;
+  node b;
+  auto links = [](runtime& rt) -> task<std::size_t> {
+    auto count = [](runtime& rt) -> task<std::size_t> { co_return rt.core().peers().links().size(); };
+    co_return co_await run_on(rt.service(), count(rt));
+  };
+  {
+    world wa(a.rt, store, {.name = "brief", .rank = 0, .size = 2, .form = 10s});
+    world wb(b.rt, store, {.name = "brief", .rank = 1, .size = 2, .form = 10s});
+    auto first = a.rt.start(forming(wa));
+    CHECK(!b.run(forming(wb)));
+    CHECK(!a.finish(first));
+    a.run(wa.leave());
+    b.run(wb.broken());
+  }
+  CHECK(a.run(links(a.rt)) == 1);
+  auto until_gone = [&](runtime& rt) -> task<void> {
+    while (co_await links(rt) > 0) co_await sleep_for(50ms);
+  };
+  a.run(until_gone(a.rt), 15s);
+  b.run(until_gone(b.rt), 15s);
+}
+
+TEST_CASE("a peer that is not there, or is another one, is named when it is dialled") {
+  node a;
+  node b;
+  auto try_it = [](runtime& from, process_address whom) -> task<cause> {
+    cause why = cause::none;
+    try {
+      co_await run_on(from.service(), reach_from(from, whom));
+    } catch (const link_error& e) {
+      why = e.cause();
+    }
+    co_return why;
+  };
+  process_address nobody = stranger();
+  CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
+  // Another incarnation lives there.
+  nobody.endpoint = b.rt.core().self().endpoint;
+  CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
+  if (!can_prove()) return;
+  node guarded({.secret = "guarded"});
+  CHECK(a.run(try_it(a.rt, guarded.rt.core().self())) == cause::wrong_secret);
+}
+
+TEST_CASE("a runtime that ends says goodbye: its peers see it stopped, at once") {
+  memory_store store;
+  node a;
+  auto b = std::make_unique<node>();
+  world wa(a.rt, store, {.name = "ends", .rank = 0, .size = 2, .form = 10s});
+  auto wb = std::make_unique<world>(b->rt, store,
+                                    world_options{.name = "ends", .rank = 1, .size = 2, .form = 10s});
+  auto first = a.rt.start(forming(wa));
+  CHECK(!b->run(forming(*wb)));
+  CHECK(!a.finish(first));
+  const auto begun = clock::now();
+  b = nullptr;
+  CHECK(clock::now() - begun < 2s);
+  const failure f = a.run(wa.broken());
+  CHECK(f.cause == cause::runtime_stopped);
+  CHECK(f.rank == 1);
+  // The handle may outlive its runtime.
+  CHECK(wb->failure().cause == cause::runtime_stopped);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::link_tests
