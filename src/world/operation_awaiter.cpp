@@ -50,6 +50,8 @@ std::string operation_awaiter::objection() const {
 bool operation_awaiter::await_start(continuation& k) noexcept {
   waiter_ = &k;
   is_remote_ = !await_home().is_current();
+  // Nobody takes the step of a runtime that has ended; all its worlds are over.
+  if (is_remote_ && core_->runtime().has_ended()) is_remote_ = false;
   if (is_remote_) {
     keeps_ = core_->shared_from_this();
     queue(start_step_);
@@ -70,7 +72,10 @@ void operation_awaiter::begin() noexcept {
   }
   is_starting_ = false;
   if (outcome_ != outcome::pending) return;
-  if (limit_) core_->runtime().user().timers().arm(timer_, core_->runtime().user().now() + *limit_);
+  if (limit_) {
+    reactor& user = core_->runtime().user();
+    user.timers().arm(timer_, later(user.now(), *limit_));
+  }
   if (token_.stop_possible()) stop_.emplace(std::move(token_), on_stop{this});
 }
 

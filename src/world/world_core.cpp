@@ -47,7 +47,9 @@ world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_option
       store_(&st),
       options_(options),
       instance_(runtime_->next_instance()),
-      suspects_(static_cast<std::size_t>(std::max<rank_t>(options.size, 0))) {}
+      // A wrong size is named when the world is awaited; it must not ask for memory here.
+      suspects_(static_cast<std::size_t>(
+          std::clamp<rank_t>(options.size, 0, world_view::largest_size))) {}
 
 world_core::~world_core() = default;
 
@@ -200,7 +202,14 @@ void world_core::go_up() noexcept {
   left_.resize(view_.members.size());
   backend_parts parts(runtime_->user(), *this, options_, std::move(connections));
   backend_factory* const chosen = runtime_->options().backends;
-  backend_ = chosen ? chosen->make_backend(std::move(parts)) : make_host_backend(std::move(parts));
+  try {
+    backend_ =
+        chosen ? chosen->make_backend(std::move(parts)) : make_host_backend(std::move(parts));
+  } catch (const std::exception& e) {
+    break_with(describe_failure(cause::out_of_resources, options_.rank, operation_kind::form,
+                                std::string("its backend could not be made: ") + e.what()));
+    return;
+  }
   bool is_up = false;
   {
     const std::lock_guard lock(mutex_);
@@ -419,7 +428,13 @@ void world_core::remark(std::string line) noexcept {
 // --- leaving ------------------------------------------------------------------------------------
 
 void world_core::begin_leaving() {
-  if (!asked_to_leave_.exchange(true)) on_reactor(leave_step_);
+  if (asked_to_leave_.exchange(true)) return;
+  // Nobody would come to it: what was never awaited is not over yet.
+  if (runtime_->has_ended()) {
+    break_with(describe_failure(cause::runtime_stopped, options_.rank, operation_kind::leave, {}));
+    return;
+  }
+  on_reactor(leave_step_);
 }
 
 void world_core::leave() noexcept {
