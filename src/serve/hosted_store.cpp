@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -39,6 +40,8 @@ hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
       serving_(rt.start_service(serve(server_))) {}
 
 hosted_store::~hosted_store() {
+  // A forked child has neither the thread nor the right to stop it.
+  if (runtime_.core().is_forked_child()) return;
   // On the server's own thread: its event is not for others.
   const started<void> stopping = runtime_.start_service(stop(server_));
   (void)serving_.wait_for(stop_patience);
