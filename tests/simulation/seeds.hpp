@@ -31,7 +31,8 @@ void for_each_seed(std::uint64_t first, std::uint64_t count, Run&& run) {
     std::string text = "seed " + std::to_string(seed) + " fails; replay it with MANYWORLDS_SEED=" +
                        std::to_string(seed) + "\n";
     for (const std::string& c : r.complaints) text += c + "\n";
-    FAIL(text + r.context);
+    text += r.context;
+    FAIL(text);
   }
 }
 
