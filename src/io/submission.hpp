@@ -4,6 +4,7 @@
 #include <liburing.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "posix_network.hpp"
@@ -12,6 +13,12 @@ namespace manyworlds::inline v0 {
 
 [[nodiscard]] inline bool needs_writable(const io_request& r) noexcept {
   return r.kind == io_kind::send || r.kind == io_kind::connect;
+}
+
+/// A submission entry's length has 32 bits, of which newer kernels refuse the highest; what
+/// does not fit is for the next request. (A message header's lengths are as wide as ours.)
+[[nodiscard]] inline std::size_t length_of(const iovec& single) noexcept {
+  return std::min(single.iov_len, std::size_t{1} << 30);
 }
 
 /// The request itself.
@@ -27,12 +34,12 @@ inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
     }
     case io_kind::receive:
       if (r.buffer_count == 1) {
-        return io_uring_prep_recv(&sqe, fd, r.buffers->iov_base, r.buffers->iov_len, 0);
+        return io_uring_prep_recv(&sqe, fd, r.buffers->iov_base, length_of(*r.buffers), 0);
       }
       return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
     case io_kind::send:
       if (r.buffer_count == 1) {
-        return io_uring_prep_send(&sqe, fd, r.buffers->iov_base, r.buffers->iov_len,
+        return io_uring_prep_send(&sqe, fd, r.buffers->iov_base, length_of(*r.buffers),
                                   MSG_NOSIGNAL);
       }
       return io_uring_prep_sendmsg(&sqe, fd, &prepare_message(r), MSG_NOSIGNAL);
