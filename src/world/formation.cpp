@@ -184,7 +184,7 @@ task<void> formation::claim_rank() {
   mine.attempt = attempt_;
   mine.last_epoch = directory_.last_epoch(core_.options().name);
   mine.size = size_;
-  my_record_ = mine.encode();
+  const std::string before = std::exchange(my_record_, mine.encode());
   waiting_as_ = cause::store_unreachable;
   waiting_for_ = "the store did not answer";
 
@@ -208,6 +208,9 @@ task<void> formation::claim_rank() {
       holders.push_back(old->member(rank_));
     }
 
+    // Claimed by an earlier try of ours: a member of the old view that wants the rank back waits for
+    // us, and we must not wait for it.
+    if (recorded && *recorded == before) holders.clear();
     bool held = false;
     for (const process_address& holder : holders) {
       if (!co_await is_held(holder, old)) continue;
