@@ -94,8 +94,10 @@ std::vector<std::string> key_value_table::keys() const {
 }
 
 void key_value_table::push(const std::string& queue, std::string value) {
+  const auto [entry, is_new] = queues_.try_emplace(queue);
+  if (is_new) bytes_ += queue.size() + entry_overhead;
   bytes_ += value.size() + entry_overhead;
-  queues_[queue].push_back(std::move(value));
+  entry->second.push_back(std::move(value));
   release_one(awaited_, queue);
 }
 
@@ -104,8 +106,11 @@ std::optional<std::string> key_value_table::pop(const std::string& queue) {
   if (entry == queues_.end()) return std::nullopt;
   std::string value = std::move(entry->second.front());
   entry->second.pop_front();
-  if (entry->second.empty()) queues_.erase(entry);
   bytes_ -= value.size() + entry_overhead;
+  if (entry->second.empty()) {
+    bytes_ -= queue.size() + entry_overhead;
+    queues_.erase(entry);
+  }
   return value;
 }
 

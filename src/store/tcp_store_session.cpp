@@ -169,11 +169,15 @@ bool tcp_store_session::apply(tcp_store_message request) {
   }
 }
 
+/// Whether the table can take what the request may add to it.
+bool tcp_store_session::has_room_for(const tcp_store_message& request) {
+  return server_.table_.bytes() + size_of(request) <= server_.options_.bytes;
+}
+
 /// What may make the table grow.
 bool tcp_store_session::change(tcp_store_message& request) {
   key_value_table& table = server_.table_;
-  if (table.bytes() + size_of(request) > server_.options_.bytes)
-    return end("the store is full");
+  if (!has_room_for(request)) return end("the store is full");
   switch (request.opcode) {
     case tcp_store_opcode::set:
       table.set(std::move(request.keys[0]), std::move(request.values[0]));
@@ -219,6 +223,8 @@ bool tcp_store_session::block(tcp_store_message& request) {
   if (request.opcode == tcp_store_opcode::wait) {
     at_once = server_.table_.await(blocked_, std::move(request.keys));
   } else {
+    // Its counter is a key like others.
+    if (!has_room_for(request)) return end("the store is full");
     at_once = server_.table_.arrive(blocked_, request.keys.front(), request.number);
     if (!at_once) return end("a barrier under a key whose value is no number");
   }

@@ -39,6 +39,7 @@ class tcp_store_session {
   task<io_result> receive(time_point handshake_until);
 
   bool apply(tcp_store_message request);
+  bool has_room_for(const tcp_store_message& request);
   bool change(tcp_store_message& request);
   bool block(tcp_store_message& request);
   bool reply_values(const std::vector<std::string>& keys);

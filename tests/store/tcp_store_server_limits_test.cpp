@@ -96,6 +96,23 @@ TEST_CASE("a store that is full refuses what would make it grow, and keeps what 
   });
 }
 
+TEST_CASE("neither barriers nor empty queues grow a store beyond its limit") {
+  for_each_engine([](engine_kind kind) {
+    for (const op grows : {op::barrier, op::queue_push}) {
+      tcp_store_server_options options;
+      options.bytes = 16 * 1024;
+      served server(kind, options);
+      raw_client c = server.client();
+      for (char last : "abcd"s) {
+        const std::string key = "/" + std::string(6000, 'k') + last;
+        c.send(grows == op::barrier ? request(op::barrier, {key}, {}, 1)
+                                    : request(op::queue_push, {key}, {""}));
+      }
+      CHECK(server.reports("the store is full"));
+    }
+  });
+}
+
 TEST_CASE("with no descriptor left connections wait, and are served when there is one") {
   for_each_engine([](engine_kind kind) {
     served server(kind);
