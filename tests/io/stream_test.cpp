@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -62,6 +63,23 @@ TEST_CASE("what is sent is received, in pieces too") {
     CHECK(f.run(p.right.receive_exactly(rest)).count() == 3);
     CHECK(std::memcmp(first.data(), "he", 2) == 0);
     CHECK(std::memcmp(rest.data(), "llo", 3) == 0);
+  }
+}
+
+TEST_CASE("a buffer of gigabytes is not taken for an empty one") {
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture f(kind);
+    stream_pair p(f);
+    constexpr std::size_t size = std::size_t{1} << 32;
+    constexpr int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, how, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    const std::span large(static_cast<std::byte*>(memory), size);
+    f.run(p.left.send_all(bytes_of("hello")));
+    CHECK(f.run(receive_once(p.right, large)).count() == 5);
+    const io_result sent = f.run(send_once(p.left, large));
+    CHECK((sent.ok() && sent.count() > 0));
+    ::munmap(memory, size);
   }
 }
 
