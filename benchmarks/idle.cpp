@@ -21,9 +21,10 @@ struct cost {
 };
 
 mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
-  char byte = 0;
-  co_await w.send(std::span(&byte, 1), mw::to{peer}, talk);
-  co_await w.recv(std::span(&byte, 1), mw::from{peer}, talk);
+  // As large as messages are that are copied on their way.
+  std::vector<char> memory(64 << 10);
+  co_await w.send(memory, mw::to{peer}, talk);
+  co_await w.recv(memory, mw::from{peer}, talk);
 }
 
 mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::size_t ping_bytes = std::size_t{64} << 20;
 constexpr std::size_t stream_bytes = std::size_t{128} << 20;
+/// Messages of a stream under way at a time, as in every test of bandwidth: a large one
+/// ends only when the receiver has it.
+constexpr int in_flight = 4;
 
 /// How often a message of one size is sent in one round; both sides reckon the same.
 struct counts {
@@ -19,7 +22,9 @@ struct counts {
       : pings(within(ping_bytes / std::max<std::size_t>(size, 1), most)),
         warm_up(std::max(1, pings / 20)),
         blocking(std::max(2, pings / 4)),
-        messages(within(stream_bytes / std::max<std::size_t>(size, 1), 4 * most)) {}
+        messages(
+            in_flight *
+            within(stream_bytes / std::max<std::size_t>(size, 1) / in_flight, most)) {}
 
   static int within(std::size_t wanted, int most) {
     return static_cast<int>(
@@ -58,17 +63,36 @@ mw::task<void> echo(mw::world& w, std::span<char> buffer, int count) {
   }
 }
 
+mw::task<void> send_some(mw::world& w, std::span<char> buffer, int count) {
+  for (int i = 0; i < count; ++i) co_await w.send(buffer, mw::to{1});
+}
+
+mw::task<void> receive_some(mw::world& w, std::span<char> buffer, int count) {
+  for (int i = 0; i < count; ++i) co_await w.recv(buffer, mw::from{0});
+}
+
 mw::task<double> stream(mw::world& w, std::span<char> buffer, int count) {
   char taken = 0;
   const auto begin = now_ns();
-  for (int i = 0; i < count; ++i) co_await w.send(buffer, mw::to{1});
+  std::vector<mw::task<void>> sending;
+  for (int i = 0; i < in_flight; ++i) {
+    sending.push_back(send_some(w, buffer, count / in_flight));
+  }
+  co_await mw::when_all(std::move(sending));
   co_await w.recv(std::span(&taken, 1), mw::from{1});
   co_return us_since(begin) / 1e6;
 }
 
-mw::task<void> drain(mw::world& w, std::span<char> buffer, int count) {
+/// Each receive under way has a buffer of its own, in `memory`.
+mw::task<void> drain(mw::world& w, std::span<char> memory, int count) {
   char taken = 0;
-  for (int i = 0; i < count; ++i) co_await w.recv(buffer, mw::from{0});
+  std::vector<mw::task<void>> receiving;
+  const std::size_t size = memory.size() / in_flight;
+  for (std::size_t i = 0; i < in_flight; ++i) {
+    receiving.push_back(
+        receive_some(w, memory.subspan(i * size, size), count / in_flight));
+  }
+  co_await mw::when_all(std::move(receiving));
   co_await w.send(std::span(&taken, 1), mw::to{0});
 }
 
@@ -94,13 +118,14 @@ mw::task<void> measure(mw::world& w, int raw, std::span<char> buffer, const coun
   into.gb_s_blocking.add(gb / raw_stream(raw, buffer, n.messages, waiting::blocking));
 }
 
-mw::task<void> answer(mw::world& w, int raw, std::span<char> buffer, const counts& n) {
+mw::task<void> answer(mw::world& w, int raw, std::span<char> memory, const counts& n) {
+  const std::span<char> buffer = memory.first(memory.size() / in_flight);
   raw_echo(raw, buffer, n.warm_up + n.pings, waiting::spinning);
   co_await echo(w, buffer, n.warm_up + n.pings);
   co_await let_out();
   raw_echo(raw, buffer, n.blocking, waiting::blocking);
   raw_drain(raw, buffer, n.messages, waiting::spinning);
-  co_await drain(w, buffer, n.messages);
+  co_await drain(w, memory, n.messages);
   co_await let_out();
   raw_drain(raw, buffer, n.messages, waiting::blocking);
 }
@@ -129,19 +154,19 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
                          const p2p_options& o, class line& raw, report& out) {
   // Not earlier: the service thread would inherit it, and no thread would spin.
   if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
-  std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), 'x');
+  const std::size_t largest = *std::max_element(o.sizes.begin(), o.sizes.end());
+  std::vector<char> memory(largest * (common.leads() ? 1 : in_flight), 'x');
   if (common.leads()) out.machine(m.engine());
   for (const std::size_t size : o.sizes) {
-    const std::span buffer(memory.data(), size);
     const counts n(size, o.pings);
     figures f;
     for (int round = 0; round < o.rounds; ++round) {
       co_await w.barrier();
       co_await let_out();
       if (common.leads()) {
-        co_await measure(w, raw.fd(), buffer, n, f);
+        co_await measure(w, raw.fd(), {memory.data(), size}, n, f);
       } else {
-        co_await answer(w, raw.fd(), buffer, n);
+        co_await answer(w, raw.fd(), {memory.data(), size * in_flight}, n);
       }
     }
     if (common.leads()) out.row(row_of(size, f));

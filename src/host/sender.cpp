@@ -107,6 +107,9 @@ void sender::send_all_waiting() {
     l->is_blocked = !l->waiting.empty();
     if (l->is_blocked) blocked_.push_back(l);
   }
+  // Who waits for room in the queue alone gets it when the batch is sent, without a
+  // credit.
+  may_go_on_ = !blocked_.empty() && batch_.queued_bytes() >= queue_limit;
 }
 
 bool sender::next_batch() {

@@ -183,7 +183,10 @@ TEST_SUITE("host giving up") {
   }
 
   TEST_CASE("a send without credit is withdrawn and those behind it go on") {
-    cluster c(2);
+    host_backend_options options;
+    options.eager_limit = 32 * 1024;
+    options.lane_window = 64 * 1024;
+    cluster c(2, ground::epoll, options);
     const auto block = pattern(30'000);
     std::deque<send_op> sends(4);
     for (auto& s : sends) send(c, s, 0, 1, block);

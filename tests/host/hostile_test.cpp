@@ -11,12 +11,20 @@ using host::frame_kind;
 
 namespace {
 
+/// 64 KiB for a lane: two messages of 30'000 bytes.
+host_backend_options narrow_window() {
+  host_backend_options options;
+  options.eager_limit = 32 * 1024;
+  options.lane_window = 64 * 1024;
+  return options;
+}
+
 /// Member 0 has a backend; the stream of member 1 is ours to write on.
 struct stranger {
   stranger() : c(2, ground::epoll, {}, 1, false) {
     member& m = c[0];
-    m.backend = std::make_unique<host_backend>(*m.home, m.events, host_backend_options{},
-                                               0, std::move(c.streams(0)));
+    m.backend = std::make_unique<host_backend>(*m.home, m.events, narrow_window(), 0,
+                                               std::move(c.streams(0)));
   }
 
   void say(std::span<const std::byte> bytes) {

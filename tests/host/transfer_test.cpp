@@ -14,7 +14,7 @@ TEST_SUITE("host transfer") {
       const std::size_t top = g == ground::simulated ? 3'000'000 : 64U << 20;
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{4095},
-            std::size_t{32 * 1024}, std::size_t{32 * 1024 + 1}, std::size_t{262'144},
+            std::size_t{64 * 1024}, std::size_t{64 * 1024 + 1}, std::size_t{262'144},
             std::size_t{1'000'003}, top}) {
         CAPTURE(bytes);
         const auto sent = pattern(bytes, static_cast<unsigned>(bytes));
@@ -119,6 +119,29 @@ TEST_SUITE("host transfer") {
     }
   }
 
+  TEST_CASE("what the window takes is sent without a receive, however much it is") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      host_backend_options options;
+      options.lane_window = 1U << 20;
+      cluster c(2, g, options);
+      const auto sent = pattern(60'000);
+      std::deque<send_op> sends(12);
+      for (send_op& s : sends) send(c, s, 0, 1, sent);
+      REQUIRE(c.until([&] {
+        return std::all_of(sends.begin(), sends.end(), [](auto& s) { return s.ended(); });
+      }));
+      for (send_op& s : sends) CHECK(s.done());
+      std::vector<std::uint8_t> got(sent.size());
+      for (std::size_t i = 0; i < sends.size(); ++i) {
+        receive_op r;
+        receive(c, r, 1, 0, got);
+        REQUIRE(c.until([&] { return r.ended(); }));
+        CHECK(got == sent);
+      }
+    }
+  }
+
   TEST_CASE("a large message does not delay eight bytes on another lane") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
@@ -148,7 +171,10 @@ TEST_SUITE("host transfer") {
       "a full window suspends its lane, not another, and resumes when it is received") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
-      cluster c(2, g);
+      host_backend_options options;
+      options.eager_limit = 32 * 1024;
+      options.lane_window = 64 * 1024;
+      cluster c(2, g, options);
       const auto block = pattern(16 * 1024);
       std::deque<send_op> sends(12);
       for (auto& s : sends) send(c, s, 0, 1, block, 5);

@@ -15,9 +15,9 @@ namespace manyworlds::inline v0 {
 /// the other to.
 struct host_backend_options {
   /// Largest message, head included, that is sent before a receive asks for it.
-  std::size_t eager_limit = std::size_t{32} * 1024;
+  std::size_t eager_limit = std::size_t{64} * 1024;
   /// Unreceived data of one lane, and of all peers together; beyond it senders wait.
-  std::size_t lane_window = std::size_t{64} * 1024;
+  std::size_t lane_window = std::size_t{256} * 1024;
   std::size_t world_window = std::size_t{4} * 1024 * 1024;
   /// Largest piece of a message that delays other lanes.
   std::size_t slice = std::size_t{256} * 1024;
