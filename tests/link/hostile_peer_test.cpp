@@ -197,6 +197,13 @@ TEST_CASE("silent strangers are hung up on after a while, and hundreds of them k
   CHECK(silent.back().is_hung_up_on(10s));
 }
 
+// UBSan looks at memory through a pipe, and accuses everything when it cannot make one.
+#if defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+#define NEEDS_DESCRIPTORS_ITSELF 1
+#endif
+#endif
+#if !defined(NEEDS_DESCRIPTORS_ITSELF)
 TEST_CASE("without descriptors nobody gets in, no world breaks; with some again, everybody does") {
   // In a child: the limit is the process's.
   const pid_t child = ::fork();
@@ -238,6 +245,7 @@ TEST_CASE("without descriptors nobody gets in, no world breaks; with some again,
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+#endif
 
 TEST_SUITE_END();
 

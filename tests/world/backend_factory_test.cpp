@@ -71,6 +71,8 @@ class slow_backend final : public backend {
     if (op.kind == operation_kind::receive) {
       for (std::size_t i = 0; i < op.target.size(); ++i) {
         const buffer_view& view = op.target[i];
+        // What is still pending at the break: the small ones have ended by then.
+        if (view.size_bytes() < 4096) continue;
         targets_.emplace_back(static_cast<std::byte*>(view.data()), view.size_bytes());
       }
     }
