@@ -44,7 +44,9 @@ class Plant:
         self.source = pathlib.Path(args.source).resolve()
         self.work = self.build / "planted_bugs"
         self.work.mkdir(exist_ok=True)
-        self.commands = commands_of(args.ninja, self.build, "tests/seed_runner")
+        self.runner = pathlib.Path(args.runner).resolve()
+        target = str(self.runner.relative_to(self.build))
+        self.commands = commands_of(args.ninja, self.build, target)
         self.link = self.commands[-1]
 
     def program(self, number, bug):
@@ -108,6 +110,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
     parser.add_argument("--source", required=True)
+    parser.add_argument("--runner", required=True)
     parser.add_argument("--ninja", default="ninja")
     parser.add_argument("--only", help="bugs whose description contains this")
     args = parser.parse_args()
@@ -117,7 +120,7 @@ def main():
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for scenario in ("random", "forming"):
-            code, words = verdict(plant.build / "tests/seed_runner", scenario)
+            code, words = verdict(plant.runner, scenario)
             if code != 0:
                 failed += 1
                 print(f"NOT CLEAN the original fails {scenario} seeds: {words}")
