@@ -102,7 +102,7 @@ class process {
     for (;;) {
       for (auto line = lines_.begin(); line != lines_.end(); ++line) {
         const bool fits = std::any_of(beginnings.begin(), beginnings.end(),
-                                      [&](const auto& b) { return line->starts_with(b); });
+                                      [&](const auto& b) { return begins(*line, b); });
         if (!fits) continue;
         std::string found = std::move(*line);
         lines_.erase(line);
@@ -120,7 +120,7 @@ class process {
   bool has_said(const std::string& beginning) {
     while (read_more(clock::now())) continue;
     for (const auto& line : lines_) {
-      if (line.starts_with(beginning)) return true;
+      if (begins(line, beginning)) return true;
     }
     return false;
   }
@@ -159,6 +159,11 @@ class process {
   }
 
  private:
+  /// By whole words: "parked idle1" is not the beginning of "parked idle11".
+  static bool begins(const std::string& line, const std::string& with) {
+    return (line + ' ').starts_with(with.ends_with(' ') ? with : with + ' ');
+  }
+
   /// False at `until`, or at the end of what the process says.
   bool read_more(clock::time_point until) {
     pollfd wanted{channel_, POLLIN, 0};
