@@ -187,7 +187,9 @@ mw::task<void> conversation::send_all(mw::rank_t peer, lane_style style) {
   const bool alike = style == lane_style::paired || style == lane_style::any;
   message_word word{epoch_, 0, false};
   while (!word.last) {
-    co_await mw::sleep_for(pause());
+    // Now and then as fast as the window allows.
+    const bool hurries = style == lane_style::paired && !random().one_in(4);
+    if (!hurries) co_await mw::sleep_for(pause());
     word.last = now() >= plan_.quiet;
     ++word.number;
     const patience p = word.last ? patience{} : any_patience();
@@ -198,12 +200,40 @@ mw::task<void> conversation::send_all(mw::rank_t peer, lane_style style) {
       // Both of a pair come, or nobody knows how many to wait for.
       const auto [a, b] =
           co_await mw::when_all(send_one(peer, style, first, size, patience{}),
-                                send_one(peer, style, word, size, patience{}));
+                                send_one(peer, style, word, small_size, patience{}));
       if (a == step::over || b == step::over) co_return;
       continue;
     }
     if (co_await patiently(send_one(peer, style, word, size, p), p) == step::over) {
       co_return;
+    }
+  }
+}
+
+mw::task<void> conversation::part() {
+  say_goodbye();
+  const mw::time_point begun = now();
+  const std::uint64_t lane = parting_lane;
+  // Within the first part of the time that leaving may take; then it may be cut short.
+  const auto in_time = [&] { return now() - begun < 3s; };
+  if (world_.rank() != 0) {
+    const auto [how, left] =
+        co_await mw::when_all(send_one(0, static_cast<lane_style>(lane), {epoch_, 1, true},
+                                       parting_size, patience{}),
+                              mw::outcome(world_.leave()));
+    if (how != step::done && left && in_time()) {
+      all_.story.complain("law 1: leaving dropped what was being sent");
+    }
+    co_return;
+  }
+  for (mw::rank_t peer = 1; peer < world_.size(); ++peer) {
+    co_await mw::sleep_for(random().at_most(2ms));
+    message_word came;
+    mw::rank_t from = peer;
+    const step how = co_await take(peer, static_cast<lane_style>(lane), parting_size, {},
+                                   nullptr, came, from);
+    if (how != step::done && !is_over() && in_time()) {
+      all_.story.complain("law 1: what was sent before a leave did not come");
     }
   }
 }

@@ -28,6 +28,8 @@ class conversation {
   [[nodiscard]] mw::task<void> stay();
   [[nodiscard]] mw::task<void> counted(mw::task<void> part);
   [[nodiscard]] mw::task<void> ended(std::size_t parts);
+  /// The others' last message is on its way to rank 0 while they leave.
+  [[nodiscard]] mw::task<void> part();
   void say_goodbye();
 
  private:
@@ -41,6 +43,9 @@ class conversation {
     std::optional<mw::duration> stop_after;
     std::optional<mw::duration> cancel_after;
   };
+  static constexpr std::size_t small_size = 24;
+  static constexpr std::size_t parting_size = 70'000;
+  static constexpr std::uint64_t parting_lane = 9;
   enum class step : unsigned char { done, again, over };
 
   [[nodiscard]] mw::simulated_random& random() { return all_.sim.random(); }

@@ -129,13 +129,14 @@ mw::task<void> conversation::receive_pairs(mw::rank_t peer) {
     mw::rank_t from = peer;
     const auto [first, second] = co_await mw::when_all(
         take(peer, style, plan_.like_size, {}, nullptr, a, from),
-        take(peer, style, plan_.like_size, {}, nullptr, b, from));
+        take(peer, style, small_size, {}, nullptr, b, from));
     if (first == step::over || second == step::over) co_return;
     if (b.number != a.number + 1) {
       all_.story.complain(fmt::format("law 5: two receives in order got {} and {}",
                                       a.number, b.number));
     }
     last = b.last;
+    if (random().one_in(8)) co_await mw::sleep_for(random().at_most(plan_.pause));
   }
 }
 

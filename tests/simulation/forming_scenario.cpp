@@ -21,7 +21,7 @@ class forming_scenario {
   seed_report run();
 
  private:
-  enum class trouble : std::uint64_t { kill, kill_and_replace, pause, rival, apart, kinds };
+  enum class trouble : std::uint64_t { kill, kill_and_replace, pause, rival, apart, amnesia, kinds };
 
   void plan(world_plan& p, std::string name);
   mw::task<void> claim_in_vain(member_process& m);
@@ -88,6 +88,15 @@ void forming_scenario::begin_trouble() {
     member_process& other = all_.at((victim_ + 1) % forming_.members.size());
     return all_.partition(all_.at(victim_), other, apart_for);
   }
+  if (kind_ == trouble::amnesia) {
+    // Rank 0 comes back on a store that is empty: the others know the epoch.
+    return all_.sim.after(1s, [this] {
+      all_.kill(all_.at(0));
+      all_.empty_store();
+      member_process& after = all_.add("successor");
+      after.start(keep_talking(all_, after, forming_, 0));
+    });
+  }
   if (kind_ == trouble::rival) {
     // Once the world is up nobody may be pushed out of it.
     return all_.sim.after(1s, [this] {
@@ -95,7 +104,7 @@ void forming_scenario::begin_trouble() {
       rival.start(claim_in_vain(rival));
     });
   }
-  all_.sim.at_step(all_.sim.steps() + 1 + seed_ / 5 % steps_of_forming,
+  all_.sim.at_step(all_.sim.steps() + 1 + seed_ / 6 % steps_of_forming,
                    [this] { at_the_step(); });
 }
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 SEEDS = 200
-LIMIT = 300  # seconds for one program; a bug that hangs the simulation is found too
+LIMIT = 120  # seconds for one program; a bug that hangs the simulation is found too
 
 
 def commands_of(ninja, build, target):

@@ -40,7 +40,7 @@ mw::task<void> talk(cluster& all, member_process& self, const world_plan& plan,
   };
   co_await mw::scope::run(everybody);
   if (w.state() == mw::world_state::broken) throw mw::world_error(w.failure());
-  c.say_goodbye();
+  co_await c.part();
 }
 
 mw::task<void> keep_talking(cluster& all, member_process& self, const world_plan& plan,

@@ -15,7 +15,7 @@ namespace manyworlds_tests {
 enum class lane_style : unsigned char {
   sized,   ///< `arrival` tells the size
   headed,  ///< a head tells it
-  paired,  ///< all alike; two sends and two receives at a time
+  paired,  ///< a large one and a small one, two sends and two receives at a time
   any,     ///< all alike; to rank 0, which receives from anyone
 };
 inline constexpr std::uint64_t lane_styles = 4;

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +33,20 @@ class remembered_log final : public mw::log_sink {
   std::string who_;
   std::deque<std::string>& lines_;
   const std::size_t& most_;
+};
+
+/// A store in memory that can lose all it holds.
+class forgetful_store final : public mw::store {
+ public:
+  [[nodiscard]] std::string address() const override { return "memory"; }
+  [[nodiscard]] mw::task<mw::store_reply> perform(mw::store_request request) override {
+    return lives_.back().perform(std::move(request));
+  }
+  void restart() { lives_.emplace_back(); }
+
+ private:
+  // Whoever waits for a key of an earlier life waits there until its limit.
+  std::list<mw::memory_store> lives_{1};
 };
 
 class cluster;
@@ -97,9 +112,10 @@ class cluster {
     const mw::time_point limit = sim.now() + at_most;
     while (!finished()) {
       if (sim.now() >= limit || is_runaway()) return finished();
+      const auto enough = [&] { return is_runaway() || finished(); };
       const mw::duration piece = std::min<mw::duration>(looking, limit - sim.now());
       // With everybody dead nothing moves the clock but us.
-      if (!sim.run_until(finished, piece) && sim.is_stuck()) sim.run_for(piece);
+      if (!sim.run_until(enough, piece) && sim.is_stuck()) sim.run_for(piece);
       look();
     }
     return true;
@@ -118,6 +134,10 @@ class cluster {
   void fail_world(const std::string& name);
   /// A paused machine: nobody has listened, so nobody is to blame.
   void freeze(mw::duration span);
+  void empty_store() {
+    faults.store_was_emptied = true;
+    shared_store.restart();
+  }
   /// Serves an empty store over tcp.
   void host_store(member_process& m);
 
@@ -135,14 +155,14 @@ class cluster {
   fault_log faults;
   history story{faults};
   watched_memory memory{sim, [this](std::string s) { story.complain(std::move(s)); }};
-  mw::memory_store shared_store;
+  forgetful_store shared_store;
 
  private:
   friend class member_process;
   static constexpr mw::duration looking = 500ms;
-  static constexpr std::uint64_t most_steps = 20'000'000;
+  static constexpr std::uint64_t most_steps = 3'000'000;
 
-  [[nodiscard]] bool is_runaway();
+  [[nodiscard]] bool is_runaway() const { return sim.steps() > most_steps; }
   void look();
 
   std::deque<std::string> lines_;
