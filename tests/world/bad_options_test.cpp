@@ -125,7 +125,7 @@ TEST_CASE("a secret that differs, or that only one member has, is wrong_secret")
   }
 }
 
-TEST_CASE("members with the same secret form a world; no proof is the secret itself") {
+TEST_CASE("members with the same secret form a world") {
   if (!can_prove()) {
     MESSAGE("not tested: this build has no libcrypto");
     return;
@@ -134,7 +134,7 @@ TEST_CASE("members with the same secret form a world; no proof is the secret its
   check_alive(p.a, p.wa, p.b, p.wb);
 }
 
-TEST_CASE("a store that does not answer is store_unreachable, by the deadline, with its address") {
+TEST_CASE("a store that does not answer is store_unreachable, by the deadline") {
   node n;
   // Nobody listens at port 1.
   tcp_store nowhere(n.rt, "127.0.0.1:1");
