@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "manyworlds/coro/scope.hpp"
-#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
@@ -51,12 +50,14 @@ inline runtime_options logging_to(log_sink& sink, log_level from) {
 class parked_pair {
  public:
   parked_pair() : left_(left.start(be_left())), right_(right.start(be_right())) {
-    is_blocked_ = blocked_.get_future().wait_for(enough) == std::future_status::ready;
+    is_blocked_ = blocked_.get_future().wait_for(enough) == std::future_status::ready &&
+                  right_waits_.get_future().wait_for(enough) == std::future_status::ready;
   }
   ~parked_pair() { finish(); }
   parked_pair(const parked_pair&) = delete;
   parked_pair& operator=(const parked_pair&) = delete;
 
+  /// ... and rank 1 waits for rank 0, on a reactor that is free.
   [[nodiscard]] bool is_blocked() const { return is_blocked_; }
 
   /// Lets the reactor go on; the parked receive ends and both members leave.
@@ -91,36 +92,54 @@ class parked_pair {
     co_await w.recv(x, from{1}, lane(7));
   }
 
+  task<void> block(world& w) {
+    blocked_.set_value();
+    release_.get_future().wait();
+    const float go = 1;
+    co_await w.send(std::span(&go, 1), to{1}, lane(8));
+  }
+
   task<void> be_left() {
     world w(left, store_, member(0));
     co_await w;
-    auto body = [&](scope& s) -> task<void> {
+    // In this order: what is spawned first has parked when the second starts.
+    auto both = [&](scope& s) -> task<void> {
       s.spawn(receive(w));
-      co_await sleep_for(1ms);
-      blocked_.set_value();
-      release_.get_future().wait();
-      const float go = 1;
-      co_await w.send(buffer_of(go), to{1}, lane(8));
+      s.spawn(block(w));
+      co_return;
     };
-    co_await scope::run(body);
+    co_await scope::run(both);
     co_await w.leave();
+  }
+
+  task<void> answer(world& w) {
+    float go = 0;
+    co_await w.recv(std::span(&go, 1), from{0}, lane(8));
+    std::vector<float> x(16, go);
+    co_await w.send(x, to{0}, lane(7));
+  }
+
+  task<void> tell() {
+    right_waits_.set_value();
+    co_return;
   }
 
   task<void> be_right() {
     world w(right, store_, member(1));
     co_await w;
-    float go = 0;
-    co_await w.recv(std::span(&go, 1), from{0}, lane(8));
-    std::vector<float> x(16, go);
-    co_await w.send(x, to{0}, lane(7));
+    auto both = [&](scope& s) -> task<void> {
+      s.spawn(answer(w));
+      s.spawn(tell());
+      co_return;
+    };
+    co_await scope::run(both);
     co_await w.leave();
   }
-
-  static std::span<const float> buffer_of(const float& value) { return {&value, 1}; }
 
   memory_store store_;
   std::promise<void> blocked_;
   std::promise<void> release_;
+  std::promise<void> right_waits_;
   bool is_blocked_ = false;
   bool finished_ = false;
   started<void> left_;
