@@ -45,9 +45,7 @@ conversation::~conversation() {
   if (mine != self_.worlds.end() && mine->second == &world_) self_.worlds.erase(mine);
 }
 
-bool conversation::is_over() const {
-  return world_.state() == mw::world_state::broken;
-}
+bool conversation::is_over() const { return world_.state() == mw::world_state::broken; }
 
 mw::task<void> conversation::note_the_end() {
   const mw::failure f = co_await world_.broken();
@@ -172,11 +170,11 @@ mw::task<conversation::step> conversation::send_one(mw::rank_t peer, lane_style 
     data = mw::gather_list(buffer.bytes());
   }
   const head announced{tag, size};
-  auto op = style == lane_style::headed
-                ? world_.send_message(announced, std::move(data), mw::to{peer},
-                                      mw::lane{lane}, word.packed())
-                : world_.send(std::move(data), mw::to{peer}, mw::lane{lane},
-                              word.packed());
+  auto op =
+      style == lane_style::headed
+          ? world_.send_message(announced, std::move(data), mw::to{peer}, mw::lane{lane},
+                                word.packed())
+          : world_.send(std::move(data), mw::to{peer}, mw::lane{lane}, word.packed());
   if (delivered) op = std::move(op).delivered();
   op = modified(std::move(op), p);
   const auto r = co_await mw::outcome(std::move(op));
@@ -218,8 +216,8 @@ mw::task<void> conversation::part() {
   const auto in_time = [&] { return now() - begun < 3s; };
   if (world_.rank() != 0) {
     const auto [how, left] =
-        co_await mw::when_all(send_one(0, static_cast<lane_style>(lane), {epoch_, 1, true},
-                                       parting_size, patience{}),
+        co_await mw::when_all(send_one(0, static_cast<lane_style>(lane),
+                                       {epoch_, 1, true}, parting_size, patience{}),
                               mw::outcome(world_.leave()));
     if (how != step::done && left && in_time()) {
       all_.story.complain("law 1: leaving dropped what was being sent");

@@ -16,7 +16,8 @@ void conversation::check(const mw::message_info& info, std::span<const std::byte
       fmt::format("{}@{} rank {} from {} lane {} number {}", plan_.name, epoch_,
                   world_.rank(), info.source, lane, word.number);
   if (word.epoch != (epoch_ & 0xffffffff)) {
-    all_.story.complain(fmt::format("law 6: a message of epoch {} in {}", word.epoch, where));
+    all_.story.complain(
+        fmt::format("law 6: a message of epoch {} in {}", word.epoch, where));
   }
   const std::uint64_t tag = tag_of(from, word.number);
   if (announced && announced->tag != tag) {
@@ -84,7 +85,8 @@ mw::task<conversation::step> conversation::receive_sized(mw::rank_t peer,
   const std::size_t size = random().one_in(16) ? next.bytes + 1 : next.bytes;
   came.last = false;
   // A value that wins the race with its cancellation comes back here all the same.
-  how = co_await patiently(take(peer, lane_style::sized, size, p, nullptr, came, from), p);
+  how =
+      co_await patiently(take(peer, lane_style::sized, size, p, nullptr, came, from), p);
   co_return how;
 }
 
@@ -105,13 +107,13 @@ mw::task<conversation::step> conversation::receive_headed(mw::rank_t peer,
     came = message_word::unpacked(taken.info.user);
     co_return step::done;
   }
-  // Once the head is taken the payload is owed: until it comes, or its sender gives it up.
+  // Once the head is taken the payload is owed: until it comes, or its sender gives it
+  // up.
   for (;;) {
     const patience p = any_patience();
     const std::size_t before = all_.story.operations();
-    how = co_await patiently(take(peer, lane_style::headed, taken.head.bytes, p,
-                                  &taken.head, came, from),
-                             p);
+    how = co_await patiently(
+        take(peer, lane_style::headed, taken.head.bytes, p, &taken.head, came, from), p);
     if (how != step::again) co_return how;
     if (before == all_.story.operations()) continue;
     const op_entry& op = all_.story.entry(before);
@@ -127,13 +129,13 @@ mw::task<void> conversation::receive_pairs(mw::rank_t peer) {
     message_word a;
     message_word b;
     mw::rank_t from = peer;
-    const auto [first, second] = co_await mw::when_all(
-        take(peer, style, plan_.like_size, {}, nullptr, a, from),
-        take(peer, style, small_size, {}, nullptr, b, from));
+    const auto [first, second] =
+        co_await mw::when_all(take(peer, style, plan_.like_size, {}, nullptr, a, from),
+                              take(peer, style, small_size, {}, nullptr, b, from));
     if (first == step::over || second == step::over) co_return;
     if (b.number != a.number + 1) {
-      all_.story.complain(fmt::format("law 5: two receives in order got {} and {}",
-                                      a.number, b.number));
+      all_.story.complain(
+          fmt::format("law 5: two receives in order got {} and {}", a.number, b.number));
     }
     last = b.last;
     if (random().one_in(8)) co_await mw::sleep_for(random().at_most(plan_.pause));

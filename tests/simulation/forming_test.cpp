@@ -5,10 +5,10 @@ using namespace manyworlds_tests;
 
 TEST_SUITE_BEGIN("simulation");
 
-TEST_CASE("a kill, a pause, a rival or a partition at any step of forming breaks no law") {
-  for_each_seed(1, seed_count(1000), [](std::uint64_t seed) {
-    return run_forming_seed(seed);
-  });
+TEST_CASE(
+    "a kill, a pause, a rival or a partition at any step of forming breaks no law") {
+  for_each_seed(1, seed_count(1000),
+                [](std::uint64_t seed) { return run_forming_seed(seed); });
 }
 
 TEST_SUITE_END();

@@ -22,6 +22,7 @@ double milliseconds(mw::duration d) { return static_cast<double>(d.count()) / 1e
 
 void history::complain(std::string what) {
   constexpr std::size_t most = 20;
+  if (auto describe = std::exchange(describe_, nullptr)) scene_ = describe();
   if (complaints_.size() < most) complaints_.push_back(std::move(what));
 }
 
@@ -72,8 +73,9 @@ void history::formed(world_entry entry) {
   }
   // Connecting has to be given up before that.
   if (faults_.are_apart(entry.members, entry.formed, 6s)) {
-    complain(fmt::format("formation: {}@{} is formed at {}, and not all can reach each other",
-                         entry.name, entry.epoch, faults_.processes[entry.process].name));
+    complain(
+        fmt::format("formation: {}@{} is formed at {}, and not all can reach each other",
+                    entry.name, entry.epoch, faults_.processes[entry.process].name));
   }
   auto& last = last_epoch_[{entry.name, entry.process}];
   if (entry.epoch <= last) {
@@ -96,10 +98,11 @@ void history::broke(std::size_t process, std::uint64_t instance, const mw::failu
     w->broken = when;
     w->first_cause = f;
     if (!faults_.explains(w->name, w->members, when)) {
-      complain(fmt::format("laws 2 and 10: nothing had happened to {}@{}, and at {} it is "
-                           "\"{}\" at {:.3f} ms",
-                           w->name, w->epoch, faults_.processes[process].name, f.text(),
-                           milliseconds(when.time_since_epoch())));
+      complain(
+          fmt::format("laws 2 and 10: nothing had happened to {}@{}, and at {} it is "
+                      "\"{}\" at {:.3f} ms",
+                      w->name, w->epoch, faults_.processes[process].name, f.text(),
+                      milliseconds(when.time_since_epoch())));
     }
     return;
   }
@@ -114,7 +117,8 @@ bool history::was_up_after(const std::string& world, mw::time_point when) const 
   return std::any_of(worlds_.begin(), worlds_.end(), [&](const auto& each) {
     const world_entry& w = each.second;
     if (w.name != world) return false;
-    const bool ended_before = (w.broken && *w.broken < when) || (w.left && *w.left < when);
+    const bool ended_before =
+        (w.broken && *w.broken < when) || (w.left && *w.left < when);
     return !ended_before;
   });
 }
@@ -122,8 +126,6 @@ bool history::was_up_after(const std::string& world, mw::time_point when) const 
 // --- operations ------------------------------------------------------------------------
 
 std::size_t history::started(op_entry op) {
-  const world_entry* w = find(op.process, op.instance);
-  if (w && w->broken) op.may_be_given_up = false;
   ops_.push_back(std::move(op));
   waiting_.insert(ops_.size() - 1);
   return ops_.size() - 1;

@@ -69,6 +69,11 @@ class history {
   explicit history(fault_log& faults) : faults_(faults) {}
 
   void complain(std::string what);
+  /// What to note beside the first complaint, at that moment.
+  void at_first_complaint(std::function<std::string()> describe) {
+    describe_ = std::move(describe);
+  }
+  [[nodiscard]] const std::string& scene() const { return scene_; }
   [[nodiscard]] const std::vector<std::string>& complaints() const { return complaints_; }
 
   void formed(world_entry entry);
@@ -76,7 +81,8 @@ class history {
   /// The first cause, as any operation or `broken()` gives it.
   void broke(std::size_t process, std::uint64_t instance, const mw::failure& f,
              mw::time_point when);
-  [[nodiscard]] const world_entry* find(std::size_t process, std::uint64_t instance) const;
+  [[nodiscard]] const world_entry* find(std::size_t process,
+                                        std::uint64_t instance) const;
 
   std::size_t started(op_entry op);
   void done(std::size_t op, mw::time_point when);
@@ -91,7 +97,7 @@ class history {
   void check_waiting(mw::time_point now);
   /// What can only be said once all is over.
   void check_everything();
-  /// Law 8 of liveness, the other way: who is well is not suspect.
+  /// `member` is suspect there: it must have been unwell lately.
   void check_suspicion(std::size_t process, const std::string& world, std::size_t member,
                        mw::time_point now);
 
@@ -108,6 +114,8 @@ class history {
     mw::time_point when;
   };
 
+  /// All members' ends of the same incarnation.
+  [[nodiscard]] std::vector<const world_entry*> ends_of(const world_entry& view) const;
   [[nodiscard]] world_entry* entry_of(std::size_t process, std::uint64_t instance);
   [[nodiscard]] std::string text(const op_entry& op) const;
   void check_failure(op_entry& op, const mw::failure& f);
@@ -119,12 +127,13 @@ class history {
 
   fault_log& faults_;
   std::vector<std::string> complaints_;
+  std::function<std::string()> describe_;
+  std::string scene_;
   std::vector<op_entry> ops_;
   std::set<std::size_t> waiting_;
   std::map<std::pair<std::size_t, std::uint64_t>, world_entry> worlds_;
   /// Who the members of an epoch are, as the first of them saw it.
   std::map<std::pair<std::string, std::uint64_t>, world_entry> views_;
-  [[nodiscard]] std::vector<const world_entry*> ends_of(const world_entry& view) const;
   std::map<std::pair<std::string, std::size_t>, std::uint64_t> last_epoch_;
   std::map<message_key, std::vector<std::size_t>> sends_;
   std::map<message_key, std::vector<arrival>> receipts_;

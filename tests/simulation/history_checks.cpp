@@ -56,8 +56,8 @@ void history::check_deliveries() {
       }
       const bool given_up =
           op.fate == op_fate::given_up ||
-          (op.fate == op_fate::failed && (op.cause == mw::cause::timed_out ||
-                                          op.cause == mw::cause::cancelled));
+          (op.fate == op_fate::failed &&
+           (op.cause == mw::cause::timed_out || op.cause == mw::cause::cancelled));
       const mw::time_point wanted = op.started + op.limit.value_or(mw::duration());
       if (came && given_up && op.ended - wanted < settling) {
         complain("law 10: given up, and received all the same: " + text(op));
@@ -91,12 +91,14 @@ void history::check_deliveries() {
 std::vector<const world_entry*> history::ends_of(const world_entry& view) const {
   std::vector<const world_entry*> ends;
   for (const auto& [key, w] : worlds_) {
-    if (w.name == view.name && w.epoch == view.epoch && w.id == view.id) ends.push_back(&w);
+    if (w.name == view.name && w.epoch == view.epoch && w.id == view.id)
+      ends.push_back(&w);
   }
   return ends;
 }
 
-// Whoever leaves in order has delivered what was accepted: here all wait for the last word.
+// Whoever leaves in order has delivered what was accepted: here all wait for the last
+// word.
 void history::check_farewells() {
   for (const auto& [key, all] : sends_) {
     const op_entry& any = ops_[all.front()];
@@ -132,17 +134,16 @@ void history::check_root_causes() {
       if (!reason.world.empty()) {
         right = w->first_cause.cause == mw::cause::broken_by_user;
       } else if (reason.what == fault_log::killed) {
-        right = (w->first_cause.cause == mw::cause::peer_died ||
-                 w->first_cause.cause == mw::cause::replaced) &&
-                w->members[static_cast<std::size_t>(w->first_cause.rank)] ==
-                    *reason.process;
+        right =
+            (w->first_cause.cause == mw::cause::peer_died ||
+             w->first_cause.cause == mw::cause::replaced) &&
+            w->members[static_cast<std::size_t>(w->first_cause.rank)] == *reason.process;
       }
       if (!right) {
-        complain(fmt::format("section 9: {} was {}, and {} says \"{}\"",
-                             reason.process ? faults_.processes[*reason.process].name
-                                            : reason.world,
-                             reason.what, faults_.processes[w->process].name,
-                             w->first_cause.text()));
+        complain(fmt::format(
+            "section 9: {} was {}, and {} says \"{}\"",
+            reason.process ? faults_.processes[*reason.process].name : reason.world,
+            reason.what, faults_.processes[w->process].name, w->first_cause.text()));
       }
     }
   }
@@ -151,8 +152,8 @@ void history::check_root_causes() {
 void history::check_suspicion(std::size_t process, const std::string& world,
                               std::size_t member, mw::time_point now) {
   if (faults_.processes[process].stopped || faults_.processes[member].stopped) return;
-  const auto recovered = std::max(faults_.processes[process].resumed,
-                                  faults_.processes[member].resumed);
+  const auto recovered =
+      std::max(faults_.processes[process].resumed, faults_.processes[member].resumed);
   if (now - recovered < 2s || faults_.explains(world, {process, member}, now, 2s)) return;
   complain(fmt::format("liveness: in {} {} is suspect at {}, and nothing happened to it",
                        world, faults_.processes[member].name,

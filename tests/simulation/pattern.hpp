@@ -48,7 +48,8 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint64_t tag) {
   }
   const std::uint64_t rest = pattern_word(tag, at);
   const std::size_t left = bytes.size() - at;
-  return difference == 0 && (left == 0 || std::memcmp(bytes.data() + at, &rest, left) == 0);
+  return difference == 0 &&
+         (left == 0 || std::memcmp(bytes.data() + at, &rest, left) == 0);
 }
 
 /// The word that travels beside a message: which one it is, and whether it is the last.

@@ -22,7 +22,6 @@ struct seed_report {
 /// `lines` of logs and events are kept for the context.
 [[nodiscard]] seed_report run_seed(std::uint64_t seed, std::size_t lines = 60);
 
-
 /// A world of 2 to 4 that is formed beside another, with trouble at a step that the seed
 /// counts up.
 [[nodiscard]] seed_report run_forming_seed(std::uint64_t seed, std::size_t lines = 60);

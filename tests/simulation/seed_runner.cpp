@@ -1,5 +1,5 @@
-// Runs seeds until one fails: `seed_runner random FIRST COUNT`. The planted bugs' judge, and a
-// way to replay one seed with what it logged.
+// Runs seeds until one fails: `seed_runner random FIRST COUNT`. The planted bugs' judge,
+// and a way to replay one seed with what it logged.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -20,10 +20,11 @@ int main(int argc, char** argv) {
     const auto r = forming ? manyworlds_tests::run_forming_seed(seed, lines)
                            : manyworlds_tests::run_seed(seed, lines);
     if (verbose) {
-      std::printf("seed %llu: %zu operations, %zu messages, %zu worlds, %llu steps, %016llx\n",
-                  static_cast<unsigned long long>(seed), r.operations, r.messages, r.worlds,
-                  static_cast<unsigned long long>(r.steps),
-                  static_cast<unsigned long long>(r.fingerprint));
+      std::printf(
+          "seed %llu: %zu operations, %zu messages, %zu worlds, %llu steps, %016llx\n",
+          static_cast<unsigned long long>(seed), r.operations, r.messages, r.worlds,
+          static_cast<unsigned long long>(r.steps),
+          static_cast<unsigned long long>(r.fingerprint));
       std::fflush(stdout);
     }
     if (r.complaints.empty()) continue;

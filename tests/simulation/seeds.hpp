@@ -28,8 +28,9 @@ void for_each_seed(std::uint64_t first, std::uint64_t count, Run&& run) {
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const seed_report r = run(seed);
     if (r.complaints.empty()) continue;
-    std::string text = "seed " + std::to_string(seed) + " fails; replay it with MANYWORLDS_SEED=" +
-                       std::to_string(seed) + "\n";
+    std::string text = "seed " + std::to_string(seed) +
+                       " fails; replay it with MANYWORLDS_SEED=" + std::to_string(seed) +
+                       "\n";
     for (const std::string& c : r.complaints) text += c + "\n";
     text += r.context;
     FAIL(text);

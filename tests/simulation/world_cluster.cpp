@@ -12,7 +12,8 @@ constexpr std::uint16_t store_port = 29500;
 
 void remembered_log::write(mw::log_level, std::string_view line) noexcept {
   const double now = static_cast<double>(sim_.elapsed().count()) / 1e6;
-  lines_.push_back(fmt::format("{:12.6f} ms {:>6} {}: {}", now, sim_.steps(), who_, line));
+  lines_.push_back(
+      fmt::format("{:12.6f} ms {:>6} {}: {}", now, sim_.steps(), who_, line));
   if (lines_.size() > most_) lines_.pop_front();
 }
 
@@ -62,6 +63,7 @@ void member_process::end() {
 
 cluster::cluster(std::uint64_t seed, mw::simulation_options options)
     : sim(seed, options) {
+  story.at_first_complaint([this] { return dumps(); });
   sim.trace_to([this](const mw::simulated_event& e) {
     if (e.what == "turn") return;
     events_.push_back(e);
@@ -94,8 +96,8 @@ void cluster::look() {
       const world_entry* entry = story.find(m->index(), w->core()->instance());
       for (mw::rank_t r = 0; entry && r < w->size(); ++r) {
         if (!w->is_suspect(r)) continue;
-        story.check_suspicion(m->index(), name, entry->members[static_cast<std::size_t>(r)],
-                              sim.now());
+        story.check_suspicion(m->index(), name,
+                              entry->members[static_cast<std::size_t>(r)], sim.now());
       }
     }
   }
@@ -217,8 +219,7 @@ void cluster::close() {
   const auto enough = [&] { return sim.steps() > patience || all_ended(); };
   (void)sim.run_until(enough, 30s);
   if (!all_ended()) {
-    story.complain("law 9: tasks do not end when their runtimes stop:\n" +
-                   story.waiting_text() + dumps());
+    story.complain("law 9: tasks do not end when their runtimes stop");
     // Nothing could be destroyed without being waited for.
     for (auto& m : members_) (void)m.release();
     members_.clear();
@@ -228,18 +229,21 @@ void cluster::close() {
   for (const auto& m : members_) m->end();
   for (const auto& m : members_) {
     if (const std::size_t open = m->process().open_sockets(); open != 0) {
-      story.complain(fmt::format("law 6: {} ended with {} sockets open", m->name(), open));
+      story.complain(
+          fmt::format("law 6: {} ended with {} sockets open", m->name(), open));
     }
   }
   const auto alive = std::count_if(cores_.begin(), cores_.end(),
                                    [](const auto& core) { return !core.expired(); });
-  if (alive != 0) story.complain(fmt::format("law 6: {} worlds outlive their runtimes", alive));
+  if (alive != 0)
+    story.complain(fmt::format("law 6: {} worlds outlive their runtimes", alive));
   memory.look(mw::duration::zero());
   story.check_everything();
 }
 
 std::string cluster::last_lines() const {
-  std::string all = "what the runtimes logged last:\n";
+  std::string all = "when it was first noticed:\n" + story.scene();
+  all += "what the runtimes logged last:\n";
   for (const std::string& line : lines_) all += line + "\n";
   all += "what happened last:\n";
   for (const mw::simulated_event& e : events_) all += e.text() + "\n";
@@ -247,16 +251,18 @@ std::string cluster::last_lines() const {
   for (const fault& f : faults.all()) {
     all += fmt::format(
         "  {:.3f} ms: {} {} {} {}\n",
-        static_cast<double>((f.begin - (sim.now() - sim.elapsed())).count()) / 1e6, f.what,
-        f.process ? faults.processes[*f.process].name : "",
+        static_cast<double>((f.begin - (sim.now() - sim.elapsed())).count()) / 1e6,
+        f.what, f.process ? faults.processes[*f.process].name : "",
         f.other ? faults.processes[*f.other].name : "", f.world);
   }
   return all;
 }
 
 std::string cluster::dumps() {
-  std::string all = sim.describe();
-  for (const auto& m : members_) all += m->name() + ":\n" + m->runtime().dump() + "\n";
+  std::string all = story.waiting_text() + sim.describe();
+  for (const auto& m : members_) {
+    if (m->has_runtime()) all += m->name() + ":\n" + m->runtime().dump() + "\n";
+  }
   return all;
 }
 

@@ -23,8 +23,8 @@ namespace manyworlds_tests {
 /// The last lines of all runtimes, for the report of a failing seed.
 class remembered_log final : public mw::log_sink {
  public:
-  remembered_log(const mw::simulation& sim, std::string who, std::deque<std::string>& into,
-                 const std::size_t& most)
+  remembered_log(const mw::simulation& sim, std::string who,
+                 std::deque<std::string>& into, const std::size_t& most)
       : sim_(sim), who_(std::move(who)), lines_(into), most_(most) {}
   void write(mw::log_level level, std::string_view line) noexcept override;
 
@@ -67,6 +67,7 @@ class member_process {
   void end();
 
   [[nodiscard]] mw::runtime& runtime() { return *runtime_; }
+  [[nodiscard]] bool has_runtime() const { return runtime_ != nullptr; }
   [[nodiscard]] mw::simulated_process& process() { return process_; }
   [[nodiscard]] const mw::simulated_process& process() const { return process_; }
   [[nodiscard]] std::size_t index() const { return index_; }
