@@ -56,18 +56,19 @@ std::string history::waiting_text() const {
 // --- worlds ----------------------------------------------------------------------------
 
 void history::formed(world_entry entry) {
-  const auto [view, is_first] = views_.try_emplace({entry.name, entry.epoch}, entry);
-  if (!is_first && view->second.id != entry.id) {
+  const auto [found, is_first] = views_.try_emplace({entry.name, entry.epoch}, entry);
+  world_entry& view = found->second;
+  if (!is_first && view.id != entry.id) {
     const bool strangers =
         std::none_of(entry.members.begin(), entry.members.end(), [&](std::size_t m) {
-          const auto& before = view->second.members;
+          const auto& before = view.members;
           return std::find(before.begin(), before.end(), m) != before.end();
         });
     if (!faults_.store_was_emptied || !strangers) {
       complain(fmt::format("law 6: two worlds are {}@{}", entry.name, entry.epoch));
     }
-    view->second = entry;
-  } else if (view->second.members != entry.members) {
+    view = entry;
+  } else if (view.members != entry.members) {
     complain(fmt::format("law 6: {}@{} has other members at {}", entry.name, entry.epoch,
                          faults_.processes[entry.process].name));
   }
