@@ -189,7 +189,7 @@ void history::check_failure(op_entry& op, const mw::failure& f) {
       // Some member left, or was told to.
       expected = w && std::any_of(worlds_.begin(), worlds_.end(), [&](const auto& each) {
                    const world_entry& other = each.second;
-                   return other.name == w->name && other.epoch == w->epoch && other.left;
+                   return other.name == w->name && other.id == w->id && other.left;
                  });
       break;
     default:

@@ -167,12 +167,13 @@ void history::check_barriers() {
     std::optional<mw::time_point> first_exit;
     std::size_t members = 0;
   };
-  std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, passing> all;
+  std::map<std::tuple<std::string, std::uint64_t, std::uint64_t, std::uint64_t>, passing>
+      all;
   for (const op_entry& op : ops_) {
     if (op.kind != mw::operation_kind::barrier) continue;
     const world_entry* w = find(op.process, op.instance);
     if (!w) continue;
-    passing& p = all[{w->name, w->epoch, op.number}];
+    passing& p = all[{w->name, w->epoch, op.number, w->id}];
     p.members = w->members.size();
     ++p.entered;
     p.last_entry = std::max(p.last_entry, op.started);
