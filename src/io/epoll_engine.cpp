@@ -54,7 +54,9 @@ class epoll_engine final : public engine {
     if (parked_ > 0 && ready_ == 0) fetch({});
     release_ready();
     bool any = end_some();
-    any |= attempt_some();
+    // A receive mostly finds nothing there yet: what is sent in the same turn goes first.
+    any |= attempt_some(pending_);
+    any |= attempt_some(receives_);
     return any;
   }
 
@@ -113,7 +115,7 @@ class epoll_engine final : public engine {
   }
 
   bool has_something() const noexcept {
-    return ready_ > 0 || !pending_.empty() || !ended_.empty();
+    return ready_ > 0 || !pending_.empty() || !receives_.empty() || !ended_.empty();
   }
 
   request_list& list_of(const io_request& r, place p) noexcept {
@@ -125,7 +127,7 @@ class epoll_engine final : public engine {
       case place::ended:
         return ended_;
       default:
-        return pending_;
+        return r.kind == io_kind::receive ? receives_ : pending_;
     }
   }
 
@@ -165,10 +167,14 @@ class epoll_engine final : public engine {
     return count > 0;
   }
 
-  bool attempt_some() noexcept {
+  /// What is submitted meanwhile waits for the next turn: the next receive behind the
+  /// answer to the last, and who sends on and on behind everybody else.
+  bool attempt_some(request_list& waiting) noexcept {
     bool any = false;
-    for (std::size_t n = 0; n < poll_limit && !pending_.empty(); ++n) {
-      io_request& r = *pending_.pop();
+    const io_request* const last = waiting.back();
+    for (std::size_t n = 0; n < poll_limit && !waiting.empty(); ++n) {
+      io_request& r = *waiting.pop();
+      const bool is_last = &r == last;
       const io_result result = attempt(r);
       if (result.error() == EAGAIN) {
         park(r);
@@ -177,6 +183,7 @@ class epoll_engine final : public engine {
         r.ended(r);
         any = true;
       }
+      if (is_last) break;
     }
     return any;
   }
@@ -268,6 +275,7 @@ class epoll_engine final : public engine {
   owned_descriptor epoll_;
   event_counter wake_;
   request_list pending_;
+  request_list receives_;
   request_list ended_;
   std::vector<parking> parked_on_;
   std::size_t parked_ = 0;

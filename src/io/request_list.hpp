@@ -19,6 +19,8 @@ class request_list {
 
   /// The oldest, or null.
   [[nodiscard]] io_request* front() const noexcept { return head_; }
+  /// The newest, or null.
+  [[nodiscard]] io_request* back() const noexcept { return tail_; }
 
   /// Whether it is here; for a request that can be in no other list.
   [[nodiscard]] bool holds(const io_request& r) const noexcept {
