@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr duration greeting_limit = 2s;
 constexpr std::size_t most_greetings = 256;
 constexpr duration collision_patience = 2s;
+constexpr duration ending_look = 10ms;
 /// A link nobody uses is kept this long: the next world with the peer is formed sooner.
 constexpr duration linger = 5s;
 
@@ -228,7 +229,7 @@ hello_status endpoint::decide(const hello& h) {
   // Two processes that dial each other at once must agree on one connection: the one that the lower
   // incarnation dialled.
   const bool ours_wins = self().id < h.self.id;
-  if (ours_wins && (e->dialling || (e->up && e->up->is_up() && e->dialled_by_us))) {
+  if (ours_wins && (e->dialling || (e->up && e->up->is_usable() && e->dialled_by_us))) {
     return hello_status::already_dialling;
   }
   return hello_status::welcome;
@@ -270,12 +271,14 @@ task<void> endpoint::run_link(std::shared_ptr<link> l) {
 task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
   for (;;) {
     const auto e = entry_of(peer.id);
-    if (e->up && e->up->is_up()) co_return link_hold(e->up);
+    if (e->up && e->up->is_usable()) co_return link_hold(e->up);
     const duration left = deadline - service_.now();
     if (left <= duration::zero()) {
       throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
     }
-    bool wait_for_theirs = e->dialling || e->accepting > 0;
+    // One that is about to end is waited for: the peer declines, or a new one follows.
+    const bool is_ending = e->up && e->up->is_up();
+    bool wait_for_theirs = e->dialling || e->accepting > 0 || is_ending;
     if (!wait_for_theirs) {
       hello words;
       words.purpose = connection_purpose::link;
@@ -297,11 +300,11 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
       }
       wait_for_theirs = !met;
     }
-    if (wait_for_theirs && !(e->up && e->up->is_up())) {
+    if (wait_for_theirs && !(e->up && e->up->is_usable())) {
       e->changed.reset();
       // Whoever dials, theirs or ours, says so; otherwise look again and perhaps dial.
       try {
-        co_await within(e->changed.wait(), std::min<duration>(left, collision_patience));
+        co_await within(e->changed.wait(), std::min<duration>(left, is_ending ? ending_look : collision_patience));
       } catch (const timed_out&) {
         continue;
       }
@@ -404,12 +407,12 @@ void endpoint::beat_once() {
     if (was_late) l->note_heard(now);
     if (beat_is_due) l->send_beat(user_ ? user_->turns() : 0);
     const auto e = entry_of(l->peer().id);
-    if (l->is_held()) {
+    if (l->is_held() || l->take_declined()) {
       e->unused_since = now;
     } else if (now - e->unused_since > linger + greeting_limit) {
-      l->end(cause::closed, "the peer did not answer a goodbye");
+      l->end(cause::closed, "the peer did not answer");
     } else if (now - e->unused_since > linger) {
-      l->say_goodbye();
+      l->offer_end();
     }
   }
   // Peers that were dialled in vain leave no trace.

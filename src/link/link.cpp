@@ -37,6 +37,12 @@ void link::say_goodbye() {
   something_to_send_.set();
 }
 
+void link::offer_end() {
+  if (!is_usable()) return;
+  queue(frame::unused, {});
+  offered_end_ = true;
+}
+
 void link::queue(frame kind, std::span<const std::byte> body) {
   if (!up_ || leaving_) return;
   if (outgoing_.size() + body.size() > send_limit) {
@@ -87,7 +93,7 @@ task<void> link::read() {
       std::uint32_t size = 0;
       std::memcpy(&size, buffer.data() + taken, sizeof size);
       const auto kind = std::to_integer<std::uint8_t>(buffer[taken + sizeof size]);
-      if (size > longest_message || kind > static_cast<std::uint8_t>(frame::goodbye)) {
+      if (size > longest_message || kind > static_cast<std::uint8_t>(frame::in_use)) {
         end(cause::protocol_error, fmt::format("a control frame of kind {} and {} bytes", kind,
                                                size));
         co_return;
@@ -128,6 +134,13 @@ void link::take(frame kind, std::span<const std::byte> body) {
       break;
     case frame::goodbye:
       peer_left_ = true;
+      break;
+    case frame::unused:
+      // A goodbye that crosses our first use of the link would look like the end of a world's member.
+      is_held() ? queue(frame::in_use, {}) : say_goodbye();
+      break;
+    case frame::in_use:
+      declined_ = std::exchange(offered_end_, false);
       break;
   }
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
@@ -50,6 +51,12 @@ class link : public std::enable_shared_from_this<link> {
   void send_beat(std::uint64_t reactor_turns);
   /// Says goodbye, flushes, and ends the link in order.
   void say_goodbye();
+  /// Nobody uses it here. The peer, if it does not either, answers with its goodbye; until then, and
+  /// unless it declines, nobody here may begin to use it.
+  void offer_end();
+  [[nodiscard]] bool is_usable() const noexcept { return up_ && !leaving_ && !offered_end_; }
+  /// The peer has declined since the last call.
+  [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
   /// Ends it now: `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
 
@@ -79,7 +86,7 @@ class link : public std::enable_shared_from_this<link> {
   static constexpr std::size_t send_limit = std::size_t{8} << 20;
 
  private:
-  enum class frame : std::uint8_t { beat, message, goodbye };
+  enum class frame : std::uint8_t { beat, message, goodbye, unused, in_use };
 
   void queue(frame kind, std::span<const std::byte> body);
   [[nodiscard]] task<void> read();
@@ -95,6 +102,8 @@ class link : public std::enable_shared_from_this<link> {
   event over_;
   bool up_ = true;
   bool leaving_ = false;
+  bool offered_end_ = false;
+  bool declined_ = false;
   bool peer_left_ = false;
   std::atomic<std::int64_t> last_heard_;
   std::atomic<std::uint64_t> peer_turns_{0};
