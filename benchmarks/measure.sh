@@ -1,0 +1,14 @@
+#!/bin/bash
+# Asks mwbench everything and prints one JSON object a line, as in results/: measure.sh MWBENCH
+set -euo pipefail
+mwbench=${1:?usage: measure.sh MWBENCH}
+
+for engine in io_uring epoll; do
+  "$mwbench" --json --engine "$engine" p2p --pin --idle-worlds 63
+done
+"$mwbench" --json fail --fault kill --repeat 20
+"$mwbench" --json fail --fault kill --repeat 20 --alone
+"$mwbench" --json fail --fault stop --repeat 3
+"$mwbench" --json form
+"$mwbench" --json idle
+"$mwbench" --json cancel
