@@ -13,35 +13,64 @@ struct cause_words {
 
 cause_words words_of(cause c) noexcept {
   switch (c) {
-    case cause::none: return {"none", "nothing failed"};
-    case cause::peer_died: return {"peer_died", "died"};
-    case cause::silent_peer: return {"silent_peer", "was silent too long"};
-    case cause::connection_lost: return {"connection_lost", "lost its connection"};
-    case cause::replaced: return {"replaced", "was replaced by another process"};
-    case cause::abandoned: return {"abandoned", "abandoned the world"};
-    case cause::stalled: return {"stalled", "stalled within a transfer"};
-    case cause::overdue: return {"overdue", "was late for a collective"};
-    case cause::mismatch: return {"mismatch", "does something else than the others"};
-    case cause::protocol_error: return {"protocol_error", "violated the protocol"};
-    case cause::out_of_resources: return {"out_of_resources", "ran out of resources"};
-    case cause::broken_by_user: return {"broken_by_user", "broke the world on purpose"};
-    case cause::runtime_stopped: return {"runtime_stopped", "stopped its runtime"};
-    case cause::forked: return {"forked", "is a forked child"};
-    case cause::closed: return {"closed", "has left"};
-    case cause::not_formed: return {"not_formed", "the world is not formed"};
-    case cause::cancelled: return {"cancelled", "cancelled by its stop token"};
-    case cause::timed_out: return {"timed_out", "timed out"};
-    case cause::cancelled_by_peer: return {"cancelled_by_peer", "gave the message up"};
-    case cause::size_mismatch: return {"size_mismatch", "sizes differ"};
-    case cause::invalid_argument: return {"invalid_argument", "invalid argument"};
-    case cause::overloaded: return {"overloaded", "overloaded"};
-    case cause::no_member_left: return {"no_member_left", "no member is left"};
-    case cause::not_joined: return {"not_joined", "did not join"};
-    case cause::rank_taken: return {"rank_taken", "is taken"};
-    case cause::size_disagrees: return {"size_disagrees", "disagrees on the size"};
-    case cause::store_unreachable: return {"store_unreachable", "the store cannot be reached"};
-    case cause::wrong_secret: return {"wrong_secret", "has another secret"};
-    case cause::wrong_version: return {"wrong_version", "speaks another protocol version"};
+    case cause::none:
+      return {"none", "nothing failed"};
+    case cause::peer_died:
+      return {"peer_died", "died"};
+    case cause::silent_peer:
+      return {"silent_peer", "was silent too long"};
+    case cause::connection_lost:
+      return {"connection_lost", "lost its connection"};
+    case cause::replaced:
+      return {"replaced", "was replaced by another process"};
+    case cause::abandoned:
+      return {"abandoned", "abandoned the world"};
+    case cause::stalled:
+      return {"stalled", "stalled within a transfer"};
+    case cause::overdue:
+      return {"overdue", "was late for a collective"};
+    case cause::mismatch:
+      return {"mismatch", "does something else than the others"};
+    case cause::protocol_error:
+      return {"protocol_error", "violated the protocol"};
+    case cause::out_of_resources:
+      return {"out_of_resources", "ran out of resources"};
+    case cause::broken_by_user:
+      return {"broken_by_user", "broke the world on purpose"};
+    case cause::runtime_stopped:
+      return {"runtime_stopped", "stopped its runtime"};
+    case cause::forked:
+      return {"forked", "is a forked child"};
+    case cause::closed:
+      return {"closed", "has left"};
+    case cause::not_formed:
+      return {"not_formed", "the world is not formed"};
+    case cause::cancelled:
+      return {"cancelled", "cancelled by its stop token"};
+    case cause::timed_out:
+      return {"timed_out", "timed out"};
+    case cause::cancelled_by_peer:
+      return {"cancelled_by_peer", "gave the message up"};
+    case cause::size_mismatch:
+      return {"size_mismatch", "sizes differ"};
+    case cause::invalid_argument:
+      return {"invalid_argument", "invalid argument"};
+    case cause::overloaded:
+      return {"overloaded", "overloaded"};
+    case cause::no_member_left:
+      return {"no_member_left", "no member is left"};
+    case cause::not_joined:
+      return {"not_joined", "did not join"};
+    case cause::rank_taken:
+      return {"rank_taken", "is taken"};
+    case cause::size_disagrees:
+      return {"size_disagrees", "disagrees on the size"};
+    case cause::store_unreachable:
+      return {"store_unreachable", "the store cannot be reached"};
+    case cause::wrong_secret:
+      return {"wrong_secret", "has another secret"};
+    case cause::wrong_version:
+      return {"wrong_version", "speaks another protocol version"};
   }
   return {"unknown", "failed"};
 }
@@ -55,8 +84,10 @@ bool is_about_member(const failure& f) noexcept {
     case cause::size_mismatch:
     case cause::invalid_argument:
     case cause::not_formed:
-    case cause::store_unreachable: return false;
-    default: return true;
+    case cause::store_unreachable:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -72,13 +103,20 @@ std::string_view name_of(cause c) noexcept { return words_of(c).name; }
 
 std::string_view name_of(operation_kind k) noexcept {
   switch (k) {
-    case operation_kind::none: return "no operation";
-    case operation_kind::form: return "forming";
-    case operation_kind::send: return "send";
-    case operation_kind::receive: return "recv";
-    case operation_kind::arrival: return "arrival";
-    case operation_kind::barrier: return "barrier";
-    case operation_kind::leave: return "leave";
+    case operation_kind::none:
+      return "no operation";
+    case operation_kind::form:
+      return "forming";
+    case operation_kind::send:
+      return "send";
+    case operation_kind::receive:
+      return "recv";
+    case operation_kind::arrival:
+      return "arrival";
+    case operation_kind::barrier:
+      return "barrier";
+    case operation_kind::leave:
+      return "leave";
   }
   return "unknown";
 }
@@ -105,12 +143,14 @@ std::string failure::text() const {
   }
   if (operation != operation_kind::none && operation != operation_kind::form) {
     text += fmt::format(", in {}", name_of(operation));
-    if (!is_about_member(*this) && rank != no_rank) text += fmt::format(" with rank {}", rank);
+    if (!is_about_member(*this) && rank != no_rank)
+      text += fmt::format(" with rank {}", rank);
   }
   if (!detail.empty()) text += " (" + detail + ")";
   for (const undelivered_messages& u : undelivered) {
-    text += fmt::format("; {} messages ({} bytes) to rank {} on lane {} were not delivered",
-                        u.messages, u.bytes, u.rank, u.on.number());
+    text +=
+        fmt::format("; {} messages ({} bytes) to rank {} on lane {} were not delivered",
+                    u.messages, u.bytes, u.rank, u.on.number());
   }
   return text;
 }

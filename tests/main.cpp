@@ -86,7 +86,8 @@ REGISTER_LISTENER("leaks", 1, leak_listener);
 }  // namespace
 
 int main(int argc, char** argv) {
-  // ThreadSanitizer starts a thread of its own beside the program's first: not a test's leak.
+  // ThreadSanitizer starts a thread of its own beside the program's first: not a test's
+  // leak.
   std::thread([] {}).join();
   doctest::Context context(argc, argv);
   const int status = context.run();

@@ -9,7 +9,8 @@ namespace manyworlds::inline v0 {
 using rank_t = std::int32_t;
 inline constexpr rank_t no_rank = -1;
 
-/// The receiver of a send. Explicit: a literal 0 is a rank, a lane and a count to the eye.
+/// The receiver of a send. Explicit: a literal 0 is a rank, a lane and a count to the
+/// eye.
 class to {
  public:
   constexpr explicit to(rank_t rank) noexcept : rank_(rank) {}
@@ -37,8 +38,8 @@ class from {
   rank_t rank_;
 };
 
-/// An independent ordered sequence of messages between two members; lanes do not block each other.
-/// Numbers with the top bit set are the library's own.
+/// An independent ordered sequence of messages between two members; lanes do not block
+/// each other. Numbers with the top bit set are the library's own.
 class lane {
  public:
   constexpr lane() noexcept = default;

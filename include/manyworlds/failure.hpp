@@ -15,8 +15,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Why an operation or a world failed. The first group breaks the world; the second ends one operation
-/// and leaves the world up; the third ends the forming of a world.
+/// Why an operation or a world failed. The first group breaks the world; the second ends
+/// one operation and leaves the world up; the third ends the forming of a world.
 enum class cause : std::uint8_t {
   none,
   // The world is broken.
@@ -40,10 +40,11 @@ enum class cause : std::uint8_t {
   cancelled,          ///< the caller's stop token
   timed_out,          ///< the caller's `within`
   cancelled_by_peer,  ///< the sender gave up a message that was being received
-  size_mismatch,      ///< the buffer and the message differ in bytes; the message stays at the head
-  invalid_argument,   ///< names what is wrong; nothing was started
-  overloaded,         ///< a queue's limit was reached
-  no_member_left,     ///< no world is left to ask
+  size_mismatch,     ///< the buffer and the message differ in bytes; the message stays at
+                     ///< the head
+  invalid_argument,  ///< names what is wrong; nothing was started
+  overloaded,        ///< a queue's limit was reached
+  no_member_left,    ///< no world is left to ask
 
   // The world was not formed.
   not_joined,         ///< ranks did not join in time
@@ -99,7 +100,8 @@ class MANYWORLDS_EXPORT failure {
   peer_identity peer;
   operation_kind operation = operation_kind::none;
   enum cause cause = cause::none;
-  /// From the last sign of life of the peer to the notice: an upper bound of the time to notice.
+  /// From the last sign of life of the peer to the notice: an upper bound of the time to
+  /// notice.
   duration noticed_after{0};
   /// What to know beyond the cause, and what to do; may be empty.
   std::string detail;
@@ -121,7 +123,9 @@ class MANYWORLDS_EXPORT world_error : public std::exception {
   explicit world_error(manyworlds::failure f);
 
   [[nodiscard]] const char* what() const noexcept override;
-  [[nodiscard]] const manyworlds::failure& failure() const noexcept { return state_->failure; }
+  [[nodiscard]] const manyworlds::failure& failure() const noexcept {
+    return state_->failure;
+  }
   [[nodiscard]] manyworlds::cause cause() const noexcept { return state_->failure.cause; }
 
  private:

@@ -1,4 +1,5 @@
-// Inline text: a short string that owns its bytes, is trivially destructible and cannot dangle.
+// Inline text: a short string that owns its bytes, is trivially destructible and cannot
+// dangle.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +13,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// At most `Capacity` bytes of text by value. Options are made of it, so that they stay designated
-/// initialisers, safe in awaited expressions (g++ 12.2 frees other strings there twice).
+/// At most `Capacity` bytes of text by value. Options are made of it, so that they stay
+/// designated initialisers, safe in awaited expressions (g++ 12.2 frees other strings
+/// there twice).
 template <std::size_t Capacity>
 class inline_text {
  public:
@@ -23,8 +25,9 @@ class inline_text {
   /// Throws std::length_error naming the text if it is longer than `Capacity`.
   constexpr inline_text(std::string_view text) {
     if (text.size() > Capacity) {
-      throw std::length_error("text of " + std::to_string(text.size()) + " bytes exceeds " +
-                              std::to_string(Capacity) + ": \"" + std::string(text) + "\"");
+      throw std::length_error("text of " + std::to_string(text.size()) +
+                              " bytes exceeds " + std::to_string(Capacity) + ": \"" +
+                              std::string(text) + "\"");
     }
     std::copy(text.begin(), text.end(), bytes_.begin());
     size_ = static_cast<std::uint8_t>(text.size());
@@ -37,7 +40,9 @@ class inline_text {
     return inline_text(text.substr(0, Capacity));
   }
 
-  [[nodiscard]] constexpr std::string_view view() const noexcept { return {bytes_.data(), size_}; }
+  [[nodiscard]] constexpr std::string_view view() const noexcept {
+    return {bytes_.data(), size_};
+  }
   [[nodiscard]] std::string str() const { return std::string(view()); }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }

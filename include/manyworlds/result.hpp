@@ -8,8 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// What `co_await outcome(op)` gives: the operation's value, or the failure it would have thrown.
-/// Reads like std::expected, which libstdc++ 12 does not have in C++20.
+/// What `co_await outcome(op)` gives: the operation's value, or the failure it would have
+/// thrown. Reads like std::expected, which libstdc++ 12 does not have in C++20.
 template <class T>
 class [[nodiscard]] result {
  public:

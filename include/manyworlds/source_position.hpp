@@ -3,12 +3,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// As std::source_location, which clang 14 lacks with libstdc++ 12. As a default argument it names the
-/// caller's line.
+/// As std::source_location, which clang 14 lacks with libstdc++ 12. As a default argument
+/// it names the caller's line.
 class source_position {
  public:
-  constexpr source_position(const char* file = __builtin_FILE(),
-                            unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept
+  constexpr source_position(
+      const char* file = __builtin_FILE(),
+      unsigned line = static_cast<unsigned>(__builtin_LINE())) noexcept
       : file_(file), line_(line) {}
 
   [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }

@@ -163,7 +163,8 @@ void host_backend::state::finish_ending() noexcept {
 }
 
 void host_backend::state::watch() noexcept {
-  if (!watch_.is_armed() && !stopping) home.timers().arm(watch_, home.now() + watch_period);
+  if (!watch_.is_armed() && !stopping)
+    home.timers().arm(watch_, home.now() + watch_period);
 }
 
 void host_backend::state::tidy_soon() noexcept {

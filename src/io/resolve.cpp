@@ -34,7 +34,8 @@ std::optional<host_and_port_number> split_name(std::string_view text) {
   host_and_port_number name{std::string(text.substr(0, colon))};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, name.port);
-  // A colon in the host: an IPv6 address without its brackets, whose last group is no port.
+  // A colon in the host: an IPv6 address without its brackets, whose last group is no
+  // port.
   const bool is_name = name.host.find_first_of(":[]") == std::string::npos;
   if (error != std::errc{} || stop != end || !is_name) return std::nullopt;
   return name;

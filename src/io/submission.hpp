@@ -15,8 +15,9 @@ namespace manyworlds::inline v0 {
   return r.kind == io_kind::send || r.kind == io_kind::connect;
 }
 
-/// A submission entry's length has 32 bits, of which newer kernels refuse the highest; what
-/// does not fit is for the next request. (A message header's lengths are as wide as ours.)
+/// A submission entry's length has 32 bits, of which newer kernels refuse the highest;
+/// what does not fit is for the next request. (A message header's lengths are as wide as
+/// ours.)
 [[nodiscard]] inline std::size_t length_of(const iovec& single) noexcept {
   return std::min(single.iov_len, std::size_t{1} << 30);
 }
@@ -34,7 +35,8 @@ inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
     }
     case io_kind::receive:
       if (r.buffer_count == 1) {
-        return io_uring_prep_recv(&sqe, fd, r.buffers->iov_base, length_of(*r.buffers), 0);
+        return io_uring_prep_recv(&sqe, fd, r.buffers->iov_base, length_of(*r.buffers),
+                                  0);
       }
       return io_uring_prep_recvmsg(&sqe, fd, &prepare_message(r), 0);
     case io_kind::send:

@@ -35,21 +35,25 @@ process_address name_self(environment& env) {
 }
 
 const endpoint_options& checked(const endpoint_options& o) {
-  const std::string objection = listening_objection(o.listen, !o.secret.empty(), o.insecure);
+  const std::string objection =
+      listening_objection(o.listen, !o.secret.empty(), o.insecure);
   if (!objection.empty()) throw std::invalid_argument(objection);
   if (!o.secret.empty() && !can_prove()) {
-    throw std::invalid_argument("a secret is set, but this build has no libcrypto to use it");
+    throw std::invalid_argument(
+        "a secret is set, but this build has no libcrypto to use it");
   }
   return o;
 }
 
 }  // namespace
 
-std::string listening_objection(const socket_address& address, bool has_secret, bool insecure) {
+std::string listening_objection(const socket_address& address, bool has_secret,
+                                bool insecure) {
   if (!address.is_valid()) return "the listening address is not an address";
   if (address.is_loopback() || has_secret || insecure) return {};
   return fmt::format(
-      "listening at {} is open to the network: set a secret, or say insecure = true", address.text());
+      "listening at {} is open to the network: set a secret, or say insecure = true",
+      address.text());
 }
 
 endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
@@ -61,11 +65,12 @@ endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
       greeter_(env, name_self(env), options_.secret) {
   socket_address reachable = listener_.address();
   if (options_.advertise.is_valid()) {
-    reachable = options_.advertise.port() != 0 ? options_.advertise
-                                               : options_.advertise.with_port(reachable.port());
+    reachable = options_.advertise.port() != 0
+                    ? options_.advertise
+                    : options_.advertise.with_port(reachable.port());
   } else if (reachable.is_wildcard()) {
-    throw std::invalid_argument(
-        fmt::format("peers cannot dial {}: say which address to advertise", reachable.text()));
+    throw std::invalid_argument(fmt::format(
+        "peers cannot dial {}: say which address to advertise", reachable.text()));
   }
   greeter_.set_endpoint(reachable);
   last_look_ = service.now();
@@ -115,14 +120,16 @@ std::vector<std::shared_ptr<link>> endpoint::links() const {
   return up;
 }
 
-// --- accepting ----------------------------------------------------------------------------------
+// --- accepting
+// ----------------------------------------------------------------------------------
 
 task<void> endpoint::accept_all() {
   for (;;) {
     const io_result accepted = co_await listener_.accept();
     if (!accepted.ok()) {
       if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
-        events_.remark("no descriptor is left to accept a peer with; trying again in 50 ms");
+        events_.remark(
+            "no descriptor is left to accept a peer with; trying again in 50 ms");
       }
       co_await sleep_for(50ms);
       continue;
@@ -134,8 +141,9 @@ task<void> endpoint::accept_all() {
   }
 }
 
-/// From the moment a dial of theirs is welcome until it is a link, we do not dial: either side would
-/// take the second connection for a new link and end the first under the worlds that use it.
+/// From the moment a dial of theirs is welcome until it is a link, we do not dial: either
+/// side would take the second connection for a new link and end the first under the
+/// worlds that use it.
 class endpoint::acceptance {
  public:
   acceptance() noexcept = default;
@@ -159,7 +167,8 @@ task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welco
   const auto deciding = [this, &welcomed](const hello& h) {
     const hello_status status = decide(h);
     const bool becomes_link = h.purpose == connection_purpose::link;
-    if (status == hello_status::welcome && becomes_link) welcomed.begin(entry_of(h.self.id));
+    if (status == hello_status::welcome && becomes_link)
+      welcomed.begin(entry_of(h.self.id));
     return status;
   };
   const std::function<hello_status(const hello&)> decide_by = deciding;
@@ -203,8 +212,10 @@ task<void> endpoint::greet_one(stream s) {
 task<void> endpoint::answer_one(stream s) {
   auto serve = [this](stream& from) -> task<void> {
     std::uint32_t size = 0;
-    io_result got = co_await from.receive_exactly(std::as_writable_bytes(std::span(&size, 1)));
-    if (!got.ok() || got.count() != sizeof size || size > link::longest_message) co_return;
+    io_result got =
+        co_await from.receive_exactly(std::as_writable_bytes(std::span(&size, 1)));
+    if (!got.ok() || got.count() != sizeof size || size > link::longest_message)
+      co_return;
     bytes question(size);
     got = co_await from.receive_exactly(question);
     if (!got.ok() || got.count() != size) co_return;
@@ -226,8 +237,8 @@ task<void> endpoint::answer_one(stream s) {
 hello_status endpoint::decide(const hello& h) {
   if (h.purpose != connection_purpose::link) return hello_status::welcome;
   const auto e = entry_of(h.self.id);
-  // Two processes that dial each other at once must agree on one connection: the one that the lower
-  // incarnation dialled.
+  // Two processes that dial each other at once must agree on one connection: the one that
+  // the lower incarnation dialled.
   const bool ours_wins = self().id < h.self.id;
   if (ours_wins && (e->dialling || (e->up && e->up->is_usable() && e->dialled_by_us))) {
     return hello_status::already_dialling;
@@ -235,7 +246,8 @@ hello_status endpoint::decide(const hello& h) {
   return hello_status::welcome;
 }
 
-// --- links --------------------------------------------------------------------------------------
+// --- links
+// --------------------------------------------------------------------------------------
 
 std::shared_ptr<endpoint::entry> endpoint::entry_of(const incarnation& id) {
   auto& e = entries_[id];
@@ -243,7 +255,8 @@ std::shared_ptr<endpoint::entry> endpoint::entry_of(const incarnation& id) {
   return e;
 }
 
-std::shared_ptr<link> endpoint::establish(stream s, process_address peer, bool dialled_by_us) {
+std::shared_ptr<link> endpoint::establish(stream s, process_address peer,
+                                          bool dialled_by_us) {
   const auto e = entry_of(peer.id);
   // The peer would not dial again with a link it believes in.
   if (e->up) e->up->end(cause::connection_lost, "the peer has made a new link");
@@ -304,7 +317,9 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
       e->changed.reset();
       // Whoever dials, theirs or ours, says so; otherwise look again and perhaps dial.
       try {
-        co_await within(e->changed.wait(), std::min<duration>(left, is_ending ? ending_look : collision_patience));
+        co_await within(
+            e->changed.wait(),
+            std::min<duration>(left, is_ending ? ending_look : collision_patience));
       } catch (const timed_out&) {
         continue;
       }
@@ -325,24 +340,27 @@ task<stream> endpoint::dial(process_address peer, hello words, time_point deadli
   bool late = false;
   io_result connected;
   try {
-    connected = co_await within(attempt(s, peer.endpoint, words, met), deadline - service_.now());
+    connected =
+        co_await within(attempt(s, peer.endpoint, words, met), deadline - service_.now());
   } catch (const timed_out&) {
     late = true;
   }
   if (late) throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
   if (!connected.ok()) {
-    const bool nobody = connected.error() == ECONNREFUSED || connected.error() == ECONNRESET;
+    const bool nobody =
+        connected.error() == ECONNREFUSED || connected.error() == ECONNRESET;
     const bool ours = connected.error() == EMFILE || connected.error() == ENFILE;
     throw link_error(nobody ? cause::peer_died
-                            : ours ? cause::out_of_resources : cause::silent_peer,
+                     : ours ? cause::out_of_resources
+                            : cause::silent_peer,
                      fmt::format("cannot reach {}: {}", peer.text(),
                                  std::strerror(connected.error())));
   }
   co_return s;
 }
 
-task<stream> endpoint::dial_data(process_address peer, std::uint64_t world_id, rank_t self,
-                                 time_point deadline) {
+task<stream> endpoint::dial_data(process_address peer, std::uint64_t world_id,
+                                 rank_t self, time_point deadline) {
   hello words;
   words.purpose = connection_purpose::data;
   words.expected = peer.id;
@@ -386,7 +404,8 @@ task<bytes> endpoint::ask(process_address peer, bytes question, time_point deadl
   co_return answer;
 }
 
-// --- liveness -----------------------------------------------------------------------------------
+// --- liveness
+// -----------------------------------------------------------------------------------
 
 task<void> endpoint::beat() {
   for (;;) {
@@ -397,8 +416,8 @@ task<void> endpoint::beat() {
 
 void endpoint::beat_once() {
   const time_point now = service_.now();
-  // A detector that was late itself (stopped, starved, a paused machine) has not listened: it gives
-  // every peer a new window instead of accusing it.
+  // A detector that was late itself (stopped, starved, a paused machine) has not
+  // listened: it gives every peer a new window instead of accusing it.
   const bool was_late = now - last_look_ > options_.heartbeat;
   const bool beat_is_due = now.time_since_epoch() / options_.heartbeat !=
                            last_look_.time_since_epoch() / options_.heartbeat;

@@ -33,10 +33,11 @@ task<bytes> receive_frame(stream& s) {
     throw link_error(cause::connection_lost, "the peer hung up during the hello");
   }
   if (size > longest_frame) {
-    throw link_error(cause::protocol_error,
-                     fmt::format("the peer does not speak this protocol: its first word asks for "
-                                 "{} bytes",
-                                 size));
+    throw link_error(
+        cause::protocol_error,
+        fmt::format("the peer does not speak this protocol: its first word asks for "
+                    "{} bytes",
+                    size));
   }
   bytes frame(size);
   got = co_await s.receive_exactly(frame);
@@ -91,15 +92,18 @@ decoded_hello decode(std::span<const std::byte> frame) {
   switch (status) {
     case hello_status::wrong_version:
       throw link_error(cause::wrong_version,
-                       fmt::format("{} speaks protocol version {}, this process {}", where,
-                                   version, hello::current_version));
+                       fmt::format("{} speaks protocol version {}, this process {}",
+                                   where, version, hello::current_version));
     case hello_status::wrong_secret:
-      throw link_error(cause::wrong_secret,
-                       fmt::format("{} has another secret, or only one side has one", where));
+      throw link_error(
+          cause::wrong_secret,
+          fmt::format("{} has another secret, or only one side has one", where));
     case hello_status::another_process:
-      throw link_error(cause::peer_died, fmt::format("another process answers at {}", where));
+      throw link_error(cause::peer_died,
+                       fmt::format("another process answers at {}", where));
     default:
-      throw link_error(cause::protocol_error, fmt::format("{} answered out of turn", where));
+      throw link_error(cause::protocol_error,
+                       fmt::format("{} answered out of turn", where));
   }
 }
 
@@ -122,7 +126,8 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     if (status != hello_status::welcome) throw_status(status, version, where);
     peer = process_address::read(in);
     in.take(nonce_size);
-    const bytes proven = join(first, std::span(answer).first(answer.size() - in.rest().size()));
+    const bytes proven =
+        join(first, std::span(answer).first(answer.size() - in.rest().size()));
     secret_proof proof;
     const auto raw = in.take(proof.size());
     std::copy(raw.begin(), raw.end(), proof.begin());
@@ -140,10 +145,12 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
   const secret_proof mine = prove(secret_, client_role, join(first, answer));
   co_await send_frame(s, bytes(mine.begin(), mine.end()));
   const bytes verdict = co_await receive_frame(s);
-  if (verdict.size() != 1) throw link_error(cause::protocol_error, where + ": bad verdict");
+  if (verdict.size() != 1)
+    throw link_error(cause::protocol_error, where + ": bad verdict");
   const auto status = static_cast<hello_status>(verdict[0]);
   if (status == hello_status::already_dialling) co_return std::nullopt;
-  if (status != hello_status::welcome) throw_status(status, hello::current_version, where);
+  if (status != hello_status::welcome)
+    throw_status(status, hello::current_version, where);
   co_return peer;
 }
 
@@ -183,9 +190,11 @@ task<std::optional<hello>> greeter::answer(
 
   const bytes proof = co_await receive_frame(s);
   secret_proof theirs{};
-  if (proof.size() == theirs.size()) std::copy(proof.begin(), proof.end(), theirs.begin());
-  const bool proven = proof.size() == theirs.size() &&
-                      same_proof(theirs, prove(secret_, client_role, join(first, answer)));
+  if (proof.size() == theirs.size())
+    std::copy(proof.begin(), proof.end(), theirs.begin());
+  const bool proven =
+      proof.size() == theirs.size() &&
+      same_proof(theirs, prove(secret_, client_role, join(first, answer)));
   const hello_status verdict = proven ? decide(d.words) : hello_status::wrong_secret;
   co_await send_frame(s, bytes(1, static_cast<std::byte>(verdict)));
   if (!proven) throw_status(verdict, d.words.version, where);

@@ -25,7 +25,8 @@ link::link(reactor& service, stream connection, process_address peer, link_event
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
 void link::send_beat(std::uint64_t reactor_turns) {
-  // Something on its way says as much as a beat; a peer that reads nothing gets no pile of them.
+  // Something on its way says as much as a beat; a peer that reads nothing gets no pile
+  // of them.
   if (!outgoing_.empty()) return;
   queue(frame::beat, std::as_bytes(std::span(&reactor_turns, 1)));
 }
@@ -75,14 +76,15 @@ task<void> link::read() {
   std::size_t filled = 0;
   for (;;) {
     if (buffer.size() < filled + read_size) buffer.resize(filled + read_size);
-    const io_result got = co_await connection_.receive_some(std::span(buffer).subspan(filled));
+    const io_result got =
+        co_await connection_.receive_some(std::span(buffer).subspan(filled));
     if (!got.ok() || got.count() == 0) {
       if (peer_left_ || leaving_) {
         end(cause::runtime_stopped, "the peer's runtime stopped");
       } else {
-        end(cause::peer_died, got.ok() ? "end of its link"
-                                       : fmt::format("its link ended: {}",
-                                                     std::strerror(got.error())));
+        end(cause::peer_died,
+            got.ok() ? "end of its link"
+                     : fmt::format("its link ended: {}", std::strerror(got.error())));
       }
       co_return;
     }
@@ -94,12 +96,13 @@ task<void> link::read() {
       std::memcpy(&size, buffer.data() + taken, sizeof size);
       const auto kind = std::to_integer<std::uint8_t>(buffer[taken + sizeof size]);
       if (size > longest_message || kind > static_cast<std::uint8_t>(frame::in_use)) {
-        end(cause::protocol_error, fmt::format("a control frame of kind {} and {} bytes", kind,
-                                               size));
+        end(cause::protocol_error,
+            fmt::format("a control frame of kind {} and {} bytes", kind, size));
         co_return;
       }
       if (filled - taken < header_size + size) break;
-      const auto body = std::span<const std::byte>(buffer).subspan(taken + header_size, size);
+      const auto body =
+          std::span<const std::byte>(buffer).subspan(taken + header_size, size);
       try {
         take(static_cast<frame>(kind), body);
       } catch (const wire_error& e) {
@@ -136,7 +139,8 @@ void link::take(frame kind, std::span<const std::byte> body) {
       peer_left_ = true;
       break;
     case frame::unused:
-      // A goodbye that crosses our first use of the link would look like the end of a world's member.
+      // A goodbye that crosses our first use of the link would look like the end of a
+      // world's member.
       is_held() ? queue(frame::in_use, {}) : say_goodbye();
       break;
     case frame::in_use:
@@ -151,7 +155,8 @@ task<void> link::write() {
       const bytes sending = std::exchange(outgoing_, {});
       const io_result sent = co_await connection_.send_all(sending);
       if (!sent.ok()) {
-        // The reading side tells how the peer went; it may still hold messages that say why.
+        // The reading side tells how the peer went; it may still hold messages that say
+        // why.
         co_await over_.wait();
         co_return;
       }

@@ -29,7 +29,8 @@ process_address process_address::read(wire_reader& in) {
 }
 
 std::string process_address::text() const {
-  return fmt::format("{} (pid {}) at {}", identity.host.view(), identity.pid, endpoint.text());
+  return fmt::format("{} (pid {}) at {}", identity.host.view(), identity.pid,
+                     endpoint.text());
 }
 
 }  // namespace manyworlds::inline v0

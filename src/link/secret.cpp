@@ -43,7 +43,8 @@ bool same_proof(const secret_proof& a, const secret_proof& b) noexcept {
 
 bool can_prove() noexcept { return false; }
 
-secret_proof prove(const secret_text& secret, std::string_view, std::span<const std::byte>) {
+secret_proof prove(const secret_text& secret, std::string_view,
+                   std::span<const std::byte>) {
   if (!secret.empty()) {
     throw std::runtime_error("this build has no libcrypto, so it cannot use a secret");
   }

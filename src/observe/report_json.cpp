@@ -1,5 +1,5 @@
-#include "manyworlds/observe/report.hpp"
 #include "json_writer.hpp"
+#include "manyworlds/observe/report.hpp"
 
 namespace manyworlds::inline v0 {
 

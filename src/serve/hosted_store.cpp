@@ -16,11 +16,13 @@ constexpr duration stop_patience = std::chrono::seconds(5);
 socket_address checked(std::string_view address, bool insecure) {
   const auto parsed = socket_address::parse(address);
   if (!parsed) {
-    throw std::invalid_argument(fmt::format("\"{}\" is no numeric address with a port", address));
+    throw std::invalid_argument(
+        fmt::format("\"{}\" is no numeric address with a port", address));
   }
   if (!parsed->is_loopback() && !insecure) {
     throw std::invalid_argument(fmt::format(
-        "a store at {} is open to the network: say insecure = true if that is meant", address));
+        "a store at {} is open to the network: say insecure = true if that is meant",
+        address));
   }
   return *parsed;
 }
@@ -36,7 +38,8 @@ task<void> stop(std::shared_ptr<tcp_store_server> server) {
 
 hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
     : runtime_(rt),
-      server_(std::make_shared<tcp_store_server>(rt.service(), checked(address, insecure))),
+      server_(
+          std::make_shared<tcp_store_server>(rt.service(), checked(address, insecure))),
       serving_(rt.start_service(serve(server_))) {}
 
 hosted_store::~hosted_store() {

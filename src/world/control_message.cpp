@@ -17,7 +17,14 @@ struct overloaded : F... {
 template <class... F>
 overloaded(F...) -> overloaded<F...>;
 
-enum class message_kind : std::uint8_t { propose, ready, commit, rollback, refuse, broken };
+enum class message_kind : std::uint8_t {
+  propose,
+  ready,
+  commit,
+  rollback,
+  refuse,
+  broken
+};
 
 std::string as_text(std::span<const std::byte> raw) {
   return {reinterpret_cast<const char*>(raw.data()), raw.size()};
@@ -28,7 +35,8 @@ std::span<const std::byte> as_raw(const std::string& text) {
 
 rank_t read_rank(wire_reader& in) {
   const auto rank = in.get<rank_t>();
-  if (rank < no_rank || rank >= world_view::largest_size) throw wire_error("no such rank");
+  if (rank < no_rank || rank >= world_view::largest_size)
+    throw wire_error("no such rank");
   return rank;
 }
 
@@ -37,7 +45,9 @@ enum cause read_cause(wire_reader& in) { return in.get_enum(cause::wrong_version
 std::string_view reason(const std::string& text) {
   return std::string_view(text).substr(0, longest_reason);
 }
-std::string read_reason(wire_reader& in) { return std::string(in.get_text(longest_reason)); }
+std::string read_reason(wire_reader& in) {
+  return std::string(in.get_text(longest_reason));
+}
 
 }  // namespace
 
@@ -100,22 +110,28 @@ world_view decode_view(const std::string& text) {
 bytes encode(const control_message& message) {
   wire_writer out;
   out.put(static_cast<std::uint8_t>(message.index()));
-  std::visit(overloaded{
-                 [&](const propose_message& m) {
-                   m.view.write(out);
-                   out.put(m.rank).put(m.attempt);
-                 },
-                 [&](const ready_message& m) {
-                   out.put(m.world_id).put(m.rank).put(std::uint8_t{m.able}).put(reason(m.reason));
-                 },
-                 [&](const commit_message& m) { out.put(m.world_id); },
-                 [&](const rollback_message& m) { out.put(m.world_id).put(reason(m.reason)); },
-                 [&](const refuse_message& m) { out.put(m.attempt).put(m.why).put(reason(m.reason)); },
-                 [&](const broken_message& m) {
-                   out.put(m.world_id).put(m.why).put(m.culprit).put(reason(m.detail));
-                 },
-             },
-             message);
+  std::visit(
+      overloaded{
+          [&](const propose_message& m) {
+            m.view.write(out);
+            out.put(m.rank).put(m.attempt);
+          },
+          [&](const ready_message& m) {
+            out.put(m.world_id)
+                .put(m.rank)
+                .put(std::uint8_t{m.able})
+                .put(reason(m.reason));
+          },
+          [&](const commit_message& m) { out.put(m.world_id); },
+          [&](const rollback_message& m) { out.put(m.world_id).put(reason(m.reason)); },
+          [&](const refuse_message& m) {
+            out.put(m.attempt).put(m.why).put(reason(m.reason));
+          },
+          [&](const broken_message& m) {
+            out.put(m.world_id).put(m.why).put(m.culprit).put(reason(m.detail));
+          },
+      },
+      message);
   return out.take();
 }
 
@@ -128,7 +144,8 @@ control_message decode_control(std::span<const std::byte> message) {
       m.view = world_view::read(in);
       m.rank = read_rank(in);
       m.attempt = in.get<std::uint64_t>();
-      if (m.rank < 1 || m.rank >= m.view.size()) throw wire_error("a proposal for no member");
+      if (m.rank < 1 || m.rank >= m.view.size())
+        throw wire_error("a proposal for no member");
       decoded = std::move(m);
       break;
     }

@@ -5,7 +5,8 @@
 namespace manyworlds::inline v0 {
 
 namespace {
-/// A proposal and the connections of its members travel apart; stragglers are dropped after this.
+/// A proposal and the connections of its members travel apart; stragglers are dropped
+/// after this.
 constexpr duration early_limit = std::chrono::seconds(10);
 }  // namespace
 
@@ -15,7 +16,8 @@ void world_directory::add(std::shared_ptr<world_core> core) {
 }
 
 void world_directory::remove(const world_core& core) noexcept {
-  ended_world trace{core.options().name, core.epoch(), core.first_failure(), service_.now()};
+  ended_world trace{core.options().name, core.epoch(), core.first_failure(),
+                    service_.now()};
   // Destroyed outside the lock: the last reference may be this one.
   std::shared_ptr<world_core> gone;
   const std::lock_guard lock(mutex_);
@@ -38,12 +40,14 @@ std::vector<std::shared_ptr<world_core>> world_directory::snapshot() const {
   return worlds_;
 }
 
-std::shared_ptr<world_core> world_directory::holder_of(const world_name& name, rank_t rank,
+std::shared_ptr<world_core> world_directory::holder_of(const world_name& name,
+                                                       rank_t rank,
                                                        const world_core* except) const {
   for (const auto& w : snapshot()) {
     const world_state state = w->state();
     const bool live = state == world_state::forming || state == world_state::up;
-    if (live && w.get() != except && w->options().name == name && w->options().rank == rank) {
+    if (live && w.get() != except && w->options().name == name &&
+        w->options().rank == rank) {
       return w;
     }
   }
@@ -73,15 +77,15 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
       const rank_t reporter = w->view().rank_of(from->peer().id);
       // Only members speak for a world (law 6: nobody else can break it).
       if (reporter == no_rank) continue;
-      w->break_with(w->describe_failure(broken->why, broken->culprit, operation_kind::none,
-                                        broken->detail),
+      w->break_with(w->describe_failure(broken->why, broken->culprit,
+                                        operation_kind::none, broken->detail),
                     reporter);
     }
   }
   if (const auto* proposal = std::get_if<propose_message>(&message)) {
-    const auto wanted = std::find_if(formations_.begin(), formations_.end(), [&](formation* f) {
-      return f->attempt() == proposal->attempt;
-    });
+    const auto wanted =
+        std::find_if(formations_.begin(), formations_.end(),
+                     [&](formation* f) { return f->attempt() == proposal->attempt; });
     // Only rank 0 of the view may propose it.
     const bool from_leader = proposal->view.member(0).id == from->peer().id;
     if (wanted != formations_.end() && from_leader) {
@@ -114,20 +118,24 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
 
 void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
                                  const std::string& detail) noexcept {
-  for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id);
+  // One that nobody held tells nothing of the peer: whoever wants it dials again.
+  if (l->is_held()) {
+    for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id);
+  }
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
 }
 
 void world_directory::keep_connection(stream connection, const hello& words) {
   if (early_.size() >= most_early) early_.erase(early_.begin());
-  early_.push_back(early_connection{words.world_id, words.rank, words.self.id, service_.now(),
-                                    std::move(connection)});
+  early_.push_back(early_connection{words.world_id, words.rank, words.self.id,
+                                    service_.now(), std::move(connection)});
   for (formation* f : formations_) {
     if (f->world_id() == words.world_id) f->connection_arrived();
   }
 }
 
-std::optional<stream> world_directory::claim_connection(std::uint64_t world_id, rank_t peer,
+std::optional<stream> world_directory::claim_connection(std::uint64_t world_id,
+                                                        rank_t peer,
                                                         const incarnation& who) {
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
     return e.world_id == world_id && e.rank == peer && e.who == who;
@@ -140,7 +148,8 @@ std::optional<stream> world_directory::claim_connection(std::uint64_t world_id, 
 
 claim_answer world_directory::answer(const claim_query& query) {
   if (query.epoch == 0) {
-    return holder_of(query.name, query.rank, nullptr) ? claim_answer::held : claim_answer::vacant;
+    return holder_of(query.name, query.rank, nullptr) ? claim_answer::held
+                                                      : claim_answer::vacant;
   }
   for (const auto& w : snapshot()) {
     if (w->state() != world_state::up || w->options().name != query.name ||

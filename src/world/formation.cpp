@@ -19,7 +19,8 @@ using namespace std::chrono_literals;
 
 /// A member whose record was erased (a leader died after it had read it) writes it again.
 constexpr duration record_check = 1s;
-/// How long one member may take to answer a dial or a question before it counts as silent.
+/// How long one member may take to answer a dial or a question before it counts as
+/// silent.
 constexpr duration answer_limit = 1s;
 /// From the proposal to the last `ready`; then another try, perhaps with other members.
 constexpr duration ready_limit = 5s;
@@ -46,9 +47,13 @@ formation::~formation() { directory_.end(*this); }
 std::string formation::key(const std::string& tail) const {
   return fmt::format("mw/{}/{}", core_.options().name.view(), tail);
 }
-std::string formation::join_key(rank_t rank) const { return key(fmt::format("join/{}", rank)); }
+std::string formation::join_key(rank_t rank) const {
+  return key(fmt::format("join/{}", rank));
+}
 
-duration formation::left() const { return std::max(duration::zero(), deadline_ - service_.now()); }
+duration formation::left() const {
+  return std::max(duration::zero(), deadline_ - service_.now());
+}
 
 void formation::adopt(const world_view& view) {
   world_id_ = view.id;
@@ -96,15 +101,16 @@ void formation::tell(const link_hold& l, const control_message& message) {
   if (l && l->is_up()) l->send(encode(message));
 }
 
-void formation::roll_back(const std::vector<link_hold>& links, const std::string& reason) noexcept {
+void formation::roll_back(const std::vector<link_hold>& links,
+                          const std::string& reason) noexcept {
   for (const link_hold& l : links) tell(l, rollback_message{world_id_, reason});
   forget_view();
 }
 
 failure formation::late() const {
-  std::string detail =
-      fmt::format("not formed within {:.3g} s: {}",
-                  std::chrono::duration<double>(core_.options().form).count(), waiting_for_);
+  std::string detail = fmt::format(
+      "not formed within {:.3g} s: {}",
+      std::chrono::duration<double>(core_.options().form).count(), waiting_for_);
   failure f = core_.describe_failure(waiting_as_, waiting_rank_, operation_kind::form,
                                      std::move(detail));
   if (waiting_peer_.pid != 0) f.peer = waiting_peer_;
@@ -122,20 +128,21 @@ task<void> formation::run() {
     failed = core_.describe_failure(g.why, g.rank, operation_kind::form, g.reason);
     if (g.peer.pid != 0) failed->peer = g.peer;
   } catch (const store_error& e) {
-    failed = core_.describe_failure(cause::store_unreachable, no_rank, operation_kind::form,
-                                    e.what());
+    failed = core_.describe_failure(cause::store_unreachable, no_rank,
+                                    operation_kind::form, e.what());
   } catch (const link_error& e) {
     failed = core_.describe_failure(e.cause(), no_rank, operation_kind::form, e.what());
   } catch (const std::exception& e) {
     // A store of the user's may throw anything.
-    failed = core_.describe_failure(cause::out_of_resources, no_rank, operation_kind::form,
-                                    e.what());
+    failed = core_.describe_failure(cause::out_of_resources, no_rank,
+                                    operation_kind::form, e.what());
   }
   if (is_late) failed = late();
   const bool store_answers = !failed || failed->cause != cause::store_unreachable;
   bool withdrawn = true;
   if ((failed && store_answers) || core_.state() == world_state::broken) {
-    // Best effort, and bounded. Before the failure is told: its store may be gone right after.
+    // Best effort, and bounded. Before the failure is told: its store may be gone right
+    // after.
     try {
       co_await within(withdraw_join(), answer_limit);
     } catch (const std::exception&) {
@@ -176,7 +183,8 @@ task<void> formation::try_once() {
   }
 }
 
-// --- the rank -----------------------------------------------------------------------------------
+// --- the rank
+// -----------------------------------------------------------------------------------
 
 task<void> formation::claim_rank() {
   join_record mine;
@@ -200,16 +208,17 @@ task<void> formation::claim_rank() {
       if (recorded) holders.push_back(join_record::decode(*recorded).who);
     } catch (const wire_error& e) {
       // Whoever wrote that is no member; it is overwritten.
-      runtime_.log(log_level::warning, fmt::format("{}: the store holds garbage: {}",
-                                                   core_.options().name.view(), e.what()));
+      runtime_.log(log_level::warning,
+                   fmt::format("{}: the store holds garbage: {}",
+                               core_.options().name.view(), e.what()));
     }
     if (old && rank_ < old->size() &&
         (holders.empty() || holders[0].id != old->member(rank_).id)) {
       holders.push_back(old->member(rank_));
     }
 
-    // Claimed by an earlier try of ours: a member of the old view that wants the rank back waits for
-    // us, and we must not wait for it.
+    // Claimed by an earlier try of ours: a member of the old view that wants the rank
+    // back waits for us, and we must not wait for it.
     if (recorded && *recorded == before) holders.clear();
     bool held = false;
     for (const process_address& holder : holders) {
@@ -228,12 +237,13 @@ task<void> formation::claim_rank() {
     const std::string stands =
         co_await store_.compare_set(join_key(rank_), recorded.value_or(""), my_record_);
     if (stands == my_record_) co_return;
-    // Another claimant came first, or the key went away meanwhile (compare_set then gives back what
-    // was expected): look again.
+    // Another claimant came first, or the key went away meanwhile (compare_set then gives
+    // back what was expected): look again.
   }
 }
 
-task<bool> formation::is_held(process_address holder, const std::optional<world_view>& old) {
+task<bool> formation::is_held(process_address holder,
+                              const std::optional<world_view>& old) {
   if (holder.id == peers_.self().id) {
     co_return directory_.holder_of(core_.options().name, rank_, &core_) != nullptr;
   }
@@ -242,8 +252,8 @@ task<bool> formation::is_held(process_address holder, const std::optional<world_
   query.rank = rank_;
   bool is_silent = false;
   try {
-    const bytes answer =
-        co_await peers_.ask(holder, encode(query), service_.now() + std::min(left(), answer_limit));
+    const bytes answer = co_await peers_.ask(
+        holder, encode(query), service_.now() + std::min(left(), answer_limit));
     if (!answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held) {
       co_return true;
     }
@@ -265,15 +275,15 @@ task<bool> formation::is_held(process_address holder, const std::optional<world_
       continue;
     }
     try {
-      const bytes answer = co_await peers_.ask(other, encode(query),
-                                               service_.now() + std::min(left(), answer_limit));
+      const bytes answer = co_await peers_.ask(
+          other, encode(query), service_.now() + std::min(left(), answer_limit));
       any_sees_it_alive |=
           !answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held;
     } catch (const link_error&) {
       continue;
     }
   }
-  co_return is_silent && any_sees_it_alive;
+  co_return is_silent&& any_sees_it_alive;
 }
 
 task<void> formation::withdraw_join() {
@@ -282,13 +292,15 @@ task<void> formation::withdraw_join() {
   if (stands == my_record_) co_await store_.erase(join_key(rank_));
 }
 
-// --- rank 0 -------------------------------------------------------------------------------------
+// --- rank 0
+// -------------------------------------------------------------------------------------
 
 task<void> formation::lead() {
   const std::optional<std::string> old_text = co_await store_.try_get(key("view"));
   std::uint64_t highest = directory_.last_epoch(core_.options().name);
   try {
-    if (old_text && !old_text->empty()) highest = std::max(highest, decode_view(*old_text).epoch);
+    if (old_text && !old_text->empty())
+      highest = std::max(highest, decode_view(*old_text).epoch);
   } catch (const wire_error&) {
     highest = std::max<std::uint64_t>(highest, 1);
   }
@@ -326,11 +338,13 @@ task<void> formation::lead() {
     bool& done;
     std::string& trouble;
     ~on_exit() {
-      if (!done) self.roll_back(parts.links, trouble.empty() ? "the leader gave up" : trouble);
+      if (!done)
+        self.roll_back(parts.links, trouble.empty() ? "the leader gave up" : trouble);
     }
   } unless_done{*this, parts, done, trouble};
 
-  // The view names the holders now; nothing of the store is needed once the world is committed.
+  // The view names the holders now; nothing of the store is needed once the world is
+  // committed.
   for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
   for (rank_t r = 1; r < size_; ++r) {
     propose_message proposal;
@@ -372,14 +386,15 @@ task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links)
     try {
       if (!text.empty()) record = join_record::decode(text);
     } catch (const wire_error& e) {
-      runtime_.log(log_level::warning, fmt::format("{}: rank {} joined with garbage: {}",
-                                                   core_.options().name.view(), rank, e.what()));
+      runtime_.log(log_level::warning,
+                   fmt::format("{}: rank {} joined with garbage: {}",
+                               core_.options().name.view(), rank, e.what()));
     }
     std::string trouble = "its record is garbage";
     if (record) {
       try {
-        link_hold l = co_await peers_.reach(record->who,
-                                            service_.now() + std::min(left(), answer_limit));
+        link_hold l = co_await peers_.reach(
+            record->who, service_.now() + std::min(left(), answer_limit));
         if (record->size != size_) {
           const std::string reason =
               fmt::format("rank 0 joined with size {}, rank {} with size {}", size_, rank,
@@ -397,8 +412,9 @@ task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links)
       }
     }
     // Whoever wrote it is gone. Should it live all the same, it writes its record again.
-    runtime_.log(log_level::debug, fmt::format("{}: the record of rank {} is stale: {}",
-                                               core_.options().name.view(), rank, trouble));
+    runtime_.log(log_level::debug,
+                 fmt::format("{}: the record of rank {} is stale: {}",
+                             core_.options().name.view(), rank, trouble));
     co_await store_.erase(join_key(rank));
   }
 }
@@ -424,7 +440,8 @@ task<void> formation::gather_readiness() {
   }
 }
 
-// --- the other members --------------------------------------------------------------------------
+// --- the other members
+// --------------------------------------------------------------------------
 
 task<void> formation::follow() {
   propose_message proposal = co_await await_proposal();
@@ -463,8 +480,8 @@ task<void> formation::follow() {
   // Behind the commit may stand why it is broken already; nobody says that again.
   for (const control_message& message : inbox_) {
     if (const auto* broken = std::get_if<broken_message>(&message)) {
-      core_.break_with(core_.describe_failure(broken->why, broken->culprit, operation_kind::none,
-                                              broken->detail));
+      core_.break_with(core_.describe_failure(broken->why, broken->culprit,
+                                              operation_kind::none, broken->detail));
     }
   }
 }
@@ -492,7 +509,8 @@ task<propose_message> formation::await_proposal() {
       has_news = false;
     }
     if (!has_news) {
-      const std::string stands = co_await store_.compare_set(join_key(rank_), "", my_record_);
+      const std::string stands =
+          co_await store_.compare_set(join_key(rank_), "", my_record_);
       if (stands != my_record_) throw try_again{"another process claims the rank too"};
     }
   }
@@ -519,7 +537,8 @@ task<void> formation::await_commit() {
   }
 }
 
-// --- connecting ---------------------------------------------------------------------------------
+// --- connecting
+// ---------------------------------------------------------------------------------
 
 task<void> formation::connect(const world_view& view, formed_parts& parts) {
   auto all = [this, &view, &parts](scope& s) -> task<void> {
@@ -531,7 +550,8 @@ task<void> formation::connect(const world_view& view, formed_parts& parts) {
   co_await scope::run(all);
 }
 
-task<void> formation::connect_one(const world_view& view, rank_t peer, formed_parts& parts) {
+task<void> formation::connect_one(const world_view& view, rank_t peer,
+                                  formed_parts& parts) {
   const std::size_t slot = static_cast<std::size_t>(peer);
   const time_point until = service_.now() + std::min(left(), ready_limit);
   if (!parts.links[slot]) {
@@ -539,7 +559,8 @@ task<void> formation::connect_one(const world_view& view, rank_t peer, formed_pa
   }
   // The lower rank dials: one connection for each pair.
   if (rank_ < peer) {
-    parts.connections[slot] = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
+    parts.connections[slot] =
+        co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
     co_return;
   }
   for (;;) {

@@ -27,11 +27,14 @@ operation_awaiter::operation_awaiter(operation_request&& request) noexcept
 
 operation_awaiter::~operation_awaiter() = default;
 
-executor& operation_awaiter::await_home() const noexcept { return core_->runtime().user(); }
+executor& operation_awaiter::await_home() const noexcept {
+  return core_->runtime().user();
+}
 
 std::string operation_awaiter::objection() const {
   const rank_t size = core_->options().size;
-  const bool point_to_point = kind == operation_kind::send || kind == operation_kind::receive ||
+  const bool point_to_point = kind == operation_kind::send ||
+                              kind == operation_kind::receive ||
                               kind == operation_kind::arrival;
   if (!point_to_point) return {};
   if (on.number() & lane::reserved) {
@@ -132,8 +135,9 @@ bool operation_awaiter::give_up(reason why) noexcept {
   if (kind == operation_kind::barrier) {
     // The others count on this member: a stop waits, a deadline is the world's.
     if (why == reason::late) {
-      core_->break_with(core_->describe_failure(
-          cause::overdue, no_rank, kind, "the deadline of a collective passed at this member"));
+      core_->break_with(
+          core_->describe_failure(cause::overdue, no_rank, kind,
+                                  "the deadline of a collective passed at this member"));
     }
     return false;
   }
@@ -173,12 +177,15 @@ void operation_awaiter::step_is_done() noexcept {
 }
 
 void operation_awaiter::resume_if_quiet() noexcept {
-  // Fails while steps are queued, which refer to this object: the last of them resumes the waiter.
+  // Fails while steps are queued, which refer to this object: the last of them resumes
+  // the waiter.
   int none = 0;
   if (gate_.compare_exchange_strong(none, shut)) waiter_->resume();
 }
 
-void operation_awaiter::on_stop::operator()() const noexcept { op->queue(op->stop_step_); }
+void operation_awaiter::on_stop::operator()() const noexcept {
+  op->queue(op->stop_step_);
+}
 
 void operation_awaiter::begin_here() noexcept {
   begin();
@@ -186,7 +193,8 @@ void operation_awaiter::begin_here() noexcept {
 }
 
 void operation_awaiter::cancel_here() noexcept {
-  // Withdrawn at once shuts the gate only if this step were not counted: it resumes below.
+  // Withdrawn at once shuts the gate only if this step were not counted: it resumes
+  // below.
   give_up(reason::task_cancelled);
   step_is_done();
 }

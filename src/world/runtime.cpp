@@ -52,7 +52,8 @@ class signals_blocked {
 /// The tasks of a runtime that nobody awaits, and their common end.
 class runtime::roots final {
  public:
-  explicit roots(reactor& home) noexcept : home_(home), cancel_(*this), drain_timer_(*this) {}
+  explicit roots(reactor& home) noexcept
+      : home_(home), cancel_(*this), drain_timer_(*this) {}
 
   void add(const std::shared_ptr<started_base>& root) {
     const std::lock_guard lock(mutex_);
@@ -94,7 +95,8 @@ class runtime::roots final {
   };
   struct drain_timer final : timer {
     explicit drain_timer(roots& r) noexcept
-        : timer([](timer& t) noexcept { static_cast<drain_timer&>(t).owner.cancel_all(); }),
+        : timer(
+              [](timer& t) noexcept { static_cast<drain_timer&>(t).owner.cancel_all(); }),
           owner(r) {}
     roots& owner;
   };
@@ -193,18 +195,22 @@ void runtime::launch_reactor_thread() {
 
 void runtime::refuse_in_forked_child() const {
   if (!core_->is_forked_child()) return;
-  throw world_error(failure(cause::forked, "a runtime cannot be used in a forked child: make another"));
+  throw world_error(
+      failure(cause::forked, "a runtime cannot be used in a forked child: make another"));
 }
 
 void runtime::take_the_reactor(turning how) {
   refuse_in_forked_child();
   const std::lock_guard lock(mutex_);
   if (!core_->env().starts_threads() && how == turning::a_caller) {
-    throw std::logic_error("a simulated runtime is turned by its simulation: start(), not run()");
-  }
-  if (turning_ != turning::nobody && !(how == turning_ && how == turning::a_foreign_loop)) {
     throw std::logic_error(
-        "this runtime's reactor is turned by another thread already: use one of run(), start() "
+        "a simulated runtime is turned by its simulation: start(), not run()");
+  }
+  if (turning_ != turning::nobody &&
+      !(how == turning_ && how == turning::a_foreign_loop)) {
+    throw std::logic_error(
+        "this runtime's reactor is turned by another thread already: use one of run(), "
+        "start() "
         "with the runtime's own thread, or poll()");
   }
   turning_ = how;
@@ -223,7 +229,8 @@ started<void> runtime::start_service(task<void> t) {
 }
 
 void runtime::turn_until_ended(started_base& root) {
-  if (core_->options().cpu >= 0) name_thread(core_->options().thread_name.str(), core_->options().cpu);
+  if (core_->options().cpu >= 0)
+    name_thread(core_->options().thread_name.str(), core_->options().cpu);
   core_->user().run_until([&] { return root.has_ended(); });
   const std::lock_guard lock(mutex_);
   turning_ = turning::nobody;
@@ -256,13 +263,14 @@ void runtime::serve_dumps() {
 
 void runtime::end() noexcept {
   dump_server_ = nullptr;
-  // A forked child has this object but none of its threads, and shares its kernel objects: it lets go
-  // of them by ending, and must not say anything on them.
+  // A forked child has this object but none of its threads, and shares its kernel
+  // objects: it lets go of them by ending, and must not say anything on them.
   if (core_->is_forked_child()) {
     if (reactor_thread_.joinable()) reactor_thread_.detach();
     if (service_thread_.joinable()) service_thread_.detach();
     core_->keep_for_ever();
-    // Tasks wait in their frames for what never comes here, and must not be destroyed meanwhile.
+    // Tasks wait in their frames for what never comes here, and must not be destroyed
+    // meanwhile.
     new std::shared_ptr<started_base>(std::move(service_root_));
     static_cast<void>(roots_.release());
     static_cast<void>(service_roots_.release());
@@ -278,7 +286,8 @@ void runtime::end() noexcept {
       worlds = core_->worlds().snapshot();
       for (const auto& w : worlds) {
         w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
-                                          operation_kind::none, "its runtime was destroyed"));
+                                          operation_kind::none,
+                                          "its runtime was destroyed"));
         // Closed by the others, who may not know yet that we do.
         if (w->state() == world_state::closed) w->begin_leaving();
       }
@@ -294,7 +303,8 @@ void runtime::end() noexcept {
     core_->user().wake();
     reactor_thread_.join();
   } else if (core_->env().starts_threads()) {
-    // What ends on the service thread wakes nobody here, nor does the end of our patience.
+    // What ends on the service thread wakes nobody here, nor does the end of our
+    // patience.
     while (!all_quiet()) {
       if (!core_->user().turn()) std::this_thread::sleep_for(200us);
     }

@@ -25,10 +25,12 @@ socket_address address_from(std::string_view text, std::string_view what) {
 endpoint_options endpoint_options_from(const runtime_options& o) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
-  if (!o.advertise.empty()) e.advertise = address_from(o.advertise, "the advertised address");
+  if (!o.advertise.empty())
+    e.advertise = address_from(o.advertise, "the advertised address");
   e.secret = o.secret;
   e.insecure = o.insecure;
-  if (o.heartbeat < 1ms) throw std::invalid_argument("the heartbeat is shorter than 1 ms");
+  if (o.heartbeat < 1ms)
+    throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
   return e;
 }
@@ -55,9 +57,11 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   // Nothing on the service thread is worth a core.
   reactor_options service_options;
   service_options.spin = duration::zero();
-  // Epoll, whatever the user's reactor runs on: the sockets of a dead process's ring are let go by a
-  // kernel worker, 7 ms and under load a second after its death [m], and the peers notice no earlier.
-  service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine, service_options);
+  // Epoll, whatever the user's reactor runs on: the sockets of a dead process's ring are
+  // let go by a kernel worker, 7 ms and under load a second after its death [m], and the
+  // peers notice no earlier.
+  service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
+                                       service_options);
 
   directory_ = std::make_unique<world_directory>(*service_);
   endpoint_ = std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options),
@@ -67,7 +71,8 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   env_->attach(*user_);
   env_->attach(*service_);
 
-  void* page = mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* page =
+      mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page != MAP_FAILED) {
     fork_mark_ = static_cast<volatile unsigned char*>(page);
     // Kernels before 4.14 refuse; a forked child is not recognised there.
@@ -98,7 +103,9 @@ void runtime_core::log(log_level level, std::string_view line) const noexcept {
   }
 }
 
-bool runtime_core::logs(log_level level) const noexcept { return level >= options_.log_from; }
+bool runtime_core::logs(log_level level) const noexcept {
+  return level >= options_.log_from;
+}
 
 std::uint64_t runtime_core::random_word() {
   std::uint64_t word = 0;
@@ -112,7 +119,9 @@ duration runtime_core::jitter(duration most) {
   return duration(static_cast<duration::rep>(random_word() % range));
 }
 
-bool runtime_core::is_forked_child() const noexcept { return fork_mark_ && *fork_mark_ == 0; }
+bool runtime_core::is_forked_child() const noexcept {
+  return fork_mark_ && *fork_mark_ == 0;
+}
 
 void runtime_core::link_message(const std::shared_ptr<link>& l,
                                 std::span<const std::byte> message) {
@@ -133,7 +142,9 @@ task<bytes> runtime_core::answer_query(bytes question) {
   co_return bytes(1, static_cast<std::byte>(answer));
 }
 
-void runtime_core::examine_silence(time_point now) noexcept { directory_->examine_silence(now); }
+void runtime_core::examine_silence(time_point now) noexcept {
+  directory_->examine_silence(now);
+}
 
 void runtime_core::remark(std::string line) noexcept { log(log_level::info, line); }
 

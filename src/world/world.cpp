@@ -11,7 +11,9 @@ void formation_awaiter::await_resume() const {
   }
 }
 
-executor& formation_awaiter::await_home() const noexcept { return core_->runtime().user(); }
+executor& formation_awaiter::await_home() const noexcept {
+  return core_->runtime().user();
+}
 
 world::world(runtime& rt, store& st, world_options options)
     : world(rt.core_ptr(), st, options) {}
@@ -50,8 +52,8 @@ task<void> world::leave() {
 }
 
 void world::fail(std::string reason) {
-  core_->break_with(core_->describe_failure(cause::broken_by_user, rank(), operation_kind::none,
-                                            std::move(reason)));
+  core_->break_with(core_->describe_failure(cause::broken_by_user, rank(),
+                                            operation_kind::none, std::move(reason)));
 }
 
 task<world> world::reform() {

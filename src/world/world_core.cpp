@@ -15,8 +15,9 @@
 namespace manyworlds::inline v0 {
 
 namespace {
-/// A process that dies closes its connections one after the other, and one that breaks a world says why
-/// on its link: a data connection that ended is judged only after that had time to arrive.
+/// A process that dies closes its connections one after the other, and one that breaks a
+/// world says why on its link: a data connection that ended is judged only after that had
+/// time to arrive.
 constexpr duration judgement_pause = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -32,12 +33,18 @@ std::unique_ptr<backend> make_host_backend(backend_parts parts) {
 
 std::string_view name_of(world_state s) noexcept {
   switch (s) {
-    case world_state::described: return "described";
-    case world_state::forming: return "forming";
-    case world_state::up: return "up";
-    case world_state::closing: return "closing";
-    case world_state::closed: return "closed";
-    case world_state::broken: break;
+    case world_state::described:
+      return "described";
+    case world_state::forming:
+      return "forming";
+    case world_state::up:
+      return "up";
+    case world_state::closing:
+      return "closing";
+    case world_state::closed:
+      return "closed";
+    case world_state::broken:
+      break;
   }
   return "broken";
 }
@@ -53,7 +60,8 @@ world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_option
 
 world_core::~world_core() = default;
 
-// --- any thread ---------------------------------------------------------------------------------
+// --- any thread
+// ---------------------------------------------------------------------------------
 
 bool world_core::is_suspect(rank_t rank) const noexcept {
   return rank >= 0 && static_cast<std::size_t>(rank) < suspects_.size() &&
@@ -77,13 +85,15 @@ failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind
   if (f.epoch != 0 && rank >= 0 && rank < view_.size()) {
     f.peer = view_.member(rank).identity;
     const auto& l = links_[static_cast<std::size_t>(rank)];
-    if (l && rank != options_.rank) f.noticed_after = runtime_->service().now() - l->last_heard();
+    if (l && rank != options_.rank)
+      f.noticed_after = runtime_->service().now() - l->last_heard();
   }
   return f;
 }
 
 void world_core::on_reactor(step& s) noexcept {
-  // Nothing turns the reactors of a runtime that has ended: the step would keep this for ever.
+  // Nothing turns the reactors of a runtime that has ended: the step would keep this for
+  // ever.
   if (runtime_->has_ended()) return;
   s.keeps = shared_from_this();
   runtime_->user().execute(s);
@@ -96,12 +106,14 @@ void world_core::on_service(step& s) noexcept {
 
 void world_core::begin_forming() {
   if (const std::string wrong = objection_to(options_); !wrong.empty()) {
-    break_with(describe_failure(cause::invalid_argument, no_rank, operation_kind::form, wrong));
+    break_with(
+        describe_failure(cause::invalid_argument, no_rank, operation_kind::form, wrong));
     return;
   }
   if (runtime_->is_forked_child()) {
-    break_with(describe_failure(cause::forked, no_rank, operation_kind::form,
-                                "a runtime cannot be used in a forked child: make another"));
+    break_with(
+        describe_failure(cause::forked, no_rank, operation_kind::form,
+                         "a runtime cannot be used in a forked child: make another"));
     return;
   }
   if (runtime_->refuses_worlds()) {
@@ -110,7 +122,8 @@ void world_core::begin_forming() {
     return;
   }
   auto expected = world_state::described;
-  if (state_.compare_exchange_strong(expected, world_state::forming)) on_service(form_step_);
+  if (state_.compare_exchange_strong(expected, world_state::forming))
+    on_service(form_step_);
 }
 
 bool world_core::break_with(failure f, rank_t reported_by) {
@@ -129,7 +142,8 @@ bool world_core::break_with(failure f, rank_t reported_by) {
   runtime_->log(expected ? log_level::info : log_level::warning, first_failure().text());
   over_.set();
   if (had_begun) {
-    // The others are told before our connections to them end, or they would see only that.
+    // The others are told before our connections to them end, or they would see only
+    // that.
     on_service(announce_step_);
   } else {
     decided_.set();
@@ -142,16 +156,18 @@ void world_core::abandon() noexcept {
   const world_state now = state();
   if (now == world_state::forming || now == world_state::up) {
     const bool stopping = runtime_->refuses_worlds();
-    break_with(describe_failure(stopping ? cause::runtime_stopped : cause::abandoned,
-                                options_.rank, operation_kind::none,
-                                stopping ? "" : "its last handle was dropped without leave()"));
+    break_with(
+        describe_failure(stopping ? cause::runtime_stopped : cause::abandoned,
+                         options_.rank, operation_kind::none,
+                         stopping ? "" : "its last handle was dropped without leave()"));
   } else if (now == world_state::closed) {
     // Closed by the others: what they left behind may still hold connections.
     begin_leaving();
   }
 }
 
-// --- forming ------------------------------------------------------------------------------------
+// --- forming
+// ------------------------------------------------------------------------------------
 
 void world_core::form() noexcept {
   // Broken on this thread meanwhile: the announcement has overtaken this step.
@@ -179,7 +195,8 @@ void world_core::take_formed(formed_parts parts) {
   // A member that died since it reported ready is noticed here or by its link's end.
   for (rank_t r = 0; r < view_.size(); ++r) {
     const auto& l = links_[static_cast<std::size_t>(r)];
-    if (r != options_.rank && !l->is_up()) link_lost(*l, cause::peer_died, "died while forming");
+    if (r != options_.rank && !l->is_up())
+      link_lost(*l, cause::peer_died, "died while forming");
   }
   if (state() == world_state::broken) {
     // Broken between the commit and here: the announcement found no links to tell.
@@ -203,11 +220,12 @@ void world_core::go_up() noexcept {
   backend_parts parts(runtime_->user(), *this, options_, std::move(connections));
   backend_factory* const chosen = runtime_->options().backends;
   try {
-    backend_ =
-        chosen ? chosen->make_backend(std::move(parts)) : make_host_backend(std::move(parts));
+    backend_ = chosen ? chosen->make_backend(std::move(parts))
+                      : make_host_backend(std::move(parts));
   } catch (const std::exception& e) {
-    break_with(describe_failure(cause::out_of_resources, options_.rank, operation_kind::form,
-                                std::string("its backend could not be made: ") + e.what()));
+    break_with(
+        describe_failure(cause::out_of_resources, options_.rank, operation_kind::form,
+                         std::string("its backend could not be made: ") + e.what()));
     return;
   }
   bool is_up = false;
@@ -219,12 +237,14 @@ void world_core::go_up() noexcept {
   // Broken meanwhile: the tear-down is queued behind this step and finds the backend.
   if (!is_up) return;
   tally_.note_up(runtime_->user().now());
-  runtime_->log(log_level::info, fmt::format("{}@{} is up: rank {} of {}", options_.name.view(),
-                                             epoch(), options_.rank, options_.size));
+  runtime_->log(log_level::info,
+                fmt::format("{}@{} is up: rank {} of {}", options_.name.view(), epoch(),
+                            options_.rank, options_.size));
   decided_.set();
 }
 
-// --- breaking -----------------------------------------------------------------------------------
+// --- breaking
+// -----------------------------------------------------------------------------------
 
 void world_core::tear_down() noexcept {
   decided_.set();
@@ -277,7 +297,8 @@ void world_core::tell_members() noexcept {
   message.detail = f.detail;
   for (rank_t r = 0; r < static_cast<rank_t>(holds_.size()); ++r) {
     const link_hold& l = holds_[static_cast<std::size_t>(r)];
-    // Everyone but who told us. Also the culprit: one that was only silent must learn it is out.
+    // Everyone but who told us. Also the culprit: one that was only silent must learn it
+    // is out.
     if (r != options_.rank && r != reporter && l && l->is_up()) l->send(encode(message));
   }
   holds_.clear();
@@ -297,13 +318,15 @@ void world_core::tell_drained() noexcept {
   runtime_->user().wake();
 }
 
-// --- notices from the service -------------------------------------------------------------------
+// --- notices from the service
+// -------------------------------------------------------------------
 
 bool world_core::has_left(rank_t rank) const noexcept {
   return has_left_[static_cast<std::size_t>(rank)];
 }
 
-void world_core::link_lost(const link& l, enum cause why, const std::string& detail) noexcept {
+void world_core::link_lost(const link& l, enum cause why,
+                           const std::string& detail) noexcept {
   for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
     if (links_[static_cast<std::size_t>(r)].get() != &l || has_left(r)) continue;
     break_with(describe_failure(why, r, operation_kind::none, detail));
@@ -320,14 +343,15 @@ void world_core::examine_silence(time_point now) noexcept {
     const bool is_now = silence >= options_.suspect_after;
     if (suspect.exchange(is_now, std::memory_order_relaxed) != is_now) {
       if (is_now) tally_.note_suspicion();
-      runtime_->log(is_now ? log_level::warning : log_level::info,
-                    fmt::format("{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
-                                view_.member(r).identity.pid,
-                                is_now ? "is suspect: not heard of for " +
-                                             fmt::format("{:.3g} s", std::chrono::duration<double>(
-                                                                         silence)
-                                                                         .count())
-                                       : "is heard again"));
+      runtime_->log(
+          is_now ? log_level::warning : log_level::info,
+          fmt::format(
+              "{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
+              view_.member(r).identity.pid,
+              is_now ? "is suspect: not heard of for " +
+                           fmt::format("{:.3g} s",
+                                       std::chrono::duration<double>(silence).count())
+                     : "is heard again"));
     }
     if (silence >= options_.broken_after) {
       break_with(describe_failure(cause::silent_peer, r, operation_kind::none, {}));
@@ -362,9 +386,11 @@ void world_core::note_departures() noexcept {
   }
 }
 
-// --- the backend's events, on the reactor -------------------------------------------------------
+// --- the backend's events, on the reactor
+// -------------------------------------------------------
 
-void world_core::tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept {
+void world_core::tell_service_of(rank_t departed,
+                                 std::optional<int> connection_error) noexcept {
   bool queue = false;
   {
     const std::lock_guard lock(mutex_);
@@ -383,29 +409,33 @@ void world_core::connection_ended(rank_t peer, int error) noexcept {
 }
 
 void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
-  // A peer that beats but whose reactor stands still is blocked in user code: alive, and no world's end
-  // (law 8). The backend asks again.
+  // A peer that beats but whose reactor stands still is blocked in user code: alive, and
+  // no world's end (law 8). The backend asks again.
   if (why == cause::stalled && peer >= 0 && peer < view_.size()) {
     const link& l = *links_[static_cast<std::size_t>(peer)];
-    if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat) return;
+    if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat)
+      return;
   }
   break_with(describe_failure(why, peer, operation_kind::none, std::move(detail)));
 }
 
 void world_core::peer_left(rank_t peer) noexcept {
   left_[static_cast<std::size_t>(peer)] = true;
-  // Before the peer is told that we know: it may end right after, and must not seem to have died.
+  // Before the peer is told that we know: it may end right after, and must not seem to
+  // have died.
   tell_service_of(peer, std::nullopt);
   if (!left_by_all()) return;
   {
     const std::lock_guard lock(mutex_);
     if (state() != world_state::up) return;
-    failure_ = describe_failure(cause::closed, peer, operation_kind::none, "all others have left");
+    failure_ = describe_failure(cause::closed, peer, operation_kind::none,
+                                "all others have left");
     state_.store(world_state::closed, std::memory_order_release);
   }
   runtime_->log(log_level::info, fmt::format("{}@{} is closed: all others have left",
                                              options_.name.view(), epoch()));
-  // Stays registered until its last connection has ended: a runtime that ends waits for that.
+  // Stays registered until its last connection has ended: a runtime that ends waits for
+  // that.
   over_.set();
 }
 
@@ -425,13 +455,15 @@ void world_core::remark(std::string line) noexcept {
                 fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
-// --- leaving ------------------------------------------------------------------------------------
+// --- leaving
+// ------------------------------------------------------------------------------------
 
 void world_core::begin_leaving() {
   if (asked_to_leave_.exchange(true)) return;
   // Nobody would come to it: what was never awaited is not over yet.
   if (runtime_->has_ended()) {
-    break_with(describe_failure(cause::runtime_stopped, options_.rank, operation_kind::leave, {}));
+    break_with(describe_failure(cause::runtime_stopped, options_.rank,
+                                operation_kind::leave, {}));
     return;
   }
   on_reactor(leave_step_);
@@ -444,7 +476,8 @@ void world_core::leave() noexcept {
     const world_state before = state();
     if (before == world_state::broken || we_left_) return;
     if (before == world_state::described) {
-      failure_ = describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
+      failure_ =
+          describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
       state_.store(world_state::closed, std::memory_order_release);
       never_up = true;
     } else if (before == world_state::up) {
@@ -476,7 +509,8 @@ void world_core::left() noexcept {
     if (state() == world_state::broken) return;
     closed_now = state() == world_state::closing;
     if (closed_now) {
-      failure_ = describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
+      failure_ =
+          describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
       state_.store(world_state::closed, std::memory_order_release);
     }
   }
@@ -490,17 +524,20 @@ void world_core::left() noexcept {
   on_service(unregister_step_);
 }
 
-// --- operations, on the reactor -----------------------------------------------------------------
+// --- operations, on the reactor
+// -----------------------------------------------------------------
 
 void world_core::start(operation_awaiter& op) noexcept {
   const world_state now = state();
-  const bool serves = now == world_state::up ||
-                      (now == world_state::closed && backend_ && !we_left_);
+  const bool serves =
+      now == world_state::up || (now == world_state::closed && backend_ && !we_left_);
   if (!serves) {
     op.failed_with = now == world_state::described || now == world_state::forming
                          ? cause::not_formed
-                         : now == world_state::broken ? cause::none : cause::closed;
-    if (op.failed_with == cause::not_formed) op.failure_detail = "co_await the world first";
+                     : now == world_state::broken ? cause::none
+                                                  : cause::closed;
+    if (op.failed_with == cause::not_formed)
+      op.failure_detail = "co_await the world first";
     op.end(operation_end::failed);
     return;
   }

@@ -7,7 +7,8 @@ TEST_SUITE_BEGIN("link");
 
 namespace {
 
-/// Reaches a peer on the service reactor, where links live; gives the links there are then.
+/// Reaches a peer on the service reactor, where links live; gives the links there are
+/// then.
 task<std::size_t> reach_it(endpoint& from, process_address whom, reactor& service) {
   link_hold hold = co_await from.reach(whom, service.now() + 10s);
   if (!hold || !hold->is_up()) co_return 0;
@@ -44,14 +45,18 @@ TEST_CASE("all worlds of two runtimes share one link, which outlives each of the
   std::vector<world> all;
   for (int i = 0; i < 8; ++i) {
     const std::string name = "w" + std::to_string(i);
-    all.emplace_back(a.rt, store, world_options{.name = name, .rank = 0, .size = 2, .form = 10s});
-    all.emplace_back(b.rt, store, world_options{.name = name, .rank = 1, .size = 2, .form = 10s});
+    all.emplace_back(a.rt, store,
+                     world_options{.name = name, .rank = 0, .size = 2, .form = 10s});
+    all.emplace_back(b.rt, store,
+                     world_options{.name = name, .rank = 1, .size = 2, .form = 10s});
     auto first = a.rt.start(forming(all[all.size() - 2]));
     CHECK(!b.run(forming(all.back())));
     CHECK(!a.finish(first));
   }
   auto links = [](runtime& rt) -> task<std::size_t> {
-    auto count = [](runtime& rt) -> task<std::size_t> { co_return rt.core().peers().links().size(); };
+    auto count = [](runtime& rt) -> task<std::size_t> {
+      co_return rt.core().peers().links().size();
+    };
     co_return co_await run_on(rt.service(), count(rt));
   };
   CHECK(a.run(links(a.rt)) == 1);
@@ -68,7 +73,9 @@ TEST_CASE("a link that nobody uses says goodbye in the end, on both sides") {
   node a;
   node b;
   auto links = [](runtime& rt) -> task<std::size_t> {
-    auto count = [](runtime& rt) -> task<std::size_t> { co_return rt.core().peers().links().size(); };
+    auto count = [](runtime& rt) -> task<std::size_t> {
+      co_return rt.core().peers().links().size();
+    };
     co_return co_await run_on(rt.service(), count(rt));
   };
   {
@@ -115,8 +122,8 @@ TEST_CASE("a runtime that ends says goodbye: its peers see it stopped, at once")
   node a;
   auto b = std::make_unique<node>();
   world wa(a.rt, store, {.name = "ends", .rank = 0, .size = 2, .form = 10s});
-  auto wb = std::make_unique<world>(b->rt, store,
-                                    world_options{.name = "ends", .rank = 1, .size = 2, .form = 10s});
+  auto wb = std::make_unique<world>(
+      b->rt, store, world_options{.name = "ends", .rank = 1, .size = 2, .form = 10s});
   auto first = a.rt.start(forming(wa));
   CHECK(!b->run(forming(*wb)));
   CHECK(!a.finish(first));

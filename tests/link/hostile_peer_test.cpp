@@ -1,4 +1,5 @@
-// Peers that are no peers: a bad connection ends alone, with a named reason, and valid ones get in.
+// Peers that are no peers: a bad connection ends alone, with a named reason, and valid
+// ones get in.
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -41,7 +42,8 @@ TEST_CASE("a peer of another version is told both versions, and refused") {
   check_still_serves(n, store, "version");
 }
 
-TEST_CASE("a peer without the secret is refused before it learns anything that proves it") {
+TEST_CASE(
+    "a peer without the secret is refused before it learns anything that proves it") {
   if (!can_prove()) {
     MESSAGE("not tested: this build has no libcrypto");
     return;
@@ -58,7 +60,8 @@ TEST_CASE("a peer without the secret is refused before it learns anything that p
   {
     // Claims to have one, and cannot prove it.
     const raw_peer peer(endpoint_of(n));
-    peer.say_frame(hello_of(stranger(), connection_purpose::link, hello::current_version, true));
+    peer.say_frame(
+        hello_of(stranger(), connection_purpose::link, hello::current_version, true));
     const bytes answer = peer.hear_frame();
     CHECK(static_cast<hello_status>(answer[0]) == hello_status::welcome);
     const std::string said(reinterpret_cast<const char*>(answer.data()), answer.size());
@@ -72,7 +75,8 @@ TEST_CASE("a peer without the secret is refused before it learns anything that p
   {
     // Gives the server's own proof back, as a mirror would.
     const raw_peer peer(endpoint_of(n));
-    peer.say_frame(hello_of(stranger(), connection_purpose::link, hello::current_version, true));
+    peer.say_frame(
+        hello_of(stranger(), connection_purpose::link, hello::current_version, true));
     const bytes answer = peer.hear_frame();
     REQUIRE(answer.size() > sizeof(secret_proof));
     peer.say_frame(bytes(answer.end() - sizeof(secret_proof), answer.end()));
@@ -105,7 +109,8 @@ TEST_CASE("garbage, huge and truncated first words end their own connection") {
   const bytes whole = hello_of(stranger(), connection_purpose::link);
   for (std::size_t cut = 0; cut < whole.size(); cut += 7) {
     const raw_peer peer(endpoint_of(n));
-    peer.say_frame(bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut)));
+    peer.say_frame(
+        bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut)));
     CHECK(peer.is_hung_up_on(5s));
   }
   // Purposes that do not exist.
@@ -117,7 +122,8 @@ TEST_CASE("garbage, huge and truncated first words end their own connection") {
   check_still_serves(n, store, "garbage");
 }
 
-TEST_CASE("a link that is no link any more ends with a named error, and nothing else does") {
+TEST_CASE(
+    "a link that is no link any more ends with a named error, and nothing else does") {
   pair p;
   struct bad {
     const char* says;
@@ -129,10 +135,8 @@ TEST_CASE("a link that is no link any more ends with a named error, and nothing 
     return out.take();
   };
   const bad all[] = {
-      {"kind 77", framed(4, 77, 4)},
-      {"4294967295 bytes", framed(~0u, 1, 0)},
-      {"", framed(3, 0, 3)},
-      {"", framed(64, 1, 64)},
+      {"kind 77", framed(4, 77, 4)}, {"4294967295 bytes", framed(~0u, 1, 0)},
+      {"", framed(3, 0, 3)},         {"", framed(64, 1, 64)},
       {"", framed(0, 1, 0)},
   };
   unsigned char id = 20;
@@ -169,7 +173,9 @@ TEST_CASE("a stranger cannot break a world, nor join it in a member's name") {
   other.world_id = p.wa.view().id;
   const bytes second = encode(control_message(other));
   wire_writer again;
-  again.put(static_cast<std::uint32_t>(second.size())).put(std::uint8_t{1}).put_raw(second);
+  again.put(static_cast<std::uint32_t>(second.size()))
+      .put(std::uint8_t{1})
+      .put_raw(second);
   // Behind it a frame that ends the link, so that both were read when it has ended.
   again.put(std::uint32_t{0}).put(std::uint8_t{99});
   peer.say(again.view());
@@ -178,7 +184,9 @@ TEST_CASE("a stranger cannot break a world, nor join it in a member's name") {
   check_alive(p.a, p.wa, p.b, p.wb);
 }
 
-TEST_CASE("silent strangers are hung up on after a while, and hundreds of them keep no peer out") {
+TEST_CASE(
+    "silent strangers are hung up on after a while, and hundreds of them keep no peer "
+    "out") {
   memory_store store;
   node n;
   std::vector<raw_peer> silent;
@@ -204,7 +212,9 @@ TEST_CASE("silent strangers are hung up on after a while, and hundreds of them k
 #endif
 #endif
 #if !defined(NEEDS_DESCRIPTORS_ITSELF)
-TEST_CASE("without descriptors nobody gets in, no world breaks; with some again, everybody does") {
+TEST_CASE(
+    "without descriptors nobody gets in, no world breaks; with some again, everybody "
+    "does") {
   // In a child: the limit is the process's.
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -219,7 +229,8 @@ TEST_CASE("without descriptors nobody gets in, no world breaks; with some again,
         wb = world(b.rt, store, {.name = name, .rank = 1, .size = 2, .form = limit});
         auto first = a.rt.start(forming(wa));
         auto second = b.rt.start(forming(wb));
-        return first.wait_for(20s) && second.wait_for(20s) && !first.get() && !second.get();
+        return first.wait_for(20s) && second.wait_for(20s) && !first.get() &&
+               !second.get();
       };
       world wa;
       world wb;

@@ -22,7 +22,8 @@ using namespace world_tests;
 /// A plain blocking connection to a runtime's endpoint.
 class raw_peer {
  public:
-  explicit raw_peer(const socket_address& where) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit raw_peer(const socket_address& where)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     alignas(8) char storage[32];
     const unsigned length = where.to_native(storage);
     REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(storage), length) == 0);
@@ -47,13 +48,15 @@ class raw_peer {
     bytes body(size);
     return hear(body) ? body : bytes{};
   }
-  /// Whether the other side hangs up within `limit`; what it says before is read and dropped.
+  /// Whether the other side hangs up within `limit`; what it says before is read and
+  /// dropped.
   [[nodiscard]] bool is_hung_up_on(duration limit) const {
     const auto until = clock::now() + limit;
     char dropped[1024];
     while (clock::now() < until) {
       pollfd wanted{fd_, POLLIN, 0};
-      if (::poll(&wanted, 1, 50) == 1 && ::recv(fd_, dropped, sizeof dropped, 0) <= 0) return true;
+      if (::poll(&wanted, 1, 50) == 1 && ::recv(fd_, dropped, sizeof dropped, 0) <= 0)
+        return true;
     }
     return false;
   }
@@ -78,8 +81,8 @@ inline constexpr std::uint32_t hello_magic = 0x444c574d;
 
 /// The first words of a process that does not exist.
 inline bytes hello_of(const process_address& self, connection_purpose purpose,
-                      std::uint16_t version = hello::current_version, bool has_secret = false,
-                      const incarnation& expected = {}) {
+                      std::uint16_t version = hello::current_version,
+                      bool has_secret = false, const incarnation& expected = {}) {
   wire_writer out;
   out.put(hello_magic).put(version).put(purpose).put(std::uint8_t{has_secret});
   out.put_raw(bytes(16, std::byte{5}));
@@ -99,14 +102,17 @@ inline process_address stranger(unsigned char id = 9) {
 }
 
 /// Says hello without a secret, all the way to the welcome; false if it was refused.
-inline bool greet(const raw_peer& peer, const process_address& self, connection_purpose purpose) {
+inline bool greet(const raw_peer& peer, const process_address& self,
+                  connection_purpose purpose) {
   peer.say_frame(hello_of(self, purpose));
   const bytes answer = peer.hear_frame();
-  if (answer.size() < 3 || static_cast<hello_status>(answer[0]) != hello_status::welcome) return false;
+  if (answer.size() < 3 || static_cast<hello_status>(answer[0]) != hello_status::welcome)
+    return false;
   // Without a secret the proof is zeros.
   peer.say_frame(bytes(sizeof(secret_proof)));
   const bytes verdict = peer.hear_frame();
-  return verdict.size() == 1 && static_cast<hello_status>(verdict[0]) == hello_status::welcome;
+  return verdict.size() == 1 &&
+         static_cast<hello_status>(verdict[0]) == hello_status::welcome;
 }
 
 }  // namespace manyworlds::link_tests

@@ -1,4 +1,5 @@
-// What a broken world means for its operations and their buffers, with peers killed and stopped.
+// What a broken world means for its operations and their buffers, with peers killed and
+// stopped.
 #include <algorithm>
 
 #include "process_fixture.hpp"
@@ -11,8 +12,8 @@ namespace {
 
 constexpr std::size_t large = std::size_t{64} << 20;
 
-/// Receives a large message and calls `midway` on the reactor's thread when a quarter of it has come:
-/// nothing more is taken from the connection before it returns.
+/// Receives a large message and calls `midway` on the reactor's thread when a quarter of
+/// it has come: nothing more is taken from the connection before it returns.
 template <class Midway>
 task<failure> receive_until(world& w, std::vector<std::uint64_t>& buffer, Midway midway) {
   failure error;
@@ -47,8 +48,7 @@ TEST_CASE("B1: a receive that is half done when the sender dies is an error") {
     leader us(here);
     world w = us.form("half");
     sender.order("stream half 0 " + std::to_string(large) + " 1");
-    const failure error =
-        us.run(receive_until(w, buffer, [&] { sender.send_kill(); }));
+    const failure error = us.run(receive_until(w, buffer, [&] { sender.send_kill(); }));
     CHECK(error.cause == cause::peer_died);
     CHECK(error.rank == 1);
     CHECK(error.operation == operation_kind::receive);
@@ -100,7 +100,8 @@ TEST_CASE("B2: every operation on a broken world fails at once with the first ca
   }
 }
 
-TEST_CASE("B3: after an error nothing touches the buffer, though the stopped peer goes on") {
+TEST_CASE(
+    "B3: after an error nothing touches the buffer, though the stopped peer goes on") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -124,7 +125,9 @@ TEST_CASE("B3: after an error nothing touches the buffer, though the stopped pee
   }
 }
 
-TEST_CASE("B12: a stopped peer is suspect, then out; continued, it cannot reach the new epoch") {
+TEST_CASE(
+    "B12: a stopped peer is suspect, then out; continued, it cannot reach the new "
+    "epoch") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -177,7 +180,9 @@ TEST_CASE("B12: a stopped peer is suspect, then out; continued, it cannot reach 
   }
 }
 
-TEST_CASE("B12: a member that was stopped before it knew of the commit learns the first cause too") {
+TEST_CASE(
+    "B12: a member that was stopped before it knew of the commit learns the first cause "
+    "too") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

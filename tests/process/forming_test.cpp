@@ -63,7 +63,9 @@ TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grow
   }
 }
 
-TEST_CASE("B10: nobody joins: the forming ends by its deadline, naming the rank; a retry works") {
+TEST_CASE(
+    "B10: nobody joins: the forming ends by its deadline, naming the rank; a retry "
+    "works") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -134,7 +136,9 @@ TEST_CASE("B10: a member dies at any moment of the rendezvous; its replacement g
   }
 }
 
-TEST_CASE("B10: the leader dies at any moment of the rendezvous; the next one forms the world") {
+TEST_CASE(
+    "B10: the leader dies at any moment of the rendezvous; the next one forms the "
+    "world") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -165,7 +169,9 @@ TEST_CASE("B10: the leader dies at any moment of the rendezvous; the next one fo
   }
 }
 
-TEST_CASE("B11: the first message may go either way, and its receive may be posted long before") {
+TEST_CASE(
+    "B11: the first message may go either way, and its receive may be posted long "
+    "before") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -177,9 +183,7 @@ TEST_CASE("B11: the first message may go either way, and its receive may be post
       peer.order("world " + name + (receiver == 0 ? " 1 2" : " 0 2"));
       world w = us.form(name, receiver);
       std::array<char, 64> text{};
-      auto receiving = [&]() -> task<void> {
-        co_await w.recv(text, from(1 - receiver));
-      };
+      auto receiving = [&]() -> task<void> { co_await w.recv(text, from(1 - receiver)); };
       auto got = us.rt.start(receiving());
       // Long before: the time is the subject.
       CHECK(!got.wait_for(1s));

@@ -8,8 +8,8 @@ namespace manyworlds::process_tests {
 TEST_SUITE_BEGIN("process");
 
 namespace {
-/// No stall like those of a world that is torn down by its library's own threads (seconds); a test
-/// machine may be busy.
+/// No stall like those of a world that is torn down by its library's own threads
+/// (seconds); a test machine may be busy.
 constexpr duration no_stall = 1s;
 }  // namespace
 
@@ -31,8 +31,8 @@ TEST_CASE("B5: cancelling a receive disturbs neither its own world nor another")
         std::stop_source stop;
         auto body = [&](scope& s) -> task<void> {
           auto receiving = [&]() -> task<void> {
-            const auto got =
-                co_await outcome(w1.recv(std::span(&word, 1), from(1)).stop(stop.get_token()));
+            const auto got = co_await outcome(
+                w1.recv(std::span(&word, 1), from(1)).stop(stop.get_token()));
             cancelled += got.error().cause == cause::cancelled;
           };
           s.spawn(receiving);
@@ -62,7 +62,8 @@ TEST_CASE("B6: while a peer is stopped and its world breaks, other worlds stay h
     site here(e);
     const std::vector<std::string> limits{"heartbeat=100", "suspect=500", "broken=1000"};
     std::vector<process> peers;
-    for (const char* name : {"stuck", "b", "c"}) peers.push_back(here.worker(name, limits));
+    for (const char* name : {"stuck", "b", "c"})
+      peers.push_back(here.worker(name, limits));
     leader us(here, 100ms);
     us.patience.suspect_after = 500ms;
     us.patience.broken_after = 1s;
@@ -100,7 +101,9 @@ TEST_CASE("B6: a stopped store disturbs no world that is formed") {
     peer.order("echo free 0 64");
     here.store.stop();
     world other = us.describe("not possible");
-    auto formed = [](world& w) -> task<failure> { co_return (co_await outcome(w)).error(); };
+    auto formed = [](world& w) -> task<failure> {
+      co_return (co_await outcome(w)).error();
+    };
     auto forming = us.rt.start(formed(other));
     const auto begun = clock::now();
     while (clock::now() - begun < 3s) CHECK(us.run(ping(w, 1, 20)) < no_stall);
@@ -134,16 +137,18 @@ TEST_CASE("B7: 64 worlds joined at once are all up and all usable") {
     };
     const auto begun = clock::now();
     us.run(form_all());
-    MESSAGE(name_of(e) << ": 64 worlds formed in "
-                       << std::chrono::duration<double, std::milli>(clock::now() - begun).count()
-                       << " ms");
+    MESSAGE(name_of(e)
+            << ": 64 worlds formed in "
+            << std::chrono::duration<double, std::milli>(clock::now() - begun).count()
+            << " ms");
     for (int i = 0; i < worlds; ++i) {
       peer.order("echo w" + std::to_string(i) + " 0 64");
     }
     for (world& w : all) us.run(ping(w, 1, 2));
     for (world& w : all) CHECK(w.state() == world_state::up);
     for (world& w : all) us.run(w.leave());
-    for (int i = 0; i < worlds; ++i) peer.expect("over w" + std::to_string(i) + " closed");
+    for (int i = 0; i < worlds; ++i)
+      peer.expect("over w" + std::to_string(i) + " closed");
     CHECK(peer.end() == 0);
   }
 }

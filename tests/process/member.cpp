@@ -1,19 +1,22 @@
-// A member process for tests: it obeys orders, one a line on its standard input, and tells what happens
-// to it, one line each on its standard output. Orders run side by side.
+// A member process for tests: it obeys orders, one a line on its standard input, and
+// tells what happens to it, one line each on its standard output. Orders run side by
+// side.
 //
 //   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret and the limits below
+//   member KEY=VALUE...                   obeys; keys: engine, store, secret and the
+//   limits below
 //
-//   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME CAUSE RANK
+//   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
+//   CAUSE RANK
 //                                         and, once formed: over NAME CAUSE RANK PID
-//   stream NAME PEER BYTES COUNT          numbered messages; streamed NAME N | error NAME CAUSE RANK N
-//   drain NAME PEER BYTES COUNT           takes them; drained NAME N | wrong NAME N | error ...
-//   echo NAME PEER BYTES                  sends back what comes; error NAME CAUSE RANK N
-//   send NAME PEER LANE TEXT              sent NAME LANE | error ...
+//   stream NAME PEER BYTES COUNT          numbered messages; streamed NAME N | error NAME
+//   CAUSE RANK N drain NAME PEER BYTES COUNT           takes them; drained NAME N | wrong
+//   NAME N | error ... echo NAME PEER BYTES                  sends back what comes; error
+//   NAME CAUSE RANK N send NAME PEER LANE TEXT              sent NAME LANE | error ...
 //   recv NAME PEER LANE                   got NAME LANE TEXT | error ...
-//   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME | error ...
-//   leave NAME                            left NAME | error ...
-//   block MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
+//   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME
+//   | error ... leave NAME                            left NAME | error ... block
+//   MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
 //   quit
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -68,7 +71,9 @@ struct numbered {
 class member {
  public:
   explicit member(std::map<std::string, std::string> settings)
-      : settings_(std::move(settings)), rt_(runtime_options()), store_(rt_, settings_["store"]) {}
+      : settings_(std::move(settings)),
+        rt_(runtime_options()),
+        store_(rt_, settings_["store"]) {}
 
   void obey() {
     std::thread reader([this] { read_orders(); });
@@ -201,7 +206,8 @@ class member {
   mw::task<void> send(const words& order) {
     mw::world& w = co_await formed(order[1]);
     std::array<char, 64> data{};
-    std::copy_n(order[4].begin(), std::min<std::size_t>(order[4].size(), 63), data.begin());
+    std::copy_n(order[4].begin(), std::min<std::size_t>(order[4].size(), 63),
+                data.begin());
     co_await w.send(data, mw::to(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
     say("sent " + order[1] + " " + order[3]);
   }
@@ -217,7 +223,8 @@ class member {
     mw::world& w = co_await formed(order[1]);
     const mw::from peer(std::stoi(order[2]));
     auto body = [&](mw::scope& s) -> mw::task<void> {
-      for (unsigned long l = 1; l <= std::stoul(order[3]); ++l) s.spawn(park_one(w, peer, l));
+      for (unsigned long l = 1; l <= std::stoul(order[3]); ++l)
+        s.spawn(park_one(w, peer, l));
       // Behind all of them in the home's queue.
       co_await mw::yield();
       say("parked " + order[1]);
@@ -245,7 +252,9 @@ class member {
 void serve_store() {
   mw::runtime rt;
   mw::tcp_store_server server(rt.service(), mw::socket_address::loopback(0));
-  auto serve = [&]() -> mw::task<void> { co_await mw::run_on(rt.service(), server.serve()); };
+  auto serve = [&]() -> mw::task<void> {
+    co_await mw::run_on(rt.service(), server.serve());
+  };
   auto served = rt.start(serve());
   say("listening " + server.address().text());
   for (std::string line; std::getline(std::cin, line);) continue;

@@ -1,4 +1,5 @@
-// Real processes for tests: members that obey orders (member.cpp), and a leader in the test's own process.
+// Real processes for tests: members that obey orders (member.cpp), and a leader in the
+// test's own process.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -38,10 +39,13 @@ inline const std::vector<engine_kind>& engines() {
   return all;
 }
 inline std::string name_of(engine_kind e) {
-  return e == engine_kind::io_uring ? "io_uring" : e == engine_kind::epoll ? "epoll" : "automatic";
+  return e == engine_kind::io_uring ? "io_uring"
+         : e == engine_kind::epoll  ? "epoll"
+                                    : "automatic";
 }
 
-/// A child process with one socket as its standard input and output. Killed when destroyed.
+/// A child process with one socket as its standard input and output. Killed when
+/// destroyed.
 class process {
  public:
   explicit process(std::vector<std::string> arguments) {
@@ -92,12 +96,14 @@ class process {
     (void)!::send(channel_, whole.data(), whole.size(), MSG_NOSIGNAL);
   }
 
-  /// The first line that begins so; the others are kept. Throws after `limit`, or when the process ends.
+  /// The first line that begins so; the others are kept. Throws after `limit`, or when
+  /// the process ends.
   std::string expect(const std::string& beginning, duration limit = 20s) {
     return expect_one_of({beginning}, limit);
   }
   /// The same with one of several beginnings.
-  std::string expect_one_of(const std::vector<std::string>& beginnings, duration limit = 20s) {
+  std::string expect_one_of(const std::vector<std::string>& beginnings,
+                            duration limit = 20s) {
     const auto until = clock::now() + limit;
     for (;;) {
       for (auto line = lines_.begin(); line != lines_.end(); ++line) {
@@ -109,8 +115,8 @@ class process {
         return found;
       }
       if (!read_more(until)) {
-        std::string told = "expected \"" + beginnings.front() + "\" of process " + std::to_string(pid_) +
-                           ", which said:";
+        std::string told = "expected \"" + beginnings.front() + "\" of process " +
+                           std::to_string(pid_) + ", which said:";
         for (const auto& line : lines_) told += "\n  " + line;
         throw std::runtime_error(told);
       }
@@ -212,7 +218,8 @@ class site {
   std::string store_address;
 };
 
-/// The member in the test's own process. Tasks run on its reactor's thread, the test on the main one.
+/// The member in the test's own process. Tasks run on its reactor's thread, the test on
+/// the main one.
 class leader {
  public:
   explicit leader(const site& s, duration heartbeat = 200ms)
@@ -237,7 +244,8 @@ class leader {
     return finish(rt.start(std::move(t)), limit);
   }
 
-  [[nodiscard]] world describe(const std::string& name, rank_t rank = 0, rank_t size = 2) {
+  [[nodiscard]] world describe(const std::string& name, rank_t rank = 0,
+                               rank_t size = 2) {
     world_options o = patience;
     o.name = name;
     o.rank = rank;
@@ -268,9 +276,11 @@ struct received {
   duration longest_gap{0};
 };
 
-/// Takes numbered messages of `bytes` from `peer` until something fails, or `until` says so.
+/// Takes numbered messages of `bytes` from `peer` until something fails, or `until` says
+/// so.
 template <class Until>
-task<void> take_stream(world& w, rank_t peer, std::size_t bytes, received& seen, Until until) {
+task<void> take_stream(world& w, rank_t peer, std::size_t bytes, received& seen,
+                       Until until) {
   std::vector<std::uint64_t> message(bytes / 8);
   auto last = clock::now();
   try {
@@ -280,7 +290,8 @@ task<void> take_stream(world& w, rank_t peer, std::size_t bytes, received& seen,
       seen.longest_gap = std::max<duration>(seen.longest_gap, now - last);
       last = now;
       const std::uint64_t n = seen.messages++;
-      seen.in_order &= info.user.value() == n && message.front() == n && message.back() == n;
+      seen.in_order &=
+          info.user.value() == n && message.front() == n && message.back() == n;
     }
   } catch (const world_error& e) {
     seen.error = e.failure();
@@ -289,7 +300,8 @@ task<void> take_stream(world& w, rank_t peer, std::size_t bytes, received& seen,
 }
 
 /// Numbered messages there and back, with a member that echoes them.
-inline task<duration> ping(world& w, rank_t peer, std::uint64_t times, std::size_t bytes = 64) {
+inline task<duration> ping(world& w, rank_t peer, std::uint64_t times,
+                           std::size_t bytes = 64) {
   std::vector<std::uint64_t> out(bytes / 8);
   std::vector<std::uint64_t> in(bytes / 8);
   duration longest{0};

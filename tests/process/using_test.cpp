@@ -89,7 +89,9 @@ TEST_CASE("B13: a thousand parked receives in 64 worlds cost no CPU") {
   }
 }
 
-TEST_CASE("B14: a member that leaves delivers what it sent; the others see it closed, at once") {
+TEST_CASE(
+    "B14: a member that leaves delivers what it sent; the others see it closed, at "
+    "once") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

@@ -28,7 +28,8 @@ TEST_CASE("A1: a killed sender fails only its own world") {
     const pid_t pid = first.pid();
     first.order("stream one 0 65536 1000000000");
     second.order("stream two 0 65536 1000000000");
-    auto taking_one = us.rt.start(take_stream(w1, 1, message_bytes, one, [] { return false; }));
+    auto taking_one =
+        us.rt.start(take_stream(w1, 1, message_bytes, one, [] { return false; }));
     std::atomic<std::uint64_t> so_far{0};
     auto taking_two = us.rt.start(take_stream(w2, 1, message_bytes, two, [&] {
       so_far = two.messages;
@@ -62,7 +63,8 @@ TEST_CASE("A1: a killed sender fails only its own world") {
   }
 }
 
-TEST_CASE("A2: one coroutine that serves both worlds in turn goes on with the healthy one") {
+TEST_CASE(
+    "A2: one coroutine that serves both worlds in turn goes on with the healthy one") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -101,7 +103,9 @@ TEST_CASE("A2: one coroutine that serves both worlds in turn goes on with the he
   }
 }
 
-TEST_CASE("A3: when the leader is killed, each worker learns it in its own world and ends in order") {
+TEST_CASE(
+    "A3: when the leader is killed, each worker learns it in its own world and ends in "
+    "order") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
@@ -130,7 +134,8 @@ TEST_CASE("A3: when the leader is killed, each worker learns it in its own world
   }
 }
 
-TEST_CASE("A4: in a single world the death of one member ends it for all, and nobody hangs") {
+TEST_CASE(
+    "A4: in a single world the death of one member ends it for all, and nobody hangs") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

@@ -101,7 +101,9 @@ TEST_CASE("keep forms the next epoch after a break, with a pause that grows") {
   CHECK(ups[3] - ups[0] >= 350ms);
 }
 
-TEST_CASE("keep absorbs only its own world's failure: that of another passes, and breaks this one") {
+TEST_CASE(
+    "keep absorbs only its own world's failure: that of another passes, and breaks this "
+    "one") {
   memory_store store;
   node a;
   node b;
@@ -140,7 +142,9 @@ TEST_CASE("what else the body throws passes, and breaks the world for the others
   check_abandoned(b, w);
 }
 
-TEST_CASE("an operation that failed alone passes: the world is up, and no new epoch would help") {
+TEST_CASE(
+    "an operation that failed alone passes: the world is up, and no new epoch would "
+    "help") {
   memory_store store;
   node a;
   node b;
@@ -163,7 +167,8 @@ TEST_CASE("wrong options end keep at once; no number of tries would mend them") 
   memory_store store;
   node a;
   auto never = [](world&) -> task<void> { co_return; };
-  auto kept = a.rt.start(keep(a.rt, store, {.name = "edge", .rank = 3, .size = 2}, never));
+  auto kept =
+      a.rt.start(keep(a.rt, store, {.name = "edge", .rank = 3, .size = 2}, never));
   try {
     a.finish(kept, 5s);
     FAIL("absorbed");
@@ -187,7 +192,9 @@ TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops")
   kept.get();
 }
 
-TEST_CASE("a runtime that stops ends keeps at every stage: forming, used, and between two tries") {
+TEST_CASE(
+    "a runtime that stops ends keeps at every stage: forming, used, and between two "
+    "tries") {
   memory_store store;
   auto waits = [](world& w) -> task<void> {
     std::uint64_t word = 0;

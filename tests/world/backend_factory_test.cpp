@@ -1,5 +1,5 @@
-// A backend whose abort is asynchronous and slow, as a GPU's is: law 4 holds all the same, and nothing
-// else waits for it.
+// A backend whose abort is asynchronous and slow, as a GPU's is: law 4 holds all the
+// same, and nothing else waits for it.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -16,8 +16,9 @@ namespace {
 
 constexpr std::uint8_t scribble = 0xee;
 
-/// Host memory over tcp, except that after a break "the device" goes on writing to the buffers of pending
-/// receives, from a thread of its own, until `let_go`; then the backend is quiet.
+/// Host memory over tcp, except that after a break "the device" goes on writing to the
+/// buffers of pending receives, from a thread of its own, until `let_go`; then the
+/// backend is quiet.
 class slow_device {
  public:
   ~slow_device() {
@@ -65,7 +66,9 @@ class slow_device {
 class slow_backend final : public backend {
  public:
   slow_backend(slow_device& device, backend_parts parts)
-      : device_(device), home_(parts.home()), host_(make_host_backend(std::move(parts))) {}
+      : device_(device),
+        home_(parts.home()),
+        host_(make_host_backend(std::move(parts))) {}
 
   void start(operation& op) noexcept override {
     if (op.kind == operation_kind::receive) {
@@ -83,12 +86,16 @@ class slow_backend final : public backend {
     quiet_ = &quiet;
     host_->quiesce(host_quiet_);
   }
-  void leave(work& gone, time_point deadline) noexcept override { host_->leave(gone, deadline); }
+  void leave(work& gone, time_point deadline) noexcept override {
+    host_->leave(gone, deadline);
+  }
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override {
     return host_->undelivered();
   }
   [[nodiscard]] std::vector<lane_status> lanes() const override { return host_->lanes(); }
-  [[nodiscard]] transfer_counters counters() const noexcept override { return host_->counters(); }
+  [[nodiscard]] transfer_counters counters() const noexcept override {
+    return host_->counters();
+  }
   [[nodiscard]] const char* transport() const noexcept override { return "slow"; }
 
  private:
@@ -127,7 +134,9 @@ class slow_first final : public backend_factory {
 
 }  // namespace
 
-TEST_CASE("waiters of a broken world resume when its device is drained, and their buffers are theirs") {
+TEST_CASE(
+    "waiters of a broken world resume when its device is drained, and their buffers are "
+    "theirs") {
   slow_device device;
   slow_first factory(device);
   std::vector<std::uint8_t> buffer(4096, 0);

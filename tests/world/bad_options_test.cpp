@@ -1,4 +1,5 @@
-// Worlds that cannot be formed as described: each has its own error, which names what is wrong.
+// Worlds that cannot be formed as described: each has its own error, which names what is
+// wrong.
 #include <unistd.h>
 
 #include "world_fixture.hpp"
@@ -61,7 +62,9 @@ TEST_CASE("a name of 63 bytes is the longest; a longer one throws, naming it") {
   }
 }
 
-TEST_CASE("a rank that a living process holds is rank_taken, naming host and pid; the world goes on") {
+TEST_CASE(
+    "a rank that a living process holds is rank_taken, naming host and pid; the world "
+    "goes on") {
   pair p;
   node third;
   world late(third.rt, p.store, {.name = "pair", .rank = 1, .size = 2, .form = 600ms});
@@ -106,7 +109,8 @@ TEST_CASE("a secret that differs, or that only one member has, is wrong_secret")
     const char* of_a;
     const char* of_b;
   };
-  for (const secrets& s : {secrets{"one", "another"}, secrets{"one", ""}, secrets{"", "one"}}) {
+  for (const secrets& s :
+       {secrets{"one", "another"}, secrets{"one", ""}, secrets{"", "one"}}) {
     CAPTURE(s.of_a);
     CAPTURE(s.of_b);
     memory_store store;
@@ -119,7 +123,8 @@ TEST_CASE("a secret that differs, or that only one member has, is wrong_secret")
     const failure f = a.finish(first);
     CHECK(f.cause == cause::wrong_secret);
     CHECK(f.detail.find("secret") != std::string::npos);
-    // The other was dialled, and says so in its log; it waits for a leader that has the right one.
+    // The other was dialled, and says so in its log; it waits for a leader that has the
+    // right one.
     CHECK(b.finish(second).cause == cause::not_joined);
     CHECK(b.log.has("secret"));
   }

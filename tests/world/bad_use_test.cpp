@@ -1,4 +1,5 @@
-// Wrong use of runtimes and worlds: its own error for each, and nothing else is disturbed.
+// Wrong use of runtimes and worlds: its own error for each, and nothing else is
+// disturbed.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,12 +31,16 @@ TEST_CASE("operations on a world that is not formed say so") {
   world w(n.rt, store, {.name = "new", .rank = 0, .size = 2});
   CHECK(n.run(sending(w, 1)).cause == cause::not_formed);
   CHECK(n.run(receiving(w, any)).cause == cause::not_formed);
-  auto barrier = [](world& w) -> task<failure> { co_return (co_await outcome(w.barrier())).error(); };
+  auto barrier = [](world& w) -> task<failure> {
+    co_return (co_await outcome(w.barrier())).error();
+  };
   CHECK(n.run(barrier(w)).cause == cause::not_formed);
   CHECK(w.state() == world_state::described);
 }
 
-TEST_CASE("a peer out of range, oneself, and a reserved lane are invalid_argument; the world stays up") {
+TEST_CASE(
+    "a peer out of range, oneself, and a reserved lane are invalid_argument; the world "
+    "stays up") {
   pair p;
   for (const rank_t peer : {2, 4711, -2}) {
     const failure f = p.a.run(sending(p.wa, peer));
@@ -103,7 +108,8 @@ TEST_CASE("a reactor that one thread turns is refused to others") {
     CHECK_THROWS_AS(n.rt.run(nothing()), std::logic_error);
     // Started beside the foreign loop, it runs in its turns.
     auto started = n.rt.start(nothing());
-    for (const auto until = clock::now() + 5s; !started.is_ready() && clock::now() < until;) {
+    for (const auto until = clock::now() + 5s;
+         !started.is_ready() && clock::now() < until;) {
       n.rt.poll();
     }
     CHECK(started.is_ready());
@@ -132,7 +138,9 @@ TEST_CASE("a stopped runtime forms no worlds") {
   CHECK(w.state() != world_state::up);
 }
 
-TEST_CASE("a forked child that uses the runtime gets a named error, and the parent is undisturbed") {
+TEST_CASE(
+    "a forked child that uses the runtime gets a named error, and the parent is "
+    "undisturbed") {
   pair p;
   auto waiting = p.a.rt.start(receiving(p.wa, from(1)));
   const pid_t child = ::fork();
@@ -172,7 +180,8 @@ TEST_CASE("a forked child may destroy the runtime; the parent is undisturbed") {
   memory_store store;
   auto a = std::make_unique<runtime>(runtime_options{.log_from = log_level::error});
   node b;
-  auto wa = std::make_unique<world>(*a, store, world_options{.name = "f", .rank = 0, .size = 2});
+  auto wa = std::make_unique<world>(*a, store,
+                                    world_options{.name = "f", .rank = 0, .size = 2});
   world wb(b.rt, store, {.name = "f", .rank = 1, .size = 2});
   auto first = a->start(forming(*wa));
   REQUIRE(!b.run(forming(wb)));

@@ -1,5 +1,6 @@
-// Operations on a world from tasks of several runtimes, with stop tokens triggered on other threads and
-// deadlines that race with completion: every operation ends once, and a message is lost to nobody.
+// Operations on a world from tasks of several runtimes, with stop tokens triggered on
+// other threads and deadlines that race with completion: every operation ends once, and a
+// message is lost to nobody.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,15 +31,17 @@ bool gave_up(const mw::failure& f) {
   return f.cause == mw::cause::cancelled || f.cause == mw::cause::timed_out;
 }
 
-/// Sends numbered messages on a lane of its own, each with a token that another thread may trigger.
+/// Sends numbered messages on a lane of its own, each with a token that another thread
+/// may trigger.
 mw::task<void> send_all(mw::world& w, mw::lane on, std::size_t count, tally& t,
                         std::vector<std::stop_source>& sources) {
   std::vector<std::uint64_t> data(count);
   for (int i = 0; i < rounds; ++i) {
     for (auto& x : data) x = static_cast<std::uint64_t>(i);
-    auto r = co_await mw::outcome(w.send(data, mw::to{1}, on)
-                                      .stop(sources[static_cast<std::size_t>(i)].get_token())
-                                      .within(5s));
+    auto r =
+        co_await mw::outcome(w.send(data, mw::to{1}, on)
+                                 .stop(sources[static_cast<std::size_t>(i)].get_token())
+                                 .within(5s));
     (r ? t.sent : gave_up(r.error()) ? t.send_gave_up : t.other)++;
   }
   const std::uint64_t last = ~std::uint64_t{0};
@@ -46,13 +49,15 @@ mw::task<void> send_all(mw::world& w, mw::lane on, std::size_t count, tally& t,
   co_await w.send(data, mw::to{1}, on);
 }
 
-/// Takes what comes, giving up now and then, until the last message; checks order and content.
+/// Takes what comes, giving up now and then, until the last message; checks order and
+/// content.
 mw::task<void> receive_all(mw::world& w, mw::lane on, std::size_t count, tally& t) {
   std::vector<std::uint64_t> data(count);
   std::int64_t before = -1;
   for (int i = 0;; ++i) {
-    auto r = co_await mw::outcome(
-        w.recv(data, mw::from{0}, on).within(i % 3 ? mw::duration(5s) : mw::duration(20us)));
+    auto r =
+        co_await mw::outcome(w.recv(data, mw::from{0}, on)
+                                 .within(i % 3 ? mw::duration(5s) : mw::duration(20us)));
     if (!r) {
       if (r.error().cause != mw::cause::cancelled_by_peer) {
         (gave_up(r.error()) ? t.receive_gave_up : t.other)++;
@@ -74,7 +79,9 @@ mw::task<void> leave(mw::world& w) { co_await w.leave(); }
 
 TEST_SUITE_BEGIN("world");
 
-TEST_CASE("operations of other runtimes, stopped from other threads, end once (laws 1, 5, 10)") {
+TEST_CASE(
+    "operations of other runtimes, stopped from other threads, end once (laws 1, 5, "
+    "10)") {
   mw::memory_store store;
   mw::runtime home_a, home_b, other;
   mw::world a(home_a, store, {.name = "shared", .rank = 0, .size = 2, .form = 10s});
@@ -91,13 +98,16 @@ TEST_CASE("operations of other runtimes, stopped from other threads, end once (l
     std::vector<std::stop_source> sources = std::vector<std::stop_source>(rounds);
   };
   // Eager and offered messages; tasks at the world's home and elsewhere.
-  pair pairs[] = {{16, false, {}}, {16, true, {}}, {16'000, false, {}}, {16'000, true, {}}};
+  pair pairs[] = {
+      {16, false, {}}, {16, true, {}}, {16'000, false, {}}, {16'000, true, {}}};
   std::vector<mw::started<void>> running;
   std::uint64_t number = 1;
   for (pair& p : pairs) {
     const mw::lane on{number++};
-    running.push_back((p.is_remote ? other : home_a).start(send_all(a, on, p.count, p.t, p.sources)));
-    running.push_back((p.is_remote ? other : home_b).start(receive_all(b, on, p.count, p.t)));
+    running.push_back(
+        (p.is_remote ? other : home_a).start(send_all(a, on, p.count, p.t, p.sources)));
+    running.push_back(
+        (p.is_remote ? other : home_b).start(receive_all(b, on, p.count, p.t)));
   }
   std::jthread stopper([&](std::stop_token end) {
     for (int i = 0; i < rounds && !end.stop_requested(); i += 2) {

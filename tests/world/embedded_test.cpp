@@ -85,14 +85,16 @@ TEST_CASE("a world lives in a foreign epoll loop that knows only a descriptor") 
     auto answering = peer.rt.start(answer(peer.rt, store));
     auto asking = embedded.rt.start(ask(embedded.rt, store));
     int sleeps = 0;
-    for (const auto until = clock::now() + 20s; !asking.is_ready() && clock::now() < until;) {
+    for (const auto until = clock::now() + 20s;
+         !asking.is_ready() && clock::now() < until;) {
       embedded.rt.poll();
       const auto may_sleep = embedded.rt.prepare_wait();
       if (may_sleep == duration::zero()) continue;
       const auto span = std::min<duration>(may_sleep.value_or(10s), 10s);
       epoll_event ready{};
-      ::epoll_wait(epoll, &ready, 1,
-                   static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(span).count()));
+      ::epoll_wait(
+          epoll, &ready, 1,
+          static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(span).count()));
       ++sleeps;
     }
     REQUIRE(asking.is_ready());
@@ -134,10 +136,11 @@ TEST_CASE("a world lives in an Asio io_context beside its other work") {
       alarm.async_wait([&](const asio::error_code& error) {
         if (!error) bell.cancel();
       });
-      bell.async_wait(asio::posix::stream_descriptor::wait_read, [&](const asio::error_code&) {
-        alarm.cancel();
-        turn();
-      });
+      bell.async_wait(asio::posix::stream_descriptor::wait_read,
+                      [&](const asio::error_code&) {
+                        alarm.cancel();
+                        turn();
+                      });
     };
     turn();
     loop.run();
@@ -148,7 +151,9 @@ TEST_CASE("a world lives in an Asio io_context beside its other work") {
 }
 #endif
 
-TEST_CASE("two runtimes of one process know nothing of each other: one ends, the other goes on") {
+TEST_CASE(
+    "two runtimes of one process know nothing of each other: one ends, the other goes "
+    "on") {
   memory_store one;
   memory_store two;
   pair p;
@@ -162,7 +167,8 @@ TEST_CASE("two runtimes of one process know nothing of each other: one ends, the
   CHECK(p.wa.epoch() == 1);
 }
 
-TEST_CASE("a coroutine of another library awaits a world, and is told how each await ended") {
+TEST_CASE(
+    "a coroutine of another library awaits a world, and is told how each await ended") {
   pair p;
   std::atomic<bool> done{false};
   std::uint64_t got = 0;
@@ -179,7 +185,8 @@ TEST_CASE("a coroutine of another library awaits a world, and is told how each a
     } catch (const world_error& e) {
       late_by = e.cause();
     }
-    const auto r = co_await p.wa.recv(std::span(&word, 1), from(1)).stop(stop.get_token());
+    const auto r =
+        co_await p.wa.recv(std::span(&word, 1), from(1)).stop(stop.get_token());
     (void)r;
   };
   auto guarded = [&]() -> foreign_coroutine {
@@ -201,7 +208,8 @@ TEST_CASE("a coroutine of another library awaits a world, and is told how each a
   foreign_coroutine first = waits();
   foreign_coroutine second = guarded();
   p.b.finish(echoing);
-  // Both wait with the token: the stop comes from another thread than the one that resumes them.
+  // Both wait with the token: the stop comes from another thread than the one that
+  // resumes them.
   auto until_late = [&]() -> task<void> {
     while (late_by == cause::none) co_await sleep_for(1ms);
     co_await sleep_for(1ms);
@@ -242,9 +250,11 @@ TEST_CASE("g++ 12: world calls in awaited expressions destroy each temporary onc
     co_await w;
     int value = c.value;
     int other = 0;
-    co_await when_all(w.send(std::span(&value, 1), to(1 - rank), lane(3), user_word(7)).within(5s),
-                      w.recv(std::span(&other, 1), from(1 - rank), lane(3)).within(5s));
-    const auto r = co_await outcome(w.recv(std::span(&other, 1), from(1 - rank)).within(1ms));
+    co_await when_all(
+        w.send(std::span(&value, 1), to(1 - rank), lane(3), user_word(7)).within(5s),
+        w.recv(std::span(&other, 1), from(1 - rank), lane(3)).within(5s));
+    const auto r =
+        co_await outcome(w.recv(std::span(&other, 1), from(1 - rank)).within(1ms));
     co_await w.barrier();
     co_await w.leave();
     co_return r.error().cause == cause::timed_out ? other : -1;
@@ -256,7 +266,8 @@ TEST_CASE("g++ 12: world calls in awaited expressions destroy each temporary onc
       ++result;
     };
     // Options, a store and a body with captures, in the awaited expression itself.
-    co_await keep(n.rt, store, {.name = "kept", .rank = rank, .size = 2, .form = 10s}, body);
+    co_await keep(n.rt, store, {.name = "kept", .rank = rank, .size = 2, .form = 10s},
+                  body);
     co_return result;
   };
   auto all = [&](node& n, rank_t rank) -> task<int> {

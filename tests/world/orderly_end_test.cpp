@@ -33,7 +33,8 @@ TEST_CASE("a runtime that ends as soon as its world is closed breaks it for nobo
   mw::runtime leaving({.log_from = mw::log_level::silent});
   for (int round = 0; round < 100; ++round) {
     CAPTURE(round);
-    auto ending = std::make_unique<mw::runtime>(mw::runtime_options{.log_from = mw::log_level::silent});
+    auto ending = std::make_unique<mw::runtime>(
+        mw::runtime_options{.log_from = mw::log_level::silent});
     auto closed = ending->start(wait_until_closed(*ending, st));
     auto left = leaving.start(leave_once_formed(leaving, st));
     REQUIRE(closed.wait_for(20s));

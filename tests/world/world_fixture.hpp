@@ -1,4 +1,5 @@
-// Runtimes of one process as the members of worlds, over loopback, with a store in memory.
+// Runtimes of one process as the members of worlds, over loopback, with a store in
+// memory.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -70,8 +71,8 @@ inline task<failure> forming(world& w) { co_return (co_await outcome(w)).error()
 /// Worlds of two, formed.
 class pair {
  public:
-  explicit pair(world_options options = {.name = "pair", .form = 10s}, runtime_options a_options = {},
-                runtime_options b_options = {})
+  explicit pair(world_options options = {.name = "pair", .form = 10s},
+                runtime_options a_options = {}, runtime_options b_options = {})
       : a(a_options), b(b_options) {
     options.size = 2;
     options.rank = 0;

@@ -1,4 +1,5 @@
-// Backend: what moves the data of one world. The contract is shaped so that a GPU fits it.
+// Backend: what moves the data of one world. The contract is shaped so that a GPU fits
+// it.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,16 @@ class backend_events {
  public:
   /// A connection to a member ended unasked; `error` is the errno, 0 for an orderly end.
   virtual void connection_ended(rank_t peer, int error) noexcept = 0;
-  /// The world must break: a peer violated the protocol, a transfer stalled, members disagree ...
+  /// The world must break: a peer violated the protocol, a transfer stalled, members
+  /// disagree ...
   virtual void must_break(rank_t peer, enum cause why, std::string detail) noexcept = 0;
-  /// A peer has left, and everything it had sent before is queued here; or it knows that we have. It
-  /// may end from now on.
+  /// A peer has left, and everything it had sent before is queued here; or it knows that
+  /// we have. It may end from now on.
   virtual void peer_left(rank_t peer) noexcept = 0;
   /// Bytes came from a peer: a sign of life.
   virtual void heard(rank_t peer) noexcept = 0;
-  /// A line for the log, about a state change (an overdue barrier names the absent ranks).
+  /// A line for the log, about a state change (an overdue barrier names the absent
+  /// ranks).
   virtual void remark(std::string line) noexcept = 0;
 
  protected:
@@ -49,8 +52,8 @@ struct transfer_counters {
   std::uint64_t bytes_received = 0;
 };
 
-/// Moves the data of one formed world. All calls on the world's reactor. Operations of one peer and
-/// lane take effect in the order they are started (law 5).
+/// Moves the data of one formed world. All calls on the world's reactor. Operations of
+/// one peer and lane take effect in the order they are started (law 5).
 class backend {
  public:
   backend() = default;
@@ -58,23 +61,23 @@ class backend {
   backend& operator=(const backend&) = delete;
   virtual ~backend() = default;
 
-  /// Begins an operation whose arguments were checked. It ends exactly once, perhaps before this
-  /// returns; never after `quiesce` was called.
+  /// Begins an operation whose arguments were checked. It ends exactly once, perhaps
+  /// before this returns; never after `quiesce` was called.
   virtual void start(operation& op) noexcept = 0;
 
-  /// The caller gives up (law 10). True: withdrawn now, the operation will not be ended and nothing
-  /// touches its buffers (law 4). False: it will end soon, as withdrawn, or as done if it had taken
-  /// effect. An entered collective answers false and goes on.
+  /// The caller gives up (law 10). True: withdrawn now, the operation will not be ended
+  /// and nothing touches its buffers (law 4). False: it will end soon, as withdrawn, or
+  /// as done if it had taken effect. An entered collective answers false and goes on.
   virtual bool withdraw(operation& op) noexcept = 0;
 
-  /// The world is broken: stop touching every buffer, end no operation any more, close all
-  /// connections; then run `quiet` on the reactor, perhaps much later. The world ends the operations
-  /// then.
+  /// The world is broken: stop touching every buffer, end no operation any more, close
+  /// all connections; then run `quiet` on the reactor, perhaps much later. The world ends
+  /// the operations then.
   virtual void quiesce(work& quiet) noexcept = 0;
 
-  /// Leaves in order: everything accepted is flushed, the peers are told, the connections are closed;
-  /// then `gone` runs. By `deadline` at the latest. No operation is started afterwards; receives that
-  /// wait are failed with `closed`.
+  /// Leaves in order: everything accepted is flushed, the peers are told, the connections
+  /// are closed; then `gone` runs. By `deadline` at the latest. No operation is started
+  /// afterwards; receives that wait are failed with `closed`.
   virtual void leave(work& gone, time_point deadline) noexcept = 0;
 
   /// What was accepted and not yet delivered, per peer and lane.

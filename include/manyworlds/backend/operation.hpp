@@ -31,17 +31,19 @@ struct message_info {
 
 enum class operation_end : std::uint8_t {
   done,       ///< it took effect, `info` is set
-  failed,     ///< `failed_with` and `failure_detail` say how; the world may be up all the same
+  failed,     ///< `failed_with` and `failure_detail` say how; the world may be up all the
+              ///< same
   withdrawn,  ///< given up before it took effect
 };
 
-/// The description and the state of one operation. It lives in the awaiter, in a coroutine's frame;
-/// nothing is allocated for it. On the world's reactor only.
+/// The description and the state of one operation. It lives in the awaiter, in a
+/// coroutine's frame; nothing is allocated for it. On the world's reactor only.
 class operation {
  public:
   using ended_function = void (*)(operation&, operation_end) noexcept;
 
-  operation(operation_kind kind, ended_function ended) noexcept : kind(kind), ended_(ended) {}
+  operation(operation_kind kind, ended_function ended) noexcept
+      : kind(kind), ended_(ended) {}
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 
@@ -61,7 +63,8 @@ class operation {
   /// A send's head to copy from, or a receive's to copy to.
   void* head = nullptr;
   std::size_t head_bytes = 0;
-  /// What a send reads (not written through), or a receive writes. Refers to the awaiter's list.
+  /// What a send reads (not written through), or a receive writes. Refers to the
+  /// awaiter's list.
   const_view_list source;
   view_list target;
 
@@ -84,7 +87,8 @@ class operation {
     end(operation_end::failed);
   }
 
-  /// The world's list of pending operations (hooks), and the backend's own place to keep track.
+  /// The world's list of pending operations (hooks), and the backend's own place to keep
+  /// track.
   operation* next_pending = nullptr;
   operation* previous_pending = nullptr;
   struct {

@@ -1,5 +1,5 @@
-// Environment: where a runtime gets its engines, its randomness and its name from. Injected, so that
-// the whole stack also runs under a simulated clock and network.
+// Environment: where a runtime gets its engines, its randomness and its name from.
+// Injected, so that the whole stack also runs under a simulated clock and network.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class environment {
   virtual void fill_random(std::span<std::byte> bytes) = 0;
   [[nodiscard]] virtual process_identity identity() const = 0;
 
-  /// True: a runtime starts threads for its reactors. False: somebody else (a simulation) turns every
-  /// reactor that is attached, on one thread.
+  /// True: a runtime starts threads for its reactors. False: somebody else (a simulation)
+  /// turns every reactor that is attached, on one thread.
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
   virtual void attach(reactor& r) = 0;
   virtual void detach(reactor& r) noexcept = 0;

@@ -14,8 +14,8 @@ namespace manyworlds::inline v0 {
 /// A socket of an engine family: a file descriptor, or a number of the simulated network.
 enum class socket_handle : int { none = -1 };
 
-/// How a request or a call ended: a count (or a handle), or an errno. The sign convention of the kernel
-/// and liburing is met in one place only, `from_kernel`.
+/// How a request or a call ended: a count (or a handle), or an errno. The sign convention
+/// of the kernel and liburing is met in one place only, `from_kernel`.
 class io_result {
  public:
   constexpr io_result() noexcept = default;
@@ -54,9 +54,9 @@ enum class io_kind : std::uint8_t {
   readable,  ///< until the descriptor polls readable; result 0. Any pollable descriptor.
 };
 
-/// One operation. The submitter owns it and everything it points to, and must keep both untouched until
-/// `ended` was called, also after asking for cancellation (kernel: the operation's own completion is its
-/// only end).
+/// One operation. The submitter owns it and everything it points to, and must keep both
+/// untouched until `ended` was called, also after asking for cancellation (kernel: the
+/// operation's own completion is its only end).
 class io_request {
  public:
   using function = void (*)(io_request&) noexcept;
@@ -65,12 +65,13 @@ class io_request {
   io_request(const io_request&) = delete;
   io_request& operator=(const io_request&) = delete;
 
-  /// Called exactly once per submission, on the engine's thread, from inside `engine::poll` and never
-  /// from inside `submit` or `cancel`; `result` is set.
+  /// Called exactly once per submission, on the engine's thread, from inside
+  /// `engine::poll` and never from inside `submit` or `cancel`; `result` is set.
   function ended;
   io_kind kind = io_kind::readable;
   socket_handle socket = socket_handle::none;
-  /// Gather or scatter list of `receive` and `send`; the array belongs to the submitter too.
+  /// Gather or scatter list of `receive` and `send`; the array belongs to the submitter
+  /// too.
   const iovec* buffers = nullptr;
   std::size_t buffer_count = 0;
   socket_address address;

@@ -16,11 +16,13 @@ class socket_address {
   socket_address() noexcept = default;
 
   /// "127.0.0.1:29500", "[::1]:29500"; nothing for anything else, names included.
-  [[nodiscard]] static std::optional<socket_address> parse(std::string_view text) noexcept;
+  [[nodiscard]] static std::optional<socket_address> parse(
+      std::string_view text) noexcept;
   [[nodiscard]] static socket_address loopback(std::uint16_t port) noexcept;
-  /// A copy of a sockaddr_in or sockaddr_in6; nothing for other families or short lengths.
-  [[nodiscard]] static std::optional<socket_address> from_native(const sockaddr* address,
-                                                                 unsigned length) noexcept;
+  /// A copy of a sockaddr_in or sockaddr_in6; nothing for other families or short
+  /// lengths.
+  [[nodiscard]] static std::optional<socket_address> from_native(
+      const sockaddr* address, unsigned length) noexcept;
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] socket_address with_port(std::uint16_t port) const noexcept {

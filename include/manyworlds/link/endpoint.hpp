@@ -18,7 +18,8 @@ namespace manyworlds::inline v0 {
 
 struct endpoint_options {
   socket_address listen = socket_address::loopback(0);
-  /// What peers dial; not set: the listening address, or that of the first other interface.
+  /// What peers dial; not set: the listening address, or that of the first other
+  /// interface.
   socket_address advertise;
   secret_text secret;
   /// Allows listening beyond loopback without a secret.
@@ -68,27 +69,31 @@ class link_hold {
 /// Lives on the service reactor, and so do all its calls but the constructor's.
 class endpoint {
  public:
-  /// Starts to listen. Throws std::system_error naming the address (in use, not ours ...), or
-  /// std::invalid_argument if it lies beyond loopback with neither a secret nor `insecure`.
-  endpoint(reactor& service, environment& env, endpoint_options options, endpoint_events& events);
+  /// Starts to listen. Throws std::system_error naming the address (in use, not ours
+  /// ...), or std::invalid_argument if it lies beyond loopback with neither a secret nor
+  /// `insecure`.
+  endpoint(reactor& service, environment& env, endpoint_options options,
+           endpoint_events& events);
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
 
   [[nodiscard]] const process_address& self() const noexcept { return greeter_.self(); }
 
-  /// Accepts, greets, beats and runs the links until cancelled, or until `say_goodbye` is done.
+  /// Accepts, greets, beats and runs the links until cancelled, or until `say_goodbye` is
+  /// done.
   [[nodiscard]] task<void> run();
   /// Ends all links in order and closes them, at most for `patience`.
   [[nodiscard]] task<void> say_goodbye(duration patience);
 
-  /// The link to a process: the one there is, or a new one. Throws link_error, at `deadline` at the
-  /// latest (silent_peer).
+  /// The link to a process: the one there is, or a new one. Throws link_error, at
+  /// `deadline` at the latest (silent_peer).
   [[nodiscard]] task<link_hold> reach(process_address peer, time_point deadline);
   /// A connection for one world's data to a member.
-  [[nodiscard]] task<stream> dial_data(process_address peer, std::uint64_t world_id, rank_t self,
-                                       time_point deadline);
+  [[nodiscard]] task<stream> dial_data(process_address peer, std::uint64_t world_id,
+                                       rank_t self, time_point deadline);
   /// Asks a process one question.
-  [[nodiscard]] task<bytes> ask(process_address peer, bytes question, time_point deadline);
+  [[nodiscard]] task<bytes> ask(process_address peer, bytes question,
+                                time_point deadline);
 
   /// Runs a task beside the links; it is cancelled with `run`.
   void spawn(task<void> t);
@@ -115,7 +120,8 @@ class endpoint {
 
   [[nodiscard]] task<void> accept_all();
   [[nodiscard]] task<void> greet_one(stream s);
-  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s, acceptance& welcomed);
+  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s,
+                                                          acceptance& welcomed);
   [[nodiscard]] task<void> answer_one(stream s);
   [[nodiscard]] task<void> beat();
   void beat_once();
@@ -141,7 +147,7 @@ class endpoint {
 };
 
 /// What is wrong with listening at `address` without a secret; empty if nothing.
-[[nodiscard]] std::string listening_objection(const socket_address& address, bool has_secret,
-                                              bool insecure);
+[[nodiscard]] std::string listening_objection(const socket_address& address,
+                                              bool has_secret, bool insecure);
 
 }  // namespace manyworlds::inline v0

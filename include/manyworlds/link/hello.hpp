@@ -1,4 +1,5 @@
-// Hello: the first words on every connection. Version, purpose, identity, proof of the secret.
+// Hello: the first words on every connection. Version, purpose, identity, proof of the
+// secret.
 #pragma once
 
 #include <cstdint>
@@ -41,31 +42,37 @@ enum class hello_status : std::uint8_t {
   welcome,
   wrong_version,
   wrong_secret,
-  another_process,  ///< the expected incarnation does not live here
-  already_dialling, ///< two processes dialled each other; the other connection is the one to keep
+  another_process,   ///< the expected incarnation does not live here
+  already_dialling,  ///< two processes dialled each other; the other connection is the
+                     ///< one to keep
 };
 
-/// Both sides of a hello. `decide` is asked about an authenticated peer before it is welcomed.
+/// Both sides of a hello. `decide` is asked about an authenticated peer before it is
+/// welcomed.
 ///
-/// The exchange: hello with a nonce; answer with a nonce and the server's proof over both; the client's
-/// proof; the decision. Each side proves knowledge of the secret without showing it, and a recorded
-/// exchange proves nothing later. Frames carry their length and are at most 1 KiB.
+/// The exchange: hello with a nonce; answer with a nonce and the server's proof over
+/// both; the client's proof; the decision. Each side proves knowledge of the secret
+/// without showing it, and a recorded exchange proves nothing later. Frames carry their
+/// length and are at most 1 KiB.
 class greeter {
  public:
   greeter(environment& env, process_address self, secret_text secret)
       : env_(env), self_(std::move(self)), secret_(secret) {}
 
-  /// On a fresh connection. Gives the peer, or nothing if the peer says `already_dialling`; throws
-  /// link_error.
+  /// On a fresh connection. Gives the peer, or nothing if the peer says
+  /// `already_dialling`; throws link_error.
   [[nodiscard]] task<std::optional<process_address>> greet(stream& s, hello words);
 
-  /// Gives what the peer said once it is authenticated and welcome; nothing if `decide` refused it.
-  /// Throws link_error for everything else. Silence is the caller's to bound (`within`).
+  /// Gives what the peer said once it is authenticated and welcome; nothing if `decide`
+  /// refused it. Throws link_error for everything else. Silence is the caller's to bound
+  /// (`within`).
   [[nodiscard]] task<std::optional<hello>> answer(
       stream& s, const std::function<hello_status(const hello&)>& decide);
 
   [[nodiscard]] const process_address& self() const noexcept { return self_; }
-  void set_endpoint(const socket_address& endpoint) noexcept { self_.endpoint = endpoint; }
+  void set_endpoint(const socket_address& endpoint) noexcept {
+    self_.endpoint = endpoint;
+  }
 
  private:
   environment& env_;

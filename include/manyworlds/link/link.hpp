@@ -1,4 +1,5 @@
-// Link: what two processes share to talk. One per pair, used by all worlds they have in common.
+// Link: what two processes share to talk. One per pair, used by all worlds they have in
+// common.
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,10 @@ class link;
 /// What the owner of links hears. Called on the service reactor.
 class link_events {
  public:
-  /// A message of the layers above, in the order sent. Whatever it throws as wire_error ends the link
-  /// as a protocol error.
-  virtual void link_message(const std::shared_ptr<link>& l, std::span<const std::byte> message) = 0;
+  /// A message of the layers above, in the order sent. Whatever it throws as wire_error
+  /// ends the link as a protocol error.
+  virtual void link_message(const std::shared_ptr<link>& l,
+                            std::span<const std::byte> message) = 0;
   /// The link is over; the peer process with it, unless it said goodbye.
   virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,
                           const std::string& detail) noexcept = 0;
@@ -33,8 +35,8 @@ class link_events {
   ~link_events() = default;
 };
 
-/// The control connection to one peer process. Lives on the service reactor; `last_heard` and
-/// `note_heard` are for any thread.
+/// The control connection to one peer process. Lives on the service reactor; `last_heard`
+/// and `note_heard` are for any thread.
 class link : public std::enable_shared_from_this<link> {
  public:
   link(reactor& service, stream connection, process_address peer, link_events& events);
@@ -45,16 +47,18 @@ class link : public std::enable_shared_from_this<link> {
   /// Established and not over.
   [[nodiscard]] bool is_up() const noexcept { return up_; }
 
-  /// Queues a message. Never suspends: control messages are small; a peer that reads none for
-  /// `send_limit` bytes ends the link.
+  /// Queues a message. Never suspends: control messages are small; a peer that reads none
+  /// for `send_limit` bytes ends the link.
   void send(std::span<const std::byte> message);
   void send_beat(std::uint64_t reactor_turns);
   /// Says goodbye, flushes, and ends the link in order.
   void say_goodbye();
-  /// Nobody uses it here. The peer, if it does not either, answers with its goodbye; until then, and
-  /// unless it declines, nobody here may begin to use it.
+  /// Nobody uses it here. The peer, if it does not either, answers with its goodbye;
+  /// until then, and unless it declines, nobody here may begin to use it.
   void offer_end();
-  [[nodiscard]] bool is_usable() const noexcept { return up_ && !leaving_ && !offered_end_; }
+  [[nodiscard]] bool is_usable() const noexcept {
+    return up_ && !leaving_ && !offered_end_;
+  }
   /// The peer has declined since the last call.
   [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
   /// Ends it now: `link_ended` is called unless it was over already.
@@ -70,7 +74,8 @@ class link : public std::enable_shared_from_this<link> {
   void note_heard(time_point when) noexcept {
     last_heard_.store(when.time_since_epoch().count(), std::memory_order_relaxed);
   }
-  /// The peer's reactor turns as of its last beat, and when that number last changed. Any thread.
+  /// The peer's reactor turns as of its last beat, and when that number last changed. Any
+  /// thread.
   [[nodiscard]] std::uint64_t peer_turns() const noexcept {
     return peer_turns_.load(std::memory_order_relaxed);
   }
@@ -78,7 +83,8 @@ class link : public std::enable_shared_from_this<link> {
     return time_point(duration(peer_progressed_.load(std::memory_order_relaxed)));
   }
 
-  /// Users of the link (worlds, dials); the endpoint ends a link that has had none for a while.
+  /// Users of the link (worlds, dials); the endpoint ends a link that has had none for a
+  /// while.
   void add_hold(int change) noexcept { holds_ += change; }
   [[nodiscard]] bool is_held() const noexcept { return holds_ > 0; }
 

@@ -14,8 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// 128 random bits that a runtime draws when it is made. A restarted process, or another one on the
-/// same port, has others: identity is this, never a pid or an address.
+/// 128 random bits that a runtime draws when it is made. A restarted process, or another
+/// one on the same port, has others: identity is this, never a pid or an address.
 class incarnation {
  public:
   static constexpr std::size_t size = 16;

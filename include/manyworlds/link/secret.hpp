@@ -13,8 +13,8 @@ namespace manyworlds::inline v0 {
 using secret_text = inline_text<127>;
 using secret_proof = std::array<std::byte, 32>;
 
-/// HMAC-SHA256 (RFC 2104) of `role` and the transcript under the secret; zeros without a secret. Throws
-/// std::runtime_error if this build has no libcrypto and a secret is set.
+/// HMAC-SHA256 (RFC 2104) of `role` and the transcript under the secret; zeros without a
+/// secret. Throws std::runtime_error if this build has no libcrypto and a secret is set.
 [[nodiscard]] secret_proof prove(const secret_text& secret, std::string_view role,
                                  std::span<const std::byte> transcript);
 /// In constant time.

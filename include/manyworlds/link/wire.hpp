@@ -1,4 +1,5 @@
-// Wire: little-endian fields of control messages, written and read with every length checked.
+// Wire: little-endian fields of control messages, written and read with every length
+// checked.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,8 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 
 using bytes = std::vector<std::byte>;
 
-/// What a reader throws at a message that is shorter than its fields say, or out of range (law 11).
+/// What a reader throws at a message that is shorter than its fields say, or out of range
+/// (law 11).
 class wire_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -29,8 +31,7 @@ class wire_error : public std::runtime_error {
 class wire_writer {
  public:
   template <class T>
-    requires(std::integral<T> || std::is_enum_v<T>)
-  wire_writer& put(T value) {
+  requires(std::integral<T> || std::is_enum_v<T>) wire_writer& put(T value) {
     return append(&value, sizeof value);
   }
   wire_writer& put(std::string_view text) {
@@ -67,11 +68,12 @@ class wire_reader {
   }
   /// An enumerator up to `last`.
   template <class E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   [[nodiscard]] E get_enum(E last) {
     const auto value = get<std::underlying_type_t<E>>();
     if (value > static_cast<std::underlying_type_t<E>>(last)) {
-      throw wire_error("a field holds " + std::to_string(value) + ", beyond its last value");
+      throw wire_error("a field holds " + std::to_string(value) +
+                       ", beyond its last value");
     }
     return static_cast<E>(value);
   }
@@ -90,7 +92,8 @@ class wire_reader {
   [[nodiscard]] std::span<const std::byte> rest() const noexcept { return rest_; }
   void expect_end() const {
     if (!rest_.empty()) {
-      throw wire_error(std::to_string(rest_.size()) + " bytes stand behind the last field");
+      throw wire_error(std::to_string(rest_.size()) +
+                       " bytes stand behind the last field");
     }
   }
 

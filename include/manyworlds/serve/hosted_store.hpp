@@ -11,14 +11,16 @@
 
 namespace manyworlds::inline v0 {
 
-/// Serves a store, from construction to destruction, to whoever connects: `tcp_store`, or PyTorch's own
-/// client. A user coroutine that blocks its thread does not delay it. It dies with its process: worlds
-/// that are formed do not notice, others cannot form until a store is there again.
+/// Serves a store, from construction to destruction, to whoever connects: `tcp_store`, or
+/// PyTorch's own client. A user coroutine that blocks its thread does not delay it. It
+/// dies with its process: worlds that are formed do not notice, others cannot form until
+/// a store is there again.
 class hosted_store {
  public:
-  /// "127.0.0.1:29500"; port 0 chooses one. Throws std::invalid_argument for what is no numeric
-  /// address, std::system_error naming the address if it is in use or not ours. The store has no
-  /// authentication (PyTorch's protocol knows none): beyond loopback, `insecure` must be said.
+  /// "127.0.0.1:29500"; port 0 chooses one. Throws std::invalid_argument for what is no
+  /// numeric address, std::system_error naming the address if it is in use or not ours.
+  /// The store has no authentication (PyTorch's protocol knows none): beyond loopback,
+  /// `insecure` must be said.
   hosted_store(runtime& rt, std::string_view address, bool insecure = false);
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;

@@ -20,9 +20,9 @@ enum class after_close : unsigned char {
   form_again,  ///< wait for whoever comes next under that name
 };
 
-/// Waits between two tries: 50 ms at first, twice as long each time up to 5 s, each with up to half of
-/// it more at random, so that the members of a world do not try in step. Starts again at 50 ms once a
-/// world was up for 5 s.
+/// Waits between two tries: 50 ms at first, twice as long each time up to 5 s, each with
+/// up to half of it more at random, so that the members of a world do not try in step.
+/// Starts again at 50 ms once a world was up for 5 s.
 class back_off {
  public:
   explicit back_off(runtime_core& rt) noexcept : runtime_(rt) {}
@@ -37,18 +37,20 @@ class back_off {
   duration pause_ = shortest;
 };
 
-/// Whether another try can help: not for wrong options, secrets or versions, nor when the runtime stops.
+/// Whether another try can help: not for wrong options, secrets or versions, nor when the
+/// runtime stops.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
-/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`, also if the
-/// world breaks meanwhile (await sends `delivered` that matter); before, a failure of *this* world is
-/// absorbed: back off, next epoch, run again. Everything else that `body` throws passes
-/// (the world breaks then), and so does a failure that no further try can mend. `body` is kept by value.
-/// Lives on the runtime's reactor; ends early when the runtime stops.
+/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,
+/// also if the world breaks meanwhile (await sends `delivered` that matter); before, a
+/// failure of *this* world is absorbed: back off, next epoch, run again. Everything else
+/// that `body` throws passes (the world breaks then), and so does a failure that no
+/// further try can mend. `body` is kept by value. Lives on the runtime's reactor; ends
+/// early when the runtime stops.
 template <class Body>
-  requires std::invocable<Body&, world&>
-task<void> keep(runtime& rt, store& st, world_options options, Body body,
-                after_close closing = after_close::end) {
+requires std::invocable<Body&, world&> task<void> keep(
+    runtime& rt, store& st, world_options options, Body body,
+    after_close closing = after_close::end) {
   back_off pause(rt.core());
   for (;;) {
     world w(rt, st, options);

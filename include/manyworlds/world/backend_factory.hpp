@@ -17,14 +17,20 @@ class backend_parts {
  public:
   backend_parts(reactor& home, backend_events& events, const world_options& options,
                 std::vector<socket> connections) noexcept
-      : home_(home), events_(events), options_(options), connections_(std::move(connections)) {}
+      : home_(home),
+        events_(events),
+        options_(options),
+        connections_(std::move(connections)) {}
 
   /// Where the backend lives.
   [[nodiscard]] reactor& home() const noexcept { return home_; }
   [[nodiscard]] backend_events& events() const noexcept { return events_; }
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
-  /// By rank: a connected, authenticated stream to each member, closed for this one. Once.
-  [[nodiscard]] std::vector<socket> take_connections() noexcept { return std::move(connections_); }
+  /// By rank: a connected, authenticated stream to each member, closed for this one.
+  /// Once.
+  [[nodiscard]] std::vector<socket> take_connections() noexcept {
+    return std::move(connections_);
+  }
 
  private:
   reactor& home_;

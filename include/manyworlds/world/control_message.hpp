@@ -1,4 +1,5 @@
-// Control messages: what members say about worlds, over links, in queries and in the store.
+// Control messages: what members say about worlds, over links, in queries and in the
+// store.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct join_record {
 [[nodiscard]] std::string encode(const world_view& view);
 [[nodiscard]] world_view decode_view(const std::string& text);
 
-// --- over links ---------------------------------------------------------------------------------
+// --- over links
+// ---------------------------------------------------------------------------------
 
 /// Rank 0 to a member: this is the next epoch; connect and say `ready`.
 struct propose_message {
@@ -69,10 +71,12 @@ using control_message = std::variant<propose_message, ready_message, commit_mess
 [[nodiscard]] bytes encode(const control_message& message);
 [[nodiscard]] control_message decode_control(std::span<const std::byte> message);
 
-// --- queries ------------------------------------------------------------------------------------
+// --- queries
+// ------------------------------------------------------------------------------------
 
-/// "Do you hold this rank?" of the process that a record names, and "is its holder gone, as you see
-/// it?" of the other members: those that see it dead or suspect break the old epoch at once.
+/// "Do you hold this rank?" of the process that a record names, and "is its holder gone,
+/// as you see it?" of the other members: those that see it dead or suspect break the old
+/// epoch at once.
 struct claim_query {
   world_name name;
   rank_t rank = no_rank;

@@ -1,4 +1,5 @@
-// World directory: which worlds a runtime takes part in, and who gets what the links bring.
+// World directory: which worlds a runtime takes part in, and who gets what the links
+// bring.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +48,13 @@ class world_directory {
   [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
   void note_epoch(const world_name& name, std::uint64_t epoch);
 
-  void take_message(const std::shared_ptr<link>& from, std::span<const std::byte> message);
-  void link_ended(const std::shared_ptr<link>& l, enum cause why, const std::string& detail) noexcept;
+  void take_message(const std::shared_ptr<link>& from,
+                    std::span<const std::byte> message);
+  void link_ended(const std::shared_ptr<link>& l, enum cause why,
+                  const std::string& detail) noexcept;
   void keep_connection(stream connection, const hello& words);
-  [[nodiscard]] std::optional<stream> claim_connection(std::uint64_t world_id, rank_t peer,
+  [[nodiscard]] std::optional<stream> claim_connection(std::uint64_t world_id,
+                                                       rank_t peer,
                                                        const incarnation& who);
   [[nodiscard]] claim_answer answer(const claim_query& query);
   void examine_silence(time_point now) noexcept;

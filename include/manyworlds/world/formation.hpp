@@ -1,9 +1,10 @@
 // Formation: how the members of a world find each other and agree on its next epoch.
 //
-// Each member writes `join/<rank>` into the store. Rank 0 collects `size` of them, picks the epoch and
-// a random world id, publishes the view by compare_set and proposes it over links. Members connect to
-// each other and report ready; rank 0 commits. Whatever goes wrong before the commit is rolled back and
-// tried again until the deadline. After the commit the store is never read.
+// Each member writes `join/<rank>` into the store. Rank 0 collects `size` of them, picks
+// the epoch and a random world id, publishes the view by compare_set and proposes it over
+// links. Members connect to each other and report ready; rank 0 commits. Whatever goes
+// wrong before the commit is rolled back and tried again until the deadline. After the
+// commit the store is never read.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +65,8 @@ class formation {
   [[nodiscard]] task<void> until_formed();
   [[nodiscard]] task<void> try_once();
   [[nodiscard]] task<void> claim_rank();
-  [[nodiscard]] task<bool> is_held(process_address holder, const std::optional<world_view>& old);
+  [[nodiscard]] task<bool> is_held(process_address holder,
+                                   const std::optional<world_view>& old);
   [[nodiscard]] task<void> lead();
   [[nodiscard]] task<join_record> collect(rank_t rank, std::vector<link_hold>& links);
   [[nodiscard]] task<void> gather_readiness();
@@ -72,7 +74,8 @@ class formation {
   [[nodiscard]] task<propose_message> await_proposal();
   [[nodiscard]] task<void> await_commit();
   [[nodiscard]] task<void> connect(const world_view& view, formed_parts& parts);
-  [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer, formed_parts& parts);
+  [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer,
+                                       formed_parts& parts);
   [[nodiscard]] task<void> withdraw_join();
   void adopt(const world_view& view);
   void forget_view() noexcept;

@@ -17,7 +17,9 @@ class notice {
   notice(const notice&) = delete;
   notice& operator=(const notice&) = delete;
 
-  [[nodiscard]] bool is_set() const noexcept { return set_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_set() const noexcept {
+    return set_.load(std::memory_order_acquire);
+  }
   void set() noexcept;
   [[nodiscard]] notice_awaiter wait() noexcept;
 

@@ -1,4 +1,5 @@
-// Operation awaiter: one operation on a world, from any coroutine, with its deadline and stop token.
+// Operation awaiter: one operation on a world, from any coroutine, with its deadline and
+// stop token.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// The description of an operation, as `world`'s members give it: movable, started by nothing but
-/// being awaited.
+/// The description of an operation, as `world`'s members give it: movable, started by
+/// nothing but being awaited.
 struct operation_request {
   operation_request(world_core& core, operation_kind kind, rank_t peer, lane on,
                     source_position where) noexcept
@@ -40,8 +41,9 @@ struct operation_request {
   source_position where;
 };
 
-/// The operation itself, built in place where it is awaited. It starts on the world's reactor, by one
-/// post if the awaiting task lives elsewhere, and resumes the task at its home.
+/// The operation itself, built in place where it is awaited. It starts on the world's
+/// reactor, by one post if the awaiting task lives elsewhere, and resumes the task at its
+/// home.
 class operation_awaiter : public operation {
  public:
   explicit operation_awaiter(operation_request&& request) noexcept;
@@ -106,7 +108,8 @@ class operation_awaiter : public operation {
   [[nodiscard]] std::string objection() const;
 
   world_core* core_;
-  /// Only while started from another executor: the handle may be dropped before the start arrives.
+  /// Only while started from another executor: the handle may be dropped before the start
+  /// arrives.
   std::shared_ptr<world_core> keeps_;
   gather_list gathered_;
   scatter_list scattered_;
@@ -119,8 +122,8 @@ class operation_awaiter : public operation {
   step start_step_{*this, &operation_awaiter::begin_here};
   step cancel_step_{*this, &operation_awaiter::cancel_here};
   step stop_step_{*this, &operation_awaiter::stop_here};
-  /// Steps queued at the world's reactor that refer to this object, or `shut`: the waiter is on its
-  /// way, and no step may be queued any more.
+  /// Steps queued at the world's reactor that refer to this object, or `shut`: the waiter
+  /// is on its way, and no step may be queued any more.
   std::atomic<int> gate_{0};
   static constexpr int shut = -1;
   outcome outcome_ = outcome::pending;
@@ -173,27 +176,30 @@ class operation_awaiter_for<message<Head>> : public operation_awaiter {
   Head head_;
 };
 
-/// What `world::send`, `recv` and their kin give: a description that may still be modified, to be
-/// awaited once, by a task or by any other coroutine.
+/// What `world::send`, `recv` and their kin give: a description that may still be
+/// modified, to be awaited once, by a task or by any other coroutine.
 template <class Result>
 class [[nodiscard]] world_operation {
  public:
   using value_type = Result;
 
-  explicit world_operation(operation_request&& request) noexcept : request_(std::move(request)) {}
+  explicit world_operation(operation_request&& request) noexcept
+      : request_(std::move(request)) {}
 
-  /// Gives up after `limit` with cause `timed_out`; the world stays up, except that an entered
-  /// collective breaks it (`overdue`).
+  /// Gives up after `limit` with cause `timed_out`; the world stays up, except that an
+  /// entered collective breaks it (`overdue`).
   world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
-  /// Gives up with cause `cancelled` when the token is triggered; a collective is waited for.
+  /// Gives up with cause `cancelled` when the token is triggered; a collective is waited
+  /// for.
   world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
   }
-  /// Of a send: ends when the peer's receive has taken the message, not when it was accepted.
+  /// Of a send: ends when the peer's receive has taken the message, not when it was
+  /// accepted.
   world_operation&& delivered() && noexcept {
     request_.delivered = true;
     return std::move(*this);
@@ -205,7 +211,8 @@ class [[nodiscard]] world_operation {
   }
 
   awaitable_by_all<operation_awaiter_for<Result>> operator co_await() && noexcept {
-    return awaitable_by_all<operation_awaiter_for<Result>>(resumption_, std::move(request_));
+    return awaitable_by_all<operation_awaiter_for<Result>>(resumption_,
+                                                           std::move(request_));
   }
 
  private:

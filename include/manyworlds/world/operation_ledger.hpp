@@ -28,8 +28,8 @@ struct operation_record {
   unsigned line = 0;
 };
 
-/// The mutex guards the worlds' lists of pending operations too, so that a dump can read them from any
-/// thread while the reactor is stuck in user code. Uncontended otherwise.
+/// The mutex guards the worlds' lists of pending operations too, so that a dump can read
+/// them from any thread while the reactor is stuck in user code. Uncontended otherwise.
 class operation_ledger {
  public:
   static constexpr std::size_t remembered = 64;
@@ -44,7 +44,8 @@ class operation_ledger {
   [[nodiscard]] std::vector<operation_record> recent() const {
     std::vector<operation_record> records;
     const std::uint64_t first = next_ > remembered ? next_ - remembered : 0;
-    for (std::uint64_t i = first; i < next_; ++i) records.push_back(recent_[i % remembered]);
+    for (std::uint64_t i = first; i < next_; ++i)
+      records.push_back(recent_[i % remembered]);
     return records;
   }
 

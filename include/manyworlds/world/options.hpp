@@ -11,8 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Describes a world to form. Trivially destructible, so that it can be written in an awaited
-/// expression. All members give the same name and size, each its own rank.
+/// Describes a world to form. Trivially destructible, so that it can be written in an
+/// awaited expression. All members give the same name and size, each its own rank.
 struct world_options {
   world_name name = {};
   rank_t rank = 0;
@@ -28,7 +28,8 @@ struct world_options {
   duration broken_after = std::chrono::seconds(5);
   /// A begun transfer that moves no byte for this long breaks the world.
   duration stall = std::chrono::seconds(10);
-  /// A collective that not all members have entered names the absent ranks after this long ...
+  /// A collective that not all members have entered names the absent ranks after this
+  /// long ...
   duration collective_log = std::chrono::seconds(5);
   /// ... and breaks the world after this long.
   duration collective_break = std::chrono::seconds(60);

@@ -62,8 +62,8 @@ class [[nodiscard]] outcome_awaitable {
   Awaitable awaitable_;
 };
 
-/// `auto r = co_await outcome(w.recv(x, from{1}))`: the value, or the failure that a world_error would
-/// have carried; never throws one. Other exceptions pass.
+/// `auto r = co_await outcome(w.recv(x, from{1}))`: the value, or the failure that a
+/// world_error would have carried; never throws one. Other exceptions pass.
 template <class Awaitable>
 auto outcome(Awaitable&& awaitable) {
   return outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));

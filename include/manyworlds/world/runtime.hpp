@@ -17,55 +17,56 @@ namespace manyworlds::inline v0 {
 
 class runtime_core;
 
-/// Owns a reactor for user coroutines and a service thread for everything that must go on while those
-/// block: listening, hellos, heartbeats, forming.
+/// Owns a reactor for user coroutines and a service thread for everything that must go on
+/// while those block: listening, hellos, heartbeats, forming.
 ///
-/// The reactor is turned by whoever starts first: `run` (the calling thread), `start` (a thread of the
-/// runtime's own), or `poll` (a foreign loop). Two runtimes in one process know nothing of each other.
-/// Destroying it cancels all tasks, breaks its worlds (`runtime_stopped`, told to the peers) and joins
-/// its threads.
+/// The reactor is turned by whoever starts first: `run` (the calling thread), `start` (a
+/// thread of the runtime's own), or `poll` (a foreign loop). Two runtimes in one process
+/// know nothing of each other. Destroying it cancels all tasks, breaks its worlds
+/// (`runtime_stopped`, told to the peers) and joins its threads.
 ///
-/// In a forked child all of it throws world_error (`forked`), and destroying it touches nothing that the
-/// parent uses.
+/// In a forked child all of it throws world_error (`forked`), and destroying it touches
+/// nothing that the parent uses.
 class runtime {
  public:
-  /// Throws std::system_error (the address is in use, io_uring was demanded and is refused ...) or
-  /// std::invalid_argument (a bad address, no secret beyond loopback).
+  /// Throws std::system_error (the address is in use, io_uring was demanded and is
+  /// refused ...) or std::invalid_argument (a bad address, no secret beyond loopback).
   explicit runtime(runtime_options options = {});
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
-  /// Runs a task to its end on the calling thread, turning the reactor. Gives its value or throws what
-  /// it threw; std::logic_error if another thread turns the reactor, `task_cancelled` after `stop`.
+  /// Runs a task to its end on the calling thread, turning the reactor. Gives its value
+  /// or throws what it threw; std::logic_error if another thread turns the reactor,
+  /// `task_cancelled` after `stop`.
   template <class T>
   T run(task<T> t);
 
-  /// Hands a task to the reactor, from any thread. The first call starts the reactor's thread unless
-  /// `run` or `poll` turns it.
+  /// Hands a task to the reactor, from any thread. The first call starts the reactor's
+  /// thread unless `run` or `poll` turns it.
   template <class T>
   started<T> start(task<T> t);
 
-  /// Hands a task to the service thread, where nothing the user does delays it; it must not block. For
-  /// stores and the like. Cancelled when the runtime ends.
+  /// Hands a task to the service thread, where nothing the user does delays it; it must
+  /// not block. For stores and the like. Cancelled when the runtime ends.
   started<void> start_service(task<void> t);
 
-  /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled. From any thread,
-  /// also inside a signal-handling thread; returns at once.
+  /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled.
+  /// From any thread, also inside a signal-handling thread; returns at once.
   void stop(duration drain = duration::zero());
   [[nodiscard]] bool is_stopping() const noexcept;
 
   // Inside a foreign loop, always on one thread.
   /// One bounded turn. True if something was done.
   bool poll();
-  /// Arms the wake-up of `descriptor`, looks again, and tells how long the loop may sleep on it:
-  /// nothing means for ever.
+  /// Arms the wake-up of `descriptor`, looks again, and tells how long the loop may sleep
+  /// on it: nothing means for ever.
   [[nodiscard]] std::optional<duration> prepare_wait();
   /// A descriptor that polls readable when `poll` has something to do.
   [[nodiscard]] int descriptor();
 
-  /// What everything is waiting for, as text; from any thread and from a debugger, also while the
-  /// reactor is stuck in user code.
+  /// What everything is waiting for, as text; from any thread and from a debugger, also
+  /// while the reactor is stuck in user code.
   [[nodiscard]] std::string dump() const;
   /// The same for programs.
   [[nodiscard]] std::string dump_json() const;

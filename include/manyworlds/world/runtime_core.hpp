@@ -1,5 +1,5 @@
-// Runtime core: the reactors, the endpoint and the directory of one runtime. Outlives every handle that
-// refers to it.
+// Runtime core: the reactors, the endpoint and the directory of one runtime. Outlives
+// every handle that refers to it.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ namespace manyworlds::inline v0 {
 class runtime_core final : public std::enable_shared_from_this<runtime_core>,
                            private endpoint_events {
  public:
-  /// Makes the reactors and starts to listen; turns nothing yet. Throws what `endpoint` throws.
+  /// Makes the reactors and starts to listen; turns nothing yet. Throws what `endpoint`
+  /// throws.
   explicit runtime_core(const runtime_options& options);
   ~runtime_core();
   runtime_core(const runtime_core&) = delete;
@@ -60,12 +61,14 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
 
   /// True in a child that a fork made: nothing of the runtime works there.
   [[nodiscard]] bool is_forked_child() const noexcept;
-  /// Only in a forked child: the kernel objects are shared with the parent and stay untouched.
+  /// Only in a forked child: the kernel objects are shared with the parent and stay
+  /// untouched.
   void keep_for_ever() noexcept { keeps_itself_ = shared_from_this(); }
   [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
 
  private:
-  void link_message(const std::shared_ptr<link>& l, std::span<const std::byte> message) override;
+  void link_message(const std::shared_ptr<link>& l,
+                    std::span<const std::byte> message) override;
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
                   const std::string& detail) noexcept override;
   void data_connection(stream connection, const hello& words) override;

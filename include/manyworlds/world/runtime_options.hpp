@@ -10,7 +10,8 @@ namespace manyworlds::inline v0 {
 
 class backend_factory;
 
-/// How a runtime runs. Trivially destructible; what pointers name must outlive the runtime.
+/// How a runtime runs. Trivially destructible; what pointers name must outlive the
+/// runtime.
 struct runtime_options {
   /// Of the reactor's thread; the service thread appends "-svc". At most 11 bytes.
   inline_text<11> thread_name = "manyworlds";

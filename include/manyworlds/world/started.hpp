@@ -34,7 +34,9 @@ class started_base : public std::enable_shared_from_this<started_base> {
   started_base& operator=(const started_base&) = delete;
   virtual ~started_base() = default;
 
-  [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool has_ended() const noexcept {
+    return ended_.load(std::memory_order_acquire);
+  }
   void wait() const {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return has_ended(); });
@@ -46,7 +48,9 @@ class started_base : public std::enable_shared_from_this<started_base> {
 
  protected:
   explicit started_base(reactor& home)
-      : root_(home, [](void* self) noexcept { static_cast<started_base*>(self)->notice(); }, this),
+      : root_(
+            home, [](void* self) noexcept { static_cast<started_base*>(self)->notice(); },
+            this),
         reap_([](work& w) noexcept { static_cast<reaping&>(w).owner->reap(); }, *this),
         home_(home) {}
 
@@ -118,13 +122,14 @@ class started_task final : public started_base {
 template <class T>
 class [[nodiscard]] started {
  public:
-  explicit started(std::shared_ptr<started_task<T>> state) noexcept : state_(std::move(state)) {}
+  explicit started(std::shared_ptr<started_task<T>> state) noexcept
+      : state_(std::move(state)) {}
 
   [[nodiscard]] bool is_ready() const noexcept { return state_->has_ended(); }
   [[nodiscard]] bool wait_for(duration limit) const { return state_->wait_for(limit); }
-  /// Blocks until the task has ended, so never from a task. Gives its value, once, or throws what it
-  /// threw. A task without a value that was cancelled by `runtime::stop` has simply ended; one with a
-  /// value throws `task_cancelled`.
+  /// Blocks until the task has ended, so never from a task. Gives its value, once, or
+  /// throws what it threw. A task without a value that was cancelled by `runtime::stop`
+  /// has simply ended; one with a value throws `task_cancelled`.
   T get() {
     state_->wait();
     if constexpr (std::is_void_v<T>) {

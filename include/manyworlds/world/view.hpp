@@ -17,7 +17,9 @@ struct world_view {
   std::uint64_t id = 0;
   std::vector<process_address> members;
 
-  [[nodiscard]] rank_t size() const noexcept { return static_cast<rank_t>(members.size()); }
+  [[nodiscard]] rank_t size() const noexcept {
+    return static_cast<rank_t>(members.size());
+  }
   [[nodiscard]] const process_address& member(rank_t rank) const {
     return members.at(static_cast<std::size_t>(rank));
   }

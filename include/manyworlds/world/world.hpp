@@ -43,23 +43,24 @@ class formation_awaiter {
   notice_awaiter decided_;
 };
 
-/// A handle on one member's end of a world. Movable; the last handle of a live world that is dropped
-/// breaks it (`abandoned`, told to the others): `leave()` first.
+/// A handle on one member's end of a world. Movable; the last handle of a live world that
+/// is dropped breaks it (`abandoned`, told to the others): `leave()` first.
 ///
-/// Constructing describes; the first `co_await w` starts the forming, every other joins its outcome. The
-/// world belongs to its runtime's reactor; operations may be awaited from any runtime's task, and from
-/// any thread's, for one post there and one back. Buffers belong to the caller and must live until the
-/// await ends; then nothing of the library touches them any more, however it ended (law 4). Operations
-/// take effect in the order they are awaited, per peer and lane (law 5). They throw world_error: for the
+/// Constructing describes; the first `co_await w` starts the forming, every other joins
+/// its outcome. The world belongs to its runtime's reactor; operations may be awaited
+/// from any runtime's task, and from any thread's, for one post there and one back.
+/// Buffers belong to the caller and must live until the await ends; then nothing of the
+/// library touches them any more, however it ended (law 4). Operations take effect in the
+/// order they are awaited, per peer and lane (law 5). They throw world_error: for the
 /// world's first cause once it is broken, else for what ended that operation alone.
 ///
-/// A broken world is never mended in place: a member that did not see the break could still send into
-/// it. `reform()` gives the next epoch of the same name.
+/// A broken world is never mended in place: a member that did not see the break could
+/// still send into it. `reform()` gives the next epoch of the same name.
 class world {
  public:
   world() noexcept = default;
-  /// The store must live until the world is formed; it is never used afterwards. Wrong options are
-  /// `invalid_argument` when the world is awaited.
+  /// The store must live until the world is formed; it is never used afterwards. Wrong
+  /// options are `invalid_argument` when the world is awaited.
   world(runtime& rt, store& st, world_options options);
   world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
   world(world&& other) noexcept = default;
@@ -68,9 +69,10 @@ class world {
   world& operator=(const world&) = delete;
   ~world();
 
-  /// Formed and connected to all members when it ends; throws world_error otherwise (`not_joined`
-  /// naming the rank, `rank_taken` naming its holder, `store_unreachable`, `wrong_secret` ...), at
-  /// `options.form` at the latest. Cancelling the wait does not stop the forming.
+  /// Formed and connected to all members when it ends; throws world_error otherwise
+  /// (`not_joined` naming the rank, `rank_taken` naming its holder, `store_unreachable`,
+  /// `wrong_secret` ...), at `options.form` at the latest. Cancelling the wait does not
+  /// stop the forming.
   [[nodiscard]] awaitable_by_all<formation_awaiter> operator co_await() const {
     return awaitable_by_all<formation_awaiter>(core_);
   }
@@ -84,7 +86,9 @@ class world {
   /// The first cause if the world is broken or closed; else says that nothing failed.
   [[nodiscard]] class failure failure() const { return core_->first_failure(); }
   /// A member that has not been heard of for a while; it may come back.
-  [[nodiscard]] bool is_suspect(rank_t rank) const noexcept { return core_->is_suspect(rank); }
+  [[nodiscard]] bool is_suspect(rank_t rank) const noexcept {
+    return core_->is_suspect(rank);
+  }
   /// Who is who; only of a world that was formed.
   [[nodiscard]] const world_view& view() const noexcept { return core_->view(); }
 
@@ -95,14 +99,17 @@ class world {
 
   /// Waits until the world is broken or closed; gives the cause.
   [[nodiscard]] task<class failure> broken() const;
-  /// Waits until nothing of a broken or closed world touches any buffer and its resources are free.
+  /// Waits until nothing of a broken or closed world touches any buffer and its resources
+  /// are free.
   [[nodiscard]] task<void> drained() const;
-  /// Leaves in order: what was sent is delivered (for at most `options.drain`), the others see
-  /// `closed`. Throws the first cause if the world breaks meanwhile or is broken.
+  /// Leaves in order: what was sent is delivered (for at most `options.drain`), the
+  /// others see `closed`. Throws the first cause if the world breaks meanwhile or is
+  /// broken.
   [[nodiscard]] task<void> leave();
   /// Breaks the world here and at the others, with cause `broken_by_user`.
   void fail(std::string reason);
-  /// The next epoch of the same name, formed; this one is broken first if it is not yet over.
+  /// The next epoch of the same name, formed; this one is broken first if it is not yet
+  /// over.
   [[nodiscard]] task<world> reform();
 
   // --- operations; `within`, `stop` and, of sends, `delivered` modify them
@@ -112,29 +119,27 @@ class world {
                              source_position where = source_position());
   /// Fills the buffers with the next message of that lane, which must have as many bytes.
   world_operation<message_info> recv(scatter_list data, from peer, lane on = {},
-                                     source_position where =
-                                         source_position());
-  /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the first message
-  /// of a lane that nobody has received on yet.
-  world_operation<message_info> arrival(from peer, source_position where =
-                                                       source_position());
+                                     source_position where = source_position());
+  /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the
+  /// first message of a lane that nobody has received on yet.
+  world_operation<message_info> arrival(from peer,
+                                        source_position where = source_position());
   world_operation<message_info> arrival(from peer, lane on,
-                                        source_position where =
-                                            source_position());
+                                        source_position where = source_position());
 
-  /// Sends a trivially copyable head, and perhaps data behind it that the peer receives apart, once it
-  /// has read the head and chosen its buffers. `head` must live until the await ends.
+  /// Sends a trivially copyable head, and perhaps data behind it that the peer receives
+  /// apart, once it has read the head and chosen its buffers. `head` must live until the
+  /// await ends.
   template <class Head>
-  world_operation<void> send_message(const Head& head, to peer, lane on = {}, user_word user = {},
-                                     source_position where =
-                                         source_position()) {
+  world_operation<void> send_message(const Head& head, to peer, lane on = {},
+                                     user_word user = {},
+                                     source_position where = source_position()) {
     return send_message(head, gather_list(), peer, on, user, where);
   }
   template <class Head>
-  world_operation<void> send_message(const Head& head, gather_list data, to peer, lane on = {},
-                                     user_word user = {},
-                                     source_position where =
-                                         source_position()) {
+  world_operation<void> send_message(const Head& head, gather_list data, to peer,
+                                     lane on = {}, user_word user = {},
+                                     source_position where = source_position()) {
     check_head<Head>();
     operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
     r.user = user;
@@ -143,20 +148,19 @@ class world {
     r.source = std::move(data);
     return world_operation<void>(std::move(r));
   }
-  /// The head of the next message and the size of what follows it, which the next `recv` of that lane
-  /// takes. Without a lane: of lane 0, or the first message of a lane that nobody has received on yet.
+  /// The head of the next message and the size of what follows it, which the next `recv`
+  /// of that lane takes. Without a lane: of lane 0, or the first message of a lane that
+  /// nobody has received on yet.
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
-                                              source_position where =
-                                                  source_position()) {
+                                              source_position where = source_position()) {
     operation_request r = message_request<Head>(peer, {}, where);
     r.takes_fresh_lanes = true;
     return world_operation<message<Head>>(std::move(r));
   }
   template <class Head>
   world_operation<message<Head>> recv_message(from peer, lane on,
-                                              source_position where =
-                                                  source_position()) {
+                                              source_position where = source_position()) {
     return world_operation<message<Head>>(message_request<Head>(peer, on, where));
   }
 

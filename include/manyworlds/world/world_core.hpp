@@ -1,5 +1,5 @@
-// World core: the state of one world in one process. The handle `world` refers to it; it belongs to the
-// runtime until its last operation has ended.
+// World core: the state of one world in one process. The handle `world` refers to it; it
+// belongs to the runtime until its last operation has ended.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ enum class world_state : std::uint8_t {
   described,  ///< not awaited yet
   forming,
   up,
-  closing,    ///< `leave()` is under way
-  closed,     ///< left, by us or by all others
+  closing,  ///< `leave()` is under way
+  closed,   ///< left, by us or by all others
   broken,
 };
 [[nodiscard]] std::string_view name_of(world_state s) noexcept;
@@ -43,10 +43,12 @@ struct formed_parts {
   std::vector<stream> connections;
 };
 
-/// Threads: `state`, `first_failure` and the notices are for any thread; the backend and the list of
-/// pending operations belong to the user reactor; links and registration to the service reactor. A break
-/// is decided under one mutex, so that the first cause wins whoever notices.
-class world_core final : public std::enable_shared_from_this<world_core>, private backend_events {
+/// Threads: `state`, `first_failure` and the notices are for any thread; the backend and
+/// the list of pending operations belong to the user reactor; links and registration to
+/// the service reactor. A break is decided under one mutex, so that the first cause wins
+/// whoever notices.
+class world_core final : public std::enable_shared_from_this<world_core>,
+                         private backend_events {
  public:
   world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options);
   ~world_core();
@@ -69,7 +71,9 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   [[nodiscard]] failure describe_failure(enum cause why, rank_t rank, operation_kind in,
                                          std::string detail) const;
   [[nodiscard]] runtime_core& runtime() const noexcept { return *runtime_; }
-  [[nodiscard]] std::shared_ptr<runtime_core> runtime_ptr() const noexcept { return runtime_; }
+  [[nodiscard]] std::shared_ptr<runtime_core> runtime_ptr() const noexcept {
+    return runtime_;
+  }
   [[nodiscard]] store& rendezvous() const noexcept { return *store_; }
 
   /// Starts forming, once.
@@ -146,17 +150,17 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   void on_service(step& s) noexcept;
 
   // The steps, in the order of a world's life.
-  void form() noexcept;         // service
-  void go_up() noexcept;        // reactor
+  void form() noexcept;             // service
+  void go_up() noexcept;            // reactor
   void note_departures() noexcept;  // service
-  void leave() noexcept;        // reactor
-  void left() noexcept;         // reactor
-  void tear_down() noexcept;    // reactor
-  void quiet() noexcept;        // reactor
-  void announce() noexcept;     // service
-  void tell_members() noexcept;  // service
-  void unregister() noexcept;   // service
-  void tell_drained() noexcept;  // service
+  void leave() noexcept;            // reactor
+  void left() noexcept;             // reactor
+  void tear_down() noexcept;        // reactor
+  void quiet() noexcept;            // reactor
+  void announce() noexcept;         // service
+  void tell_members() noexcept;     // service
+  void unregister() noexcept;       // service
+  void tell_drained() noexcept;     // service
 
   void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;
   void end_pending() noexcept;
@@ -172,9 +176,9 @@ class world_core final : public std::enable_shared_from_this<world_core>, privat
   std::atomic<bool> asked_to_leave_{false};
   std::vector<std::atomic<bool>> suspects_;
   mutable std::mutex mutex_;
-  failure failure_;                       // guarded by mutex_
-  rank_t reported_by_ = no_rank;          // guarded by mutex_
-  std::vector<rank_t> departed_;          // guarded by mutex_
+  failure failure_;                                        // guarded by mutex_
+  rank_t reported_by_ = no_rank;                           // guarded by mutex_
+  std::vector<rank_t> departed_;                           // guarded by mutex_
   std::vector<std::pair<rank_t, int>> ended_connections_;  // guarded by mutex_
   bool departures_queued_ = false;                         // guarded by mutex_
   world_tally tally_;
