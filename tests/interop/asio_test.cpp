@@ -104,9 +104,13 @@ TEST_CASE("what a task throws is thrown in the asio::awaitable") {
 #endif
 
 TEST_CASE("other completion tokens work: a future") {
+  asio::io_context io;
   home_thread ours;
   std::thread::id ran_on;
-  std::future<std::string> f = asio_await(ours.home(), answer(ran_on), asio::use_future);
+  // Without an executor Asio would start a pool of its own that outlives the test.
+  std::future<std::string> f =
+      asio_await(ours.home(), answer(ran_on), asio::bind_executor(io, asio::use_future));
+  io.run();
   CHECK(f.get() == "answer");
 }
 
