@@ -136,11 +136,6 @@ void forming_scenario::join(std::size_t member) {
     m.start(keep_talking(all_, m, forming_, static_cast<mw::rank_t>(member)));
   };
   if (kind_ != trouble::idle) return start();
-  // A pause too short to be noticed, after which their looks at the links differ.
-  mw::simulated_process& paused = all_.at(member).process();
-  all_.sim.after(1s, [this, &paused] { all_.sim.stop(paused); });
-  all_.sim.after(1s + all_.sim.random().at_most(50ms),
-                 [this, &paused] { all_.sim.resume(paused); });
   all_.sim.after(5200ms + all_.sim.random().at_most(150ms), start);
 }
 
