@@ -5,15 +5,14 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2] / "src"
-# From low to high, so that a failure to compile names the lowest layer first.
 layers = "coro io memory link store backend host world serve observe interop".split()
 
 
 def sources():
-    found = sorted(root.glob("*.cpp"))
+    found = [path for path in root.glob("*.cpp") if path.name != "all.cpp"]
     for layer in layers:
-        found += sorted((root / layer).rglob("*.cpp"))
-    return [str(path.relative_to(root)) for path in found if path.name != "all.cpp"]
+        found += (root / layer).rglob("*.cpp")
+    return sorted(str(path.relative_to(root)) for path in found)
 
 
 def main():
