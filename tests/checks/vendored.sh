@@ -10,4 +10,4 @@ args=(-std=c++20 -foptimize-sibling-calls -I"$root/include")
 "$@" "${args[@]}" -c "$root/src/all.cpp" -o "$output/all.o"
 "$@" "${args[@]}" "$root/tests/consumers/program.cpp" "$output/all.o" -luring -lcrypto \
   -o "$output/program"
-"$output/program"
+bash "$root/tests/consumers/runs_right.sh" "$output/program"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the library and puts it into three projects: run.sh CONSUMER BUILD OUTPUT
+# Puts the library into a project and runs what it builds: run.sh CONSUMER BUILD OUTPUT
 # CONSUMER is pkgconfig, cmake or meson; BUILD a configured build folder of the library.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,13 +22,13 @@ case $consumer in
     install_library
     export PKG_CONFIG_PATH=$pkgconfig PKG_CONFIG_SYSROOT_DIR=$output/installed
     make -C "$here/pkgconfig" OUTPUT="$output"
-    "$output/consumer"
+    program=$output/consumer
     ;;
   cmake)
     install_library
     cmake -S "$here/cmake" -B "$output/build" -DCMAKE_PREFIX_PATH="$prefix"
     cmake --build "$output/build"
-    "$output/build/consumer"
+    program=$output/build/consumer
     ;;
   meson)
     # A shared library here, so that what the other two cannot see is linked as well.
@@ -38,10 +38,12 @@ case $consumer in
     ln -s "$root" "$output/project/subprojects/manyworlds"
     meson setup "$output/build" "$output/project" -Ddefault_library=shared
     meson compile -C "$output/build"
-    "$output/build/consumer"
+    program=$output/build/consumer
     ;;
   *)
     echo "unknown consumer: $consumer" >&2
     exit 2
     ;;
 esac
+
+bash "$here/runs_right.sh" "$program"
