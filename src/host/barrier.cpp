@@ -27,25 +27,28 @@ barrier::barrier(core& shared, barrier_port& port)
       left_(static_cast<std::size_t>(shared.size), false) {}
 
 void barrier::enter(operation& op) {
+  if (left_rank_ != no_rank) return op.fail(cause::closed, has_left_text(left_rank_));
   ++entered_;
-  if (left_rank_ != no_rank) {
-    ++ended_;
-    return op.fail(cause::closed, has_left_text(left_rank_));
-  }
   op.begun = true;
   waiting_.push_back(op);
   if (decides()) {
     entered_by_[0] = entered_;
     decide();
   } else {
+    tell_entries();
+  }
+  look_later();
+}
+
+void barrier::tell_entries() {
+  while (told_ < entered_ && told_ - ended_ < most_unanswered) {
     frame f;
     f.kind = frame_kind::enter;
     f.generation = collective_barrier;
-    f.id = entered_;
+    f.id = ++told_;
     f.bytes = static_cast<std::uint64_t>(core_.size);
     port_.tell(0, f);
   }
-  look_later();
 }
 
 const char* barrier::handle(rank_t peer, const frame& f) {
@@ -74,6 +77,9 @@ const char* barrier::on_enter(rank_t peer, const frame& f) {
             std::to_string(core_.size));
     return nullptr;
   }
+  // Once a member has left nothing ends here any more, and no peer enters what it did not
+  // enter before it heard of that: the limit holds then too.
+  if (f.id > ended_ + most_unanswered) return "more entries than may be unanswered";
   entered = f.id;
   if (left_rank_ != no_rank) {
     frame closed;
@@ -134,19 +140,19 @@ void barrier::tell_entered(std::uint64_t sequence, const frame& f) {
 
 const char* barrier::on_release(rank_t peer, const frame& f) {
   if (peer != 0) return "a release of a collective that it does not decide";
-  if (f.id != ended_ + 1 || f.id > entered_)
-    return "a release of a collective out of turn";
+  if (f.id != ended_ + 1 || f.id > told_) return "a release of a collective out of turn";
   if (f.on >= static_cast<std::uint64_t>(core_.size))
     return "a rank outside of the world";
   ++ended_;
   core_.home.timers().disarm(timer_);
   remarked_ = false;
-  if (operation* op = waiting_.pop_front()) {
-    if (f.generation == release_complete) {
-      op->end(operation_end::done);
-    } else {
-      op->fail(cause::closed, has_left_text(static_cast<rank_t>(f.on)));
-    }
+  if (f.generation == release_complete) {
+    tell_entries();
+    if (operation* op = waiting_.pop_front()) op->end(operation_end::done);
+  } else if (left_rank_ == no_rank) {
+    // No later barrier is possible either: rank 0 is asked no more.
+    left_rank_ = static_cast<rank_t>(f.on);
+    fail_all(cause::closed, has_left_text(left_rank_));
   }
   look_later();
   return nullptr;
@@ -171,7 +177,10 @@ void barrier::peer_left(rank_t peer) {
   left_[static_cast<std::size_t>(peer)] = true;
   if (decides()) {
     // Only a barrier that somebody has entered is impossible; the next entry asks again.
-    if (*std::max_element(entered_by_.begin(), entered_by_.end()) > ended_) decide();
+    // After an earlier leave each entry was answered as it came, and is not again.
+    const bool any_waits =
+        *std::max_element(entered_by_.begin(), entered_by_.end()) > ended_;
+    if (any_waits && left_rank_ == no_rank) decide();
     look_later();
   } else if (peer == 0) {
     left_rank_ = 0;

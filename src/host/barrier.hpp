@@ -24,6 +24,10 @@ class barrier_port {
 /// before leaving.
 class barrier {
  public:
+  /// Entries of one member that may be unanswered: it tells rank 0 of no more, and rank 0
+  /// takes no more, or a peer that reads no answers would make it keep them without end.
+  static constexpr std::uint64_t most_unanswered = 1024;
+
   barrier(core& shared, barrier_port& port);
   ~barrier() { stop(); }
 
@@ -49,6 +53,7 @@ class barrier {
   const char* on_enter(rank_t peer, const frame& f);
   const char* on_release(rank_t peer, const frame& f);
   const char* on_absent(rank_t peer, const frame& f);
+  void tell_entries();
   void decide();
   void end_oldest(bool complete, rank_t left);
   void tell_entered(std::uint64_t sequence, const frame& f);
@@ -60,6 +65,7 @@ class barrier {
   barrier_port& port_;
   operation_queue waiting_;
   std::uint64_t entered_ = 0;  ///< by this member
+  std::uint64_t told_ = 0;     ///< of these, to rank 0
   std::uint64_t ended_ = 0;
   std::vector<std::uint64_t> entered_by_;  ///< rank 0: the last barrier each has entered
   std::vector<bool> left_;

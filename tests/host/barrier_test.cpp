@@ -1,6 +1,7 @@
 #include <deque>
 
 #include "cluster.hpp"
+#include "host/barrier.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -85,6 +86,48 @@ TEST_SUITE("host barrier") {
           CHECK(c[r].events.quiet());
         }
       }
+    }
+  }
+
+  TEST_CASE(
+      "many barriers entered at once are told a part at a time, and all are passed") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      constexpr std::size_t many = host::barrier::most_unanswered * 2 + 5;
+      cluster c(2, g);
+      std::deque<barrier_op> first(many);
+      std::deque<barrier_op> second(many);
+      for (auto& op : first) c.at(1).start(op);
+      c.settle();
+      for (auto& op : second) c.at(0).start(op);
+      REQUIRE(c.until([&] { return first.back().ended() && second.back().ended(); }));
+      const auto passed = [](auto& op) { return op.done(); };
+      CHECK(std::all_of(first.begin(), first.end(), passed));
+      CHECK(std::all_of(second.begin(), second.end(), passed));
+      CHECK(c[0].events.quiet());
+      CHECK(c[1].events.quiet());
+    }
+  }
+
+  TEST_CASE("barriers entered at once after a leave are each answered once") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      cluster c(4, g);
+      c.at(1).leave(c[1].gone, c[1].home->now() + 5s);
+      REQUIRE(c.until([&] { return c[0].events.left == std::vector<rank_t>{1}; }));
+      std::deque<barrier_op> ops(3);
+      for (auto& op : ops) c.at(2).start(op);
+      REQUIRE(c.until([&] { return ops.back().ended(); }));
+      for (auto& op : ops) CHECK(op.failed(cause::closed));
+      c.at(3).leave(c[3].gone, c[3].home->now() + 5s);
+      REQUIRE(c.until([&] { return c[3].gone.runs == 1; }));
+      c.settle();
+      barrier_op late;
+      c.at(2).start(late);
+      REQUIRE(c.until([&] { return late.ended(); }));
+      CHECK(late.failed(cause::closed));
+      CHECK(c[0].events.quiet());
+      CHECK(c[2].events.quiet());
     }
   }
 }

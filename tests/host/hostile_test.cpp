@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "cluster.hpp"
+#include "host/barrier.hpp"
 #include "host/frame.hpp"
 
 using namespace manyworlds;
@@ -180,6 +181,22 @@ TEST_SUITE("host hostile") {
       CHECK(s.answer() != "");
       CHECK(s.c[0].events.cause == cause::mismatch);
     }
+  }
+
+  TEST_CASE("a peer that enters barriers without end is refused at the limit") {
+    stranger s;
+    const auto enter = [](std::uint64_t id) {
+      frame f = about(frame_kind::enter, id, 1);
+      f.bytes = 2;
+      return f;
+    };
+    for (std::uint64_t id = 1; id <= host::barrier::most_unanswered; ++id)
+      s.say(enter(id));
+    s.c.settle();
+    CHECK(s.c[0].events.quiet());
+    s.say(enter(host::barrier::most_unanswered + 1));
+    CHECK(s.answer() == "rank 1 sent more entries than may be unanswered");
+    CHECK(s.c[0].events.cause == cause::protocol_error);
   }
 
   TEST_CASE("a peer that leaves with offers open takes them along") {
