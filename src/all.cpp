@@ -43,6 +43,7 @@
 #include "link/link.cpp"
 #include "link/process_address.cpp"
 #include "link/secret.cpp"
+#include "link/shared_arena.cpp"
 #include "memory/buffer_view.cpp"
 #include "memory/dlpack.cpp"
 #include "memory/view_cursor.cpp"

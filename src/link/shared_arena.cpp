@@ -1,0 +1,138 @@
+#include "shared_arena.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+// Newer than Debian 12's headers.
+#if !defined(MFD_NOEXEC_SEAL)
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+
+constexpr int wanted_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// With sysctl vm.memfd_noexec=2 only memory that can never be executed is given out;
+// kernels before 6.3 do not know how to ask for it.
+int make_memory() noexcept {
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  const int sealed = ::memfd_create("manyworlds-link", flags | MFD_NOEXEC_SEAL);
+  if (sealed >= 0 || errno != EINVAL) return sealed;
+  return ::memfd_create("manyworlds-link", flags);
+}
+
+std::string because(const char* what) {
+  return std::string(what) + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
+  const int fd = make_memory();
+  if (fd < 0) {
+    why_not = because("memfd_create");
+    return nullptr;
+  }
+  std::unique_ptr<shared_arena> arena(new shared_arena(fd, 0));
+  if (::ftruncate(fd, static_cast<off_t>(arena_bytes)) != 0) {
+    why_not = because("ftruncate of shared memory");
+    return nullptr;
+  }
+  if (::fcntl(fd, F_ADD_SEALS, wanted_seals) != 0) {
+    why_not = because("sealing shared memory");
+    return nullptr;
+  }
+  if (arena->reserve(0, offset::consumed_begin) != 0) {
+    why_not = because("reserving shared memory");
+    return nullptr;
+  }
+  if (!arena->map(why_not)) return nullptr;
+  arena_header header;
+  header.bytes = arena_bytes;
+  std::memcpy(arena->at(0), &header, sizeof header);
+  return arena;
+}
+
+std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& why_not) {
+  std::unique_ptr<shared_arena> arena(new shared_arena(descriptor, 1));
+  struct stat file {};
+  struct statfs filesystem {};
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (seals & wanted_seals) != wanted_seals) {
+    why_not = "the peer's shared memory is not sealed";
+    return nullptr;
+  }
+  if (::fstat(descriptor, &file) != 0 || ::fstatfs(descriptor, &filesystem) != 0) {
+    why_not = because("looking at the peer's shared memory");
+    return nullptr;
+  }
+  // Huge pages can run out under us, with a signal.
+  if (filesystem.f_type != TMPFS_MAGIC) {
+    why_not = "the peer's shared memory is of a kind that is not used";
+    return nullptr;
+  }
+  if (file.st_size != static_cast<off_t>(arena_bytes)) {
+    why_not = "the peer's shared memory has another size: another version?";
+    return nullptr;
+  }
+  if (arena->reserve(0, offset::consumed_begin) != 0) {
+    why_not = because("reserving shared memory");
+    return nullptr;
+  }
+  if (!arena->map(why_not)) return nullptr;
+  arena_header header;
+  std::memcpy(&header, arena->at(0), sizeof header);
+  if (header.magic != arena_magic || header.version != arena_version ||
+      header.cells != cells_per_ring || header.bytes != arena_bytes) {
+    why_not = "the peer's shared memory has another layout: another version?";
+    return nullptr;
+  }
+  return arena;
+}
+
+bool shared_arena::map(std::string& why_not) {
+  // One reservation, so that the private page and the arena stand at a fixed distance.
+  void* room = ::mmap(nullptr, page_bytes + arena_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    why_not = because("mapping shared memory");
+    return false;
+  }
+  std::byte* base = static_cast<std::byte*>(room) + page_bytes;
+  if (::mmap(base, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             descriptor_, 0) == MAP_FAILED) {
+    why_not = because("mapping shared memory");
+    ::munmap(room, page_bytes + arena_bytes);
+    return false;
+  }
+  // A forked child is not this member: it must neither hold the memory nor write to it.
+  ::madvise(base, arena_bytes, MADV_DONTFORK);
+  base_ = base;
+  return true;
+}
+
+shared_arena::~shared_arena() {
+  if (base_) ::munmap(private_page(), page_bytes + arena_bytes);
+  ::close(descriptor_);
+}
+
+int shared_arena::reserve(std::size_t offset, std::size_t bytes) const noexcept {
+  while (::fallocate(descriptor_, 0, static_cast<off_t>(offset),
+                     static_cast<off_t>(bytes)) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+}  // namespace manyworlds::inline v0::shm
