@@ -42,7 +42,8 @@ def a_killed_peer_is_noticed_and_replaced():
 
 def a_stopped_peer_is_suspect_before_its_world_breaks():
     (row,) = ask("fail", "--fault", "stop", "--repeat", "1", "--alone")
-    assert 900 < row["suspect_ms"] < row["broken_ms"], row
+    # Silence counts from the last beat, which may have come a heartbeat before the stop.
+    assert 700 < row["suspect_ms"] < row["broken_ms"], row
 
 
 def worlds_form_alone_and_at_once():

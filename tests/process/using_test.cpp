@@ -38,7 +38,7 @@ TEST_CASE("B4: ten thousand sends at once arrive in the order they were started"
           const std::uint64_t message[2] = {n, n};
           co_await w.send(std::span(message), to(1), {}, user_word(n));
         };
-        for (std::uint64_t n = 0; n < sends; ++n) s.spawn(send_one(n));
+        for (std::uint64_t n = 0; n < sends; ++n) s.spawn(send_one, n);
         co_return;
       };
       co_await scope::run(body);
