@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds and runs the tests: bash tests/run.sh [--quick | --full] [--strict]
 #   --quick   unit tests
-#   default   also process tests, both sanitizers, consumers, headers, format
+#   default   also process tests, both sanitizers, fuzzing, consumers, headers, format
 #   --full    also clang-tidy and many more seeds
 #   --strict  a warning is an error (what CI runs)
 # Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). The last line
@@ -128,7 +128,7 @@ done
 step "clang-format agrees" format_is_right
 
 export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 10))
-sanitized asan address,undefined --suite unit --suite process
+sanitized asan address,undefined --suite unit --suite process --suite fuzz
 sanitized tsan thread --suite threaded
 [ "$level" = full ] && step "clang-tidy finds nothing" tidy_finds_nothing
 finish

@@ -1,8 +1,5 @@
-// Fuzzes the parser of what a store's clients may send. Not built by default:
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize=function
-//   -Iinclude -Isrc
-//     -DFMT_HEADER_ONLY tests/fuzz/tcp_store_protocol_fuzz.cpp
-//     src/store/tcp_store_protocol.cpp
+// Whatever a store's client sends and however it is cut, the parser reads it the same
+// way, keeps its limits, and takes nothing for a request that was not sent as one.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Replays a corpus, then looks for more for a while: run.sh PROGRAM CORPUS WORK SECONDS
+# What crashes it, and what it finds, lie in WORK; a named copy of either belongs in CORPUS.
+set -euo pipefail
+program=$1 corpus=$2 work=$3 seconds=$4
+mkdir -p "$work/found"
+
+"$program" -runs=0 -timeout=10 -artifact_prefix="$work/" "$corpus"
+[ "$seconds" -eq 0 ] ||
+  "$program" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
+    -artifact_prefix="$work/" -verbosity=0 -print_final_stats=1 "$work/found" "$corpus"
