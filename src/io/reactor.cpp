@@ -8,6 +8,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
+constexpr int last_turns = 100'000;
+
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -21,11 +23,14 @@ void pause_cpu() noexcept {
 reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
     : engine_(std::move(engine)), options_(options) {}
 
-reactor::~reactor() {
-  // A poster whose work has already run may not yet have woken the engine it is about to.
-  // It is past its push, so this lasts no longer than one system call of its. Acquire:
-  // pairs with the release in `post` and `wake`; the engine is not touched after that.
-  while (posting_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+// A poster whose work has already run may not yet have woken the engine it is about to.
+reactor::~reactor() { await_posters(); }
+
+void reactor::await_posters() const noexcept {
+  // They are past their count, so this lasts no longer than one system call of theirs.
+  // Acquire: pairs with the release in `post` and `wake`; the engine is not touched after
+  // that. Sequentially consistent for `try_post`, see there.
+  while (posting_.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
 }
 
 void reactor::post(work& w) noexcept {
@@ -34,6 +39,27 @@ void reactor::post(work& w) noexcept {
   posting_.fetch_add(1, std::memory_order_relaxed);
   if (inbox_.push(w)) engine_->wake();
   posting_.fetch_sub(1, std::memory_order_release);
+}
+
+bool reactor::try_post(work& w) noexcept {
+  // Counted, then asked; `close` says it, then looks at the count. In the one order of
+  // these four either we see that it is closed, or `close` waits for our push.
+  posting_.fetch_add(1, std::memory_order_seq_cst);
+  const bool takes = !closed_.load(std::memory_order_seq_cst);
+  if (takes && inbox_.push(w)) engine_->wake();
+  posting_.fetch_sub(1, std::memory_order_release);
+  return takes;
+}
+
+void reactor::close() noexcept {
+  closed_.store(true, std::memory_order_seq_cst);
+  await_posters();
+  turn_scope here(*this);
+  // Bounded: what makes itself ready for ever must not hold up the end.
+  for (int turns = 0; turns < last_turns; ++turns) {
+    if (!inbox_.take(ready_) && ready_.empty()) return;
+    run_ready();
+  }
 }
 
 void reactor::wake() noexcept {
@@ -151,7 +177,7 @@ bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   }
   until = timers().next();
   if (limit) {
-    const time_point limited = now() + *limit;
+    const time_point limited = later(now(), *limit);
     until = until ? std::min(*until, limited) : limited;
   }
   return true;

@@ -53,12 +53,11 @@ std::string operation_awaiter::objection() const {
 bool operation_awaiter::await_start(continuation& k) noexcept {
   waiter_ = &k;
   is_remote_ = !await_home().is_current();
-  // Nobody takes the step of a runtime that has ended; all its worlds are over.
-  if (is_remote_ && core_->runtime().has_ended()) is_remote_ = false;
   if (is_remote_) {
     keeps_ = core_->shared_from_this();
-    queue(start_step_);
-    return true;
+    if (queue(start_step_)) return true;
+    // Nobody takes the step of a runtime that has ended; all its worlds are over.
+    is_remote_ = false;
   }
   begin();
   return outcome_ == outcome::pending;
@@ -167,8 +166,9 @@ bool operation_awaiter::queue(step& s) noexcept {
   do {
     if (queued == shut) return false;
   } while (!gate_.compare_exchange_weak(queued, queued + 1));
-  core_->runtime().user().post(s);
-  return true;
+  if (core_->runtime().user().try_post(s)) return true;
+  step_is_done();
+  return false;
 }
 
 void operation_awaiter::step_is_done() noexcept {

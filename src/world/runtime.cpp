@@ -335,6 +335,8 @@ void runtime::end() noexcept {
     }
   }
   core_->note_end();
+  // After that, so that what was posted since the last turn finds its world over.
+  core_->user().close();
 }
 
 }  // namespace manyworlds::inline v0

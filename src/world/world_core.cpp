@@ -91,12 +91,14 @@ failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind
   return f;
 }
 
-void world_core::on_reactor(step& s) noexcept {
+bool world_core::on_reactor(step& s) noexcept {
   // Nothing turns the reactors of a runtime that has ended: the step would keep this for
   // ever.
-  if (runtime_->has_ended()) return;
+  if (runtime_->has_ended()) return false;
   s.keeps = shared_from_this();
-  runtime_->user().execute(s);
+  if (runtime_->user().try_execute(s)) return true;
+  s.keeps.reset();
+  return false;
 }
 void world_core::on_service(step& s) noexcept {
   if (runtime_->has_ended()) return;
@@ -460,13 +462,10 @@ void world_core::remark(std::string line) noexcept {
 
 void world_core::begin_leaving() {
   if (asked_to_leave_.exchange(true)) return;
-  // Nobody would come to it: what was never awaited is not over yet.
-  if (runtime_->has_ended()) {
-    break_with(describe_failure(cause::runtime_stopped, options_.rank,
-                                operation_kind::leave, {}));
-    return;
-  }
-  on_reactor(leave_step_);
+  if (on_reactor(leave_step_)) return;
+  // Nobody comes to it any more: what was never awaited is not over yet.
+  break_with(
+      describe_failure(cause::runtime_stopped, options_.rank, operation_kind::leave, {}));
 }
 
 void world_core::leave() noexcept {

@@ -161,4 +161,58 @@ TEST_CASE("a machine with one usable CPU does not spin") {
   CHECK(on_one_cpu == duration::zero());
 }
 
+TEST_CASE("what is posted before the close runs, what comes later is refused") {
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture f(kind);
+    counted_work before;
+    counted_work after;
+    f.get().turn();
+    CHECK(f.get().try_post(before));
+    f.get().close();
+    CHECK(before.runs == 1);
+    CHECK_FALSE(f.get().try_post(after));
+    f.get().turn();
+    CHECK(after.runs == 0);
+  }
+}
+
+TEST_CASE("every step that racing threads hand to a closing reactor runs or is refused") {
+  reactor_fixture f(engine_kind::epoll);
+  std::vector<counted_work> steps(20'000);
+  std::atomic<std::size_t> handed{0};
+  std::atomic<std::size_t> refused{0};
+  std::thread poster([&] {
+    for (counted_work& step : steps) {
+      if (!f.get().try_post(step)) ++refused;
+      ++handed;
+    }
+  });
+  while (handed < 1000) f.get().turn();
+  f.get().close();
+  poster.join();
+  const auto ran = static_cast<std::size_t>(std::count_if(
+      steps.begin(), steps.end(), [](const counted_work& w) { return w.runs == 1; }));
+  CHECK(ran + refused == steps.size());
+}
+
+TEST_CASE("a poller that may be slept on for ever does not keep its loop awake") {
+  struct patient final : poller {
+    bool poll() noexcept override { return false; }
+    bool prepare_sleep(std::optional<duration>& limit) noexcept override {
+      limit = duration::max();
+      return true;
+    }
+    void cancel_sleep() noexcept override {}
+  };
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture f(kind);
+    patient p;
+    f.get().add(p);
+    f.get().turn();
+    const std::optional<duration> sleep = f.get().prepare_wait();
+    CHECK((!sleep || *sleep > 1h));
+    f.get().remove(p);
+  }
+}
+
 TEST_SUITE_END();

@@ -22,11 +22,23 @@ class executor {
   virtual void schedule(work& w) noexcept = 0;
   /// Queues work from any thread, waking the executor if it sleeps.
   virtual void post(work& w) noexcept = 0;
+  /// As `post`; false if the executor will run nothing more, and does not take it.
+  [[nodiscard]] virtual bool try_post(work& w) noexcept {
+    post(w);
+    return true;
+  }
   /// The executor's time; virtual under a simulation.
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 
   /// Queues work from wherever the caller is.
   void execute(work& w) noexcept { is_current() ? schedule(w) : post(w); }
+
+  /// As `execute`, and as `try_post`.
+  [[nodiscard]] bool try_execute(work& w) noexcept {
+    if (!is_current()) return try_post(w);
+    schedule(w);
+    return true;
+  }
 
   /// Whether the caller runs on this executor's thread, inside one of its turns.
   [[nodiscard]] bool is_current() const noexcept { return current_ == this; }

@@ -85,8 +85,9 @@ class awaitable_by_all : public Awaiter {
     waiter_.wait(waiter, home);
     if (!resumption_ && !home.is_current()) {
       starter_.is_queued = true;
-      home.post(starter_);
-      return std::noop_coroutine();
+      if (home.try_post(starter_)) return std::noop_coroutine();
+      // Nobody would start it there any more: the operation itself says so, here.
+      starter_.is_queued = false;
     }
     return start();
   }

@@ -63,6 +63,7 @@ class reactor final : public executor {
 
   void schedule(work& w) noexcept override { ready_.push(w); }
   void post(work& w) noexcept override;
+  [[nodiscard]] bool try_post(work& w) noexcept override;
   [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
 
   [[nodiscard]] class engine& io() noexcept { return *engine_; }
@@ -87,6 +88,10 @@ class reactor final : public executor {
   /// Makes `rest`, `run_until` look again. Any thread.
   void wake() noexcept;
 
+  /// After the last turn, on whatever thread: runs what was posted since, and what that
+  /// makes ready. From here on `try_post` takes nothing: each step that it took has run.
+  void close() noexcept;
+
   /// For a foreign loop: arms the wake-up, looks again, and tells how long the loop may
   /// sleep on `io().descriptor()`: zero if there is something to do at once, nothing if
   /// for ever.
@@ -102,6 +107,7 @@ class reactor final : public executor {
  private:
   static constexpr std::size_t turn_limit = 128;
 
+  void await_posters() const noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
@@ -116,6 +122,7 @@ class reactor final : public executor {
   poller* next_poller_ = nullptr;
   bool sleep_prepared_ = false;
   std::atomic<std::uint32_t> posting_{0};
+  std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};
 };
 

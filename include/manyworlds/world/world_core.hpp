@@ -146,7 +146,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void heard(rank_t peer) noexcept override;
   void remark(std::string line) noexcept override;
 
-  void on_reactor(step& s) noexcept;
+  /// False if the runtime has ended: the step is not taken.
+  bool on_reactor(step& s) noexcept;
   void on_service(step& s) noexcept;
 
   // The steps, in the order of a world's life.
