@@ -9,13 +9,13 @@
 #include <system_error>
 #include <utility>
 
-#include "descriptor.hpp"
 #include "engines.hpp"
 #include "foreign_notice.hpp"
 #include "kernel_ring.hpp"
 #include "posix_network.hpp"
 #include "request_list.hpp"
 #include "submission.hpp"
+#include "watched_wake.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -29,7 +29,9 @@ class io_uring_engine final : public engine {
   [[nodiscard]] int error() const noexcept { return ring_.error(); }
 
   ~io_uring_engine() override {
-    if (in_flight_ > 0 && ring_.is_enabled()) stop_everything();
+    // The kernel must not write into buffers after us. Whom the requests belong to may be
+    // gone: they are counted, not looked at.
+    ring_.stop_everything(in_flight_, wake_up);
   }
 
   std::string_view name() const noexcept override { return "io_uring"; }
@@ -62,11 +64,15 @@ class io_uring_engine final : public engine {
 
   void wait(std::optional<time_point> until) noexcept override {
     ring_.enable();
-    if (std::exchange(woken_, false) || has_something()) return;
-    watch_wake();
+    if (wake_.take() || has_something()) return;
+    if (!watch_wake()) {
+      // The kernel takes no entry now: asleep we would hear no wake-up.
+      io_uring_submit_and_get_events(uring());
+      return;
+    }
     __kernel_timespec limit{};
     if (until) {
-      const auto left = std::max(*until - now(), duration::zero());
+      const auto left = std::clamp(*until - now(), duration::zero(), longest_sleep);
       limit.tv_sec = left / std::chrono::seconds(1);
       limit.tv_nsec = (left % std::chrono::seconds(1)).count();
     }
@@ -74,7 +80,7 @@ class io_uring_engine final : public engine {
     io_uring_submit_and_wait_timeout(uring(), &first, 1, until ? &limit : nullptr,
                                      nullptr);
     end_own();
-    woken_ = false;
+    wake_.forget();
   }
 
   void wake() noexcept override { wake_.give(); }
@@ -96,9 +102,9 @@ class io_uring_engine final : public engine {
     ring_.enable();
     // Cleared before looking: what comes after the look gives a notice that stays.
     if (foreign_) foreign_->clear();
-    woken_ |= wake_.clear();
+    wake_.look();
     io_uring_submit_and_get_events(uring());
-    return std::exchange(woken_, false) || has_something();
+    return wake_.take() || has_something();
   }
 
  private:
@@ -106,8 +112,10 @@ class io_uring_engine final : public engine {
   // data is its address, which is never one of these.
   enum tokens : std::uint64_t { operation, readiness };
   static constexpr std::uint64_t ignored = 1;
-  static constexpr std::uint64_t wake_up = 2;
+  static constexpr std::uint64_t wake_up = 2;  ///< the largest of them
   static constexpr std::size_t poll_limit = 128;
+  // The kernel adds its own clock to the limit, and the end of time would wrap around.
+  static constexpr duration longest_sleep = std::chrono::hours(24);
 
   io_uring* uring() noexcept { return ring_.get(); }
   static std::uint64_t user_data_of(io_request& r) noexcept {
@@ -188,7 +196,7 @@ class io_uring_engine final : public engine {
       io_uring_cqe_seen(uring(), cqe);
       if (data == ignored) continue;
       if (data == wake_up) {
-        note_wake();
+        wake_.note();
         continue;
       }
       --in_flight_;
@@ -202,7 +210,7 @@ class io_uring_engine final : public engine {
     io_uring_cqe* cqe = nullptr;
     while (io_uring_cq_ready(uring()) > 0 && io_uring_peek_cqe(uring(), &cqe) == 0) {
       if (cqe->user_data != wake_up && cqe->user_data != ignored) return;
-      if (cqe->user_data == wake_up) note_wake();
+      if (cqe->user_data == wake_up) wake_.note();
       io_uring_cqe_seen(uring(), cqe);
     }
   }
@@ -248,46 +256,22 @@ class io_uring_engine final : public engine {
     return true;
   }
 
-  void watch_wake() noexcept {
-    if (wake_watched_) return;
+  bool watch_wake() noexcept {
+    if (wake_.is_watched()) return true;
     io_uring_sqe* sqe = entry();
-    if (!sqe) return;
-    io_uring_prep_poll_add(sqe, wake_.fd(), POLLIN);
+    if (!sqe) return false;
+    wake_.watch(*sqe);
     io_uring_sqe_set_data64(sqe, wake_up);
-    wake_watched_ = true;
-  }
-
-  void note_wake() noexcept {
-    wake_watched_ = false;
-    woken_ |= wake_.clear();
-  }
-
-  /// The kernel must not write into buffers after us. Whom the requests belong to may be
-  /// gone: they are counted, not looked at.
-  void stop_everything() noexcept {
-    if (io_uring_sqe* sqe = entry()) {
-      io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-      io_uring_sqe_set_data64(sqe, ignored);
-    }
-    __kernel_timespec limit{1, 0};
-    io_uring_cqe* cqe = nullptr;
-    while (in_flight_ > 0) {
-      if (io_uring_submit_and_wait_timeout(uring(), &cqe, 1, &limit, nullptr) < 0 || !cqe)
-        return;
-      if (cqe->user_data != ignored && cqe->user_data != wake_up) --in_flight_;
-      io_uring_cqe_seen(uring(), cqe);
-    }
+    return true;
   }
 
   kernel_ring ring_;
-  event_counter wake_;
+  watched_wake wake_;
   std::optional<foreign_notice> foreign_;
   request_list backlog_;
   request_list receives_;
   request_list cancels_;
   std::size_t in_flight_ = 0;
-  bool wake_watched_ = false;
-  bool woken_ = false;
 };
 
 }  // namespace

@@ -58,6 +58,27 @@ void kernel_ring::enable() noexcept {
   enabled_ = true;
 }
 
+void kernel_ring::stop_everything(std::size_t in_flight, std::uint64_t own) noexcept {
+  if (in_flight == 0 || !enabled_) return;
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  if (!sqe) {
+    io_uring_submit(&ring_);
+    sqe = io_uring_get_sqe(&ring_);
+  }
+  if (sqe) {
+    io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+    io_uring_sqe_set_data64(sqe, own);
+  }
+  __kernel_timespec limit{1, 0};
+  io_uring_cqe* cqe = nullptr;
+  while (in_flight > 0) {
+    if (io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &limit, nullptr) < 0 || !cqe)
+      return;
+    if (cqe->user_data > own) --in_flight;
+    io_uring_cqe_seen(&ring_, cqe);
+  }
+}
+
 int kernel_ring::make() noexcept {
   int error = EINVAL;
   for (const unsigned flags : flag_sets) {

@@ -3,6 +3,9 @@
 
 #include <liburing.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace manyworlds::inline v0 {
 
 /// Made disabled on any thread; the thread that enables it owns it from then on
@@ -19,6 +22,9 @@ class kernel_ring {
   [[nodiscard]] int error() const noexcept { return error_; }
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
   void enable() noexcept;
+  /// Cancels all requests and waits, for a second at most without an end, until so many
+  /// with user data above `own` have ended.
+  void stop_everything(std::size_t in_flight, std::uint64_t own) noexcept;
   [[nodiscard]] io_uring* get() noexcept { return &ring_; }
 
  private:
