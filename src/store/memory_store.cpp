@@ -21,10 +21,11 @@ class memory_store::key_wait : key_value_table::waiter, timer {
 
   bool await_ready() const noexcept { return false; }
   bool await_start(continuation& k) {
-    waiter_ = &k;
     executor& home = k.home();
     if (!deadline_) deadline_ = later(home.now(), limit_);
-    home.timers().arm(*this, *deadline_);
+    // Who waits for ever may do so where no time is kept.
+    if (*deadline_ != time_point::max()) home.arm(*this, *deadline_);
+    waiter_ = &k;
     const std::lock_guard lock(owner_.mutex_);
     return !owner_.table_.await(*this, keys_);
   }

@@ -93,21 +93,28 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   }
 }
 
+/// The first look takes its turn like any operation, so that a thousand gets of keys that
+/// are set need no more connections than others. Waiting does not: those who wait would
+/// keep out the waits whose end makes somebody set what they wait for.
 task<store_reply> tcp_store::client::get(operation& op) {
-  connection_ptr c = co_await take(op);
-  for (bool is_suspect = op.was_reused;; is_suspect = false) {
-    std::optional<std::string> value = co_await answered(look(op, *c), is_suspect);
-    if (value) {
-      give_back(std::move(c));
-      co_return store_reply(std::move(value));
-    }
+  connection_ptr c;
+  std::optional<std::string> value;
+  {
+    const turnstile::place place = co_await places_.enter();
+    c = co_await take(op);
+    value = co_await answered(look(op, *c), op.was_reused);
+  }
+  while (!value) {
     if (now() >= op.deadline) {
       give_back(std::move(c));
       throw error(op, store_error_kind::timed_out, "not set by anyone");
     }
     if (!c->is_open()) c = co_await connect();
     co_await wait_for_keys(op, *c);
+    value = co_await look(op, *c);
   }
+  give_back(std::move(c));
+  co_return store_reply(std::move(value));
 }
 
 task<store_reply> tcp_store::client::wait(operation& op) {
