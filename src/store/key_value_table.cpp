@@ -122,6 +122,10 @@ std::size_t key_value_table::queue_size(const std::string& queue) const {
 bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
   std::erase_if(keys, [this](const std::string& key) { return contains(key); });
   if (keys.empty()) return true;
+  // Each once: a key repeated a hundred thousand times would cost `forget` as many looks
+  // at everybody who waits for it.
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   w.keys_ = std::move(keys);
   w.missing_ = w.keys_.size();
   w.at_barrier_ = false;
@@ -154,6 +158,13 @@ void key_value_table::forget(waiter& w) noexcept {
     if (entry->second.empty()) lists.erase(entry);
   }
   w.missing_ = 0;
+  w.keys_ = {};
+}
+
+void key_value_table::waiter::note_key() noexcept {
+  if (--missing_ > 0) return;
+  keys_ = {};
+  released_(*this);
 }
 
 void key_value_table::release(waiter_lists& lists, const std::string& key) noexcept {
@@ -161,9 +172,7 @@ void key_value_table::release(waiter_lists& lists, const std::string& key) noexc
   if (entry == lists.end()) return;
   const std::vector<waiter*> waiters = std::move(entry->second);
   lists.erase(entry);
-  for (waiter* w : waiters) {
-    if (--w->missing_ == 0) w->released_(*w);
-  }
+  for (waiter* w : waiters) w->note_key();
 }
 
 void key_value_table::release_one(waiter_lists& lists, const std::string& key) noexcept {
@@ -172,7 +181,7 @@ void key_value_table::release_one(waiter_lists& lists, const std::string& key) n
   waiter* w = entry->second.front();
   entry->second.erase(entry->second.begin());
   if (entry->second.empty()) lists.erase(entry);
-  if (--w->missing_ == 0) w->released_(*w);
+  w->note_key();
 }
 
 }  // namespace manyworlds::inline v0

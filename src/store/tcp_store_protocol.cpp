@@ -100,6 +100,7 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
       text.append(reinterpret_cast<const char*>(input.data()), taken);
       input = input.subspan(taken);
       text_left_ -= taken;
+      held_bytes_ += taken;
       if (text_left_ == 0 && next_field()) return true;
     } else {
       if (input.empty()) return false;

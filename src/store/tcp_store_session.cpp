@@ -41,7 +41,10 @@ tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) n
   has_room_.set();
 }
 
-tcp_store_session::~tcp_store_session() { server_.table_.forget(blocked_); }
+tcp_store_session::~tcp_store_session() {
+  server_.table_.forget(blocked_);
+  server_.held_bytes_ -= accounted_;
+}
 
 task<void> tcp_store_session::run() {
   incoming_.resize(first_chunk_bytes);
@@ -65,7 +68,7 @@ task<void> tcp_store_session::read_requests() {
     if (!received.ok() || received.count() == 0) co_return;
     std::span<const std::byte> bytes = std::span(incoming_).first(received.count());
     while (parser_.feed(bytes)) {
-      if (!apply(parser_.take())) co_return;
+      if (!apply(parser_.take()) || !account()) co_return;
       // A few bytes of requests may ask for gigabytes of replies.
       if (outgoing_.size() > outgoing_bytes) {
         has_room_.reset();
@@ -77,6 +80,7 @@ task<void> tcp_store_session::read_requests() {
       end(parser_.error());
       co_return;
     }
+    if (!account()) co_return;
     if (!outgoing_.empty()) has_outgoing_.set();
     if (received.count() == incoming_.size() && incoming_.size() < largest_chunk_bytes) {
       incoming_.resize(incoming_.size() * 2);
@@ -102,14 +106,12 @@ task<io_result> tcp_store_session::receive(time_point handshake_until) {
 }
 
 task<void> tcp_store_session::write(scope& both) {
-  std::string sending;
   for (;;) {
     co_await has_outgoing_;
     has_outgoing_.reset();
-    sending.clear();
-    sending.swap(outgoing_);
+    sending_.swap(outgoing_);
     has_room_.set();
-    std::span<const std::byte> left = std::as_bytes(std::span(sending));
+    std::span<const std::byte> left = std::as_bytes(std::span(sending_));
     while (!left.empty()) {
       io_result sent;
       try {
@@ -124,7 +126,26 @@ task<void> tcp_store_session::write(scope& both) {
       }
       left = left.subspan(sent.count());
     }
+    // Memory for large replies is given back; what small ones need is kept.
+    sending_.clear();
+    if (sending_.capacity() > outgoing_bytes) sending_.shrink_to_fit();
+    if (!account()) {
+      both.cancel();
+      co_return;
+    }
   }
+}
+
+/// False: the server can hold no more for its connections, and this one wants more.
+bool tcp_store_session::account() {
+  const std::size_t blocked = blocked_.is_waiting() ? blocked_bytes_ : 0;
+  const std::size_t holds = incoming_.capacity() + parser_.held_bytes() + blocked +
+                            outgoing_.capacity() + sending_.capacity();
+  const bool grows = holds > accounted_;
+  server_.held_bytes_ += holds;
+  server_.held_bytes_ -= std::exchange(accounted_, holds);
+  if (!grows || server_.held_bytes_ <= server_.options_.connection_bytes) return true;
+  return end("the store holds as much for its connections as it may");
 }
 
 /// False: the connection is to end.
@@ -219,6 +240,8 @@ bool tcp_store_session::change(tcp_store_message& request) {
 
 bool tcp_store_session::block(tcp_store_message& request) {
   if (blocked_.is_waiting()) return end("a second wait on a connection that waits");
+  // The table keeps its keys twice, and a place in a list for each.
+  blocked_bytes_ = 2 * size_of(request);
   std::optional<bool> at_once;
   if (request.opcode == tcp_store_opcode::wait) {
     at_once = server_.table_.await(blocked_, std::move(request.keys));

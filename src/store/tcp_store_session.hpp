@@ -45,16 +45,22 @@ class tcp_store_session {
   bool reply_values(const std::vector<std::string>& keys);
   bool reply_key_list();
   void reply_queue_pop(const std::string& key);
+  bool account();
   bool end(std::string why);
 
   tcp_store_server& server_;
   stream& client_;
   tcp_store_parser parser_;
   blocked_request blocked_;
+  /// Of the request `blocked_`, while it waits.
+  std::size_t blocked_bytes_ = 0;
   std::string outgoing_;
+  std::string sending_;
   event has_outgoing_;
   event has_room_;
   std::vector<std::byte> incoming_;
+  /// Its part of the server's `held_bytes`.
+  std::size_t accounted_ = 0;
   std::string error_;
 };
 

@@ -113,6 +113,40 @@ TEST_CASE("neither barriers nor empty queues grow a store beyond its limit") {
   });
 }
 
+TEST_CASE("waits and half requests are bounded for all connections together") {
+  for_each_engine([](engine_kind kind) {
+    tcp_store_server_options options;
+    options.connection_bytes = 256 * 1024;
+    served server(kind, options);
+    const auto waiting = [&](int n) {
+      std::vector<std::string> keys;
+      for (int k = 0; k < 20; ++k) {
+        keys.push_back("/" + std::to_string(n) + std::string(100, 'w') +
+                       std::to_string(k));
+      }
+      raw_client c = server.client();
+      c.send(request(op::wait, keys));
+      return c;
+    };
+    {
+      raw_client half = server.client();
+      half.send("\x01"s + text("/k") + u64(1 << 20) + std::string(300 * 1024, 'x'));
+      CHECK(half.is_ended_by_server());
+      CHECK(server.reports("holds as much for its connections as it may"));
+      std::vector<raw_client> waits;
+      for (int n = 0; n < 100; ++n) waits.push_back(waiting(n));
+      CHECK(waits.back().is_ended_by_server());
+      // Who was there is served.
+      waits.front().send(ping());
+      CHECK(waits.front().receive(4) == pong);
+    }
+    CHECK(comes_true([&] { return server.get().connections() == 0; }));
+    raw_client next = waiting(0);
+    next.send(ping());
+    CHECK(next.receive(4) == pong);
+  });
+}
+
 TEST_CASE("with no descriptor left connections wait, and are served when there is one") {
   for_each_engine([](engine_kind kind) {
     served server(kind);

@@ -35,6 +35,8 @@ class key_value_table {
 
    private:
     friend class key_value_table;
+    void note_key() noexcept;
+
     function released_;
     std::vector<std::string> keys_;
     std::size_t missing_ = 0;

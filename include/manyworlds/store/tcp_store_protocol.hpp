@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/store/store_limits.hpp"
@@ -77,13 +78,21 @@ class tcp_store_parser {
   /// Takes bytes off the front of `input`, at most to the end of one request. True: there
   /// is one, to be taken before the next call. False: `input` is used up, or `failed()`.
   [[nodiscard]] bool feed(std::span<const std::byte>& input);
-  [[nodiscard]] tcp_store_message take() noexcept { return std::move(message_); }
+  [[nodiscard]] tcp_store_message take() noexcept {
+    held_bytes_ = 0;
+    return std::exchange(message_, tcp_store_message());
+  }
 
   [[nodiscard]] bool failed() const noexcept { return !error_.empty(); }
   /// What was wrong, for people.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
   /// Whether a request has begun and is not complete.
   [[nodiscard]] bool in_request() const noexcept { return shape_ != nullptr; }
+  /// Roughly what the request that has begun occupies.
+  [[nodiscard]] std::size_t held_bytes() const noexcept {
+    return held_bytes_ +
+           (message_.keys.capacity() + message_.values.capacity()) * sizeof(std::string);
+  }
   /// Whether the magic number has come.
   [[nodiscard]] bool is_validated() const noexcept { return validated_; }
 
@@ -109,6 +118,7 @@ class tcp_store_parser {
   std::uint64_t list_left_ = 0;
   std::uint64_t text_left_ = 0;
   std::uint64_t request_bytes_ = 0;
+  std::size_t held_bytes_ = 0;
   std::size_t integer_size_ = 0;
   std::size_t integer_have_ = 0;
   std::array<std::byte, 8> integer_{};

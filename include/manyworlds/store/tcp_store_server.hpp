@@ -20,6 +20,10 @@ struct tcp_store_server_options {
   std::size_t connections = 16 * 1024;
   /// Of all keys and values together. Who would exceed it loses the connection.
   std::size_t bytes = std::size_t{1} << 30;
+  /// Of what is held for the connections beside that, all together: requests half
+  /// received, keys waited for, replies not taken. Who would exceed it loses the
+  /// connection.
+  std::size_t connection_bytes = std::size_t{1} << 29;
   /// From the connection to the end of its handshake.
   duration handshake_limit = std::chrono::seconds(10);
   /// Within a begun request, or with replies to take: the longest time without a byte
@@ -62,6 +66,8 @@ class tcp_store_server {
   /// Connections that were ended because of what they sent, or because there were too
   /// many.
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
+  /// What counts towards `connection_bytes`.
+  [[nodiscard]] std::size_t held_bytes() const noexcept { return held_bytes_; }
   [[nodiscard]] key_value_table& table() noexcept { return table_; }
 
  private:
@@ -80,6 +86,7 @@ class tcp_store_server {
   event stopping_;
   std::size_t connections_ = 0;
   std::size_t refused_ = 0;
+  std::size_t held_bytes_ = 0;
 };
 
 }  // namespace manyworlds::inline v0
