@@ -21,8 +21,10 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// For a client to say what it wants, and to take each part of the answer.
-constexpr int client_patience_ms = 1000;
+/// For a client to say what it wants.
+constexpr dump_server::clock::duration request_patience = std::chrono::seconds(1);
+/// What passes while descriptors or memory are short.
+constexpr dump_server::clock::duration accept_pause = std::chrono::seconds(1);
 constexpr int most_servers = 1024;
 constexpr std::size_t longest_request = 16;
 
@@ -59,8 +61,9 @@ bool may_ask(int client) noexcept {
 
 }  // namespace
 
-dump_server::dump_server(source dump)
+dump_server::dump_server(source dump, clock::duration answer_patience)
     : dump_(std::move(dump)),
+      answer_patience_(answer_patience),
       owner_(::getpid()),
       listening_(std::make_unique<owned_descriptor>(
           ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket")),
@@ -96,25 +99,27 @@ dump_server::~dump_server() {
 }
 
 /// False when the time is up or the server ends.
-bool dump_server::await(int descriptor, short events, int patience_ms) const {
+bool dump_server::await(int descriptor, short events, clock::time_point until) const {
   pollfd waited[2] = {{descriptor, events, 0}, {ending_->fd(), POLLIN, 0}};
   int ready = 0;
   do {
-    ready = ::poll(waited, 2, patience_ms);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+    const bool for_ever = until == clock::time_point::max();
+    if (!for_ever && left.count() < 0) return false;
+    ready = ::poll(waited, 2, for_ever ? -1 : static_cast<int>(left.count()));
   } while (ready < 0 && errno == EINTR);
   return ready > 0 && waited[1].revents == 0;
 }
 
 void dump_server::serve() noexcept {
-  constexpr int for_ever = -1;
-  while (await(listening_->get(), POLLIN, for_ever)) {
+  while (await(listening_->get(), POLLIN, clock::time_point::max())) {
     const int accepted =
         ::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (accepted < 0) {
       // Out of descriptors: the client stays in the queue, and poll would return at once
       // for ever.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-        (void)await(-1, 0, client_patience_ms);
+        (void)await(-1, 0, clock::now() + accept_pause);
       }
       continue;
     }
@@ -130,9 +135,10 @@ void dump_server::serve() noexcept {
 
 void dump_server::answer(int client) {
   std::string request;
+  const clock::time_point asked_by = clock::now() + request_patience;
   while (request.find('\n') == std::string::npos) {
     if (request.size() >= longest_request) return;
-    if (!await(client, POLLIN, client_patience_ms)) return;
+    if (!await(client, POLLIN, asked_by)) return;
     char part[longest_request];
     const ssize_t got = ::recv(client, part, sizeof part, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -144,12 +150,14 @@ void dump_server::answer(int client) {
 
   const std::string text = dump_(as_json);
   std::string_view rest = text;
+  // For all of it: who takes a little now and then would hold up the others for ever.
+  const clock::time_point taken_by = clock::now() + answer_patience_;
   while (!rest.empty()) {
     const ssize_t sent = ::send(client, rest.data(), rest.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       rest.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
-      if (!await(client, POLLOUT, client_patience_ms)) return;
+      if (!await(client, POLLOUT, taken_by)) return;
     } else if (errno != EINTR) {
       return;
     }

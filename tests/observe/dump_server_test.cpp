@@ -37,6 +37,17 @@ class client {
     [[maybe_unused]] const auto sent =
         ::send(fd_, words.data(), words.size(), MSG_NOSIGNAL);
   }
+  /// What comes while at most so much is read every 20 ms.
+  [[nodiscard]] std::size_t hear_slowly() const {
+    std::size_t all = 0;
+    std::string part(64 * 1024, '\0');
+    for (;;) {
+      ::poll(nullptr, 0, 20);
+      const ssize_t got = ::recv(fd_, part.data(), part.size(), 0);
+      if (got <= 0) return all;
+      all += static_cast<std::size_t>(got);
+    }
+  }
   /// All there is to read; a server that keeps silent for long ends it.
   [[nodiscard]] std::string hear() const {
     std::string all;
@@ -93,6 +104,15 @@ TEST_CASE("a silent client is sent away and cannot hold up the server's end") {
   const client another(server->name());
   server.reset();
   CHECK(another.hear().empty());
+}
+
+TEST_CASE("a client that takes its answer little by little is cut off at the limit") {
+  const auto large = [](bool) { return std::string(32 << 20, 'x'); };
+  const dump_server server(large, std::chrono::milliseconds(200));
+  const client slow(server.name());
+  slow.say("text\n");
+  CHECK(slow.hear_slowly() < 32 << 20);
+  CHECK_FALSE(ask(server, "text\n").empty());
 }
 
 TEST_CASE("a dump that throws ends that answer only") {

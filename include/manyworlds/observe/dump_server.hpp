@@ -1,6 +1,7 @@
 // Dump server: answers `mwstat PID` over a Unix socket, on a thread of its own.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,14 +15,16 @@ class owned_descriptor;
 /// Listens on the abstract Unix socket "manyworlds-PID-N" until destroyed; N counts the
 /// servers of one process. A client sends "text" or "json" and a newline, and reads the
 /// answer to its end. Only the same user, or root, is answered. Clients are served one
-/// after the other, each for a bounded time.
+/// after the other: each has a second to ask, and a limit for taking the whole answer.
 class dump_server {
  public:
   /// Called on the server's thread.
   using source = std::function<std::string(bool as_json)>;
+  using clock = std::chrono::steady_clock;
 
   /// Throws std::system_error.
-  explicit dump_server(source dump);
+  explicit dump_server(source dump,
+                       clock::duration answer_patience = std::chrono::seconds(5));
   dump_server(const dump_server&) = delete;
   dump_server& operator=(const dump_server&) = delete;
   /// Waits for the answer being made, if any. In a forked child, where the thread is not,
@@ -34,9 +37,10 @@ class dump_server {
  private:
   void serve() noexcept;
   void answer(int client);
-  [[nodiscard]] bool await(int descriptor, short events, int patience_ms) const;
+  [[nodiscard]] bool await(int descriptor, short events, clock::time_point until) const;
 
   source dump_;
+  clock::duration answer_patience_;
   std::string name_;
   int owner_ = 0;
   std::unique_ptr<owned_descriptor> listening_;
