@@ -194,6 +194,32 @@ TEST_CASE("closures by reference in awaited expressions, capturing ones in spawn
   CHECK(l.alive() == 0);
 }
 
+// Written `co_await (x ? f() : g())`, the chosen task is destroyed twice by g++ 12.2: the
+// branches go into statements of their own, or into a named task.
+TEST_CASE("one of two tasks is chosen by a statement, or named before it is awaited") {
+  lifetimes l;
+  run([&]() -> task<void> {
+    for (const bool first : {true, false}) {
+      std::size_t count = 0;
+      if (first) {
+        co_await with_tracked(tracked(l));
+      } else {
+        count = co_await with_list({tracked(l)});
+      }
+      CHECK(count == (first ? 0 : 1));
+      task<std::size_t> chosen =
+          first ? with_list({tracked(l)}) : with_list({tracked(l), tracked(l)});
+      count = co_await std::move(chosen);
+      CHECK(count == (first ? 1 : 2));
+#ifdef __clang__
+      count = co_await (first ? with_list({tracked(l)}) : with_list({}));
+      CHECK(count == (first ? 1 : 0));
+#endif
+    }
+  });
+  CHECK(l.alive() == 0);
+}
+
 TEST_CASE("values that offload gives are constructed and destroyed exactly once") {
   lifetimes l;
   worker_thread worker;
