@@ -1,4 +1,4 @@
-#include <manyworlds/version.hpp>
+#include "manyworlds/version.hpp"
 
 #include <doctest/doctest.h>
 
