@@ -20,10 +20,13 @@ bool is_worth_another_try(const failure& f) noexcept {
   switch (f.cause) {
     case cause::invalid_argument:
     case cause::size_disagrees:
-    case cause::wrong_secret:
     case cause::wrong_version:
     case cause::forked:
       return false;
+    case cause::wrong_secret:
+      // Refused by rank 0, whose secret counts. Any other that was refused may yet be
+      // replaced by the right one.
+      return f.rank != 0;
     case cause::runtime_stopped:
       // A peer's runtime stopped; ours is asked apart.
       return true;

@@ -177,6 +177,14 @@ TEST_CASE("wrong options end keep at once; no number of tries would mend them") 
   }
 }
 
+TEST_CASE("a secret that rank 0 refuses ends keep; one that it refused itself does not") {
+  failure f(cause::wrong_secret, {});
+  f.rank = 0;
+  CHECK(!is_worth_another_try(f));
+  f.rank = 1;
+  CHECK(is_worth_another_try(f));
+}
+
 TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops") {
   memory_store store;
   node a;

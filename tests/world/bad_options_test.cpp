@@ -100,45 +100,6 @@ TEST_CASE("members that disagree on the size are both told, with both sizes") {
   }
 }
 
-TEST_CASE("a secret that differs, or that only one member has, is wrong_secret") {
-  if (!can_prove()) {
-    MESSAGE("not tested: this build has no libcrypto");
-    return;
-  }
-  struct secrets {
-    const char* of_a;
-    const char* of_b;
-  };
-  for (const secrets& s :
-       {secrets{"one", "another"}, secrets{"one", ""}, secrets{"", "one"}}) {
-    CAPTURE(s.of_a);
-    CAPTURE(s.of_b);
-    memory_store store;
-    node a({.secret = s.of_a});
-    node b({.secret = s.of_b});
-    world wa(a.rt, store, {.name = "secret", .rank = 0, .size = 2, .form = 2s});
-    world wb(b.rt, store, {.name = "secret", .rank = 1, .size = 2, .form = 2s});
-    auto first = a.rt.start(forming(wa));
-    auto second = b.rt.start(forming(wb));
-    const failure f = a.finish(first);
-    CHECK(f.cause == cause::wrong_secret);
-    CHECK(f.detail.find("secret") != std::string::npos);
-    // The other was dialled, and says so in its log; it waits for a leader that has the
-    // right one.
-    CHECK(b.finish(second).cause == cause::not_joined);
-    CHECK(b.log.has("secret"));
-  }
-}
-
-TEST_CASE("members with the same secret form a world") {
-  if (!can_prove()) {
-    MESSAGE("not tested: this build has no libcrypto");
-    return;
-  }
-  pair p({.name = "secret", .form = 10s}, {.secret = "the same"}, {.secret = "the same"});
-  check_alive(p.a, p.wa, p.b, p.wb);
-}
-
 TEST_CASE("a store that does not answer is store_unreachable, by the deadline") {
   node n;
   // Nobody listens at port 1.

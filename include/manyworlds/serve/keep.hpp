@@ -37,8 +37,8 @@ class back_off {
   duration pause_ = shortest;
 };
 
-/// Whether another try can help: not for wrong options, secrets or versions, nor when the
-/// runtime stops.
+/// Whether another try can help: not for wrong options or versions, nor for a secret that
+/// rank 0 refuses; for one that somebody else was refused for, it can.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
 /// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,

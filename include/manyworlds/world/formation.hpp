@@ -26,6 +26,12 @@ namespace manyworlds::inline v0 {
 class world_directory;
 
 /// Forms one world at one member. Lives on the service reactor.
+///
+/// The secret of a world is that of its rank 0. A process that cannot prove it is passed
+/// over: whoever can may write over its record, and no formation but its own fails of it
+/// before its time is up (`wrong_secret` then, naming who was refused). A member learns
+/// early that it is the odd one: when the process in the place of rank 0 has refused it
+/// twice, `record_check` apart, and no other there had proved the secret before.
 class formation {
  public:
   explicit formation(world_core& core);
@@ -50,6 +56,22 @@ class formation {
   [[nodiscard]] std::uint64_t world_id() const noexcept { return world_id_; }
 
  private:
+  /// A member whose record was erased (a leader died after it had read it) writes it
+  /// again.
+  static constexpr duration record_check = std::chrono::seconds(1);
+  /// How long one member may take to answer a dial or a question before it counts as
+  /// silent.
+  static constexpr duration answer_limit = std::chrono::seconds(1);
+  /// From the proposal to the last `ready`; then another try, perhaps with other members.
+  static constexpr duration ready_limit = std::chrono::seconds(5);
+  static constexpr duration held_pause = std::chrono::milliseconds(50);
+
+  /// A process that could not prove the secret, and the rank it stood for.
+  struct refusal {
+    rank_t rank;
+    process_address who;
+    [[nodiscard]] std::string text() const;
+  };
   /// This try failed; another may succeed.
   struct try_again {
     std::string reason;
@@ -69,14 +91,17 @@ class formation {
                                    const std::optional<world_view>& old);
   [[nodiscard]] task<void> lead();
   [[nodiscard]] task<join_record> collect(rank_t rank, std::vector<link_hold>& links);
+  [[nodiscard]] task<void> until_replaced(rank_t rank, std::string record);
   [[nodiscard]] task<void> gather_readiness();
   [[nodiscard]] task<void> follow();
   [[nodiscard]] task<propose_message> await_proposal();
+  [[nodiscard]] task<void> examine_leader();
   [[nodiscard]] task<void> await_commit();
   [[nodiscard]] task<void> connect(const world_view& view, formed_parts& parts);
   [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer,
                                        formed_parts& parts);
   [[nodiscard]] task<void> withdraw_join();
+  void note_refusal(rank_t rank, const process_address& who);
   void adopt(const world_view& view);
   void forget_view() noexcept;
   void tell(const link_hold& l, const control_message& message);
@@ -103,6 +128,8 @@ class formation {
   std::deque<control_message> inbox_;
   std::vector<incarnation> members_;
   bool lost_member_ = false;
+  std::optional<refusal> refused_;
+  bool leader_is_proven_ = false;
   event news_;
   event stopped_;
 

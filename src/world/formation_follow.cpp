@@ -1,0 +1,142 @@
+// What the other members do: wait for a proposal, connect, wait for the commit.
+#include <fmt/format.h>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/world/directory.hpp"
+#include "manyworlds/world/formation.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+/// A leader that is there has proposed by then, as a rule; then it is looked at why not.
+constexpr duration first_look = std::chrono::milliseconds(50);
+}  // namespace
+
+task<void> formation::follow() {
+  propose_message proposal = co_await await_proposal();
+  const world_view& view = proposal.view;
+  if (view.size() != size_ || proposal.rank != rank_ ||
+      view.member(rank_).id != peers_.self().id) {
+    throw try_again{"the proposal was not for this member"};
+  }
+  directory_.note_epoch(core_.options().name, view.epoch);
+  adopt(view);
+
+  formed_parts parts;
+  parts.view = view;
+  parts.links.resize(static_cast<std::size_t>(size_));
+  parts.connections.resize(static_cast<std::size_t>(size_));
+  waiting_as_ = cause::not_joined;
+  waiting_rank_ = 0;
+  waiting_for_ = "members did not connect to each other in time";
+  std::string trouble;
+  try {
+    co_await within(connect(view, parts), ready_limit);
+  } catch (const timed_out&) {
+    trouble = "cannot reach all members in time";
+  } catch (const link_error& e) {
+    trouble = e.what();
+  }
+  ready_message answer;
+  answer.world_id = view.id;
+  answer.rank = rank_;
+  answer.able = trouble.empty();
+  answer.reason = trouble;
+  tell(parts.links[0], answer);
+  if (!trouble.empty()) throw try_again{trouble};
+  co_await await_commit();
+  core_.take_formed(std::move(parts));
+  // Behind the commit may stand why it is broken already; nobody says that again.
+  for (const control_message& message : inbox_) {
+    if (const auto* broken = std::get_if<broken_message>(&message)) {
+      core_.break_with(core_.describe_failure(broken->why, broken->culprit,
+                                              operation_kind::none, broken->detail));
+    }
+  }
+}
+
+task<propose_message> formation::await_proposal() {
+  waiting_as_ = cause::not_joined;
+  waiting_rank_ = 0;
+  waiting_for_ = "rank 0 has not proposed a world; did it join?";
+  duration patience = first_look;
+  for (;;) {
+    while (!inbox_.empty()) {
+      control_message message = std::move(inbox_.front());
+      inbox_.pop_front();
+      if (const auto* refused = std::get_if<refuse_message>(&message)) {
+        throw give_up{refused->why, 0, {}, refused->reason};
+      }
+      if (auto* proposal = std::get_if<propose_message>(&message)) {
+        co_return std::move(*proposal);
+      }
+    }
+    news_.reset();
+    bool has_news = true;
+    try {
+      co_await within(news_.wait(), std::exchange(patience, record_check));
+    } catch (const timed_out&) {
+      has_news = false;
+    }
+    if (!has_news) {
+      const std::string stands =
+          co_await store_.compare_set(join_key(rank_), "", my_record_);
+      if (stands != my_record_) throw try_again{"another process claims the rank too"};
+      co_await when_any(examine_leader(), news_.wait());
+    }
+  }
+}
+
+task<void> formation::examine_leader() {
+  if (leader_is_proven_) co_return;
+  const std::optional<std::string> text = co_await store_.try_get(join_key(0));
+  if (!text || text->empty()) co_return;
+  process_address leader;
+  try {
+    leader = join_record::decode(*text).who;
+  } catch (const wire_error&) {
+    co_return;
+  }
+  claim_query query;
+  query.name = core_.options().name;
+  query.rank = 0;
+  // A question has a connection of its own: a link that both dial at once takes longer.
+  bool is_refused = false;
+  try {
+    co_await peers_.ask(leader, encode(query),
+                        service_.now() + std::min(left(), answer_limit));
+    leader_is_proven_ = true;
+  } catch (const link_error& e) {
+    is_refused = e.cause() == cause::wrong_secret;
+  }
+  if (!is_refused) co_return;
+  const bool again = refused_ && refused_->rank == 0 && refused_->who.id == leader.id;
+  note_refusal(0, leader);
+  if (again) throw give_up{cause::wrong_secret, 0, leader.identity, refused_->text()};
+}
+
+task<void> formation::await_commit() {
+  waiting_for_ = "rank 0 has not committed the world";
+  for (;;) {
+    while (!inbox_.empty()) {
+      const control_message message = std::move(inbox_.front());
+      inbox_.pop_front();
+      if (std::holds_alternative<commit_message>(message)) co_return;
+      if (const auto* rolled = std::get_if<rollback_message>(&message)) {
+        throw try_again{rolled->reason};
+      }
+      if (std::holds_alternative<broken_message>(message)) {
+        throw try_again{"another member broke the world before it was committed here"};
+      }
+    }
+    // A member that died is the leader's to notice; without a leader there is no commit.
+    if (lost_member_) throw try_again{"a member died before the commit"};
+    news_.reset();
+    co_await news_.wait();
+  }
+}
+
+}  // namespace manyworlds::inline v0

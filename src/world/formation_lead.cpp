@@ -1,0 +1,178 @@
+// What rank 0 does: collects the members, proposes the next epoch, commits it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/world/directory.hpp"
+#include "manyworlds/world/formation.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+task<void> formation::lead() {
+  const std::optional<std::string> old_text = co_await store_.try_get(key("view"));
+  std::uint64_t highest = directory_.last_epoch(core_.options().name);
+  try {
+    if (old_text && !old_text->empty())
+      highest = std::max(highest, decode_view(*old_text).epoch);
+  } catch (const wire_error&) {
+    highest = std::max<std::uint64_t>(highest, 1);
+  }
+
+  formed_parts parts;
+  parts.links.resize(static_cast<std::size_t>(size_));
+  parts.connections.resize(static_cast<std::size_t>(size_));
+  parts.view.name = core_.options().name;
+  parts.view.members.push_back(peers_.self());
+  std::vector<std::uint64_t> attempts{attempt_};
+  for (rank_t r = 1; r < size_; ++r) {
+    const join_record record = co_await collect(r, parts.links);
+    parts.view.members.push_back(record.who);
+    attempts.push_back(record.attempt);
+    highest = std::max(highest, record.last_epoch);
+  }
+
+  waiting_as_ = cause::store_unreachable;
+  waiting_for_ = "the store did not answer";
+  parts.view.epoch = highest + 1;
+  parts.view.id = runtime_.random_word() | 1;
+  const std::string text = encode(parts.view);
+  const std::string stands =
+      co_await store_.compare_set(key("view"), old_text.value_or(""), text);
+  if (stands != text) throw try_again{"another leader has published a view"};
+  directory_.note_epoch(core_.options().name, parts.view.epoch);
+
+  adopt(parts.view);
+  bool done = false;
+  std::string trouble;
+  // However this try ends but by the commit, the members are told.
+  struct on_exit {
+    formation& self;
+    formed_parts& parts;
+    bool& done;
+    std::string& trouble;
+    ~on_exit() {
+      if (!done)
+        self.roll_back(parts.links, trouble.empty() ? "the leader gave up" : trouble);
+    }
+  } unless_done{*this, parts, done, trouble};
+
+  // The view names the holders now; nothing of the store is needed once the world is
+  // committed.
+  for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
+  for (rank_t r = 1; r < size_; ++r) {
+    propose_message proposal;
+    proposal.view = parts.view;
+    proposal.rank = r;
+    proposal.attempt = attempts[static_cast<std::size_t>(r)];
+    tell(parts.links[static_cast<std::size_t>(r)], proposal);
+  }
+  auto connected_and_ready = [this](formed_parts& p) -> task<void> {
+    co_await connect(p.view, p);
+    co_await gather_readiness();
+  };
+  waiting_as_ = cause::not_joined;
+  waiting_for_ = "members did not connect to each other in time";
+  try {
+    co_await within(connected_and_ready(parts), ready_limit);
+  } catch (const timed_out&) {
+    trouble = "members did not get ready in time";
+  } catch (const link_error& e) {
+    trouble = e.what();
+  } catch (const try_again& t) {
+    trouble = t.reason;
+  }
+  if (!trouble.empty()) throw try_again{trouble};
+
+  for (const link_hold& l : parts.links) tell(l, commit_message{world_id_});
+  done = true;
+  core_.take_formed(std::move(parts));
+}
+
+task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links) {
+  for (;;) {
+    waiting_as_ = cause::not_joined;
+    waiting_rank_ = rank;
+    waiting_peer_ = {};
+    waiting_for_ = fmt::format("rank {} has not joined", rank);
+    // Longer than there is time: the end of ours is no fault of the store's.
+    const std::string text = co_await store_.get(join_key(rank), left() + answer_limit);
+    std::optional<join_record> record;
+    try {
+      if (!text.empty()) record = join_record::decode(text);
+    } catch (const wire_error& e) {
+      runtime_.log(log_level::warning,
+                   fmt::format("{}: rank {} joined with garbage: {}",
+                               core_.options().name.view(), rank, e.what()));
+    }
+    std::string trouble = "its record is garbage";
+    bool is_refused = false;
+    if (record) {
+      try {
+        link_hold l = co_await peers_.reach(
+            record->who, service_.now() + std::min(left(), answer_limit));
+        if (record->size != size_) {
+          const std::string reason =
+              fmt::format("rank 0 joined with size {}, rank {} with size {}", size_, rank,
+                          record->size);
+          tell(l, refuse_message{record->attempt, cause::size_disagrees, reason});
+          throw give_up{cause::size_disagrees, rank, record->who.identity, reason};
+        }
+        links[static_cast<std::size_t>(rank)] = std::move(l);
+        if (refused_ && refused_->rank == rank) refused_.reset();
+        co_return *record;
+      } catch (const link_error& e) {
+        if (e.cause() == cause::wrong_version) {
+          throw give_up{e.cause(), rank, record->who.identity, e.what()};
+        }
+        is_refused = e.cause() == cause::wrong_secret;
+        trouble = e.what();
+      }
+    }
+    if (is_refused) {
+      note_refusal(rank, record->who);
+      co_await until_replaced(rank, text);
+      continue;
+    }
+    // Whoever wrote it is gone. Should it live all the same, it writes its record again.
+    runtime_.log(log_level::debug,
+                 fmt::format("{}: the record of rank {} is stale: {}",
+                             core_.options().name.view(), rank, trouble));
+    co_await store_.erase(join_key(rank));
+  }
+}
+
+task<void> formation::until_replaced(rank_t rank, std::string record) {
+  // Not erased: the erasure could hit the record of the member that replaces it.
+  for (;;) {
+    const std::optional<std::string> stands = co_await store_.try_get(join_key(rank));
+    if (stands != record) co_return;
+    co_await sleep_for(held_pause + runtime_.jitter(held_pause));
+  }
+}
+
+task<void> formation::gather_readiness() {
+  std::vector<bool> ready(static_cast<std::size_t>(size_), false);
+  ready[0] = true;
+  for (;;) {
+    while (!inbox_.empty()) {
+      const control_message message = std::move(inbox_.front());
+      inbox_.pop_front();
+      const auto* said = std::get_if<ready_message>(&message);
+      if (!said || said->rank < 1 || said->rank >= size_) continue;
+      if (!said->able) {
+        throw try_again{fmt::format("rank {} is not able: {}", said->rank, said->reason)};
+      }
+      ready[static_cast<std::size_t>(said->rank)] = true;
+    }
+    if (std::find(ready.begin(), ready.end(), false) == ready.end()) co_return;
+    if (lost_member_) throw try_again{"a member died"};
+    news_.reset();
+    co_await news_.wait();
+  }
+}
+
+}  // namespace manyworlds::inline v0
