@@ -1,0 +1,75 @@
+// Local socket: packets with descriptors, between processes of one host.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// A descriptor that is closed with its owner; -1 for none.
+class unique_descriptor {
+ public:
+  unique_descriptor() noexcept = default;
+  explicit unique_descriptor(int fd) noexcept : fd_(fd) {}
+  unique_descriptor(unique_descriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)) {}
+  unique_descriptor& operator=(unique_descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~unique_descriptor();
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+inline constexpr std::size_t most_passed = 2;
+using passed_descriptors = std::array<unique_descriptor, most_passed>;
+
+/// A Unix socket of packets (SOCK_SEQPACKET) in the abstract namespace: nothing of it
+/// stays behind in a file system, and only processes of the same network namespace find
+/// it. It does not block. On the reactor's thread.
+class local_socket {
+ public:
+  local_socket() noexcept = default;
+
+  /// Gives the errno (EADDRINUSE ...), 0 if it listens.
+  [[nodiscard]] int listen(std::string_view name) noexcept;
+  /// ECONNREFUSED: nobody listens under that name here.
+  [[nodiscard]] int connect(std::string_view name) noexcept;
+  [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(fd_); }
+
+  /// The next connection; its errno otherwise (EMFILE ...).
+  [[nodiscard]] task<io_result> accept(reactor& r, local_socket& into);
+  /// One packet, whole. 0 bytes are the end. EBADMSG: it was longer than the buffer, or
+  /// carried more descriptors than there is room for.
+  [[nodiscard]] task<io_result> receive(reactor& r, std::span<std::byte> buffer,
+                                        passed_descriptors& passed);
+  /// 0, or the errno. A fresh connection always has room for one packet.
+  [[nodiscard]] int send(std::span<const std::byte> packet,
+                         std::span<const int> descriptors) noexcept;
+
+  /// The process that connected or listens, as this process may name it; 0 if it lives
+  /// in a foreign pid namespace.
+  [[nodiscard]] pid_t peer_pid() const noexcept;
+  [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
+
+ private:
+  [[nodiscard]] int open() noexcept;
+
+  unique_descriptor fd_;
+};
+
+}  // namespace manyworlds::inline v0::shm

@@ -1,0 +1,30 @@
+#include "remote_memory.hpp"
+
+#include <cerrno>
+
+namespace manyworlds::inline v0::shm {
+
+std::optional<remote_memory> remote_memory::of(pid_t pid, const memory_probe& probe,
+                                               int& error) noexcept {
+  if (pid <= 0) {
+    error = ESRCH;
+    return std::nullopt;
+  }
+  const remote_memory found(pid);
+  std::array<std::byte, memory_probe::size> seen{};
+  const iovec into{seen.data(), seen.size()};
+  const iovec from{reinterpret_cast<void*>(probe.address), seen.size()};
+  const ssize_t got = found.read({&into, 1}, {&from, 1});
+  if (got < 0) {
+    error = errno;
+    return std::nullopt;
+  }
+  if (static_cast<std::size_t>(got) != seen.size() || seen != probe.content) {
+    error = ESRCH;
+    return std::nullopt;
+  }
+  error = 0;
+  return found;
+}
+
+}  // namespace manyworlds::inline v0::shm

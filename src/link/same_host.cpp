@@ -1,0 +1,271 @@
+#include "same_host.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/link/wire.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t magic = 0x4853'574d;  // "MWSH"
+constexpr std::uint16_t version = 1;
+constexpr std::size_t largest_packet = 256;
+constexpr duration visitor_limit = 1s;
+constexpr std::size_t most_visitors = 64;
+
+std::string name_of(const incarnation& id) {
+  std::string name = "manyworlds.";
+  for (const std::byte b : id.raw()) {
+    name += fmt::format("{:02x}", std::to_integer<unsigned>(b));
+  }
+  return name;
+}
+
+/// A visitor's words: who it is, the proof, where its memory may be probed.
+struct visit_words {
+  incarnation from;
+  nonce proof{};
+  memory_probe probe;
+};
+
+/// The host's answer.
+struct host_words {
+  nonce proof{};
+  bool welcome = false;
+  memory_probe probe;
+};
+
+void put(wire_writer& out, const memory_probe& p) {
+  out.put(p.address).put_raw(p.content);
+}
+
+template <std::size_t N>
+void get(wire_reader& in, std::array<std::byte, N>& into) {
+  const auto raw = in.take(N);
+  std::memcpy(into.data(), raw.data(), N);
+}
+
+void get(wire_reader& in, memory_probe& p) {
+  p.address = in.get<std::uint64_t>();
+  get(in, p.content);
+}
+
+bytes encode(const visit_words& w) {
+  wire_writer out;
+  out.put(magic).put(version).put_raw(w.from.raw()).put_raw(w.proof);
+  put(out, w.probe);
+  return out.take();
+}
+
+bytes encode(const host_words& w) {
+  wire_writer out;
+  out.put(magic).put(version).put(std::uint8_t{w.welcome}).put_raw(w.proof);
+  put(out, w.probe);
+  return out.take();
+}
+
+void expect_ours(wire_reader& in) {
+  if (in.get<std::uint32_t>() != magic) throw wire_error("not one of our packets");
+  if (in.get<std::uint16_t>() != version) throw wire_error("another version");
+}
+
+visit_words decode_visit(std::span<const std::byte> packet) {
+  wire_reader in(packet);
+  expect_ours(in);
+  visit_words w;
+  std::array<std::byte, incarnation::size> raw{};
+  get(in, raw);
+  w.from = incarnation(raw);
+  get(in, w.proof);
+  get(in, w.probe);
+  in.expect_end();
+  return w;
+}
+
+host_words decode_host(std::span<const std::byte> packet) {
+  wire_reader in(packet);
+  expect_ours(in);
+  host_words w;
+  w.welcome = in.get<std::uint8_t>() != 0;
+  get(in, w.proof);
+  get(in, w.probe);
+  in.expect_end();
+  return w;
+}
+
+void probe_peer(shared_parts& parts, pid_t pid, const memory_probe& probe) {
+  parts.pid = pid;
+  parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
+}
+
+bool is_stream_socket(int fd) noexcept {
+  int type = 0;
+  int domain = 0;
+  socklen_t size = sizeof type;
+  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+         type == SOCK_STREAM &&
+         ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+         domain == AF_UNIX;
+}
+
+}  // namespace
+
+same_host::same_host(reactor& service, environment& env, const incarnation& self,
+                     same_host_events& events)
+    : service_(service),
+      env_(env),
+      self_(self),
+      events_(events),
+      probe_(std::make_unique<memory_probe>()) {
+  env_.fill_random(probe_->content);
+  probe_->address = reinterpret_cast<std::uintptr_t>(probe_->content.data());
+  if (const int error = listener_.listen(name_of(self_))) {
+    refusal_ = fmt::format("a Unix socket cannot listen: {}", std::strerror(error));
+  }
+}
+
+invitation same_host::invite() {
+  invitation words;
+  env_.fill_random(words.visitor);
+  env_.fill_random(words.host);
+  return words;
+}
+
+task<void> same_host::run() {
+  auto body = [this](scope& s) -> task<void> {
+    while (listener_.is_open()) {
+      local_socket visitor;
+      const io_result accepted = co_await listener_.accept(service_, visitor);
+      if (!accepted.ok()) {
+        // Most likely out of descriptors; the peer falls back to tcp meanwhile.
+        co_await sleep_for(50ms);
+        continue;
+      }
+      if (visitors_ < most_visitors) s.spawn(receive_visitor(std::move(visitor)));
+    }
+  };
+  co_await scope::run(body);
+}
+
+task<void> same_host::receive_visitor(local_socket visitor) {
+  struct counted {
+    std::size_t& n;
+    explicit counted(std::size_t& count) : n(++count) {}
+    ~counted() { --n; }
+  } open(visitors_);
+  std::array<std::byte, largest_packet> packet;
+  passed_descriptors passed;
+  io_result got;
+  try {
+    got = co_await within(visitor.receive(service_, packet, passed), visitor_limit);
+  } catch (const timed_out&) {
+    co_return;
+  }
+  if (!got.ok() || got.count() == 0) co_return;
+  std::string trouble;
+  try {
+    const visit_words words = decode_visit(std::span(packet).first(got.count()));
+    const invitation* expected = events_.invited(words.from);
+    // Nothing is said to whoever cannot prove that it is the peer of a link.
+    if (!expected || expected->visitor != words.proof) {
+      trouble = "it was not invited";
+    } else if (!passed[0] || !passed[1] || !is_stream_socket(passed[1].get())) {
+      trouble = "it did not bring what it should";
+    } else {
+      host_words answer;
+      answer.proof = expected->host;
+      answer.probe = *probe_;
+      shared_parts parts;
+      parts.arena = shared_arena::attach(passed[0].release(), trouble);
+      parts.bell = std::move(passed[1]);
+      answer.welcome = parts.arena != nullptr;
+      // The visitor reads our memory when it has the answer, we may read its now: it
+      // waits.
+      probe_peer(parts, visitor.peer_pid(), words.probe);
+      const bytes reply = encode(answer);
+      if (visitor.send(reply, {}) == 0 && answer.welcome) {
+        events_.visited(words.from, std::move(parts));
+      }
+    }
+  } catch (const wire_error& e) {
+    trouble = e.what();
+  }
+  if (!trouble.empty()) events_.remark("refused a visitor of this host: " + trouble);
+}
+
+task<std::optional<shared_parts>> same_host::visit(incarnation peer, invitation words,
+                                                   duration limit, std::string& why_not) {
+  try {
+    co_return co_await within(meet(peer, words, why_not), limit);
+  } catch (const timed_out&) {
+    why_not = "it did not answer on its Unix socket in time";
+  }
+  co_return std::nullopt;
+}
+
+task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation words,
+                                                  std::string& why_not) {
+  local_socket host;
+  if (const int error = host.connect(name_of(peer))) {
+    why_not = error == ECONNREFUSED
+                  ? std::string("it is on another host")
+                  : std::string("its Unix socket: ") + std::strerror(error);
+    co_return std::nullopt;
+  }
+  shared_parts parts;
+  parts.arena = shared_arena::make(why_not);
+  if (!parts.arena) co_return std::nullopt;
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+    why_not = std::string("socketpair: ") + std::strerror(errno);
+    co_return std::nullopt;
+  }
+  parts.bell = unique_descriptor(ends[0]);
+  const unique_descriptor theirs(ends[1]);
+
+  visit_words said;
+  said.from = self_;
+  said.proof = words.visitor;
+  said.probe = *probe_;
+  const bytes packet = encode(said);
+  const int brought[] = {parts.arena->descriptor(), theirs.get()};
+  if (const int error = host.send(packet, brought)) {
+    why_not = std::string("its Unix socket: ") + std::strerror(error);
+    co_return std::nullopt;
+  }
+  std::array<std::byte, largest_packet> reply;
+  passed_descriptors nothing;
+  const io_result got = co_await host.receive(service_, reply, nothing);
+  if (!got.ok() || got.count() == 0) {
+    why_not = "it hung up on its Unix socket";
+    co_return std::nullopt;
+  }
+  try {
+    const host_words answer = decode_host(std::span(reply).first(got.count()));
+    if (answer.proof != words.host) {
+      why_not = "another process listens under its name";
+      co_return std::nullopt;
+    }
+    if (!answer.welcome) {
+      why_not = "it could not use the shared memory";
+      co_return std::nullopt;
+    }
+    probe_peer(parts, host.peer_pid(), answer.probe);
+  } catch (const wire_error& e) {
+    why_not = e.what();
+    co_return std::nullopt;
+  }
+  co_return parts;
+}
+
+}  // namespace manyworlds::inline v0::shm
