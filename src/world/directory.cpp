@@ -10,9 +10,22 @@ namespace {
 constexpr duration early_limit = std::chrono::seconds(10);
 }  // namespace
 
-void world_directory::add(std::shared_ptr<world_core> core) {
+std::shared_ptr<world_core> world_directory::add(std::shared_ptr<world_core> core) {
   const std::lock_guard lock(mutex_);
+  for (const auto& w : worlds_) {
+    const world_state state = w->state();
+    // Listed and still described: another thread is just beginning it.
+    const bool live = state == world_state::described || state == world_state::forming ||
+                      state == world_state::up;
+    // Two stores may hold two worlds of one name. Two clients of one store look like
+    // that, too: rank 0 or the claim of the rank finds those.
+    if (live && w->options().name == core->options().name &&
+        &w->rendezvous() == &core->rendezvous()) {
+      return w;
+    }
+  }
   worlds_.push_back(std::move(core));
+  return nullptr;
 }
 
 void world_directory::remove(const world_core& core) noexcept {
@@ -66,6 +79,12 @@ std::uint64_t world_directory::last_epoch(const world_name& name) const {
 void world_directory::note_epoch(const world_name& name, std::uint64_t epoch) {
   auto& last = epochs_[name.str()];
   last = std::max(last, epoch);
+}
+
+void world_directory::take_refusal(const refuse_message& message) {
+  for (formation* f : formations_) {
+    if (f->attempt() == message.attempt) return f->take(message);
+  }
 }
 
 void world_directory::take_message(const std::shared_ptr<link>& from,

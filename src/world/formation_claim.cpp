@@ -66,6 +66,23 @@ task<void> formation::claim_rank() {
   }
 }
 
+task<bool> formation::says_it_is(process_address who, rank_t rank) {
+  if (who.id == peers_.self().id) {
+    co_return directory_.holder_of(core_.options().name, rank, &core_) != nullptr;
+  }
+  claim_query query;
+  query.name = core_.options().name;
+  query.rank = rank;
+  bytes answer;
+  try {
+    answer = co_await peers_.ask(who, encode(query),
+                                 service_.now() + std::min(left(), answer_limit));
+  } catch (const link_error&) {
+    co_return false;
+  }
+  co_return !answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held;
+}
+
 task<bool> formation::is_held(process_address holder,
                               const std::optional<world_view>& old) {
   if (holder.id == peers_.self().id) {

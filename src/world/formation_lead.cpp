@@ -29,7 +29,7 @@ task<void> formation::lead() {
   parts.view.members.push_back(peers_.self());
   std::vector<std::uint64_t> attempts{attempt_};
   for (rank_t r = 1; r < size_; ++r) {
-    const join_record record = co_await collect(r, parts.links);
+    const join_record record = co_await collect(r, parts, attempts);
     parts.view.members.push_back(record.who);
     attempts.push_back(record.attempt);
     highest = std::max(highest, record.last_epoch);
@@ -92,7 +92,8 @@ task<void> formation::lead() {
   core_.take_formed(std::move(parts));
 }
 
-task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links) {
+task<join_record> formation::collect(rank_t rank, formed_parts& parts,
+                                     const std::vector<std::uint64_t>& attempts) {
   for (;;) {
     waiting_as_ = cause::not_joined;
     waiting_rank_ = rank;
@@ -110,7 +111,14 @@ task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links)
     }
     std::string trouble = "its record is garbage";
     bool is_refused = false;
-    if (record) {
+    const bool is_twin = record && parts.view.rank_of(record->who.id) != no_rank;
+    if (is_twin) {
+      // A record that an earlier try left behind looks the same.
+      if (co_await says_it_is(record->who, rank)) {
+        refuse_twins(*record, rank, parts, attempts);
+      }
+      trouble = "its process has joined with another rank";
+    } else if (record) {
       try {
         link_hold l = co_await peers_.reach(
             record->who, service_.now() + std::min(left(), answer_limit));
@@ -121,7 +129,7 @@ task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links)
           tell(l, refuse_message{record->attempt, cause::size_disagrees, reason});
           throw give_up{cause::size_disagrees, rank, record->who.identity, reason};
         }
-        links[static_cast<std::size_t>(rank)] = std::move(l);
+        parts.links[static_cast<std::size_t>(rank)] = std::move(l);
         if (refused_ && refused_->rank == rank) refused_.reset();
         co_return *record;
       } catch (const link_error& e) {
@@ -143,6 +151,24 @@ task<join_record> formation::collect(rank_t rank, std::vector<link_hold>& links)
                              core_.options().name.view(), rank, trouble));
     co_await store_.erase(join_key(rank));
   }
+}
+
+void formation::refuse_twins(const join_record& record, rank_t rank,
+                             const formed_parts& parts,
+                             const std::vector<std::uint64_t>& attempts) {
+  const rank_t twin = parts.view.rank_of(record.who.id);
+  const std::size_t slot = static_cast<std::size_t>(twin);
+  const std::string reason = fmt::format(
+      "one runtime joined as rank {} and as rank {}; each needs its own", twin, rank);
+  const refuse_message refused{record.attempt, cause::invalid_argument, reason};
+  if (twin == rank_) {
+    directory_.take_refusal(refused);
+  } else {
+    tell(parts.links[slot], refused);
+    tell(parts.links[slot],
+         refuse_message{attempts[slot], cause::invalid_argument, reason});
+  }
+  throw give_up{cause::invalid_argument, rank, record.who.identity, reason};
 }
 
 task<void> formation::until_replaced(rank_t rank, std::string record) {

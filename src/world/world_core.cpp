@@ -123,9 +123,37 @@ void world_core::begin_forming() {
                                 "the runtime is stopping"));
     return;
   }
-  auto expected = world_state::described;
-  if (state_.compare_exchange_strong(expected, world_state::forming))
-    on_service(form_step_);
+  if (asked_to_form_.exchange(true)) return;
+  // Listed before anything is begun, and then looked again: a runtime that ends first
+  // refuses worlds, then waits for those that are listed.
+  const auto twin = runtime_->worlds().add(shared_from_this());
+  if (twin) {
+    const rank_t other = twin->options().rank;
+    break_with(describe_failure(
+        cause::invalid_argument, other, operation_kind::form,
+        other == options_.rank
+            ? fmt::format("this runtime has a live handle on rank {} already", other)
+            : fmt::format("this runtime is rank {} of that world already, and cannot be "
+                          "rank {} too: another runtime can",
+                          other, options_.rank)));
+    return;
+  }
+  if (runtime_->refuses_worlds()) {
+    break_with(describe_failure(cause::runtime_stopped, no_rank, operation_kind::form,
+                                "the runtime is stopping"));
+  }
+  {
+    // Together, so that what a break brings about is queued behind the forming.
+    const std::lock_guard lock(mutex_);
+    if (state() == world_state::described) {
+      state_.store(world_state::forming, std::memory_order_release);
+      form_step_.keeps = shared_from_this();
+      runtime_->service().post(form_step_);
+      return;
+    }
+  }
+  // Broken or left meanwhile, with nothing begun.
+  runtime_->worlds().remove(*this);
 }
 
 bool world_core::break_with(failure f, rank_t reported_by) {
@@ -174,7 +202,6 @@ void world_core::abandon() noexcept {
 void world_core::form() noexcept {
   // Broken on this thread meanwhile: the announcement has overtaken this step.
   if (state() != world_state::forming) return;
-  runtime_->worlds().add(shared_from_this());
   formation_ = std::make_unique<formation>(*this);
   auto forming = [](std::shared_ptr<world_core> self) -> task<void> {
     co_await self->formation_->run();

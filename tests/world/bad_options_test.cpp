@@ -78,13 +78,6 @@ TEST_CASE(
   CHECK(p.wa.epoch() == 1);
 }
 
-TEST_CASE("a rank that this same runtime holds is rank_taken too") {
-  pair p;
-  world twice(p.a.rt, p.store, {.name = "pair", .rank = 0, .size = 2, .form = 400ms});
-  CHECK(p.a.run(forming(twice)).cause == cause::rank_taken);
-  check_alive(p.a, p.wa, p.b, p.wb);
-}
-
 TEST_CASE("members that disagree on the size are both told, with both sizes") {
   memory_store store;
   node a;

@@ -27,18 +27,21 @@ struct ended_world {
   time_point when{};
 };
 
-/// Lives on the service reactor; only `snapshot` and `ended` are for any thread.
+/// Lives on the service reactor; what the mutex guards is for any thread.
 class world_directory {
  public:
   explicit world_directory(reactor& service) : service_(service) {}
 
-  void add(std::shared_ptr<world_core> core);
+  /// Lists a world that is about to be formed; any thread. Gives the live world of that
+  /// name and store, if this runtime takes part in it already, and lists nothing then.
+  [[nodiscard]] std::shared_ptr<world_core> add(std::shared_ptr<world_core> core);
   void remove(const world_core& core) noexcept;
   /// Every world that is forming or up, or not yet quiet. Any thread.
   [[nodiscard]] std::vector<std::shared_ptr<world_core>> snapshot() const;
   /// The last few that left the snapshot, oldest first. Any thread.
   [[nodiscard]] std::vector<ended_world> ended() const;
-  /// The live world of that name and rank in this runtime, other than `except`.
+  /// The live world of that name and rank in this runtime, other than `except`. Any
+  /// thread.
   [[nodiscard]] std::shared_ptr<world_core> holder_of(const world_name& name, rank_t rank,
                                                       const world_core* except) const;
 
@@ -48,6 +51,8 @@ class world_directory {
   [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
   void note_epoch(const world_name& name, std::uint64_t epoch);
 
+  /// As if it had come over a link: the member is another world of this runtime.
+  void take_refusal(const refuse_message& message);
   void take_message(const std::shared_ptr<link>& from,
                     std::span<const std::byte> message);
   void link_ended(const std::shared_ptr<link>& l, enum cause why,

@@ -87,10 +87,16 @@ class formation {
   [[nodiscard]] task<void> until_formed();
   [[nodiscard]] task<void> try_once();
   [[nodiscard]] task<void> claim_rank();
+  /// Whether a process says that it is that member of this world.
+  [[nodiscard]] task<bool> says_it_is(process_address who, rank_t rank);
   [[nodiscard]] task<bool> is_held(process_address holder,
                                    const std::optional<world_view>& old);
   [[nodiscard]] task<void> lead();
-  [[nodiscard]] task<join_record> collect(rank_t rank, std::vector<link_hold>& links);
+  [[nodiscard]] task<join_record> collect(rank_t rank, formed_parts& parts,
+                                          const std::vector<std::uint64_t>& attempts);
+  [[noreturn]] void refuse_twins(const join_record& record, rank_t rank,
+                                 const formed_parts& parts,
+                                 const std::vector<std::uint64_t>& attempts);
   [[nodiscard]] task<void> until_replaced(rank_t rank, std::string record);
   [[nodiscard]] task<void> gather_readiness();
   [[nodiscard]] task<void> follow();

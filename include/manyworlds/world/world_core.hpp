@@ -174,6 +174,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   std::atomic<world_state> state_{world_state::described};
   std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<bool> asked_to_form_{false};
   std::atomic<bool> asked_to_leave_{false};
   std::vector<std::atomic<bool>> suspects_;
   mutable std::mutex mutex_;
