@@ -1,0 +1,184 @@
+// The ring of cells in shared memory: one process writes it, one reads it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "link/shared_word.hpp"
+#include "link/wait_flag.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// What a cell carries: 4 bytes and some words; 60 bytes on the hardware.
+template <std::size_t Words>
+struct basic_content {
+  std::uint32_t head = 0;
+  std::array<std::uint64_t, Words> body{};
+};
+
+/// One line. Its sequence is stored last and says which position the content belongs to:
+/// position + 1. A writer that is killed before that store has shown nothing.
+template <class Memory, std::size_t Words>
+struct alignas(line_size) basic_cell {
+  typename Memory::template atomic<std::uint32_t> sequence;
+  typename Memory::template atomic<std::uint32_t> head;
+  std::array<typename Memory::template atomic<std::uint64_t>, Words> body;
+};
+
+/// All of a ring that is shared. Zeroed memory is an empty ring whose next position is 0.
+template <class Memory, std::size_t Words, std::uint32_t Capacity>
+struct basic_ring {
+  static_assert((Capacity & (Capacity - 1)) == 0, "positions wrap at 2^32");
+  static constexpr std::uint32_t capacity = Capacity;
+  /// The reader tells at each quarter what it has read. So a batch of at most this many
+  /// cells has room as soon as the reader has read all, and need not wait for it to say
+  /// so.
+  static constexpr std::uint32_t quarter = Capacity / 4;
+  static constexpr std::uint32_t largest_batch = Capacity / 2;
+
+  using memory = Memory;
+  using cell = basic_cell<Memory, Words>;
+  using content = basic_content<Words>;
+
+  std::array<cell, Capacity> cells;
+  /// The position up to which the reader is done; written by it alone.
+  alignas(line_size) typename Memory::template atomic<std::uint32_t> consumed;
+  /// Raised by a writer that waits for room.
+  alignas(line_size) wait_flag<Memory> starved;
+
+  [[nodiscard]] cell& at(std::uint32_t position) noexcept {
+    return cells[position % Capacity];
+  }
+};
+
+using cell_ring = basic_ring<hardware_memory, 7, 64>;
+using cell_content = cell_ring::content;
+
+static_assert(sizeof(cell_ring::cell) == line_size);
+static_assert(sizeof(cell_ring) == 66 * line_size);
+
+enum class room : std::uint8_t {
+  enough,
+  full,
+  corrupt,  ///< the reader claims what it cannot have read; sticky
+};
+
+/// The writing end: reserve, fill, publish; then notify the reader (see doorbell.hpp).
+/// Lives as long as the ring. It believes nothing that it can know itself.
+template <class Ring>
+class basic_ring_writer {
+ public:
+  using content = typename Ring::content;
+
+  /// The position is not 0 only in tests of the wrap.
+  explicit basic_ring_writer(Ring& ring, std::uint32_t position = 0) noexcept
+      : ring_(&ring), position_(position), consumed_(position) {}
+
+  /// Whether `cells`, at most Ring::largest_batch, may be filled now.
+  [[nodiscard]] room reserve(std::uint32_t cells) noexcept {
+    if (Ring::capacity - (position_ - consumed_) >= cells) [[likely]]
+      return room::enough;
+    return look_for_room(cells);
+  }
+
+  /// Writes the cell that is `ahead` of the next position. It stays invisible.
+  void fill(std::uint32_t ahead, const content& what) noexcept {
+    auto& cell = ring_->at(position_ + ahead);
+    cell.head.store(what.head, std::memory_order_relaxed);
+    for (std::size_t word = 0; word != what.body.size(); ++word)
+      cell.body[word].store(what.body[word], std::memory_order_relaxed);
+  }
+
+  /// Shows the next `cells`, last one first: who sees the first sees all of them, and a
+  /// writer killed on the way has shown none.
+  void publish(std::uint32_t cells) noexcept {
+    for (auto at = position_ + cells; at != position_; --at)
+      // Release: pairs with the acquire in ready(), which then sees what fill() wrote.
+      ring_->at(at - 1).sequence.store(at, std::memory_order_release);
+    position_ += cells;
+  }
+
+  /// After `full`. Returns whether to wait until the reader notifies; if not, reserve()
+  /// has another answer now.
+  [[nodiscard]] bool must_wait_for_room(std::uint32_t cells) noexcept {
+    return ring_->starved.raise_unless(
+        [this, cells] { return reserve(cells) != room::full; });
+  }
+
+  [[nodiscard]] std::uint32_t position() const noexcept { return position_; }
+
+ private:
+  [[nodiscard]] room look_for_room(std::uint32_t cells) noexcept {
+    if (corrupt_) return room::corrupt;
+    // Acquire: pairs with the release in pop(); the reader has done with what we
+    // overwrite.
+    const auto consumed = ring_->consumed.load(std::memory_order_acquire);
+    // It never goes back, and never past what was published.
+    if (position_ - consumed > position_ - consumed_) {
+      corrupt_ = true;
+      return room::corrupt;
+    }
+    consumed_ = consumed;
+    return Ring::capacity - (position_ - consumed_) >= cells ? room::enough : room::full;
+  }
+
+  Ring* ring_;
+  std::uint32_t position_;
+  std::uint32_t consumed_;
+  bool corrupt_ = false;
+};
+
+/// The reading end: while ready(): copy front(), pop(), then look at the copy.
+template <class Ring>
+class basic_ring_reader {
+ public:
+  using content = typename Ring::content;
+
+  explicit basic_ring_reader(Ring& ring, std::uint32_t position = 0) noexcept
+      : ring_(&ring), position_(position), told_(position) {}
+
+  /// Whether a cell is there: one load.
+  [[nodiscard]] bool ready() const noexcept {
+    // Acquire: pairs with the release in publish().
+    return ring_->at(position_).sequence.load(std::memory_order_acquire) == position_ + 1;
+  }
+
+  /// A copy of the next cell, once it is ready. Each word is read once: what is checked
+  /// in the copy cannot change afterwards.
+  [[nodiscard]] content front() const noexcept {
+    const auto& cell = ring_->at(position_);
+    content copy;
+    copy.head = cell.head.load(std::memory_order_relaxed);
+    for (std::size_t word = 0; word != copy.body.size(); ++word)
+      copy.body[word] = cell.body[word].load(std::memory_order_relaxed);
+    return copy;
+  }
+
+  /// Gives the cell back. Returns whether the writer waits for room: then notify it.
+  [[nodiscard]] bool pop() noexcept {
+    ++position_;
+    if (position_ - told_ < Ring::quarter) [[likely]]
+      return false;
+    told_ = position_;
+    // Release: pairs with the acquire in look_for_room(); front() has read before.
+    ring_->consumed.store(position_, std::memory_order_release);
+    Memory::full_fence();
+    return ring_->starved.take_after_fence();
+  }
+
+  [[nodiscard]] std::uint32_t position() const noexcept { return position_; }
+
+ private:
+  using Memory = typename Ring::memory;
+
+  Ring* ring_;
+  std::uint32_t position_;
+  std::uint32_t told_;
+};
+
+using ring_writer = basic_ring_writer<cell_ring>;
+using ring_reader = basic_ring_reader<cell_ring>;
+
+}  // namespace manyworlds::inline v0::shm

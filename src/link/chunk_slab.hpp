@@ -1,0 +1,146 @@
+// A slab of chunks in shared memory: messages too large for cells, too small to be
+// pulled.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "link/shared_word.hpp"
+#include "link/wait_flag.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+inline constexpr std::size_t chunk_size = 8192;
+
+enum class chunk_state : std::uint8_t {
+  free,  ///< the writer may allocate it
+  used,  ///< allocated; the reader frees it once it has copied the content
+};
+
+/// The states of a slab's chunks; zeroed memory is a free slab. The chunks themselves lie
+/// elsewhere in the arena.
+template <class Memory, unsigned Chunks>
+struct basic_chunk_states {
+  static_assert(Chunks <= 64, "the writer's own record is one word");
+  static constexpr unsigned chunks = Chunks;
+  using memory = Memory;
+
+  alignas(line_size)
+      std::array<typename Memory::template atomic<std::uint8_t>, Chunks> states;
+  /// Raised by a writer that waits for a chunk.
+  alignas(line_size) wait_flag<Memory> starved;
+};
+
+using chunk_states = basic_chunk_states<hardware_memory, 64>;
+static_assert(sizeof(chunk_states) == 2 * line_size);
+
+struct allocated_chunk {
+  enum class outcome : std::uint8_t {
+    allocated,
+    none_free,
+    corrupt,  ///< a state that the reader cannot have set; sticky
+  };
+  outcome result = outcome::none_free;
+  unsigned index = 0;
+};
+
+/// The writing end: allocates the lowest free chunk, so that memory is touched only as
+/// far as it is needed at once.
+template <class States>
+class basic_chunk_writer {
+ public:
+  explicit basic_chunk_writer(States& shared) noexcept : shared_(&shared) {}
+
+  /// The chunk is the caller's to fill until it names it in a published cell.
+  [[nodiscard]] allocated_chunk allocate() noexcept {
+    using outcome = allocated_chunk::outcome;
+    take_back();
+    if (corrupt_) return {outcome::corrupt, 0};
+    if (used_ == all) return {outcome::none_free, 0};
+    const auto index = static_cast<unsigned>(std::countr_one(used_));
+    used_ |= std::uint64_t{1} << index;
+    set(index, chunk_state::used);
+    return {outcome::allocated, index};
+  }
+
+  /// For an allocated chunk that no published cell names.
+  void give_back(unsigned index) noexcept {
+    used_ &= ~(std::uint64_t{1} << index);
+    set(index, chunk_state::free);
+  }
+
+  /// After `none_free`. Returns whether to wait until the reader notifies; if not,
+  /// allocate() has another answer now.
+  [[nodiscard]] bool must_wait_for_chunk() noexcept {
+    return shared_->starved.raise_unless([this] {
+      take_back();
+      return corrupt_ || used_ != all;
+    });
+  }
+
+  /// The chunks in use, as far as known.
+  [[nodiscard]] unsigned in_use() const noexcept {
+    return static_cast<unsigned>(std::popcount(used_));
+  }
+
+ private:
+  static constexpr std::uint64_t all = ~std::uint64_t{0} >> (64 - States::chunks);
+
+  void set(unsigned index, chunk_state state) noexcept {
+    // Relaxed: the cell that names the chunk is published after it, with release.
+    shared_->states[index].store(static_cast<std::uint8_t>(state),
+                                 std::memory_order_relaxed);
+  }
+
+  void take_back() noexcept {
+    for (auto left = used_; left != 0; left &= left - 1) {
+      const auto index = static_cast<unsigned>(std::countr_zero(left));
+      // Acquire: pairs with the release in free(); the reader has done with the content.
+      const auto state = shared_->states[index].load(std::memory_order_acquire);
+      if (state == static_cast<std::uint8_t>(chunk_state::free))
+        used_ &= ~(std::uint64_t{1} << index);
+      else if (state != static_cast<std::uint8_t>(chunk_state::used))
+        corrupt_ = true;
+    }
+  }
+
+  States* shared_;
+  std::uint64_t used_ = 0;
+  bool corrupt_ = false;
+};
+
+/// The reading end, for chunks that a cell has named.
+template <class States>
+class basic_chunk_reader {
+ public:
+  explicit basic_chunk_reader(States& shared) noexcept : shared_(&shared) {}
+
+  /// Whether `index`, as read from a cell, names a chunk in use. A peer that names
+  /// another has broken the protocol.
+  [[nodiscard]] bool valid(std::uint64_t index) const noexcept {
+    return index < States::chunks &&
+           shared_->states[index].load(std::memory_order_relaxed) ==
+               static_cast<std::uint8_t>(chunk_state::used);
+  }
+
+  /// Gives a valid chunk back, after its content was copied. Returns whether the writer
+  /// waits for a chunk: then notify it.
+  [[nodiscard]] bool free(std::uint64_t index) noexcept {
+    // Release: pairs with the acquire in take_back().
+    shared_->states[index].store(static_cast<std::uint8_t>(chunk_state::free),
+                                 std::memory_order_release);
+    States::memory::full_fence();
+    return shared_->starved.take_after_fence();
+  }
+
+ private:
+  States* shared_;
+};
+
+using chunk_writer = basic_chunk_writer<chunk_states>;
+using chunk_reader = basic_chunk_reader<chunk_states>;
+
+}  // namespace manyworlds::inline v0::shm
