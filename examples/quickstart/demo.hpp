@@ -37,10 +37,14 @@ class demo {
       s.spawn(watch_suspects());
       s.spawn(follow_control());
       s.spawn(print_rates());
-      (void)co_await mw::when_any(script(), signals.pop());
+      const auto first = co_await mw::when_any(script(), signals.pop());
       requests_.close();
-      // At the second signal, or when it takes too long, what is open stays open.
-      (void)co_await mw::when_any(mw::sleep_for(8s), signals.pop());
+      // At the next signal, or when it takes too long (a worker may be stopped), what is
+      // open stays open. Who has pressed Ctrl-C waits for less.
+      const mw::duration patience = std::get<1>(first) ? 1s : 8s;
+      (void)co_await mw::when_any(mw::sleep_for(patience), signals.pop());
+      // A stopped worker would be waited for until it tells what it has read.
+      for (const edge& e : edges_) e.worker.signal(SIGKILL);
       s.cancel();
     };
     co_await mw::scope::run(all);
@@ -58,6 +62,7 @@ class demo {
 
   // In demo_parts.hpp: what goes on all the time.
   void start_processes();
+  [[nodiscard]] std::string pids() const;
   mw::task<void> run_edges(mw::scope& all);
   mw::task<void> watch_workers();
   mw::task<void> watch_suspects();

@@ -20,12 +20,20 @@ inline void demo::start_processes() {
   out_.print(fmt::format(
       "Three worlds of two, a b c, with one worker each, and as a control the same\n"
       "traffic in one world of four. A request carries {} KiB of floats there and back;\n"
-      "{} at a time go to each worker. Kill any of these yourself:\n\n"
-      "  workers of a, b, c:  kill -9 {}   {}   {}     (or kill -STOP, and -CONT)\n"
-      "  the control group:   kill -9 {}   {}   {}   {}\n\n",
-      elements * sizeof(float) / 1024, lanes, a_.worker.pid(), b_.worker.pid(),
-      c_.worker.pid(), control_[0].pid(), control_[1].pid(), control_[2].pid(),
-      control_[3].pid()));
+      "{} at a time go to each worker. Kill any of these yourself:\n{}\n",
+      elements * sizeof(float) / 1024, lanes, pids()));
+}
+
+inline std::string demo::pids() const {
+  std::string text = fmt::format(
+      "\n  workers of a, b, c:  kill -9 {}   {}   {}     (or kill -STOP, and -CONT)\n",
+      a_.worker.pid(), b_.worker.pid(), c_.worker.pid());
+  if (control_is_gone_) return text;
+  text += "  the control group:   kill -9";
+  for (const process& p : control_) {
+    if (p.pid() > 0) text += fmt::format(" {}  ", p.pid());
+  }
+  return text + "\n";
 }
 
 /// Each edge is kept: when its world breaks it is formed again under its name. When all
@@ -121,7 +129,8 @@ inline mw::task<void> demo::follow_control() {
   };
   const auto ended = co_await mw::outcome(follow());
   if (!control_is_gone_)
-    out_.event(fmt::format("the control group is gone: {}", ended.error().text()));
+    out_.event(fmt::format("the control group's leader, which reports to us, is gone: {}",
+                           ended.error().text()));
   control_is_gone_ = true;
 }
 
@@ -130,8 +139,14 @@ inline mw::task<void> demo::print_rates() {
   out_.header();
   std::array<std::uint64_t, 4> before{};
   auto last = steady::now();
+  int rows = 0;
   for (auto next = last + 100ms;; next += 100ms) {
     co_await mw::sleep_until(next);
+    // Whoever shall kill them must see them.
+    if (!plan_.hurts && ++rows % 30 == 0) {
+      out_.print(pids());
+      out_.header();
+    }
     const auto t = steady::now();
     const std::array now{a_.answers, b_.answers, c_.answers, control_report_.answers};
     const auto rate = [&](std::size_t i) {
