@@ -1,6 +1,6 @@
-// The interface can say what servers need it to: programs as their users would write them.
-// `engine`, `kv_pool` and the like stand for what is theirs. All are compiled and linked;
-// the one that needs no other machine is run.
+// The interface can say what servers need it to: programs as their users would write
+// them. `engine`, `kv_pool` and the like stand for what is theirs. All are compiled and
+// linked; the one that needs no other machine is run.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
