@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link/arena_layout.hpp"
 #include "link/shared_word.hpp"
 #include "link/wait_flag.hpp"
 
@@ -28,7 +27,7 @@ struct alignas(line_size) basic_cell {
   std::array<typename Memory::template atomic<std::uint64_t>, Words> body;
 };
 
-/// The cells of a ring. Zeroed memory is an empty ring whose next position is 0.
+/// All of a ring that is shared. Zeroed memory is an empty ring whose next position is 0.
 template <class Memory, std::size_t Words, std::uint32_t Capacity>
 struct basic_ring {
   static_assert((Capacity & (Capacity - 1)) == 0, "positions wrap at 2^32");
@@ -43,28 +42,23 @@ struct basic_ring {
   using cell = basic_cell<Memory, Words>;
   using content = basic_content<Words>;
 
-  /// A line for the way back. One line for two writers: `starved` is written only when
-  /// the ring is full, and looked at only after `consumed` was written.
-  struct alignas(line_size) room_line {
-    /// The position up to which the reader is done; written by it alone.
-    typename Memory::template atomic<std::uint32_t> consumed;
-    /// Raised by a writer that waits for room.
-    wait_flag<Memory> starved;
-  };
-
   std::array<cell, Capacity> cells;
+  /// The position up to which the reader is done; written by it alone.
+  alignas(line_size) typename Memory::template atomic<std::uint32_t> consumed;
+  /// Raised by a writer that waits for room. On the same line: it is written only when
+  /// the ring is full, and looked at only after `consumed` was written.
+  wait_flag<Memory> starved;
 
   [[nodiscard]] cell& at(std::uint32_t position) noexcept {
     return cells[position % Capacity];
   }
 };
 
-using cell_ring = basic_ring<hardware_memory, 7, cells_per_ring>;
+using cell_ring = basic_ring<hardware_memory, 7, 64>;
 using cell_content = cell_ring::content;
 
-static_assert(sizeof(cell_ring::cell) == cell_bytes);
-static_assert(sizeof(cell_ring) == ring_bytes);
-static_assert(sizeof(cell_ring::room_line) == line_size);
+static_assert(sizeof(cell_ring::cell) == line_size);
+static_assert(sizeof(cell_ring) == 65 * line_size);
 
 enum class room : std::uint8_t {
   enough,
@@ -78,11 +72,10 @@ template <class Ring>
 class basic_ring_writer {
  public:
   using content = typename Ring::content;
-  using room_line = typename Ring::room_line;
 
   /// The position is not 0 only in tests of the wrap.
-  basic_ring_writer(Ring& ring, room_line& back, std::uint32_t position = 0) noexcept
-      : ring_(&ring), back_(&back), position_(position), consumed_(position) {}
+  explicit basic_ring_writer(Ring& ring, std::uint32_t position = 0) noexcept
+      : ring_(&ring), position_(position), consumed_(position) {}
 
   /// Whether `cells`, at most Ring::largest_batch, may be filled now.
   [[nodiscard]] room reserve(std::uint32_t cells) noexcept {
@@ -111,7 +104,7 @@ class basic_ring_writer {
   /// After `full`. Returns whether to wait until the reader notifies; if not, reserve()
   /// has another answer now.
   [[nodiscard]] bool must_wait_for_room(std::uint32_t cells) noexcept {
-    return back_->starved.raise_unless(
+    return ring_->starved.raise_unless(
         [this, cells] { return reserve(cells) != room::full; });
   }
 
@@ -122,7 +115,7 @@ class basic_ring_writer {
     if (corrupt_) return room::corrupt;
     // Acquire: pairs with the release in pop(); the reader has done with what we
     // overwrite.
-    const auto consumed = back_->consumed.load(std::memory_order_acquire);
+    const auto consumed = ring_->consumed.load(std::memory_order_acquire);
     // It never goes back, and never past what was published.
     if (position_ - consumed > position_ - consumed_) {
       corrupt_ = true;
@@ -133,7 +126,6 @@ class basic_ring_writer {
   }
 
   Ring* ring_;
-  room_line* back_;
   std::uint32_t position_;
   std::uint32_t consumed_;
   bool corrupt_ = false;
@@ -144,10 +136,9 @@ template <class Ring>
 class basic_ring_reader {
  public:
   using content = typename Ring::content;
-  using room_line = typename Ring::room_line;
 
-  basic_ring_reader(Ring& ring, room_line& back, std::uint32_t position = 0) noexcept
-      : ring_(&ring), back_(&back), position_(position), told_(position) {}
+  explicit basic_ring_reader(Ring& ring, std::uint32_t position = 0) noexcept
+      : ring_(&ring), position_(position), told_(position) {}
 
   /// Whether a cell is there: one load.
   [[nodiscard]] bool ready() const noexcept {
@@ -173,9 +164,9 @@ class basic_ring_reader {
       return false;
     told_ = position_;
     // Release: pairs with the acquire in look_for_room(); front() has read before.
-    back_->consumed.store(position_, std::memory_order_release);
+    ring_->consumed.store(position_, std::memory_order_release);
     Memory::full_fence();
-    return back_->starved.take_after_fence();
+    return ring_->starved.take_after_fence();
   }
 
   [[nodiscard]] std::uint32_t position() const noexcept { return position_; }
@@ -184,7 +175,6 @@ class basic_ring_reader {
   using Memory = typename Ring::memory;
 
   Ring* ring_;
-  room_line* back_;
   std::uint32_t position_;
   std::uint32_t told_;
 };

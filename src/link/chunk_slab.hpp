@@ -8,11 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link/arena_layout.hpp"
 #include "link/shared_word.hpp"
 #include "link/wait_flag.hpp"
 
 namespace manyworlds::inline v0::shm {
+
+inline constexpr std::size_t chunk_size = 8192;
 
 enum class chunk_state : std::uint8_t {
   free,  ///< the writer may allocate it
@@ -33,8 +34,8 @@ struct basic_chunk_states {
   alignas(line_size) wait_flag<Memory> starved;
 };
 
-using chunk_states = basic_chunk_states<hardware_memory, chunks_per_direction>;
-static_assert(sizeof(chunk_states) == offset::two_lines);
+using chunk_states = basic_chunk_states<hardware_memory, 64>;
+static_assert(sizeof(chunk_states) == 2 * line_size);
 
 struct allocated_chunk {
   enum class outcome : std::uint8_t {

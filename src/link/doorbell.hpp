@@ -7,16 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link/arena_layout.hpp"
 #include "link/shared_word.hpp"
 #include "link/wait_flag.hpp"
 
 namespace manyworlds::inline v0::shm {
 
+inline constexpr unsigned slot_count = 256;
+
 /// Some of a link's slots.
 class slot_set {
  public:
-  static constexpr std::size_t words = slots_per_arena / 64;
+  static constexpr std::size_t words = slot_count / 64;
 
   void insert(unsigned slot) noexcept { bits_[slot / 64] |= bit(slot); }
   void erase(unsigned slot) noexcept { bits_[slot / 64] &= ~bit(slot); }

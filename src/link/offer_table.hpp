@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "link/arena_layout.hpp"
 #include "link/shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -35,8 +34,7 @@ struct basic_offer_table {
       std::array<typename Memory::template atomic<std::uint64_t>, Offers> words;
 };
 
-using offer_table = basic_offer_table<hardware_memory, offers_per_direction>;
-static_assert(sizeof(offer_table) == offset::offer_table_bytes);
+using offer_table = basic_offer_table<hardware_memory, 1024>;
 
 /// The sender's end. An offered buffer is only ever *read* by the peer, and what it read
 /// counts only if its take() succeeded. So a sender that has withdrawn may give its
