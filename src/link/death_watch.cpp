@@ -1,0 +1,105 @@
+#include "death_watch.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace manyworlds::inline v0::shm {
+
+death_watch::death_watch(reactor& home, std::string thread_name, remark_function remark)
+    : home_(home),
+      thread_name_(std::move(thread_name)),
+      remark_(std::move(remark)),
+      delivery_(*this) {}
+
+death_watch::~death_watch() = default;
+
+bool death_watch::may_wait() {
+  if (std::exchange(asked_, true)) return !refused_;
+  // Nothing to wait for is an invalid argument, where the call is known and allowed.
+  ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC);
+  refused_ = errno != EINVAL;
+  if (refused_) {
+    remark_(std::string("futex_waitv is refused here (") + std::strerror(errno) +
+            "): the death of a peer on this host is noticed by its sockets and its "
+            "process handle; usual causes: Linux before 5.16, a seccomp filter");
+  }
+  return !refused_;
+}
+
+death_watch::ticket death_watch::add(life_word& word, std::function<void()> died) {
+  if (!may_wait()) return ticket::none;
+  const auto t = static_cast<ticket>(++last_ticket_);
+  {
+    // The watching threads must not run out of memory.
+    const std::lock_guard lock(mutex_);
+    dead_.reserve(dead_.size() + watched_.size() + 1);
+    delivering_.reserve(dead_.capacity());
+  }
+  const auto entry = watched_.emplace(t, watched{nullptr, std::move(died)}).first;
+  try {
+    entry->second.where = &place(word, t);
+  } catch (const std::system_error& e) {
+    watched_.erase(entry);
+    remark_(std::string("no thread to notice the death of peers with: ") + e.what());
+    return ticket::none;
+  }
+  return t;
+}
+
+word_group& death_watch::place(life_word& word, ticket t) {
+  const auto key = static_cast<std::uint64_t>(t);
+  for (const auto& g : groups_) {
+    if (g->add(word, key)) return *g;
+  }
+  const auto died = [this](std::uint64_t k) { tell(static_cast<ticket>(k)); };
+  groups_.push_back(std::make_unique<word_group>(thread_name_, died, remark_));
+  // An empty group has room.
+  static_cast<void>(groups_.back()->add(word, key));
+  return *groups_.back();
+}
+
+void death_watch::remove(ticket t) noexcept {
+  const auto found = watched_.find(t);
+  if (found == watched_.end()) return;
+  found->second.where->remove(static_cast<std::uint64_t>(t));
+  watched_.erase(found);
+}
+
+void death_watch::tell(ticket t) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    dead_.push_back(t);
+    if (std::exchange(posted_, true)) return;
+  }
+  home_.post(delivery_);
+}
+
+void death_watch::deliver() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(dead_, delivering_);
+    posted_ = false;
+  }
+  // By index: what is called may add, and so move them.
+  for (std::size_t i = 0; i < delivering_.size(); ++i) {
+    const auto found = watched_.find(delivering_[i]);
+    if (found == watched_.end()) continue;
+    // Moved: it may remove itself.
+    const auto died = std::move(found->second.died);
+    died();
+  }
+  delivering_.clear();
+}
+
+std::uint64_t death_watch::looks() const noexcept {
+  std::uint64_t all = 0;
+  for (const auto& g : groups_) all += g->looks();
+  return all;
+}
+
+}  // namespace manyworlds::inline v0::shm

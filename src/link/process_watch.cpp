@@ -1,0 +1,156 @@
+#include "process_watch.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "manyworlds/io/stream.hpp"
+
+// Newer than Debian 12's headers.
+#if !defined(SO_PEERPIDFD)
+#define SO_PEERPIDFD 77
+#endif
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+
+/// When a process was started, rounded down to the kernel's tick of 10 ms. Nothing where
+/// /proc does not tell.
+std::optional<boot_time> start_of(pid_t number) {
+  const std::string path = "/proc/" + std::to_string(number) + "/stat";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  char text[1024];
+  const ssize_t size = ::read(fd, text, sizeof text);
+  ::close(fd);
+  if (size <= 0) return {};
+  std::string_view rest(text, static_cast<std::size_t>(size));
+  // The name, second, is the process's to choose: fields are counted from its last
+  // parenthesis. The start is the 22nd, the state right after the name the third.
+  const std::size_t name_end = rest.rfind(") ");
+  if (name_end == std::string_view::npos) return {};
+  rest.remove_prefix(name_end + 2);
+  for (int field = 3; field < 22; ++field) {
+    const std::size_t space = rest.find(' ');
+    if (space == std::string_view::npos) return {};
+    rest.remove_prefix(space + 1);
+  }
+  std::int64_t ticks = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), ticks);
+  if (parsed.ec != std::errc{}) return {};
+  const long per_second = ::sysconf(_SC_CLK_TCK);
+  if (per_second <= 0) return {};
+  return boot_time(ticks * (1'000'000'000 / per_second));
+}
+
+bool is_hung_up(int connection) noexcept {
+  ::pollfd asked{connection, POLLRDHUP, 0};
+  return ::poll(&asked, 1, 0) == 1 &&
+         (asked.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+}  // namespace
+
+boot_time boot_time_now() noexcept {
+  ::timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::seconds(now.tv_sec) + boot_time(now.tv_nsec);
+}
+
+process_watch::process_watch(process_watch&& other) noexcept
+    : state_(std::exchange(other.state_, state::blind)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      objection_(std::move(other.objection_)) {}
+
+process_watch::~process_watch() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+process_watch process_watch::with(int descriptor) noexcept {
+  process_watch w(state::watching);
+  w.descriptor_ = descriptor;
+  return w;
+}
+
+process_watch process_watch::blind(std::string why) {
+  process_watch w(state::blind);
+  w.objection_ = std::move(why);
+  return w;
+}
+
+process_watch process_watch::of_peer(int connection, boot_time met) {
+  int descriptor = -1;
+  ::socklen_t size = sizeof descriptor;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERPIDFD, &descriptor, &size) == 0) {
+    return with(descriptor);
+  }
+  // The process was there and has been waited for (which of the two depends on the
+  // kernel's version). Anything else: not known here, or refused.
+  if (errno == ESRCH || errno == EINVAL) return over();
+  return of_peer_by_number(connection, met);
+}
+
+process_watch process_watch::of_peer_by_number(int connection, boot_time met) {
+  ::ucred peer{};
+  ::socklen_t size = sizeof peer;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return blind(std::string("the kernel does not name the peer's process (") +
+                 std::strerror(errno) + "): its end is noticed by its sockets");
+  }
+  // Of another pid namespace.
+  if (peer.pid <= 0) {
+    return blind(
+        "the peer's process is not visible from here: its end is noticed by its "
+        "sockets");
+  }
+  return of_number(peer.pid, connection, met);
+}
+
+process_watch process_watch::of_number(pid_t number, int connection, boot_time met) {
+  const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, number, 0));
+  if (descriptor < 0) {
+    if (errno == ESRCH) return over();
+    return blind(
+        std::string("pidfd_open is refused here (") + std::strerror(errno) +
+        "): the end of a peer's process is noticed by its sockets; usual causes: "
+        "Linux before 5.3, a seccomp filter");
+  }
+  process_watch found = with(descriptor);
+  // Read after the descriptor was made, and the descriptor looked at after that: while
+  // its process had not ended, the number was nobody else's.
+  const std::optional<boot_time> started = start_of(number);
+  if (found.has_ended()) return over();
+  if (started && *started > met) return over();
+  // Without /proc only the connection speaks for it: the peer's own end of it went with
+  // the peer, unless a child of the peer holds it.
+  if (!started && is_hung_up(connection)) return over();
+  return found;
+}
+
+bool process_watch::has_ended() const noexcept {
+  if (state_ != state::watching) return state_ == state::ended;
+  ::pollfd asked{descriptor_, POLLIN, 0};
+  return ::poll(&asked, 1, 0) == 1;
+}
+
+task<void> process_watch::ended(reactor& service) const {
+  // A readiness may be taken back by no process, but the engine may fail to wait.
+  while (!has_ended()) {
+    const io_result woken = co_await io_awaiter(service, io_kind::readable,
+                                                static_cast<socket_handle>(descriptor_));
+    if (!woken.ok()) co_return;
+  }
+}
+
+}  // namespace manyworlds::inline v0::shm
