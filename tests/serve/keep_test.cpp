@@ -70,6 +70,37 @@ TEST_CASE("keep of the side that is left ends too, or forms again if it is told 
   }
 }
 
+TEST_CASE(
+    "keep in a world of three that one has left leaves too: the third sees it closed") {
+  for (const after_close closing : {after_close::end, after_close::form_again}) {
+    memory_store store;
+    node a;
+    node b;
+    node c;
+    const auto member = [](rank_t rank) {
+      world_options o = options("three", rank);
+      o.size = 3;
+      return o;
+    };
+    auto waits = [](world& w) -> task<void> {
+      std::uint64_t word = 0;
+      co_await w.recv(std::span(&word, 1), from(1));
+    };
+    auto kept = a.rt.start(keep(a.rt, store, member(0), waits, closing));
+    world leaving(b.rt, store, member(1));
+    world staying(c.rt, store, member(2));
+    auto formed = b.rt.start(forming(leaving));
+    CHECK(!c.run(forming(staying)));
+    CHECK(!b.finish(formed));
+    b.run(leaving.leave());
+    const failure f = c.run(staying.broken());
+    CAPTURE(f.text());
+    CHECK(f.cause == cause::closed);
+    a.rt.stop();
+    a.finish(kept);
+  }
+}
+
 TEST_CASE("keep forms the next epoch after a break, with a pause that grows") {
   memory_store store;
   node a;

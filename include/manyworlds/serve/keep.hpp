@@ -14,7 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// What `keep` does when the others have left in order.
+/// What `keep` does when its body fails because a member, or all, have left in order. It
+/// leaves itself then.
 enum class after_close : unsigned char {
   end,         ///< the edge is over
   form_again,  ///< wait for whoever comes next under that name
@@ -69,6 +70,8 @@ requires std::invocable<Body&, world&> task<void> keep(
     if (!failed || has_returned) co_return;
     const failure first = w.state() == world_state::broken ? w.failure() : *failed;
     if (first.cause == cause::closed) {
+      // One of several has left: those that are still there see us leave, not break.
+      if (w.state() == world_state::up) (void)co_await outcome(w.leave());
       if (closing == after_close::end) co_return;
     } else if (w.state() != world_state::broken || !is_worth_another_try(first)) {
       // An operation failed and the world did not: that is the body's business.
