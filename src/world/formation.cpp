@@ -61,6 +61,9 @@ void formation::forget_view() noexcept {
 }
 
 void formation::take(control_message message) {
+  // Before it is looked at: what is said of that view may stand right behind it.
+  const auto* proposal = std::get_if<propose_message>(&message);
+  if (proposal && world_id_ == 0) adopt(proposal->view);
   inbox_.push_back(std::move(message));
   news_.set();
 }
@@ -181,7 +184,6 @@ task<void> formation::until_formed() {
     }
     runtime_.log(log_level::debug, fmt::format("{}: forming again: {}",
                                                core_.options().name.view(), reason));
-    forget_view();
     co_await sleep_for(retry_pause + runtime_.jitter(retry_pause));
   }
 }
@@ -189,6 +191,7 @@ task<void> formation::until_formed() {
 task<void> formation::try_once() {
   attempt_ = runtime_.random_word();
   inbox_.clear();
+  forget_view();
   co_await claim_rank();
   if (rank_ == 0) {
     co_await lead();

@@ -23,7 +23,7 @@ task<void> formation::follow() {
     throw try_again{"the proposal was not for this member"};
   }
   directory_.note_epoch(core_.options().name, view.epoch);
-  adopt(view);
+  if (world_id_ != view.id) adopt(view);
 
   formed_parts parts;
   parts.view = view;
@@ -33,12 +33,17 @@ task<void> formation::follow() {
   waiting_rank_ = 0;
   waiting_for_ = "members did not connect to each other in time";
   std::string trouble;
+  auto connected = [this](const world_view& v, formed_parts& p) -> task<void> {
+    co_await when_any(connect(v, p), until_called_off());
+  };
   try {
-    co_await within(connect(view, parts), ready_limit);
+    co_await within(connected(view, parts), ready_limit);
   } catch (const timed_out&) {
     trouble = "cannot reach all members in time";
   } catch (const link_error& e) {
     trouble = e.what();
+  } catch (const try_again& t) {
+    trouble = t.reason;
   }
   ready_message answer;
   answer.world_id = view.id;
@@ -116,6 +121,20 @@ task<void> formation::examine_leader() {
   const bool again = refused_ && refused_->rank == 0 && refused_->who.id == leader.id;
   note_refusal(0, leader);
   if (again) throw give_up{cause::wrong_secret, 0, leader.identity, refused_->text()};
+}
+
+task<void> formation::until_called_off() {
+  for (;;) {
+    // Read and left there: what else has come is `await_commit`'s.
+    for (const control_message& message : inbox_) {
+      if (const auto* rolled = std::get_if<rollback_message>(&message)) {
+        throw try_again{rolled->reason};
+      }
+    }
+    if (lost_member_) throw try_again{"a member died before all were connected"};
+    news_.reset();
+    co_await news_.wait();
+  }
 }
 
 task<void> formation::await_commit() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/world/control_message.hpp"
@@ -72,6 +73,15 @@ class formation {
     process_address who;
     [[nodiscard]] std::string text() const;
   };
+  /// What became known of the holder of a rank: from itself, and from the members of its
+  /// epoch.
+  struct inquiry {
+    std::optional<bool> said;
+    bool is_silent = false;
+    bool seen_alive = false;
+    bool seen_gone = false;
+    event is_unsure;
+  };
   /// This try failed; another may succeed.
   struct try_again {
     std::string reason;
@@ -91,6 +101,10 @@ class formation {
   [[nodiscard]] task<bool> says_it_is(process_address who, rank_t rank);
   [[nodiscard]] task<bool> is_held(process_address holder,
                                    const std::optional<world_view>& old);
+  [[nodiscard]] task<void> ask_holder(const process_address& holder, inquiry& found,
+                                      scope& both);
+  [[nodiscard]] task<void> ask_others(const world_view& old, inquiry& found, scope& both);
+  [[nodiscard]] task<void> ask_other(const world_view& old, rank_t rank, inquiry& found);
   [[nodiscard]] task<void> lead();
   [[nodiscard]] task<join_record> collect(rank_t rank, formed_parts& parts,
                                           const std::vector<std::uint64_t>& attempts);
@@ -102,6 +116,7 @@ class formation {
   [[nodiscard]] task<void> follow();
   [[nodiscard]] task<propose_message> await_proposal();
   [[nodiscard]] task<void> examine_leader();
+  [[nodiscard]] task<void> until_called_off();
   [[nodiscard]] task<void> await_commit();
   [[nodiscard]] task<void> connect(const world_view& view, formed_parts& parts);
   [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer,
