@@ -120,6 +120,12 @@ std::vector<std::shared_ptr<link>> endpoint::links() const {
   return up;
 }
 
+std::optional<time_point> endpoint::last_heard(const incarnation& peer) const {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end() || !found->second->up) return std::nullopt;
+  return found->second->up->last_heard();
+}
+
 // --- accepting
 // ----------------------------------------------------------------------------------
 
@@ -285,8 +291,7 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
   for (;;) {
     const auto e = entry_of(peer.id);
     if (e->up && e->up->is_usable()) co_return link_hold(e->up);
-    const duration left = deadline - service_.now();
-    if (left <= duration::zero()) {
+    if (service_.now() >= deadline) {
       throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
     }
     // One that is about to end is waited for: the peer declines, or a new one follows.
@@ -317,9 +322,9 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
       e->changed.reset();
       // Whoever dials, theirs or ours, says so; otherwise look again and perhaps dial.
       try {
-        co_await within(
-            e->changed.wait(),
-            std::min<duration>(left, is_ending ? ending_look : collision_patience));
+        co_await within(e->changed.wait(),
+                        std::min<duration>(deadline - service_.now(),
+                                           is_ending ? ending_look : collision_patience));
       } catch (const timed_out&) {
         continue;
       }

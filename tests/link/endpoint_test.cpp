@@ -117,6 +117,42 @@ TEST_CASE("a peer that is not there, or is another one, is named when it is dial
   CHECK(a.run(try_it(a.rt, guarded.rt.core().self())) == cause::wrong_secret);
 }
 
+TEST_CASE(
+    "reaching a peer ends at its deadline, also if the peer says late that it dials") {
+  node a;
+  node b;
+  // Greets after most of the time is over, and never dials.
+  auto decline = [](runtime& rt, listener& at) -> task<void> {
+    const io_result accepted = co_await at.accept();
+    stream s(rt.service(), socket(rt.service().sockets(), accepted.handle()));
+    system_environment env;
+    greeter g(env, stranger(), {});
+    co_await sleep_for(800ms);
+    const std::function<hello_status(const hello&)> declines = [](const hello&) {
+      return hello_status::already_dialling;
+    };
+    CHECK(!co_await g.answer(s, declines));
+  };
+  auto reach = [](runtime& rt, process_address whom) -> task<duration> {
+    const time_point begun = rt.service().now();
+    try {
+      (void)co_await rt.core().peers().reach(std::move(whom), begun + 1s);
+    } catch (const link_error& e) {
+      CHECK(e.cause() == cause::silent_peer);
+    }
+    co_return rt.service().now() - begun;
+  };
+  auto on_service = [](runtime& rt, task<duration> t) -> task<duration> {
+    co_return co_await run_on(rt.service(), std::move(t));
+  };
+  listener at(b.rt.service(), socket_address::loopback(0));
+  process_address whom = stranger();
+  whom.endpoint = at.address();
+  auto declined = b.rt.start_service(decline(b.rt, at));
+  CHECK(a.run(on_service(a.rt, reach(a.rt, whom))) < 1500ms);
+  declined.get();
+}
+
 TEST_CASE("a runtime that ends says goodbye: its peers see it stopped, at once") {
   memory_store store;
   node a;

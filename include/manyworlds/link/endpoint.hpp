@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -101,6 +102,8 @@ class endpoint {
   /// What beats carry: the user reactor's turns.
   void watch_progress(const reactor& user) noexcept { user_ = &user; }
   [[nodiscard]] std::vector<std::shared_ptr<link>> links() const;
+  /// Of a process that there is a link with.
+  [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
 
  private:
   struct entry {
