@@ -45,6 +45,7 @@ int run_demo(const demo_plan& plan) {
   const signal_thread taking_signals(signals);
   screen out(plan.as_json);
   mw::runtime rt(demo_options(&out, mw::log_level::info));
+  rt.serve_dumps();  // for mwstat
   const mw::hosted_store host(rt, "127.0.0.1:0");
   mw::tcp_store store(rt, host.address());
 

@@ -1,6 +1,7 @@
-// Two worlds, one process per terminal. A killed sender ends only its world; the leader,
-// which also hosts the store, goes on with the other.
-// send_recv --worldinfo 1,0 --worldinfo 2,0;  ... --worldinfo 1,1;  ... --worldinfo 2,1
+// Two worlds, one process per terminal. A killed sender breaks only its world; the
+// leader, which also hosts the store, goes on with the other. Start it again: it joins
+// again. send_recv --worldinfo 1,0 --worldinfo 2,0;  ... --worldinfo 1,1;  ...
+// --worldinfo 2,1
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -47,20 +48,25 @@ mw::task<void> send(mw::world& w) {
   }
 }
 
-/// One world, to its end. Its failure is this coroutine's business and nobody else's.
+/// One world, formed again whenever it breaks. Its failure is this coroutine's business
+/// and nobody else's.
 mw::task<void> take_part(mw::runtime& rt, mw::store& store, membership m) {
-  mw::world w(rt, store,
-              {.name = fmt::format("world{}", m.world), .rank = m.rank, .size = 2});
-  auto life = [&]() -> mw::task<void> {
-    co_await w;
-    fmt::print("joined {} as rank {}\n", w.name().view(), w.rank());
-    if (m.rank == 0)
-      co_await receive(w);
-    else
-      co_await send(w);
+  auto life = [](mw::world& w) -> mw::task<void> {
+    fmt::print("joined {}@{} as rank {}\n", w.name().view(), w.epoch(), w.rank());
+    try {
+      if (w.rank() == 0)
+        co_await receive(w);
+      else
+        co_await send(w);
+    } catch (const mw::world_error& e) {
+      fmt::print("caught an error: {}\n", e.what());
+      throw;
+    }
   };
-  const auto ended = co_await mw::outcome(life());
-  fmt::print("caught an error: {}\n", ended.error().text());
+  const auto name = fmt::format("world{}", m.world);
+  fmt::print("joining {} as rank {}, through the store at {}\n", name, m.rank,
+             store.address());
+  co_await mw::keep(rt, store, {.name = name, .rank = m.rank, .size = 2}, life);
 }
 
 }  // namespace
@@ -87,6 +93,7 @@ int main(int argc, char** argv) try {
   for (const std::string& text : worlds) memberships.push_back(parse(text));
 
   mw::runtime rt({.log_from = mw::log_level::silent});
+  rt.serve_dumps();  // for mwstat
   std::optional<mw::hosted_store> host;
   if (store_address.empty()) {
     store_address = fmt::format("{}:{}", address, port);

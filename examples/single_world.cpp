@@ -36,6 +36,8 @@ mw::task<void> take_part(mw::runtime& rt, mw::store& store, mw::rank_t rank,
                          mw::rank_t size) {
   mw::world w(rt, store, {.name = "world", .rank = rank, .size = size});
   auto life = [&]() -> mw::task<void> {
+    fmt::print("joining the world as rank {}, through the store at {}\n", w.rank(),
+               store.address());
     co_await w;
     fmt::print("joined the world as rank {} of {}\n", w.rank(), w.size());
     // Only rank 0 talks to everybody, but the end of one is told to all.
@@ -66,6 +68,7 @@ int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
 
   mw::runtime rt({.log_from = mw::log_level::silent});
+  rt.serve_dumps();  // for mwstat
   const std::string store_address = fmt::format("{}:{}", address, port);
   std::optional<mw::hosted_store> host;
   if (rank == 0) host.emplace(rt, store_address);
