@@ -1,0 +1,207 @@
+// Processes that hold words of their lives in shared memory, and somebody who watches.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/engines.hpp"
+#include "link/death_watch.hpp"
+#include "link/robust_word.hpp"
+
+namespace manyworlds::link_tests {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+inline double milliseconds_since(steady::time_point then) {
+  return std::chrono::duration<double, std::milli>(steady::now() - then).count();
+}
+
+/// An arena's first page, and the private one before it. A forked child shares the
+/// former.
+class word_page {
+ public:
+  static constexpr std::size_t words = 256;
+
+  word_page() {
+    void* at = ::mmap(nullptr, 2 * shm::entry_distance, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    base_ = static_cast<std::byte*>(at) + shm::entry_distance;
+    at = ::mmap(base_, shm::entry_distance, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    REQUIRE(at == base_);
+  }
+  word_page(const word_page&) = delete;
+  word_page& operator=(const word_page&) = delete;
+  ~word_page() { ::munmap(base_ - shm::entry_distance, 2 * shm::entry_distance); }
+
+  std::byte* at(std::size_t index) { return base_ + index * 16; }
+  shm::life_word& word(std::size_t index = 0) {
+    return *reinterpret_cast<shm::life_word*>(at(index));
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+};
+
+/// A forked child that runs `body`, and says so when it has come to a point.
+class child_process {
+ public:
+  /// What a body may do.
+  class voice {
+   public:
+    explicit voice(int fd) : fd_(fd) {}
+    void say() const {
+      if (::write(fd_, "!", 1) != 1) ::_exit(3);
+    }
+    /// Until killed; never longer than the test.
+    [[noreturn]] void wait_for_ever() const {
+      for (;;) ::pause();
+    }
+
+   private:
+    int fd_;
+  };
+
+  template <class Body>
+  explicit child_process(Body body) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::close(ends[0]);
+      ::signal(SIGALRM, SIG_DFL);
+      ::alarm(60);
+      body(voice(ends[1]));
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    heard_ = ends[0];
+  }
+  child_process(child_process&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), heard_(std::exchange(other.heard_, -1)) {}
+  child_process& operator=(child_process&&) = delete;
+  ~child_process() {
+    if (pid_ > 0) {
+      kill(SIGKILL);
+      reap();
+    }
+    if (heard_ >= 0) ::close(heard_);
+  }
+
+  /// Has said so once more, within `limit`.
+  [[nodiscard]] bool hear(std::chrono::milliseconds limit = 30s) const {
+    ::pollfd asked{heard_, POLLIN, 0};
+    char c = 0;
+    return ::poll(&asked, 1, static_cast<int>(limit.count())) == 1 &&
+           ::read(heard_, &c, 1) == 1;
+  }
+  void kill(int signal = SIGKILL) const { REQUIRE(::kill(pid_, signal) == 0); }
+  /// Its status.
+  int reap() {
+    int status = 0;
+    CHECK(::waitpid(std::exchange(pid_, -1), &status, 0) > 0);
+    return status;
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  int heard_ = -1;
+};
+
+/// Holds one word until it is killed.
+inline child_process holder_of(word_page& page, std::size_t index = 0) {
+  child_process child([&page, index](child_process::voice v) {
+    shm::robust_words words;
+    shm::robust_word word(words, page.at(index));
+    if (!word.hold()) ::_exit(2);
+    v.say();
+    v.wait_for_ever();
+  });
+  REQUIRE(child.hear());
+  return child;
+}
+
+/// System calls of this number give this errno, in this process from now on.
+inline void refuse(long number, int error) {
+  ::sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(::seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const ::sock_fprog filter{4, program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(9);
+}
+
+/// A reactor, and a death watch on it.
+class watcher {
+ public:
+  explicit watcher(const std::string& name = "mw-death")
+      : reactor_(make_epoll_engine(), {.spin = duration::zero()}),
+        watch_(reactor_, name, [this](std::string line) {
+          const std::lock_guard lock(mutex_);
+          remarks_.push_back(std::move(line));
+        }) {}
+
+  reactor& home() { return reactor_; }
+  shm::death_watch& deaths() { return watch_; }
+  std::vector<std::string> remarks() {
+    const std::lock_guard lock(mutex_);
+    return remarks_;
+  }
+
+  template <class Condition>
+  bool turn_until(Condition condition, duration limit = 20s) {
+    struct alarm_clock final : timer {
+      alarm_clock()
+          : timer([](timer& t) noexcept { static_cast<alarm_clock&>(t).rang = true; }) {}
+      bool rang = false;
+    } alarm;
+    reactor_.timers().arm(alarm, reactor_.now() + limit);
+    while (!condition() && !alarm.rang) {
+      if (!reactor_.turn()) reactor_.rest();
+    }
+    if (!alarm.rang) reactor_.timers().disarm(alarm);
+    return condition();
+  }
+
+  /// Everything that happened before this call and can be noticed has been noticed after
+  /// it: another process dies in front of the same thread.
+  void let_notices_come() {
+    word_page page;
+    child_process other = holder_of(page);
+    bool seen = false;
+    const auto t = watch_.add(page.word(), [&] { seen = true; });
+    other.kill();
+    CHECK(turn_until([&] { return seen; }));
+    watch_.remove(t);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> remarks_;
+  reactor reactor_;
+  shm::death_watch watch_;
+};
+
+}  // namespace manyworlds::link_tests
