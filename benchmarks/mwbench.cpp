@@ -1,6 +1,7 @@
 // mwbench: what the library costs on this machine, each figure beside the raw limit of
 // the same run where there is one.
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -19,7 +20,7 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
   };
   app.add_flag("--json", common.json, "one object a line, for programs");
   app.add_option("--engine", common.engine, "auto, io_uring or epoll")
-      ->transform(CLI::CheckedTransformer(engines))
+      ->transform(CLI::CheckedTransformer(engines).description(""))
       ->default_str("auto");
   app.add_option("--limit", limit, "seconds after which all of it is killed")
       ->capture_default_str();
@@ -30,13 +31,18 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
   app.fallthrough();
 }
 
+// No more than a message can have.
+const CLI::Validator size_in_bytes =
+    CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 46).description("BYTES");
+
 CLI::Validator at_least(int least) { return CLI::Range(least, 1 << 20); }
 
 void add_p2p(CLI::App& app, const common_options& common, p2p_options& o) {
   CLI::App* sub = app.add_subcommand("p2p", "latency and bandwidth of two processes");
   sub->add_option("--sizes", o.sizes, "of the messages: 8,64K,1M")
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
       ->capture_default_str();
   sub->add_option("--rounds", o.rounds, "turns of world and plain sockets")
       ->check(at_least(1))
@@ -87,7 +93,8 @@ void add_idle(CLI::App& app, const common_options& common, idle_options& o) {
 void add_cancel(CLI::App& app, const common_options& common, cancel_options& o) {
   CLI::App* sub = app.add_subcommand("cancel", "giving up a begun transfer");
   sub->add_option("--size", o.size, "of the transfer: 64M")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
       ->capture_default_str();
   sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
   sub->callback([&] { cancel(common, o); });
