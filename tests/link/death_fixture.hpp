@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -83,6 +84,8 @@ class child_process {
   explicit child_process(Body body) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
+    // The child's copy of what was not yet written would be written again.
+    std::fflush(nullptr);
     pid_ = ::fork();
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) {

@@ -108,8 +108,7 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
   CHECK(came_first);
 }
 
-TEST_CASE(
-    "a killed peer whose forked child lives on and keeps its descriptors is noticed") {
+TEST_CASE("a killed peer is noticed whose forked child keeps its descriptors") {
   word_page page;
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -154,8 +153,7 @@ TEST_CASE("a word that tells of a death when it is added is noticed") {
   w.deaths().remove(t);
 }
 
-TEST_CASE(
-    "a peer that lets go in order and ends gives no notice, nor does one not held yet") {
+TEST_CASE("a word let go in order, and one never held, give no notice") {
   word_page page;
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -220,9 +218,7 @@ TEST_CASE("a stopped peer is not dead, and is once it is killed") {
   w.deaths().remove(t);
 }
 
-TEST_CASE(
-    "of two hundred watched words those of the killed process are noticed, once each, "
-    "and no other") {
+TEST_CASE("of two hundred words those of the killed process are noticed, and no other") {
   word_page page;
   watcher w;
   constexpr std::size_t total = 200;
@@ -247,7 +243,7 @@ TEST_CASE(
     REQUIRE(tickets.back() != ticket::none);
   }
   // 12 holds 120 to 129: on both sides of what one thread waits on.
-  for (const std::size_t victim : {0, 12, 19}) {
+  for (const std::size_t victim : {0u, 12u, 19u}) {
     CAPTURE(victim);
     dead.clear();
     children[victim].kill();
@@ -260,9 +256,7 @@ TEST_CASE(
   for (const ticket t : tickets) w.deaths().remove(t);
 }
 
-TEST_CASE(
-    "a peer that scribbles over its word cannot keep the watcher busy, nor hide "
-    "another's death") {
+TEST_CASE("a scribbled word neither keeps the watcher busy nor hides another's death") {
   word_page page;
   child_process other = holder_of(page, 1);
   child_process hostile([&](child_process::voice v) {
@@ -324,7 +318,7 @@ TEST_CASE("watching quiet peers costs no look at all") {
   w.deaths().remove(t);
 }
 
-TEST_CASE("after its removal a word is not touched, and its memory may be given back") {
+TEST_CASE("a removed word is not touched: its memory may be given back") {
   watcher w;
   std::mt19937 random(7);
   int wanted_notices = 0;
@@ -397,8 +391,7 @@ TEST_CASE("what is called at a death may remove itself and others, and add") {
   w.deaths().remove(added);
 }
 
-TEST_CASE(
-    "where the kernel refuses futex_waitv that is said once, and there is no thread") {
+TEST_CASE("a refused futex_waitv is said once, and costs no thread") {
   for (const int error : {ENOSYS, EPERM}) {
     child_process child([&](child_process::voice) {
       refuse(SYS_futex_waitv, error);

@@ -133,9 +133,7 @@ TEST_CASE("the end of a peer is awaited, and waiting for it can be given up") {
   ::close(connection);
 }
 
-TEST_CASE(
-    "a peer that has ended and been waited for is over, though its forked child keeps "
-    "the connection") {
+TEST_CASE("a peer that has ended is over, though its forked child keeps the connection") {
   for (const opener open : openers) {
     meeting_place place;
     child_process child([&](child_process::voice v) {
@@ -157,8 +155,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "another process with the number of a peer that has ended is not taken for it") {
+TEST_CASE("another process with the number of a dead peer is not taken for it") {
   meeting_place place;
   child_process child([&](child_process::voice v) {
     const int connection = place.connect();

@@ -85,8 +85,7 @@ TEST_CASE("of words let go in any order only those still held are found at the e
 }
 
 TEST_CASE(
-    "killed between any two steps, a word tells of a death once it was written, until it "
-    "is cleared") {
+    "killed between any two steps, a word that was written and not cleared is dead") {
   for (const bool watched : {false, true}) {
     CAPTURE(watched);
     for (const robust_step when : hold_steps) {
@@ -146,7 +145,7 @@ TEST_CASE("killed at any moment, a word never says that the dead thread holds it
     while (steady::now() < until) {}
     child.kill();
     child.reap();
-    for (const std::size_t at : {0, 1}) {
+    for (const std::size_t at : {0u, 1u}) {
       CHECK((says_dead(page.word(at)) || says_nobody(page.word(at))));
       ++(says_dead(page.word(at)) ? deaths : goodbyes);
     }
