@@ -12,6 +12,7 @@
 #include <string>
 #include <system_error>
 
+#include "manyworlds/config.hpp"
 #include "manyworlds/io/engine.hpp"
 
 using namespace manyworlds;
@@ -59,6 +60,8 @@ TEST_CASE("an engine is made by its name") {
   }
 }
 
+#if MANYWORLDS_HAS_IO_URING
+
 TEST_CASE("where io_uring is refused epoll takes over and names the usual causes") {
   for (const int refusal : {EPERM, ENOSYS, EOPNOTSUPP, EINVAL}) {
     CHECK(in_child([refusal] {
@@ -93,6 +96,20 @@ TEST_CASE("exhaustion is reported, not taken for a refusal") {
             return 3;
           }) == 0);
   }
+}
+
+#else
+
+TEST_CASE("a library that was built without io_uring says so, and takes epoll") {
+  const engine_choice choice = make_engine(engine_kind::automatic);
+  CHECK(choice.engine->name() == "epoll");
+  CHECK(choice.remark.find("left out when this library was built") != std::string::npos);
+  CHECK_THROWS_AS((void)make_engine(engine_kind::io_uring), std::system_error);
+}
+
+#endif
+
+TEST_CASE("exhaustion of what epoll needs is reported") {
   for (const long call : {SYS_epoll_create1, SYS_eventfd2}) {
     CHECK(in_child([call] {
             if (!forbid(call, EMFILE)) return 1;
