@@ -193,6 +193,7 @@ control_message decode_control(std::span<const std::byte> message) {
 bytes encode(const claim_query& query) {
   wire_writer out;
   out.put(query.name.view()).put(query.rank).put(query.epoch);
+  out.put_raw(query.holder.raw());
   return out.take();
 }
 
@@ -202,8 +203,14 @@ claim_query decode_claim(std::span<const std::byte> query) {
   q.name = in.get_text(63);
   q.rank = read_rank(in);
   q.epoch = in.get<std::uint64_t>();
+  q.holder = incarnation(in.take(incarnation::size).first<incarnation::size>());
   in.expect_end();
   return q;
+}
+
+claim_answer decode_answer(std::span<const std::byte> answer) noexcept {
+  const auto said = static_cast<claim_answer>(answer[0]);
+  return said <= claim_answer::gone ? said : claim_answer::vacant;
 }
 
 }  // namespace manyworlds::inline v0

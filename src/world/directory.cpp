@@ -181,6 +181,7 @@ claim_answer world_directory::answer(const claim_query& query) {
     if (l && l->is_up() && !w->is_suspect(query.rank)) return claim_answer::held;
     w->break_with(w->describe_failure(cause::replaced, query.rank, operation_kind::none,
                                       "another process joins with its rank"));
+    return claim_answer::gone;
   }
   return claim_answer::vacant;
 }

@@ -10,6 +10,10 @@
 
 namespace manyworlds::inline v0 {
 
+namespace {
+constexpr duration head_start = std::chrono::milliseconds(20);
+}  // namespace
+
 task<void> formation::claim_rank() {
   join_record mine;
   mine.who = peers_.self();
@@ -80,7 +84,7 @@ task<bool> formation::says_it_is(process_address who, rank_t rank) {
   } catch (const link_error&) {
     co_return false;
   }
-  co_return !answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held;
+  co_return !answer.empty() && decode_answer(answer) == claim_answer::held;
 }
 
 task<bool> formation::is_held(process_address holder,
@@ -88,48 +92,81 @@ task<bool> formation::is_held(process_address holder,
   if (holder.id == peers_.self().id) {
     co_return directory_.holder_of(core_.options().name, rank_, &core_) != nullptr;
   }
+  // Who shared the old epoch with it may know that it is dead or silent.
+  const bool others_know =
+      old && rank_ < old->size() && old->member(rank_).id == holder.id;
+  inquiry found;
+  auto both = [&](scope& s) -> task<void> {
+    s.spawn(ask_holder(holder, found, s));
+    if (others_know) s.spawn(ask_others(*old, found, s));
+    co_return;
+  };
+  co_await scope::run(both);
+  if (found.said) co_return *found.said;
+  // A stopped process does not answer and is not gone either: those who know it decide.
+  co_return found.is_silent&& found.seen_alive;
+}
+
+task<void> formation::ask_holder(const process_address& holder, inquiry& found,
+                                 scope& both) {
   claim_query query;
   query.name = core_.options().name;
   query.rank = rank_;
-  bool is_silent = false;
   try {
     const bytes answer = co_await peers_.ask(
         holder, encode(query), service_.now() + std::min(left(), answer_limit));
-    if (!answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held) {
-      co_return true;
-    }
-    co_return false;
+    found.said = !answer.empty() && decode_answer(answer) == claim_answer::held;
   } catch (const link_error& e) {
-    // A stopped process does not answer and is not gone either: those who know it decide.
-    is_silent = e.cause() == cause::silent_peer;
     if (e.cause() == cause::wrong_version) throw;
-    // Alive, and no member: it must not keep the rank from those who are.
     if (e.cause() == cause::wrong_secret) {
+      // Alive, and no member: it must not keep the rank from those who are.
       note_refusal(rank_, holder);
-      co_return false;
+      found.said = false;
     }
+    found.is_silent = e.cause() == cause::silent_peer;
   }
-  // It is dead, or silent: the members of the old epoch who see that break it at once.
-  if (!old || rank_ >= old->size() || old->member(rank_).id != holder.id) co_return false;
-  query.epoch = old->epoch;
-  bool any_sees_it_alive = false;
-  for (rank_t r = 0; r < old->size(); ++r) {
-    if (r == rank_) continue;
-    const process_address& other = old->member(r);
-    if (other.id == peers_.self().id) {
-      any_sees_it_alive |= directory_.answer(query) == claim_answer::held;
-      continue;
+  found.is_unsure.set();
+  if (found.said) both.cancel();
+}
+
+task<void> formation::ask_others(const world_view& old, inquiry& found, scope& both) {
+  // A holder that is well answers by then, and spares the others the question.
+  try {
+    co_await within(found.is_unsure.wait(), head_start);
+  } catch (const timed_out&) {
+    found.is_unsure.set();
+  }
+  auto all = [&](scope& s) -> task<void> {
+    for (rank_t r = 0; r < old.size(); ++r) {
+      if (r != rank_) s.spawn(ask_other(old, r, found));
     }
+    co_return;
+  };
+  co_await scope::run(all);
+  if (found.seen_gone && !found.seen_alive) both.cancel();
+}
+
+task<void> formation::ask_other(const world_view& old, rank_t rank, inquiry& found) {
+  const process_address& other = old.member(rank);
+  claim_query query;
+  query.name = core_.options().name;
+  query.rank = rank_;
+  query.epoch = old.epoch;
+  query.holder = old.member(rank_).id;
+  claim_answer said = claim_answer::vacant;
+  if (other.id == peers_.self().id) {
+    said = runtime_.answer(query);
+  } else {
     try {
       const bytes answer = co_await peers_.ask(
           other, encode(query), service_.now() + std::min(left(), answer_limit));
-      any_sees_it_alive |=
-          !answer.empty() && static_cast<claim_answer>(answer[0]) == claim_answer::held;
+      if (!answer.empty()) said = decode_answer(answer);
     } catch (const link_error&) {
-      continue;
+      co_return;
     }
   }
-  co_return is_silent&& any_sees_it_alive;
+  found.seen_alive |= said == claim_answer::held;
+  found.seen_gone |= said == claim_answer::gone;
 }
 
 task<void> formation::withdraw_join() {

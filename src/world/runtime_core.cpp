@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -12,6 +13,9 @@ namespace manyworlds::inline v0 {
 namespace {
 
 using namespace std::chrono_literals;
+
+/// As a world's `suspect_after` by default: for processes that share none any more.
+constexpr duration silence_limit = 1s;
 
 socket_address address_from(std::string_view text, std::string_view what) {
   const auto parsed = socket_address::parse(text);
@@ -138,8 +142,17 @@ void runtime_core::data_connection(stream connection, const hello& words) {
 }
 
 task<bytes> runtime_core::answer_query(bytes question) {
-  const claim_answer answer = directory_->answer(decode_claim(question));
-  co_return bytes(1, static_cast<std::byte>(answer));
+  co_return bytes(1, static_cast<std::byte>(answer(decode_claim(question))));
+}
+
+claim_answer runtime_core::answer(const claim_query& query) {
+  const claim_answer by_worlds = directory_->answer(query);
+  if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
+  // Its world is over here; what the process shows on the link is still to be seen.
+  const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
+  const auto last = endpoint_->last_heard(query.holder);
+  return last && service_->now() - *last >= limit ? claim_answer::gone
+                                                  : claim_answer::vacant;
 }
 
 void runtime_core::examine_silence(time_point now) noexcept {

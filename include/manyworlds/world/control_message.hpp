@@ -82,9 +82,17 @@ struct claim_query {
   rank_t rank = no_rank;
   /// 0: asks the holder itself; else the epoch whose member is to be replaced.
   std::uint64_t epoch = 0;
+  /// Of that member: also who has not its world any more may know what became of it.
+  incarnation holder;
 };
-enum class claim_answer : std::uint8_t { vacant, held };
+enum class claim_answer : std::uint8_t {
+  vacant,  ///< nothing is known here that speaks against the claim
+  held,
+  gone,  ///< the holder is dead, or has been silent for long enough to be suspect
+};
 [[nodiscard]] bytes encode(const claim_query& query);
 [[nodiscard]] claim_query decode_claim(std::span<const std::byte> query);
+/// Of an answer that is not empty; what is no answer counts as `vacant`.
+[[nodiscard]] claim_answer decode_answer(std::span<const std::byte> answer) noexcept;
 
 }  // namespace manyworlds::inline v0

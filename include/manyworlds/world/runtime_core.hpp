@@ -44,6 +44,9 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   /// From any thread; `serve` ends after at most `patience`.
   void end_service(duration patience) noexcept;
 
+  /// What is known here of the holder of a rank. On the service reactor.
+  [[nodiscard]] claim_answer answer(const claim_query& query);
+
   /// No world may be formed any more.
   void refuse_worlds() noexcept { refuses_worlds_.store(true); }
   [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
