@@ -50,6 +50,7 @@
 #include "link/same_host.cpp"
 #include "link/secret.cpp"
 #include "link/shared_arena.cpp"
+#include "link/shared_link.cpp"
 #include "link/word_group.cpp"
 #include "memory/buffer_view.cpp"
 #include "memory/dlpack.cpp"

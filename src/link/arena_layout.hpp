@@ -4,20 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "link/cell_ring.hpp"
+#include "link/chunk_slab.hpp"
+#include "link/doorbell.hpp"
+#include "link/offer_table.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 /// Of the two processes of a link: side 0 made the arena. Direction 0 is written by
 /// side 0 and read by side 1.
 inline constexpr int sides = 2;
-
 inline constexpr std::size_t page_bytes = 4096;
-inline constexpr std::size_t cell_bytes = 64;
-inline constexpr std::size_t cells_per_ring = 64;
-inline constexpr std::size_t ring_bytes = cell_bytes * cells_per_ring;
-inline constexpr std::size_t slots_per_arena = 256;
-inline constexpr std::size_t chunk_bytes = 8192;
-inline constexpr std::size_t chunks_per_direction = 64;
-inline constexpr std::size_t offers_per_direction = 1024;
 
 inline constexpr std::uint64_t arena_magic = 0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
 inline constexpr std::uint32_t arena_version = 1;
@@ -26,7 +23,7 @@ inline constexpr std::uint32_t arena_version = 1;
 struct arena_header {
   std::uint64_t magic = arena_magic;
   std::uint32_t version = arena_version;
-  std::uint32_t cells = cells_per_ring;
+  std::uint32_t cells = cell_ring::capacity;
   std::uint64_t bytes = 0;
 };
 
@@ -56,46 +53,39 @@ inline constexpr std::size_t two_lines = 128;
   return of_side(7 * two_lines, side);
 }
 
-inline constexpr std::size_t chunk_states_begin = page_bytes;
-[[nodiscard]] constexpr std::size_t chunk_states(int direction) noexcept {
-  return of_side(chunk_states_begin, direction);
+inline constexpr std::size_t slabs_begin = page_bytes;
+[[nodiscard]] constexpr std::size_t slab(int direction) noexcept {
+  return of_side(slabs_begin, direction);
 }
 
 inline constexpr std::size_t offers_begin = 2 * page_bytes;
-inline constexpr std::size_t offer_table_bytes =
-    offers_per_direction * sizeof(std::uint64_t);
 [[nodiscard]] constexpr std::size_t offers(int direction) noexcept {
-  return offers_begin + static_cast<std::size_t>(direction) * offer_table_bytes;
+  return offers_begin + static_cast<std::size_t>(direction) * sizeof(offer_table);
 }
 
-/// How far the reader of a ring has come: a line for each slot and direction.
-inline constexpr std::size_t consumed_begin = offers_begin + sides * offer_table_bytes;
-[[nodiscard]] constexpr std::size_t consumed(std::size_t slot, int direction) noexcept {
-  return consumed_begin + (slot * sides + static_cast<std::size_t>(direction)) * 64;
-}
-
-inline constexpr std::size_t rings_begin = consumed_begin + slots_per_arena * sides * 64;
+/// A slot is one ring for each direction.
+inline constexpr std::size_t rings_begin = offers_begin + sides * sizeof(offer_table);
 [[nodiscard]] constexpr std::size_t ring(std::size_t slot, int direction) noexcept {
-  return rings_begin + (slot * sides + static_cast<std::size_t>(direction)) * ring_bytes;
+  return rings_begin +
+         (slot * sides + static_cast<std::size_t>(direction)) * sizeof(cell_ring);
 }
 
 inline constexpr std::size_t chunks_begin =
-    rings_begin + slots_per_arena * sides * ring_bytes;
+    (ring(slot_count, 0) + page_bytes - 1) / page_bytes * page_bytes;
 [[nodiscard]] constexpr std::size_t chunk(int direction, std::size_t index) noexcept {
   return chunks_begin +
-         (static_cast<std::size_t>(direction) * chunks_per_direction + index) *
-             chunk_bytes;
+         (static_cast<std::size_t>(direction) * chunk_states::chunks + index) *
+             chunk_size;
 }
 
 }  // namespace offset
 
-inline constexpr std::size_t arena_bytes =
-    offset::chunks_begin + sides * chunks_per_direction * chunk_bytes;
+inline constexpr std::size_t arena_bytes = offset::chunk(sides, 0);
 
 static_assert(offset::death(1) + sizeof(std::uint32_t) <= page_bytes);
-static_assert(chunks_per_direction <= offset::two_lines);
-static_assert(offset::consumed_begin % page_bytes == 0);
+static_assert(offset::slab(1) + sizeof(chunk_states) <= 2 * page_bytes);
+static_assert(sizeof(chunk_states) <= offset::two_lines);
+static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);
 static_assert(offset::rings_begin % page_bytes == 0);
-static_assert(offset::chunks_begin % page_bytes == 0);
 
 }  // namespace manyworlds::inline v0::shm

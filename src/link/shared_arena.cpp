@@ -53,7 +53,7 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
     why_not = because("sealing shared memory");
     return nullptr;
   }
-  if (arena->reserve(0, offset::consumed_begin) != 0) {
+  if (arena->reserve(0, offset::rings_begin) != 0) {
     why_not = because("reserving shared memory");
     return nullptr;
   }
@@ -86,7 +86,7 @@ std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& 
     why_not = "the peer's shared memory has another size: another version?";
     return nullptr;
   }
-  if (arena->reserve(0, offset::consumed_begin) != 0) {
+  if (arena->reserve(0, offset::rings_begin) != 0) {
     why_not = because("reserving shared memory");
     return nullptr;
   }
@@ -94,7 +94,7 @@ std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& 
   arena_header header;
   std::memcpy(&header, arena->at(0), sizeof header);
   if (header.magic != arena_magic || header.version != arena_version ||
-      header.cells != cells_per_ring || header.bytes != arena_bytes) {
+      header.cells != cell_ring::capacity || header.bytes != arena_bytes) {
     why_not = "the peer's shared memory has another layout: another version?";
     return nullptr;
   }

@@ -1,0 +1,123 @@
+#include "link/shared_link.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+constexpr duration without_bell = std::chrono::milliseconds(1);
+}  // namespace
+
+shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
+    : user_(user),
+      arena_(std::move(parts.arena)),
+      side_(arena_->side()),
+      bell_(sockets, static_cast<socket_handle>(parts.bell.release())),
+      pid_(parts.pid),
+      memory_(parts.memory),
+      ringer_(in_arena<attention_line<hardware_memory>>(offset::attention(1 - side_)),
+              in_arena<bell_line<hardware_memory>>(offset::bell(1 - side_))),
+      listener_(in_arena<attention_line<hardware_memory>>(offset::attention(side_)),
+                in_arena<bell_line<hardware_memory>>(offset::bell(side_))),
+      chunks_out_(in_arena<chunk_states>(offset::slab(side_))),
+      chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
+      offers_out_(in_arena<offer_table>(offset::offers(side_))),
+      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))) {}
+
+shared_link::~shared_link() = default;
+
+void shared_link::attach(unsigned slot, slot_events& events) {
+  slots_[slot] = {&events, 0};
+  if (++attached_ == 1) {
+    user_.add(*this);
+    listen_for_bell();
+  }
+  // The peer may have written before we looked.
+  listener_.go_hot(slot);
+}
+
+void shared_link::detach(unsigned slot) noexcept {
+  if (!slots_[slot].events) return;
+  slots_[slot] = {};
+  // Whatever is still in its ring belongs to a world that is over.
+  if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
+  if (--attached_ > 0) return;
+  user_.remove(*this);
+  if (is_listening_) user_.io().cancel(listening_);
+}
+
+bool shared_link::poll() noexcept {
+  bool did = false;
+  if (listener_.rung()) [[unlikely]] {
+    listener_.take().for_each([this](unsigned slot) {
+      // A peer may ring for what is not open (any more): it is not looked at.
+      if (!slots_[slot].events) return;
+      slots_[slot].empty_looks = 0;
+      if (!listener_.hot().contains(slot)) listener_.go_hot(slot);
+    });
+  }
+  const slot_set hot = listener_.hot();
+  hot.for_each([this, &did](unsigned slot) {
+    slot_use& use = slots_[slot];
+    // Another slot's step may have closed this one.
+    if (!use.events) return;
+    if (use.events->look()) {
+      did = true;
+      slots_[slot].empty_looks = 0;
+    } else if (++use.empty_looks == patience) {
+      listener_.go_cold(slot, [&use] { return use.events->has_cells(); });
+      use.empty_looks = 0;
+    }
+  });
+  return did;
+}
+
+bool shared_link::any_hot_has_cells() const noexcept {
+  bool any = false;
+  listener_.hot().for_each([this, &any](unsigned slot) {
+    any = any || (slots_[slot].events && slots_[slot].events->has_cells());
+  });
+  return any;
+}
+
+bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
+  // A peer that has closed its bell and lives on is looked after now and then.
+  if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
+  return listener_.prepare_sleep([this] { return any_hot_has_cells(); });
+}
+
+void shared_link::cancel_sleep() noexcept { listener_.cancel_sleep(); }
+
+void shared_link::ring() noexcept {
+  const char one = 1;
+  // It fails when the socket is full of rings that were not heard yet, or the peer is
+  // gone: neither needs another.
+  [[maybe_unused]] const ssize_t sent =
+      ::send(static_cast<int>(bell_.handle()), &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void shared_link::listen_for_bell() noexcept {
+  if (is_listening_) return;
+  bell_place_ = {bell_bytes_.data(), bell_bytes_.size()};
+  listening_.kind = io_kind::receive;
+  listening_.socket = bell_.handle();
+  listening_.buffers = &bell_place_;
+  listening_.buffer_count = 1;
+  is_listening_ = true;
+  keeps_itself_ = shared_from_this();
+  user_.io().submit(listening_);
+}
+
+void shared_link::heard_bell() noexcept {
+  is_listening_ = false;
+  const std::shared_ptr<shared_link> keeps = std::exchange(keeps_itself_, nullptr);
+  // An end of the stream is the peer's end: the link notices it, and breaks the worlds.
+  const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
+                                            : listening_.result.count() == 0;
+  if (attached_ > 0 && !over) listen_for_bell();
+}
+
+}  // namespace manyworlds::inline v0::shm

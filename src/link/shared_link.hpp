@@ -1,0 +1,130 @@
+// Shared link: the memory between two processes of one host, as the user reactor uses it
+// for all their worlds.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "link/same_host.hpp"
+#include "manyworlds/io/stream.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// One world's use of a shared link: who is told when there is something in its slot.
+class slot_events {
+ public:
+  /// Reads what is there, a bounded number of cells; also goes on with what waited for
+  /// room. True if there was anything.
+  virtual bool look() noexcept = 0;
+  /// Whether the ring has something that `look` would find.
+  [[nodiscard]] virtual bool has_cells() const noexcept = 0;
+
+ protected:
+  ~slot_events() = default;
+};
+
+/// Polled by the user reactor while a world uses it: one line for all slots that are
+/// cold, and the ring of each slot that was used a moment ago. Sleeping, it is woken by a
+/// byte on the bell.
+///
+/// Made on the service reactor; `attach` and everything after it belongs to the user
+/// reactor's thread. Slots are handed out by the service reactor (see link).
+class shared_link final : public std::enable_shared_from_this<shared_link>,
+                          private poller {
+ public:
+  shared_link(reactor& user, network& sockets, shared_parts parts);
+  ~shared_link();
+
+  // Any thread: fixed.
+  [[nodiscard]] shared_arena& arena() noexcept { return *arena_; }
+  [[nodiscard]] const std::optional<remote_memory>& memory() const noexcept {
+    return memory_;
+  }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  [[nodiscard]] int side() const noexcept { return arena_->side(); }
+  [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
+    return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, side_)));
+  }
+  [[nodiscard]] cell_ring& incoming(unsigned slot) const noexcept {
+    return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, 1 - side_)));
+  }
+
+  // The user reactor.
+  /// From now on the slot's events are called. Its pages must have been reserved.
+  void attach(unsigned slot, slot_events& events);
+  /// Nothing is called for the slot any more.
+  void detach(unsigned slot) noexcept;
+  /// What was published in the slot may be seen by the peer; wakes it if it sleeps.
+  void notify(unsigned slot) noexcept {
+    if (ringer_.notify(slot)) [[unlikely]]
+      ring();
+  }
+  /// After a full fence of the caller's: the peer is to look at the slot at once.
+  [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }
+  [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
+  [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
+  [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
+  [[nodiscard]] std::byte* chunk_out(unsigned index) const noexcept {
+    return arena_->at(offset::chunk(side_, index));
+  }
+  [[nodiscard]] const std::byte* chunk_in(unsigned index) const noexcept {
+    return arena_->at(offset::chunk(1 - side_, index));
+  }
+
+ private:
+  /// Empty looks at a hot ring before the bell is trusted with it.
+  static constexpr unsigned patience = 2000;
+
+  struct listening : io_request {
+    explicit listening(shared_link& l) noexcept
+        : io_request([](io_request& r) noexcept {
+            static_cast<listening&>(r).owner.heard_bell();
+          }),
+          owner(l) {}
+    shared_link& owner;
+  };
+
+  template <class T>
+  [[nodiscard]] T& in_arena(std::size_t offset) const noexcept {
+    return *reinterpret_cast<T*>(arena_->at(offset));
+  }
+
+  bool poll() noexcept override;
+  bool prepare_sleep(std::optional<duration>& limit) noexcept override;
+  void cancel_sleep() noexcept override;
+  void ring() noexcept;
+  void listen_for_bell() noexcept;
+  void heard_bell() noexcept;
+  [[nodiscard]] bool any_hot_has_cells() const noexcept;
+
+  reactor& user_;
+  std::unique_ptr<shared_arena> arena_;
+  const int side_;
+  socket bell_;
+  const pid_t pid_;
+  const std::optional<remote_memory> memory_;
+
+  bell_ringer ringer_;
+  bell_listener listener_;
+  chunk_writer chunks_out_;
+  chunk_reader chunks_in_;
+  offer_sender offers_out_;
+  offer_receiver offers_in_;
+
+  struct slot_use {
+    slot_events* events = nullptr;
+    unsigned empty_looks = 0;
+  };
+  std::array<slot_use, slot_count> slots_{};
+  std::size_t attached_ = 0;
+  listening listening_{*this};
+  iovec bell_place_{};
+  std::array<std::byte, 64> bell_bytes_{};
+  bool is_listening_ = false;
+  /// While the engine holds our request.
+  std::shared_ptr<shared_link> keeps_itself_;
+};
+
+}  // namespace manyworlds::inline v0::shm
