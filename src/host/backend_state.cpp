@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "stream_connection.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -36,8 +38,8 @@ host_backend::state::state(reactor& r, backend_events& told,
   for (rank_t peer = 0; peer < size; ++peer) {
     const auto at = static_cast<std::size_t>(peer);
     if (peer == self || !streams[at].is_open()) continue;
-    connections_[at] =
-        std::make_unique<host::connection>(*this, *this, peer, std::move(streams[at]));
+    connections_[at] = std::make_unique<host::stream_connection>(*this, *this, peer,
+                                                                 std::move(streams[at]));
   }
   for_each_connection([](host::connection& c) { c.open(); });
 }

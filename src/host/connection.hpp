@@ -1,10 +1,8 @@
-// Connection: the stream to one peer: its two requests, its halves, and how it ends.
+// Connection: the way to one peer, and how it ends. What carries its frames is a stream, or
+// memory that both processes share.
 #pragma once
 
-#include <string>
-
 #include "core.hpp"
-#include "manyworlds/io/stream.hpp"
 #include "receiver.hpp"
 #include "sender.hpp"
 
@@ -24,79 +22,71 @@ class connection_events {
   ~connection_events() = default;
 };
 
-class connection final : private frame_handler {
+class connection : protected frame_handler {
  public:
-  connection(core& shared, connection_events& events, rank_t peer, socket stream);
+  connection(core& shared, connection_events& events, rank_t peer) noexcept
+      : core_(shared), events_(events), peer_(peer) {}
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+  virtual ~connection() = default;
 
   /// Starts receiving.
-  void open() noexcept;
+  virtual void open() noexcept = 0;
 
   // Operations. Whoever calls these calls `pump` when it is done with them.
-  [[nodiscard]] class sender& sending() noexcept { return sender_; }
-  [[nodiscard]] const class sender& sending() const noexcept { return sender_; }
-  [[nodiscard]] class receiver& receiving() noexcept { return receiver_; }
-  /// Sends what there is to send, unless a request is in flight or we are in the midst of
-  /// a receive.
-  void pump() noexcept;
-  /// Asks for memory back that was given up, from requests in flight.
-  void cancel_given_up() noexcept;
+  [[nodiscard]] virtual class sender& sending() noexcept = 0;
+  [[nodiscard]] virtual class receiver& receiving() noexcept = 0;
+  /// Sends what there is to send and can be sent now; not in the midst of a receive.
+  virtual void pump() noexcept = 0;
+  /// Asks for memory back that was given up and that the kernel holds.
+  virtual void cancel_given_up() noexcept = 0;
 
   [[nodiscard]] bool has_left() const noexcept { return peer_left_; }
 
   // Leaving, see host_backend::leave.
   void leave();
   void abandon_sends();
-  /// Cancels what is in flight; the socket closes when that has ended.
-  void stop() noexcept;
+  /// At once; what is in flight ends first.
+  virtual void stop() noexcept = 0;
   /// At rest and closed: fails what a leave's deadline has left over.
-  void end_cut_short();
-  [[nodiscard]] bool at_rest() const noexcept { return !sending_now_ && !receiving_now_; }
-  [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
+  virtual void end_cut_short() = 0;
+  [[nodiscard]] virtual bool at_rest() const noexcept = 0;
+  [[nodiscard]] virtual bool is_open() const noexcept = 0;
 
   // Timers of the backend.
-  [[nodiscard]] bool must_watch() const noexcept;
+  [[nodiscard]] virtual bool must_watch() noexcept = 0;
   /// Looks for stalled and settling transfers; `late`: we ourselves were not looking.
-  void look(time_point now, bool late);
-  void tidy();
+  virtual void look(time_point now, bool late) = 0;
+  virtual void tidy() = 0;
 
- private:
-  struct request : io_request {
-    request(function ended, connection& c) noexcept : io_request(ended), owner(c) {}
-    connection& owner;
-  };
-
+ protected:
+  /// Nothing unwinds through the engine: what we have no memory for ends the world.
   template <class Step>
-  void guarded(Step&& step) noexcept;
+  void guarded(Step&& step) noexcept {
+    try {
+      step();
+    } catch (const std::exception& e) {
+      if (!core_.stopping)
+        core_.events.must_break(peer_, cause::out_of_resources, e.what());
+    }
+  }
   const char* handle(const frame& f) override;
-  void submit_receive();
-  void sent() noexcept;
-  void received() noexcept;
-  void progress_ending();
-  void ended(int error);
-  void rest() noexcept;
+  void say_leave_when_drained();
+  [[nodiscard]] bool nothing_follows() const noexcept {
+    return peer_left_ || peer_knows_;
+  }
+  void report_stall(const char* direction);
+  void report_violation(const char* what);
 
   core& core_;
   connection_events& events_;
-  rank_t peer_;
-  socket socket_;
-  class sender sender_;
-  class receiver receiver_;
-  request send_;
-  request receive_;
-  bool sending_now_ = false;
-  bool receiving_now_ = false;
-  bool corked_ = false;
-  bool stopped_ = false;
-
+  const rank_t peer_;
   bool leaving_ = false;
   bool said_leave_ = false;
   bool peer_left_ = false;   ///< said `leave`
   bool peer_knows_ = false;  ///< said `left`
-  bool shut_down_ = false;
-  bool ended_ = false;  ///< the stream is at its end, or lost
-  int send_error_ = 0;
-  time_point send_failed_{};
-  time_point last_sent_{};
+  bool stopped_ = false;
+  bool ended_ = false;  ///< it carries nothing any more
 };
 
 }  // namespace manyworlds::inline v0::host

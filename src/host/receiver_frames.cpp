@@ -30,6 +30,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   held_bytes_ += cost;
 
   inbound_message m;
+  if (const char* wrong = describe(f, m)) return wrong;
   m.source = peer_;
   m.on = &l;
   m.id = f.id;
@@ -54,20 +55,17 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   return nullptr;
 }
 
-const char* receiver::on_data(const frame& f) {
+const char* receiver::on_data(const frame& f, inbound_message*& into) {
+  into = nullptr;
   if (const char* wrong = check_id(f)) return wrong;
   inbound_message* m = find(f.id);
   if (m && f.generation > m->generation) return "a slice that nobody asked for";
-  if (!m || !m->offered || !m->taker || f.generation != m->generation) {
-    // Sent before our `unpull` was read.
-    skip_left_ = static_cast<std::size_t>(f.bytes);
-    return nullptr;
-  }
+  // Sent before our `unpull` was read.
+  if (!m || !m->offered || !m->taker || f.generation != m->generation) return nullptr;
   if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
     return "a slice that does not follow the one before";
   }
-  sink_ = m;
-  sink_left_ = static_cast<std::size_t>(f.bytes);
+  into = m;
   return nullptr;
 }
 
@@ -88,10 +86,15 @@ const char* receiver::on_withdraw(const frame& f) {
   inbound_message* m = find(f.id);
   if (!m) return nullptr;
   answer(frame_kind::withdrawn, f.id);
-  named_.erase(f.id);
-  std::erase(pulled_, m);
-  core_.matcher->withdraw(*m);
+  drop(*m);
   return nullptr;
+}
+
+void receiver::drop(inbound_message& m) {
+  named_.erase(m.id);
+  std::erase(pulled_, &m);
+  let_go(m);
+  core_.matcher->withdraw(m);
 }
 
 void receiver::drop_offers() {
@@ -102,11 +105,7 @@ void receiver::drop_offers() {
   std::sort(
       offers.begin(), offers.end(),
       [](const inbound_message* a, const inbound_message* b) { return a->id < b->id; });
-  for (inbound_message* m : offers) {
-    named_.erase(m->id);
-    std::erase(pulled_, m);
-    core_.matcher->withdraw(*m);
-  }
+  for (inbound_message* m : offers) drop(*m);
 }
 
 // Nothing waits any more, so that what is whole again is not taken again.
@@ -114,7 +113,7 @@ void receiver::close(const std::string& detail) {
   closed_detail_ = detail;
   const std::vector<inbound_message*> taken = pulled_;
   for (inbound_message* m : taken) m->giving_up = true;
-  if (direct_ == 0) settle();
+  settle();
 }
 
 }  // namespace manyworlds::inline v0::host

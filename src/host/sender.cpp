@@ -4,27 +4,19 @@
 
 namespace manyworlds::inline v0::host {
 
-namespace {
-
-// Copied and not yet in the kernel's hands: enough to fill a batch while one is sent.
-constexpr std::size_t queue_limit = 64 * 1024;
-
-}  // namespace
-
 std::size_t sender::cost_of(const operation& op, bool eager) noexcept {
   return message_cost + op.head_bytes + (eager ? op.source.total_bytes() : 0);
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
-  return op.source.total_bytes() + op.head_bytes <= core_.options.eager_limit ||
+  return op.source.total_bytes() + op.head_bytes <= eager_limit() ||
          op.source.total_bytes() == 0;
 }
 
-bool sender::may_send(const outgoing_lane& l, const operation& op) const noexcept {
+bool sender::may_send(const outgoing_lane& l, const operation& op) noexcept {
   const std::size_t cost = cost_of(op, is_eager(op));
-  return batch_.queued_bytes() < queue_limit &&
-         l.used_window + cost <= core_.options.lane_window &&
-         used_window_ + cost <= core_.peer_window;
+  return l.used_window + cost <= core_.options.lane_window &&
+         used_window_ + cost <= core_.peer_window && !is_full();
 }
 
 void sender::start(operation& op) {
@@ -33,7 +25,7 @@ void sender::start(operation& op) {
   if (l.waiting.empty() && may_send(l, op)) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;
-  may_go_on_ = may_go_on_ || batch_.queued_bytes() >= queue_limit;
+  may_go_on_ = may_go_on_ || is_full();
   if (!l.is_blocked) {
     l.is_blocked = true;
     blocked_.push_back(&l);
@@ -52,36 +44,30 @@ void sender::announce(outgoing_lane& l, operation& op) {
   f.id = ++last_id_;
   f.word = op.user.value();
   f.bytes = payload;
-  batch_.append(f);
-  batch_.append({static_cast<const std::byte*>(op.head), op.head_bytes});
+  pending_send* p = nullptr;
+  if (!eager || op.delivered) {
+    p = &pending_[f.id];
+    p->id = f.id;
+    p->op = &op;
+    p->eager = eager;
+    p->at = eager ? phase::sent : phase::offered;
+    set_stage(op, stage::pending, p);
+  }
+  put(f, op, p);
 
   const std::size_t cost = cost_of(op, eager);
   l.used_window += cost;
   used_window_ += cost;
   ++l.sent;
   ++core_.counters.messages_sent;
-  const_view_cursor cursor(op.source);
   if (eager) {
     core_.counters.bytes_sent += payload + op.head_bytes;
     op.bytes_moved = payload + op.head_bytes;
-    while (!cursor.at_end()) {
-      const auto piece = cursor.front(payload);
-      batch_.append(piece);
-      cursor.advance(piece.size());
-    }
-    if (!op.delivered) {
-      ++l.undelivered_messages;
-      l.undelivered_bytes += payload + op.head_bytes;
-      return op.end(operation_end::done);
-    }
   }
-  pending_send& p = pending_[f.id];
-  p.id = f.id;
-  p.op = &op;
-  p.eager = eager;
-  p.at = eager ? phase::sent : phase::offered;
-  p.cursor = cursor;
-  set_stage(op, stage::pending, &p);
+  if (p) return;
+  ++l.undelivered_messages;
+  l.undelivered_bytes += payload + op.head_bytes;
+  op.end(operation_end::done);
 }
 
 void sender::send_waiting(outgoing_lane& l) {
@@ -97,7 +83,7 @@ void sender::send_waiting(outgoing_lane& l) {
 void sender::send_all_waiting() {
   may_go_on_ = false;
   for (std::size_t turns = blocked_.size(); turns > 0; --turns) {
-    if (batch_.queued_bytes() >= queue_limit) {
+    if (is_full()) {
       may_go_on_ = true;
       return;
     }
@@ -109,55 +95,7 @@ void sender::send_all_waiting() {
   }
   // Who waits for room in the queue alone gets it when the batch is sent, without a
   // credit.
-  may_go_on_ = !blocked_.empty() && batch_.queued_bytes() >= queue_limit;
-}
-
-bool sender::next_batch() {
-  if (batch_.is_open()) return true;
-  if (may_go_on_) send_all_waiting();
-  if (active_.empty()) {
-    batch_.open();
-    return batch_.is_open();
-  }
-  pending_send& p = *active_.front();
-  active_.pop_front();
-  frame data;
-  data.kind = frame_kind::data;
-  data.id = p.id;
-  data.generation = p.generation;
-  data.word = p.op->source.total_bytes() - p.cursor.remaining();
-  frame complete;
-  complete.kind = frame_kind::complete;
-  complete.id = p.id;
-  complete.generation = p.generation;
-  const std::size_t before = p.cursor.remaining();
-  batch_.open_with_slice(data, p.cursor, core_.options.slice, complete);
-  core_.counters.bytes_sent += before - p.cursor.remaining();
-  p.op->bytes_moved += before - p.cursor.remaining();
-  source_ = &p;
-  if (p.cursor.at_end()) {
-    p.at = phase::sent;
-  } else {
-    active_.push_back(&p);
-  }
-  return true;
-}
-
-void sender::sent(std::size_t count) {
-  batch_.advance(count);
-  if (!source_) return;
-  pending_send& p = *source_;
-  const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed;
-  if (gives_up && batch_.reads_user_memory()) {
-    // The slice is filled up with zeros and never completed: nobody takes it for the
-    // message.
-    batch_.release_user_memory();
-    p.at = phase::offered;
-  }
-  if (batch_.reads_user_memory()) return;
-  source_ = nullptr;
-  const ending how = std::exchange(p.wanted, ending::no);
-  if (how == ending::taken || (gives_up && give_up(p, how))) finish(p, how);
+  may_go_on_ = !blocked_.empty() && is_full();
 }
 
 }  // namespace manyworlds::inline v0::host

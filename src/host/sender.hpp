@@ -1,5 +1,5 @@
-// Sender: the outgoing half of one connection, without its socket: lanes, windows,
-// offers, slices.
+// Sender: the outgoing half of one connection, without what carries it: lanes, windows,
+// offers, and how sends end.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 #include <unordered_map>
 
 #include "core.hpp"
-#include "outgoing_batch.hpp"
+#include "frame.hpp"
+#include "link/offer_table.hpp"
+#include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -38,6 +40,8 @@ struct pending_send {
   bool eager = false;
   std::uint32_t generation = 0;
   const_view_cursor cursor;
+  /// Over shared memory: decides between the receiver's taking and our giving up.
+  shm::offer_ticket ticket;
   /// How it ends once the kernel has let go of the user's memory, or the peer has
   /// answered.
   ending wanted = ending::no;
@@ -45,11 +49,14 @@ struct pending_send {
 };
 
 class sender {
+ public:
   using phase = pending_send::phase;
   using ending = pending_send::ending;
 
- public:
   explicit sender(core& shared) noexcept : core_(shared) {}
+  sender(const sender&) = delete;
+  sender& operator=(const sender&) = delete;
+  virtual ~sender() = default;
 
   // Operations.
   void start(operation& op);
@@ -65,21 +72,11 @@ class sender {
   const char* on_withdrawn(const frame& f);
   const char* on_credit(const frame& f);
 
-  // What is sent.
-  void control(const frame& f) { batch_.append(f); }
-  /// Opens the next batch if there is anything to send; true if one is open.
-  bool next_batch();
-  [[nodiscard]] outgoing_batch& batch() noexcept { return batch_; }
-  /// The request ended; the kernel took bytes, or none.
-  void sent(std::size_t count);
-  /// The request in flight should end early, so that memory is given back.
-  [[nodiscard]] bool must_cancel() const noexcept {
-    return source_ && source_->wanted != ending::no && source_->wanted != ending::taken;
-  }
+  /// Sends a frame without content, in order, however full everything is.
+  virtual void control(const frame& f) = 0;
+  /// Frames or slices wait to be sent.
+  [[nodiscard]] virtual bool has_something() const noexcept = 0;
 
-  [[nodiscard]] bool has_something() const noexcept {
-    return batch_.queued_bytes() > 0 || !active_.empty();
-  }
   /// Nothing waits, nothing is pending.
   [[nodiscard]] bool is_drained() const noexcept {
     return waiting_ == 0 && pending_.empty();
@@ -93,36 +90,56 @@ class sender {
     for (const auto& entry : lanes_) visit(entry.second);
   }
 
+ protected:
+  // What carries the frames.
+  /// The largest message, head included, that may be sent unasked.
+  [[nodiscard]] virtual std::size_t eager_limit() const noexcept = 0;
+  /// No message can be announced now. It is asked again when that may have changed.
+  [[nodiscard]] virtual bool is_full() noexcept = 0;
+  /// Announces `op`: its head goes along, and if it is eager its payload. `p` is set if
+  /// its end depends on the peer.
+  virtual void put(const frame& f, const operation& op, pending_send* p) = 0;
+  /// The memory of `p` is in the kernel's hands.
+  [[nodiscard]] virtual bool is_in_use(const pending_send& p) const noexcept = 0;
+  /// Decides for good that the peer does not get an offer; false if it has it.
+  [[nodiscard]] virtual bool revoke(pending_send& p) noexcept = 0;
+  /// The peer says that it has the offer, of which nothing was sent. Null, or what is
+  /// wrong with that.
+  [[nodiscard]] virtual const char* check_taken(const pending_send& p) const noexcept = 0;
+  /// `p` is about to be forgotten.
+  virtual void forget(pending_send& p) noexcept = 0;
+
+  void send_all_waiting();
+  /// True if nothing but the operation's end is left to do; else it ends later, as `how`
+  /// or better.
+  bool give_up(pending_send& p, ending how);
+  void finish(pending_send& p, ending how);
+  [[nodiscard]] pending_send* find(std::uint64_t id);
+
+  core& core_;
+  /// Something changed for which sends wait: credit, room, or who is first.
+  bool may_go_on_ = false;
+  /// Pulled, in turns: a large message does not delay another lane's by more than a
+  /// slice.
+  std::deque<pending_send*> active_;
+
  private:
   static constexpr std::size_t idle_lanes_kept = 64;
 
   [[nodiscard]] static std::size_t cost_of(const operation& op, bool eager) noexcept;
   [[nodiscard]] bool is_eager(const operation& op) const noexcept;
-  [[nodiscard]] bool may_send(const outgoing_lane& l, const operation& op) const noexcept;
+  [[nodiscard]] bool may_send(const outgoing_lane& l, const operation& op) noexcept;
   void announce(outgoing_lane& l, operation& op);
   void send_waiting(outgoing_lane& l);
-  void send_all_waiting();
-  [[nodiscard]] pending_send* find(std::uint64_t id);
   void stop_slices(pending_send& p);
-  bool give_up(pending_send& p, ending how);
   operation& release(pending_send& p);
-  void finish(pending_send& p, ending how);
 
-  core& core_;
-  outgoing_batch batch_;
-  /// Whose memory the open batch refers to.
-  pending_send* source_ = nullptr;
   std::unordered_map<std::uint64_t, outgoing_lane> lanes_;
   std::deque<outgoing_lane*> blocked_;
-  /// Something changed for which sends wait: credit, room, or who is first.
-  bool may_go_on_ = false;
   std::size_t waiting_ = 0;
   std::size_t used_window_ = 0;
   std::uint64_t last_id_ = 0;
   std::unordered_map<std::uint64_t, pending_send> pending_;
-  /// Pulled, in turns: a large message does not delay another lane's by more than a
-  /// slice.
-  std::deque<pending_send*> active_;
   std::size_t settling_ = 0;
   std::string closed_detail_;
 };

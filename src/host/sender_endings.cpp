@@ -48,9 +48,11 @@ const char* sender::on_taken(const frame& f) {
   if (f.id > last_id_) return "a message taken that was not sent";
   pending_send* p = find(f.id);
   if (!p) return nullptr;  // settled without waiting any longer
-  if (p->at != phase::sent) return "a message taken that was not sent whole";
+  if (p->at != phase::sent) {
+    if (const char* wrong = check_taken(*p)) return wrong;
+  }
   // The peer's answer can overtake the end of the request that sent the last byte.
-  if (source_ == p) {
+  if (is_in_use(*p)) {
     p->wanted = ending::taken;
   } else {
     finish(*p, ending::taken);
@@ -104,8 +106,12 @@ bool sender::withdraw(operation& op) {
 // better.
 bool sender::give_up(pending_send& p, ending how) {
   stop_slices(p);
-  if (source_ == &p) {
+  if (is_in_use(p)) {
     p.wanted = how;
+    return false;
+  }
+  if (!p.eager && !revoke(p)) {
+    p.wanted = ending::taken;
     return false;
   }
   frame f;
@@ -126,6 +132,7 @@ operation& sender::release(pending_send& p) {
   stop_slices(p);
   set_stage(op, stage::none, nullptr);
   if (p.settle_by != time_point::max()) --settling_;
+  forget(p);
   pending_.erase(p.id);
   return op;
 }

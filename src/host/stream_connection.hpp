@@ -1,0 +1,57 @@
+// Stream connection: the tcp stream to one peer, with its two requests.
+#pragma once
+
+#include "connection.hpp"
+#include "manyworlds/io/stream.hpp"
+#include "stream_receiver.hpp"
+#include "stream_sender.hpp"
+
+namespace manyworlds::inline v0::host {
+
+class stream_connection final : public connection {
+ public:
+  stream_connection(core& shared, connection_events& events, rank_t peer, socket stream);
+
+  void open() noexcept override;
+  [[nodiscard]] class sender& sending() noexcept override { return sender_; }
+  [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
+  void pump() noexcept override;
+  void cancel_given_up() noexcept override;
+  void stop() noexcept override;
+  void end_cut_short() override;
+  [[nodiscard]] bool at_rest() const noexcept override {
+    return !sending_now_ && !receiving_now_;
+  }
+  [[nodiscard]] bool is_open() const noexcept override { return socket_.is_open(); }
+  [[nodiscard]] bool must_watch() noexcept override;
+  void look(time_point now, bool late) override;
+  void tidy() override;
+
+ private:
+  struct request : io_request {
+    request(function ended, stream_connection& c) noexcept : io_request(ended), owner(c) {}
+    stream_connection& owner;
+  };
+
+  void submit_receive();
+  void sent() noexcept;
+  void received() noexcept;
+  void progress_ending();
+  void ended(int error);
+  void rest() noexcept;
+
+  socket socket_;
+  stream_sender sender_;
+  stream_receiver receiver_;
+  request send_;
+  request receive_;
+  bool sending_now_ = false;
+  bool receiving_now_ = false;
+  bool corked_ = false;
+  bool shut_down_ = false;
+  int send_error_ = 0;
+  time_point send_failed_{};
+  time_point last_sent_{};
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,109 @@
+#include "stream_receiver.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace manyworlds::inline v0::host {
+
+stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
+                                 frame_handler& others)
+    : receiver(shared, peer, answers, others,
+               {shared.options.eager_limit, shared.options.slice}),
+      capacity_(frame_size + shared.options.eager_limit),
+      input_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
+
+std::span<const iovec> stream_receiver::entries() {
+  // A frame begun in the buffer must find room for its end.
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+  } else if (begin_ > 0) {
+    std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  std::size_t used = 0;
+  direct_ = 0;
+  if (sink_) {
+    used = sink_->target.fill(std::span(entries_).first(sink_entries), sink_left_);
+    for (std::size_t i = 0; i < used; ++i) direct_ += entries_[i].iov_len;
+  }
+  if (direct_ == sink_left_) entries_[used++] = {input_.get() + end_, capacity_ - end_};
+  return std::span(entries_).first(used);
+}
+
+const char* stream_receiver::received(std::size_t count) {
+  const std::size_t direct = std::min(count, direct_);
+  direct_ = 0;
+  core_.counters.bytes_received += count;
+  if (direct > 0) fill_sink(direct, nullptr);
+  end_ += count - direct;
+  const char* wrong = parse();
+  if (!wrong) settle();
+  return wrong;
+}
+
+const char* stream_receiver::parse() {
+  while (!core_.stopping) {
+    const std::size_t there = end_ - begin_;
+    if (skip_left_ > 0) {
+      const std::size_t step = std::min(skip_left_, there);
+      begin_ += step;
+      skip_left_ -= step;
+      if (skip_left_ > 0) return nullptr;
+      continue;
+    }
+    if (sink_) {
+      const std::size_t step = std::min(sink_left_, there);
+      if (step == 0) return nullptr;
+      fill_sink(step, input_.get() + begin_);
+      begin_ += step;
+      continue;
+    }
+    if (there < frame_size) return nullptr;
+    frame f;
+    const std::span<const std::byte, frame_size> header(input_.get() + begin_,
+                                                        frame_size);
+    if (const char* wrong = decode(header, limits_, f)) return wrong;
+    if (f.kind == frame_kind::data) {
+      begin_ += frame_size;
+      inbound_message* into = nullptr;
+      if (const char* wrong = on_data(f, into)) return wrong;
+      sink_ = into;
+      (into ? sink_left_ : skip_left_) = static_cast<std::size_t>(f.bytes);
+      continue;
+    }
+    const std::size_t content = content_bytes(f);
+    if (there < frame_size + content) return nullptr;
+    begin_ += frame_size + content;
+    const std::byte* behind = header.data() + frame_size;
+    if (const char* wrong = handle(f, {behind, content})) return wrong;
+  }
+  return nullptr;
+}
+
+// Copies, or accounts for what the kernel has written there.
+void stream_receiver::fill_sink(std::size_t bytes, const std::byte* from) {
+  inbound_message& m = *sink_;
+  if (from) {
+    for (std::size_t copied = 0; copied < bytes;) {
+      const auto place = m.target.front(bytes - copied);
+      std::memcpy(place.data(), from + copied, place.size());
+      m.target.advance(place.size());
+      copied += place.size();
+    }
+  } else {
+    m.target.advance(bytes);
+  }
+  note_progress(m, bytes);
+  sink_left_ -= bytes;
+  if (sink_left_ == 0) sink_ = nullptr;
+}
+
+void stream_receiver::let_go(inbound_message& m) noexcept {
+  if (sink_ != &m) return;
+  sink_ = nullptr;
+  skip_left_ = std::exchange(sink_left_, 0);
+}
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,48 @@
+// Stream receiver: the incoming half over a byte stream.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <memory>
+
+#include "receiver.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Bytes go through a small input buffer, but for what a receive waits for: that is read
+/// straight into its memory, with the buffer behind it for the next frame.
+class stream_receiver final : public receiver {
+ public:
+  stream_receiver(core& shared, rank_t peer, sender& answers, frame_handler& others);
+
+  /// Where the next bytes go. Valid until `received`.
+  [[nodiscard]] std::span<const iovec> entries();
+  /// The request in flight ended with so many bytes. Null, or what is wrong with them.
+  const char* received(std::size_t count);
+  /// The request in flight should end early, so that a receive's memory is given back.
+  [[nodiscard]] bool must_cancel() const noexcept { return sink_ && sink_->giving_up; }
+
+ private:
+  [[nodiscard]] bool is_in_use(const inbound_message& m) const noexcept override {
+    return sink_ == &m && direct_ > 0;
+  }
+  void let_go(inbound_message& m) noexcept override;
+  [[nodiscard]] const char* parse();
+  void fill_sink(std::size_t bytes, const std::byte* from);
+
+  std::size_t capacity_;
+  std::unique_ptr<std::byte[]> input_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  /// The rest of a slice: into a receive's memory, or nowhere.
+  inbound_message* sink_ = nullptr;
+  std::size_t sink_left_ = 0;
+  std::size_t skip_left_ = 0;
+  /// Of the request in flight: bytes of it that go to the sink.
+  std::size_t direct_ = 0;
+  static constexpr std::size_t sink_entries = 64;
+  std::array<iovec, sink_entries + 1> entries_;
+};
+
+}  // namespace manyworlds::inline v0::host
