@@ -438,8 +438,9 @@ void world_core::connection_ended(rank_t peer, int error) noexcept {
 }
 
 void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
-  // A peer that beats but whose reactor stands still is blocked in user code: alive, and
-  // no world's end (law 8). The backend asks again.
+  // A peer that beats but whose reactor neither turns nor is parked is blocked in user
+  // code: alive, and no world's end (law 8). The backend asks again. One that does not
+  // beat is silent, which breaks the world without us.
   if (why == cause::stalled && peer >= 0 && peer < view_.size()) {
     const link& l = *links_[static_cast<std::size_t>(peer)];
     if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat)
