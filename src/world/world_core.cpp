@@ -52,6 +52,7 @@ std::string_view name_of(world_state s) noexcept {
 world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options)
     : runtime_(std::move(rt)),
       store_(&st),
+      gate_(st),
       options_(options),
       instance_(runtime_->next_instance()),
       // A wrong size is named when the world is awaited; it must not ask for memory here.
@@ -183,6 +184,7 @@ bool world_core::break_with(failure f, rank_t reported_by) {
 }
 
 void world_core::abandon() noexcept {
+  gate_.shut();
   const world_state now = state();
   if (now == world_state::forming || now == world_state::up) {
     const bool stopping = runtime_->refuses_worlds();
