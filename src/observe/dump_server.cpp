@@ -37,7 +37,7 @@ constexpr std::size_t longest_request = 16;
 /// ever stale.
 std::string bind_free_name(int listening) {
   for (int n = 0; n < most_servers; ++n) {
-    const std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
+    std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());
