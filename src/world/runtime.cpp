@@ -216,9 +216,9 @@ void runtime::take_the_reactor(turning how) {
   turning_ = how;
 }
 
-void runtime::adopt(std::shared_ptr<started_base> root) {
+void runtime::adopt(const std::shared_ptr<started_base>& root) {
   refuse_in_forked_child();
-  roots_->add(std::move(root));
+  roots_->add(root);
 }
 
 started<void> runtime::start_service(task<void> t) {
