@@ -96,8 +96,8 @@ mw::task<void> drain(mw::world& w, std::span<char> memory, int count) {
   co_await w.send(std::span(&taken, 1), mw::to{0});
 }
 
-/// What was accepted leaves with the reactor's next turn, which a thread that blocks in
-/// plain sockets would not take.
+/// What was accepted behind a send under way leaves with a later turn of the reactor,
+/// which a thread that blocks in plain sockets would not take.
 mw::task<void> let_out() { co_await mw::sleep_for(std::chrono::milliseconds(1)); }
 
 /// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run

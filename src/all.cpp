@@ -88,5 +88,6 @@
 #include "world/options.cpp"
 #include "world/runtime.cpp"
 #include "world/runtime_core.cpp"
+#include "world/store_gate.cpp"
 #include "world/world.cpp"
 #include "world/world_core.cpp"

@@ -427,9 +427,13 @@ void endpoint::beat_once() {
   const bool beat_is_due = now.time_since_epoch() / options_.heartbeat !=
                            last_look_.time_since_epoch() / options_.heartbeat;
   last_look_ = now;
+  // Parked counts as a turn: it would make one at once. A reactor that is neither is
+  // blocked in user code, and its peers forbear (law 8).
+  if (beat_is_due && user_ && user_->is_parked()) ++beats_parked_;
+  const std::uint64_t progress = user_ ? user_->turns() + beats_parked_ : 0;
   for (const auto& l : links()) {
     if (was_late) l->note_heard(now);
-    if (beat_is_due) l->send_beat(user_ ? user_->turns() : 0);
+    if (beat_is_due) l->send_beat(progress);
     const auto e = entry_of(l->peer().id);
     if (l->is_held() || l->take_declined()) {
       e->unused_since = now;

@@ -24,7 +24,7 @@ namespace {
 /// For a client to say what it wants.
 constexpr dump_server::clock::duration request_patience = std::chrono::seconds(1);
 /// What passes while descriptors or memory are short.
-constexpr dump_server::clock::duration accept_pause = std::chrono::seconds(1);
+constexpr dump_server::clock::duration exhausted_pause = std::chrono::seconds(1);
 constexpr int most_servers = 1024;
 constexpr std::size_t longest_request = 16;
 
@@ -37,7 +37,7 @@ constexpr std::size_t longest_request = 16;
 /// ever stale.
 std::string bind_free_name(int listening) {
   for (int n = 0; n < most_servers; ++n) {
-    const std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
+    std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -119,7 +119,7 @@ void dump_server::serve() noexcept {
       // Out of descriptors: the client stays in the queue, and poll would return at once
       // for ever.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-        (void)await(-1, 0, clock::now() + accept_pause);
+        (void)await(-1, 0, clock::now() + exhausted_pause);
       }
       continue;
     }

@@ -1,15 +1,42 @@
 #include "manyworlds/store/memory_store.hpp"
 
+#include <mutex>
+#include <optional>
 #include <utility>
+
+#include "manyworlds/store/key_value_table.hpp"
 
 namespace manyworlds::inline v0 {
 
+namespace {
+const char* const where = "memory";
+}  // namespace
+
+/// What operations keep until they have ended, also beyond the store itself.
+class memory_store::contents {
+ public:
+  explicit contents(store_limits limits) noexcept : limits_(limits) {}
+
+  static task<store_reply> perform(std::shared_ptr<contents> self, store_request request);
+
+ private:
+  class key_wait;
+
+  task<store_reply> await_value(store_request request);
+  task<store_reply> await_keys(store_request request);
+  store_reply perform_now(store_request& request);
+
+  store_limits limits_;
+  std::mutex mutex_;
+  key_value_table table_;
+};
+
 /// Awaits keys until a point in time. True: they were set. The lock decides who ends the
 /// wait: whoever takes the waiter out of the table resumes it.
-class memory_store::key_wait : key_value_table::waiter, timer {
+class memory_store::contents::key_wait : key_value_table::waiter, timer {
  public:
   /// The first wait of an operation sets the deadline, later ones keep it.
-  key_wait(memory_store& owner, const std::vector<std::string>& keys, duration limit,
+  key_wait(contents& owner, const std::vector<std::string>& keys, duration limit,
            std::optional<time_point>& deadline) noexcept
       : waiter(released),
         timer(expired),
@@ -55,7 +82,7 @@ class memory_store::key_wait : key_value_table::waiter, timer {
     if (waiter_) waiter_->home().timers().disarm(*this);
   }
 
-  memory_store& owner_;
+  contents& owner_;
   const std::vector<std::string>& keys_;
   duration limit_;
   std::optional<time_point>& deadline_;
@@ -63,28 +90,29 @@ class memory_store::key_wait : key_value_table::waiter, timer {
   bool has_expired_ = false;
 };
 
-task<store_reply> memory_store::perform(store_request request) {
-  check_limits(request, limits_, address());
+task<store_reply> memory_store::contents::perform(std::shared_ptr<contents> self,
+                                                  store_request request) {
+  check_limits(request, self->limits_, where);
   if (request.operation == store_operation::get)
-    co_return co_await await_value(std::move(request));
+    co_return co_await self->await_value(std::move(request));
   if (request.operation == store_operation::wait)
-    co_return co_await await_keys(std::move(request));
-  co_return perform_now(request);
+    co_return co_await self->await_keys(std::move(request));
+  co_return self->perform_now(request);
 }
 
-task<store_reply> memory_store::await_keys(store_request request) {
+task<store_reply> memory_store::contents::await_keys(store_request request) {
   std::optional<time_point> deadline;
   if (co_await key_wait(*this, request.keys, request.limit, deadline))
     co_return store_reply();
   const std::lock_guard lock(mutex_);
   std::erase_if(request.keys,
                 [this](const std::string& key) { return table_.contains(key); });
-  throw store_error(store_failure(store_error_kind::timed_out, address(),
-                                  request.operation, std::move(request.keys),
-                                  request.limit, "not set by anyone"));
+  throw store_error(store_failure(store_error_kind::timed_out, where, request.operation,
+                                  std::move(request.keys), request.limit,
+                                  "not set by anyone"));
 }
 
-task<store_reply> memory_store::await_value(store_request request) {
+task<store_reply> memory_store::contents::await_value(store_request request) {
   std::optional<time_point> deadline;
   while (co_await key_wait(*this, request.keys, request.limit, deadline)) {
     // Between the release and this turn the key may have been erased: wait again then.
@@ -93,12 +121,12 @@ task<store_reply> memory_store::await_value(store_request request) {
       co_return store_reply(*value);
     }
   }
-  throw store_error(store_failure(store_error_kind::timed_out, address(),
-                                  request.operation, std::move(request.keys),
-                                  request.limit, "not set by anyone"));
+  throw store_error(store_failure(store_error_kind::timed_out, where, request.operation,
+                                  std::move(request.keys), request.limit,
+                                  "not set by anyone"));
 }
 
-store_reply memory_store::perform_now(store_request& request) {
+store_reply memory_store::contents::perform_now(store_request& request) {
   const std::lock_guard lock(mutex_);
   const auto key = [&]() -> std::string& { return request.keys.front(); };
   switch (request.operation) {
@@ -108,10 +136,9 @@ store_reply memory_store::perform_now(store_request& request) {
     case store_operation::add: {
       const std::optional<std::int64_t> sum = table_.add(key(), request.delta);
       if (sum) return store_reply(*sum);
-      throw store_error(
-          store_failure(store_error_kind::refused, address(), request.operation,
-                        std::move(request.keys), duration::zero(),
-                        "the value is no number, or the sum exceeds 64 bits"));
+      throw store_error(store_failure(
+          store_error_kind::refused, where, request.operation, std::move(request.keys),
+          duration::zero(), "the value is no number, or the sum exceeds 64 bits"));
     }
     case store_operation::compare_set:
       return store_reply(
@@ -127,6 +154,17 @@ store_reply memory_store::perform_now(store_request& request) {
       return store_reply(value ? std::optional<std::string>(*value) : std::nullopt);
     }
   }
+}
+
+memory_store::memory_store(store_limits limits)
+    : contents_(std::make_shared<contents>(limits)) {}
+
+memory_store::~memory_store() = default;
+
+std::string memory_store::address() const { return where; }
+
+task<store_reply> memory_store::perform(store_request request) {
+  return contents::perform(contents_, std::move(request));
 }
 
 }  // namespace manyworlds::inline v0

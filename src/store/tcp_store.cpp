@@ -31,19 +31,26 @@ store_limits with_slash(store_limits limits) {
   return limits;
 }
 
+/// Keeps the client until the operation has ended, also beyond the store itself.
+template <class Client>
+task<store_reply> run_there(reactor& home, std::shared_ptr<Client> client,
+                            store_request request) {
+  co_return co_await run_on(home, client->run(std::move(request)));
+}
+
 }  // namespace
 
 tcp_store::tcp_store(reactor& home, std::string endpoint, tcp_store_options options)
     : home_(home),
       endpoint_(checked_endpoint(std::move(endpoint))),
       options_(options),
-      client_(std::make_unique<client>(home, endpoint_, options)) {}
+      client_(std::make_shared<client>(home, endpoint_, options)) {}
 
 tcp_store::~tcp_store() = default;
 
 task<store_reply> tcp_store::perform(store_request request) {
   check_limits(request, with_slash(options_.limits), address());
-  co_return co_await run_on(home_, client_->run(std::move(request)));
+  return run_there(home_, client_, std::move(request));
 }
 
 }  // namespace manyworlds::inline v0

@@ -27,14 +27,17 @@ formation::formation(world_core& core)
       directory_(runtime_.worlds()),
       service_(runtime_.service()),
       peers_(runtime_.peers()),
-      store_(core.rendezvous()),
+      store_(core.gate()),
       rank_(core.options().rank),
       size_(core.options().size),
       deadline_(service_.now() + core.options().form) {
   directory_.begin(*this);
 }
 
-formation::~formation() { directory_.end(*this); }
+formation::~formation() {
+  store_.set_parting_request(std::nullopt);
+  directory_.end(*this);
+}
 
 std::string formation::key(const std::string& tail) const {
   return fmt::format("mw/{}/{}", core_.options().name.view(), tail);

@@ -21,6 +21,11 @@ task<void> formation::claim_rank() {
   mine.last_epoch = directory_.last_epoch(core_.options().name);
   mine.size = size_;
   const std::string before = std::exchange(my_record_, mine.encode());
+  // One request, since only one can be made out before the gate is shut: what is left is
+  // an empty record, which is none.
+  store_request parting(store_operation::compare_set, {join_key(rank_)}, answer_limit);
+  parting.expected = my_record_;
+  store_.set_parting_request(std::move(parting));
   waiting_as_ = cause::store_unreachable;
   waiting_for_ = "the store did not answer";
 
@@ -171,6 +176,7 @@ task<void> formation::ask_other(const world_view& old, rank_t rank, inquiry& fou
 
 task<void> formation::withdraw_join() {
   if (my_record_.empty()) co_return;
+  if (store_.is_shut()) co_return co_await store_.part();
   const std::optional<std::string> stands = co_await store_.try_get(join_key(rank_));
   if (stands == my_record_) co_await store_.erase(join_key(rank_));
 }

@@ -22,7 +22,7 @@ constexpr duration goodbye_patience = 500ms;
 /// For the last buffers of broken worlds to be let go.
 constexpr duration drain_patience = 10s;
 
-void name_thread(std::string name, int cpu) {
+void name_thread(const std::string& name, int cpu) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   if (cpu < 0) return;
   cpu_set_t set;
@@ -216,7 +216,7 @@ void runtime::take_the_reactor(turning how) {
   turning_ = how;
 }
 
-void runtime::adopt(std::shared_ptr<started_base> root) {
+void runtime::adopt(const std::shared_ptr<started_base>& root) {
   refuse_in_forked_child();
   roots_->add(root);
 }

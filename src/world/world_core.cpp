@@ -52,6 +52,7 @@ std::string_view name_of(world_state s) noexcept {
 world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options)
     : runtime_(std::move(rt)),
       store_(&st),
+      gate_(st),
       options_(options),
       instance_(runtime_->next_instance()),
       // A wrong size is named when the world is awaited; it must not ask for memory here.
@@ -183,6 +184,7 @@ bool world_core::break_with(failure f, rank_t reported_by) {
 }
 
 void world_core::abandon() noexcept {
+  gate_.shut();
   const world_state now = state();
   if (now == world_state::forming || now == world_state::up) {
     const bool stopping = runtime_->refuses_worlds();
@@ -438,8 +440,9 @@ void world_core::connection_ended(rank_t peer, int error) noexcept {
 }
 
 void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
-  // A peer that beats but whose reactor stands still is blocked in user code: alive, and
-  // no world's end (law 8). The backend asks again.
+  // A peer that beats but whose reactor neither turns nor is parked is blocked in user
+  // code: alive, and no world's end (law 8). The backend asks again. One that does not
+  // beat is silent, which breaks the world without us.
   if (why == cause::stalled && peer >= 0 && peer < view_.size()) {
     const link& l = *links_[static_cast<std::size_t>(peer)];
     if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat)

@@ -101,6 +101,9 @@ TEST_CASE(
       const bool was_promised = when != robust_step::announced;
       CHECK(says_dead(page.word()) == was_promised);
       CHECK(says_nobody(page.word()) == !was_promised);
+      // Killed before the holder woke the watcher, the kernel must know of it.
+      if (watched && when == robust_step::written)
+        CHECK((page.word().load() & FUTEX_WAITERS) != 0);
     }
     for (const robust_step when : release_steps) {
       CAPTURE(static_cast<int>(when));

@@ -101,6 +101,11 @@ class reactor final : public executor {
   [[nodiscard]] std::uint64_t turns() const noexcept {
     return turns_.load(std::memory_order_relaxed);
   }
+  /// Asleep in `rest`, which anything to do ends: not busy, and not blocked either. A
+  /// foreign loop's sleep is not known. Any thread.
+  [[nodiscard]] bool is_parked() const noexcept {
+    return parked_.load(std::memory_order_relaxed);
+  }
   /// When the earliest timer is due, or at once if work is ready; for simulations.
   [[nodiscard]] std::optional<time_point> next_due() noexcept;
 
@@ -124,6 +129,7 @@ class reactor final : public executor {
   std::atomic<std::uint32_t> posting_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};
+  std::atomic<bool> parked_{false};
 };
 
 }  // namespace manyworlds::inline v0

@@ -99,7 +99,7 @@ class endpoint {
   /// Runs a task beside the links; it is cancelled with `run`.
   void spawn(task<void> t);
 
-  /// What beats carry: the user reactor's turns.
+  /// What beats carry: a number that grows while the user reactor turns, or is parked.
   void watch_progress(const reactor& user) noexcept { user_ = &user; }
   [[nodiscard]] std::vector<std::shared_ptr<link>> links() const;
   /// Of a process that there is a link with.
@@ -143,6 +143,7 @@ class endpoint {
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
   const reactor* user_ = nullptr;
+  std::uint64_t beats_parked_ = 0;
   std::size_t greetings_ = 0;
   bool leaving_ = false;
   event quiet_;

@@ -1,35 +1,29 @@
 // Memory store: a store inside one process.
 #pragma once
 
-#include <mutex>
-#include <optional>
+#include <memory>
 #include <string>
 
-#include "manyworlds/store/key_value_table.hpp"
 #include "manyworlds/store/store.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// Shared by the runtimes of one process: for tests, simulations and worlds that stay
 /// inside. Safe to use from any thread; each operation runs where it is awaited, and
-/// waiters resume at their homes.
+/// waiters resume at their homes. It may be destroyed while they wait: each ends at its
+/// limit then.
 class memory_store final : public store {
  public:
-  explicit memory_store(store_limits limits = {}) noexcept : limits_(limits) {}
+  explicit memory_store(store_limits limits = {});
+  ~memory_store() override;
 
-  [[nodiscard]] std::string address() const override { return "memory"; }
+  [[nodiscard]] std::string address() const override;
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
  private:
-  class key_wait;
+  class contents;
 
-  task<store_reply> await_value(store_request request);
-  task<store_reply> await_keys(store_request request);
-  store_reply perform_now(store_request& request);
-
-  store_limits limits_;
-  std::mutex mutex_;
-  key_value_table table_;
+  std::shared_ptr<contents> contents_;
 };
 
 }  // namespace manyworlds::inline v0

@@ -65,7 +65,7 @@ struct store_reply {
 /// they resume at that home, and fail with `store_error`. Each ends within its limit
 /// (which counts from its start), also when nothing answers. Cancelling one waits until
 /// nothing of it is left, and leaves open whether a request that was sent has taken
-/// effect. The store must outlive its operations.
+/// effect. The store must outlive its operations, unless it says otherwise.
 class store {
  public:
   /// For operations that wait for an answer only, not for others to set a key.
@@ -107,7 +107,10 @@ class store {
   /// of its own.
   task<std::int64_t> num_keys(duration limit = default_limit);
 
-  /// What all of the above come down to.
+  /// What all of the above come down to. Called on any thread; the store's own address
+  /// and all that the task needs is read before it returns, or kept by the task: a world
+  /// that is dropped while it forms lets go of its store at once, its last request does
+  /// not.
   [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
 };
 

@@ -59,7 +59,7 @@ class tcp_store final : public store {
   }
   tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
       : tcp_store(rt.service(), std::move(endpoint), options) {}
-  /// No operation may be in flight.
+  /// Operations in flight end as they would have.
   ~tcp_store() override;
 
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
@@ -71,7 +71,7 @@ class tcp_store final : public store {
   reactor& home_;
   std::string endpoint_;
   tcp_store_options options_;
-  std::unique_ptr<client> client_;
+  std::shared_ptr<client> client_;
 };
 
 }  // namespace manyworlds::inline v0

@@ -138,7 +138,7 @@ class formation {
   world_directory& directory_;
   reactor& service_;
   endpoint& peers_;
-  store& store_;
+  store_gate& store_;
   const rank_t rank_;
   const rank_t size_;
   const time_point deadline_;

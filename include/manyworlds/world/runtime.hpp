@@ -85,7 +85,7 @@ class runtime {
 
   void refuse_in_forked_child() const;
   void take_the_reactor(turning how);
-  void adopt(std::shared_ptr<started_base> root);
+  void adopt(const std::shared_ptr<started_base>& root);
   void launch_reactor_thread();
   void launch_service();
   void turn_until_ended(started_base& root);

@@ -59,8 +59,9 @@ class formation_awaiter {
 class world {
  public:
   world() noexcept = default;
-  /// The store must live until the world is formed; it is never used afterwards. Wrong
-  /// options are `invalid_argument` when the world is awaited.
+  /// The store must live until the world is formed, or the handle dropped; it is never
+  /// used afterwards (one of another kind than the library's: see `store::perform`).
+  /// Wrong options are `invalid_argument` when the world is awaited.
   world(runtime& rt, store& st, world_options options);
   world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
   world(world&& other) noexcept = default;

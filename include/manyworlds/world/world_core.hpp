@@ -18,6 +18,7 @@
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/options.hpp"
+#include "manyworlds/world/store_gate.hpp"
 #include "manyworlds/world/view.hpp"
 
 namespace manyworlds::inline v0 {
@@ -75,6 +76,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
     return runtime_;
   }
   [[nodiscard]] store& rendezvous() const noexcept { return *store_; }
+  /// How the forming asks it.
+  [[nodiscard]] store_gate& gate() noexcept { return gate_; }
 
   /// Starts forming, once.
   void begin_forming();
@@ -82,7 +85,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void begin_leaving();
   /// Breaks the world unless it is over already. True for the call that did it.
   bool break_with(failure f, rank_t reported_by = no_rank);
-  /// The last handle was dropped.
+  /// The last handle was dropped: the store is let go of.
   void abandon() noexcept;
 
   /// Formed, or broken before it was.
@@ -169,6 +172,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   const std::shared_ptr<runtime_core> runtime_;
   store* const store_;
+  store_gate gate_;
   const world_options options_;
   const std::uint64_t instance_;
 

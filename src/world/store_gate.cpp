@@ -1,0 +1,52 @@
+#include "manyworlds/world/store_gate.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+std::string store_gate::address() const {
+  const std::lock_guard lock(mutex_);
+  return behind_ ? behind_->address() : "a store that was let go of";
+}
+
+task<store_reply> store_gate::perform(store_request request) {
+  // Held while the store makes the task: whoever shuts the gate may destroy it then.
+  const std::lock_guard lock(mutex_);
+  if (behind_) return behind_->perform(std::move(request));
+  throw store_error(store_failure(store_error_kind::refused, "its store",
+                                  request.operation, std::move(request.keys),
+                                  duration::zero(), "the world was dropped"));
+}
+
+void store_gate::set_parting_request(std::optional<store_request> request) {
+  const std::lock_guard lock(mutex_);
+  request_ = std::move(request);
+}
+
+void store_gate::shut() noexcept {
+  const std::lock_guard lock(mutex_);
+  store* const behind = std::exchange(behind_, nullptr);
+  if (!behind || !request_) return;
+  try {
+    parting_.emplace(behind->perform(std::move(*request_)));
+  } catch (const std::exception&) {
+    // Nobody is left to be told; the record is found stale by those who meet it.
+    parting_.reset();
+  }
+}
+
+bool store_gate::is_shut() const {
+  const std::lock_guard lock(mutex_);
+  return behind_ == nullptr;
+}
+
+task<void> store_gate::part() {
+  std::optional<task<store_reply>> parting;
+  {
+    const std::lock_guard lock(mutex_);
+    parting = std::exchange(parting_, std::nullopt);
+  }
+  if (parting) (void)co_await std::move(*parting);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,134 @@
+// The ring of cells, falling asleep and going cold, in all interleavings.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "link/shared_scenarios.hpp"
+
+TEST_SUITE_BEGIN("link/shared memory");
+
+using namespace scenarios;
+using interleaving::memory_model;
+
+namespace {
+
+constexpr mutation none{};
+
+void holds(const verdict& seen) {
+  CHECK_MESSAGE(seen.complete, "not all of its states were seen");
+  CHECK_MESSAGE(seen.failure.empty(), seen.failure);
+}
+void loses_a_wake_up(const verdict& seen) {
+  CHECK_MESSAGE(seen.failure.starts_with("a thread waits for ever"), seen.failure);
+}
+void tears_a_cell(const verdict& seen) {
+  CHECK_MESSAGE(seen.failure.starts_with("each cell comes once"), seen.failure);
+}
+
+}  // namespace
+
+TEST_CASE("no cell is lost, repeated, torn or out of order, also when the ring is full") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    holds(ring_in_batches(model, none, 1, 6));
+}
+
+TEST_CASE("a batch shows whole or not at all") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    holds(ring_in_batches(model, none, 2, 3));
+}
+
+TEST_CASE("planted: a sequence published before its content is found") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    tears_a_cell(ring_in_batches(model, none, 1, 2, batch_order::published_then_filled));
+}
+
+TEST_CASE("planted: the ring without release, or without acquire, is found") {
+  tears_a_cell(ring_in_batches(memory_model::weak, {.relaxed_release = true}, 1, 2));
+  tears_a_cell(ring_in_batches(memory_model::weak, {.relaxed_acquire = true}, 1, 2));
+}
+
+TEST_CASE("a reader that falls asleep is woken for every cell") {
+  for (const auto model : {memory_model::tso, memory_model::weak}) {
+    holds(parking(model, none, true));
+    holds(parking(model, none, false));
+  }
+}
+
+TEST_CASE("planted: notify without its fence is found") {
+  constexpr mutation planted{.without_fences = 0};
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    loses_a_wake_up(parking(model, planted, true));
+  // Cold: on x86 the bell's own read-modify-write is a fence.
+  loses_a_wake_up(parking(memory_model::weak, planted, false));
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    loses_a_wake_up(going_cold(model, planted));
+}
+
+TEST_CASE("planted: prepare_sleep without its fence is found") {
+  constexpr mutation planted{.without_fences = 1};
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    for (const bool hot : {true, false}) loses_a_wake_up(parking(model, planted, hot));
+}
+
+TEST_CASE("planted: a second look that leaves out the bell, or the hot rings, is found") {
+  const auto without_bell = [](listener&, doorbell& lines, const auto& look) {
+    return lines.attention.sleeping.raise_unless(look);
+  };
+  const auto without_rings = [](listener& ear, doorbell&, const auto&) {
+    return ear.prepare_sleep([] { return false; });
+  };
+  for (const auto model : {memory_model::tso, memory_model::weak}) {
+    loses_a_wake_up(parking(model, none, false, 2, without_bell));
+    loses_a_wake_up(parking(model, none, true, 2, without_rings));
+  }
+}
+
+TEST_CASE("a slot goes cold against a writer, and no cell is left without a bell") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    holds(going_cold(model, none));
+}
+
+TEST_CASE("planted: going cold without its fence is found") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    loses_a_wake_up(going_cold(model, {.without_fences = 1}));
+}
+
+TEST_CASE("planted: hot cleared after the second look is found") {
+  const auto too_late = [](listener& ear, doorbell&, const auto& look) {
+    if (look()) return false;
+    return ear.go_cold(0, [] { return false; });
+  };
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    loses_a_wake_up(going_cold(model, none, too_late));
+}
+
+TEST_CASE("a writer that waits for room is told when there is some") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    holds(waiting_for_room(model, none));
+}
+
+TEST_CASE("planted: waiting for room without a fence on either side is found") {
+  for (const auto model : {memory_model::tso, memory_model::weak})
+    for (const int thread : {0, 1})
+      loses_a_wake_up(waiting_for_room(model, {.without_fences = thread}));
+}
+
+TEST_CASE("a failing schedule is printed step by step") {
+  const auto seen = parking(memory_model::tso, {.without_fences = 1}, true);
+  CHECK(seen.failure.find("\n  reader: ") != std::string::npos);
+  CHECK(seen.failure.find("\n  writer: ") != std::string::npos);
+  CHECK(seen.failure.find("sequence of cell 0") != std::string::npos);
+}
+
+TEST_CASE("a search that is cut off does not pass") {
+  interleaving::explorer explorer{memory_model::tso};
+  interleaving::atomic<std::uint32_t> word;
+  for (const auto* name : {"one", "other"})
+    explorer.add_thread(name, [&] {
+      for (std::uint32_t at = 0; at != 5; ++at)
+        word.fetch_add(1, std::memory_order_acq_rel);
+    });
+  CHECK(explorer.run(10).complete == false);
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,58 @@
+// Dropping the handle of a world that is being formed lets go of its store at once.
+#include "manyworlds/store/prefix_store.hpp"
+#include "world_fixture.hpp"
+
+namespace manyworlds::world_tests {
+
+TEST_SUITE_BEGIN("world");
+
+TEST_CASE(
+    "a store may be destroyed as soon as the handle of a forming world is, at any "
+    "moment") {
+  node n;
+  for (int round = 0; round < 60; ++round) {
+    for (const rank_t rank : {0, 1}) {
+      memory_store store;
+      prefix_store job("job", store);
+      world w(n.rt, job, {.name = "dropped", .rank = rank, .size = 2, .form = 10s});
+      w.core()->begin_forming();
+      // From before its first request to well into its waiting.
+      for (int i = 0; i < round * 4; ++i) std::this_thread::yield();
+    }
+  }
+}
+
+TEST_CASE("a tcp store may be destroyed while it is being asked for a forming world") {
+  node n;
+  for (int round = 0; round < 20; ++round) {
+    // Nobody listens at port 1.
+    tcp_store nowhere(n.rt, "127.0.0.1:1");
+    world w(n.rt, nowhere, {.name = "dropped", .rank = 0, .size = 2, .form = 10s});
+    w.core()->begin_forming();
+    for (int i = 0; i < round * 10; ++i) std::this_thread::yield();
+  }
+}
+
+TEST_CASE("the record of a world that was dropped while it formed is withdrawn") {
+  memory_store store;
+  node n;
+  auto record = [](memory_store& s) -> task<std::string> {
+    co_return co_await s.get("mw/dropped/join/1", 5s);
+  };
+  world w(n.rt, store, {.name = "dropped", .rank = 1, .size = 2, .form = 10s});
+  w.core()->begin_forming();
+  CHECK(!n.run(record(store)).empty());
+  const auto core = w.core();
+  w = world();
+  auto drained = [](world_core& c) -> task<void> { co_await c.drained().wait(); };
+  n.run(drained(*core));
+  auto stands = [](memory_store& s) -> task<std::string> {
+    const auto text = co_await s.try_get("mw/dropped/join/1");
+    co_return text.value_or("");
+  };
+  CHECK(n.run(stands(store)).empty());
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::world_tests
