@@ -1,5 +1,5 @@
-// Connection: the way to one peer, and how it ends. What carries its frames is a stream, or
-// memory that both processes share.
+// Connection: the way to one peer, and how it ends. What carries its frames is a stream,
+// or memory that both processes share.
 #pragma once
 
 #include "core.hpp"

@@ -29,7 +29,8 @@ class stream_connection final : public connection {
 
  private:
   struct request : io_request {
-    request(function ended, stream_connection& c) noexcept : io_request(ended), owner(c) {}
+    request(function ended, stream_connection& c) noexcept
+        : io_request(ended), owner(c) {}
     stream_connection& owner;
   };
 

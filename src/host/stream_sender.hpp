@@ -1,5 +1,5 @@
-// Stream sender: the outgoing half over a byte stream: batches of frames, and slices of the
-// users' memory.
+// Stream sender: the outgoing half over a byte stream: batches of frames, and slices of
+// the users' memory.
 #pragma once
 
 #include "outgoing_batch.hpp"
