@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link/cell_ring.hpp"
-#include "link/chunk_slab.hpp"
-#include "link/doorbell.hpp"
-#include "link/offer_table.hpp"
+#include "cell_ring.hpp"
+#include "chunk_slab.hpp"
+#include "doorbell.hpp"
+#include "offer_table.hpp"
 
 namespace manyworlds::inline v0::shm {
 

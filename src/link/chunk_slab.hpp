@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link/shared_word.hpp"
-#include "link/wait_flag.hpp"
+#include "shared_word.hpp"
+#include "wait_flag.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "link/shared_word.hpp"
+#include "shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -1,4 +1,4 @@
-#include "link/shared_link.hpp"
+#include "shared_link.hpp"
 
 #include <sys/socket.h>
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "link/same_host.hpp"
 #include "manyworlds/io/stream.hpp"
+#include "same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "link/shared_word.hpp"
+#include "shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {
 
