@@ -1,0 +1,134 @@
+#include "shared_connection.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0::host {
+
+shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
+                                     slot_lease slot)
+    : connection(shared, events, peer),
+      slot_(std::move(slot)),
+      link_(*slot_.link()),
+      sender_(shared, link_, slot_.slot()),
+      receiver_(shared, peer, sender_, *this, link_, slot_.slot()) {}
+
+shared_connection::~shared_connection() { detach(); }
+
+void shared_connection::open() noexcept {
+  is_attached_ = true;
+  link_.attach(slot_.slot(), *this);
+}
+
+void shared_connection::detach() noexcept {
+  if (!std::exchange(is_attached_, false)) return;
+  link_.detach(slot_.slot());
+}
+
+bool shared_connection::is_wrong(const char* wrong) noexcept {
+  if (!wrong) wrong = sender_.violation();
+  if (!wrong || ended_) return ended_;
+  ended_ = true;
+  if (!core_.stopping) report_violation(wrong);
+  return true;
+}
+
+bool shared_connection::look() noexcept {
+  if (stopped_ || ended_) return false;
+  bool any = false;
+  if (receiver_.has_cells()) {
+    const char* wrong = nullptr;
+    corked_ = true;
+    guarded([&] { wrong = receiver_.take(any); });
+    corked_ = false;
+    if (stopped_ || is_wrong(wrong)) return true;
+  } else if (!sender_.could_go_on()) {
+    return false;
+  }
+  pump();
+  return true;
+}
+
+bool shared_connection::has_cells() noexcept {
+  return !stopped_ && !ended_ && (receiver_.has_cells() || sender_.could_go_on());
+}
+
+void shared_connection::pump() noexcept {
+  if (corked_ || stopped_ || ended_) return;
+  const char* wrong = nullptr;
+  bool more = false;
+  corked_ = true;
+  guarded([&] {
+    if (receiver_.has_to_read()) wrong = receiver_.read_slice();
+    if (stopped_ || wrong) return;
+    say_leave_when_drained();
+    // What is sent anyway takes the small credits along.
+    receiver_.return_credit(sender_.has_something());
+    more = sender_.progress();
+    sender_.flush();
+    more = more || receiver_.has_to_read();
+  });
+  corked_ = false;
+  if (stopped_ || is_wrong(wrong)) return;
+  if (nothing_follows() && (peer_knows_ || !sender_.has_something())) return stop();
+  if (more) go_on_soon();
+}
+
+void shared_connection::go_on_soon() noexcept {
+  if (std::exchange(next_.is_scheduled, true)) return;
+  core_.home.schedule(next_);
+}
+
+void shared_connection::go_on() noexcept {
+  next_.is_scheduled = false;
+  if (core_.stopping || stopped_) {
+    events_.came_to_rest();
+    return;
+  }
+  guarded([this] { sender_.finish_taken(); });
+  pump();
+}
+
+void shared_connection::cancel_given_up() noexcept {
+  if (sender_.has_taken()) go_on_soon();
+}
+
+void shared_connection::stop() noexcept {
+  if (stopped_) return;
+  stopped_ = true;
+  detach();
+  slot_ = {};
+  if (at_rest()) events_.came_to_rest();
+}
+
+void shared_connection::end_cut_short() {
+  sender_.close("this member has left");
+  sender_.finish_taken();
+  receiver_.settle();
+}
+
+bool shared_connection::must_watch() noexcept {
+  return !ended_ && !stopped_ &&
+         (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling());
+}
+
+void shared_connection::look(time_point now, bool late) {
+  if (ended_ || stopped_) return;
+  sender_.settle_overdue(now);
+  if (late) {
+    // Whoever did not look cannot say that nothing came.
+    receiver_.restart_windows(now);
+    sender_.restart_window(now);
+    return;
+  }
+  const bool stuck = sender_.has_begun() &&
+                     now - sender_.last_progress() >= core_.options.stall_limit;
+  if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
+}
+
+void shared_connection::tidy() {
+  if (stopped_ || ended_) return;
+  receiver_.return_credit(true);
+  pump();
+}
+
+}  // namespace manyworlds::inline v0::host
