@@ -26,20 +26,20 @@ host_backend_options consistent(host_backend_options o) {
 
 host_backend::state::state(reactor& r, backend_events& told,
                            const host_backend_options& chosen, rank_t rank,
-                           std::vector<socket> streams)
-    : core(r, told, options_, rank, static_cast<rank_t>(streams.size())),
+                           std::vector<data_channel> channels)
+    : core(r, told, options_, rank, static_cast<rank_t>(channels.size())),
       options_(consistent(chosen)),
       matcher_(size, options_.known_lanes, *this),
       barrier_(*this, *this) {
   matcher = &matcher_;
-  const std::size_t peers = std::max<std::size_t>(streams.size(), 2) - 1;
+  const std::size_t peers = std::max<std::size_t>(channels.size(), 2) - 1;
   peer_window = std::max(options_.lane_window, options_.world_window / peers);
-  connections_.resize(streams.size());
+  connections_.resize(channels.size());
   for (rank_t peer = 0; peer < size; ++peer) {
     const auto at = static_cast<std::size_t>(peer);
-    if (peer == self || !streams[at].is_open()) continue;
-    connections_[at] = std::make_unique<host::stream_connection>(*this, *this, peer,
-                                                                 std::move(streams[at]));
+    if (peer == self || !channels[at].is_open()) continue;
+    connections_[at] = std::make_unique<host::stream_connection>(
+        *this, *this, peer, channels[at].take_stream());
   }
   for_each_connection([](host::connection& c) { c.open(); });
 }

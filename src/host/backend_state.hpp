@@ -18,7 +18,7 @@ class host_backend::state final : public host::core,
                                   public host::barrier_port {
  public:
   state(reactor& r, backend_events& told, const host_backend_options& chosen, rank_t rank,
-        std::vector<socket> streams);
+        std::vector<data_channel> channels);
   ~state() {
     home.timers().disarm(watch_);
     home.timers().disarm(tidy_);

@@ -1,5 +1,6 @@
 #include "manyworlds/host/host_backend.hpp"
 
+#include <iterator>
 #include <utility>
 
 #include "backend_state.hpp"
@@ -51,8 +52,15 @@ std::vector<lane_status> host_backend::state::lanes() const {
 
 host_backend::host_backend(reactor& r, backend_events& events,
                            host_backend_options options, rank_t self,
-                           std::vector<socket> connections)
+                           std::vector<data_channel> connections)
     : state_(std::make_unique<state>(r, events, options, self, std::move(connections))) {}
+
+host_backend::host_backend(reactor& r, backend_events& events,
+                           host_backend_options options, rank_t self,
+                           std::vector<socket> streams)
+    : host_backend(r, events, options, self,
+                   std::vector<data_channel>(std::make_move_iterator(streams.begin()),
+                                             std::make_move_iterator(streams.end()))) {}
 
 host_backend::~host_backend() = default;
 

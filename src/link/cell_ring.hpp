@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
@@ -52,6 +53,14 @@ struct basic_ring {
   [[nodiscard]] cell& at(std::uint32_t position) noexcept {
     return cells[position % Capacity];
   }
+
+  /// Unrolled: a line that is written slowly is fetched away half written by who polls
+  /// it.
+  template <class Visit>
+  static void for_each_word(Visit visit) noexcept {
+    [&]<std::size_t... Word>(std::index_sequence<Word...>) { (visit(Word), ...); }
+    (std::make_index_sequence<Words>{});
+  }
 };
 
 using cell_ring = basic_ring<hardware_memory, 7, 64>;
@@ -88,8 +97,9 @@ class basic_ring_writer {
   void fill(std::uint32_t ahead, const content& what) noexcept {
     auto& cell = ring_->at(position_ + ahead);
     cell.head.store(what.head, std::memory_order_relaxed);
-    for (std::size_t word = 0; word != what.body.size(); ++word)
+    Ring::for_each_word([&](std::size_t word) {
       cell.body[word].store(what.body[word], std::memory_order_relaxed);
+    });
   }
 
   /// Shows the next `cells`, last one first: who sees the first sees all of them, and a
@@ -152,8 +162,9 @@ class basic_ring_reader {
     const auto& cell = ring_->at(position_);
     content copy;
     copy.head = cell.head.load(std::memory_order_relaxed);
-    for (std::size_t word = 0; word != copy.body.size(); ++word)
+    Ring::for_each_word([&](std::size_t word) {
       copy.body[word] = cell.body[word].load(std::memory_order_relaxed);
+    });
     return copy;
   }
 

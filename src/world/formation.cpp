@@ -225,14 +225,14 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
   }
   // The lower rank dials: one connection for each pair.
   if (rank_ < peer) {
-    parts.connections[slot] =
-        co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
+    stream dialled = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
+    parts.connections[slot] = dialled.release();
     co_return;
   }
   for (;;) {
     auto connection = directory_.claim_connection(view.id, peer, view.member(peer).id);
     if (connection) {
-      parts.connections[slot] = std::move(*connection);
+      parts.connections[slot] = connection->release();
       co_return;
     }
     news_.reset();

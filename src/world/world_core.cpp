@@ -244,11 +244,9 @@ void world_core::go_up() noexcept {
     parts_ = formed_parts();
     return;
   }
-  std::vector<socket> connections;
-  for (stream& s : parts_.connections) connections.push_back(s.release());
-  parts_.connections.clear();
   left_.resize(view_.members.size());
-  backend_parts parts(runtime_->user(), *this, options_, std::move(connections));
+  backend_parts parts(runtime_->user(), *this, options_,
+                      std::exchange(parts_.connections, {}));
   backend_factory* const chosen = runtime_->options().backends;
   try {
     backend_ = chosen ? chosen->make_backend(std::move(parts))

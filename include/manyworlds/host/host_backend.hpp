@@ -7,7 +7,7 @@
 
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/data_channel.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -45,11 +45,16 @@ struct host_backend_options {
 /// works of both run.
 class host_backend final : public backend {
  public:
-  /// `connections[rank]` is a connected, authenticated stream to that rank on which
-  /// nothing but this backend's frames follow; that of `self` is closed. Starts
-  /// receiving.
+  /// Whether it takes slots of shared memory; otherwise every way to a peer must be a
+  /// stream.
+  static constexpr bool uses_slots = false;
+
+  /// `connections[rank]` is the way to that rank, on which nothing but this backend's
+  /// frames follow; that of `self` is closed. Starts receiving.
   host_backend(reactor& r, backend_events& events, host_backend_options options,
-               rank_t self, std::vector<socket> connections);
+               rank_t self, std::vector<data_channel> connections);
+  host_backend(reactor& r, backend_events& events, host_backend_options options,
+               rank_t self, std::vector<socket> streams);
   ~host_backend() override;
 
   void start(operation& op) noexcept override;

@@ -7,7 +7,7 @@
 
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/world/options.hpp"
 
 namespace manyworlds::inline v0 {
@@ -16,7 +16,7 @@ namespace manyworlds::inline v0 {
 class backend_parts {
  public:
   backend_parts(reactor& home, backend_events& events, const world_options& options,
-                std::vector<socket> connections) noexcept
+                std::vector<data_channel> connections) noexcept
       : home_(home),
         events_(events),
         options_(options),
@@ -26,9 +26,8 @@ class backend_parts {
   [[nodiscard]] reactor& home() const noexcept { return home_; }
   [[nodiscard]] backend_events& events() const noexcept { return events_; }
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
-  /// By rank: a connected, authenticated stream to each member, closed for this one.
-  /// Once.
-  [[nodiscard]] std::vector<socket> take_connections() noexcept {
+  /// By rank: the way to each member, closed for this one. Once.
+  [[nodiscard]] std::vector<data_channel> take_connections() noexcept {
     return std::move(connections_);
   }
 
@@ -36,7 +35,7 @@ class backend_parts {
   reactor& home_;
   backend_events& events_;
   const world_options& options_;
-  std::vector<socket> connections_;
+  std::vector<data_channel> connections_;
 };
 
 /// Makes backends for the worlds of a runtime, on its reactor. Must outlive the runtime.

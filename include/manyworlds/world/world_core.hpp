@@ -12,7 +12,7 @@
 
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/failure.hpp"
-#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/observe/report.hpp"
 #include "manyworlds/store/store.hpp"
@@ -41,7 +41,7 @@ enum class world_state : std::uint8_t {
 struct formed_parts {
   world_view view;
   std::vector<link_hold> links;
-  std::vector<stream> connections;
+  std::vector<data_channel> connections;
 };
 
 /// Threads: `state`, `first_failure` and the notices are for any thread; the backend and
