@@ -16,9 +16,9 @@ constexpr std::size_t pieces_at_once = 64;
 
 cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
                              frame_handler& others, shm::shared_link& link, unsigned slot)
-    : receiver(shared, peer, answers, others,
-               {std::min(shared.options.eager_limit, cell_content_limit),
-                cell_content_limit}),
+    : receiver(
+          shared, peer, answers, others,
+          {std::min(shared.options.eager_limit, cell_content_limit), cell_content_limit}),
       link_(link),
       slot_(slot),
       ring_(link.incoming(slot)) {}
@@ -78,7 +78,8 @@ const char* cell_receiver::handle_content(const frame& f,
 
 const char* cell_receiver::describe(const frame& f, inbound_message& m) {
   if (f.kind != frame_kind::offer) return nullptr;
-  if (!shm::offer_receiver::valid(described_.ticket)) return "an offer that cannot be one";
+  if (!shm::offer_receiver::valid(described_.ticket))
+    return "an offer that cannot be one";
   m.remote = described_;
   return nullptr;
 }

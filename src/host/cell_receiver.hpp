@@ -1,5 +1,5 @@
-// Cell receiver: the incoming half over shared memory: cells, chunks, and payloads that are
-// read from their sender's memory.
+// Cell receiver: the incoming half over shared memory: cells, chunks, and payloads that
+// are read from their sender's memory.
 #pragma once
 
 #include <deque>
@@ -19,8 +19,8 @@ class cell_receiver final : public receiver {
                 shm::shared_link& link, unsigned slot);
 
   [[nodiscard]] bool has_cells() const noexcept { return ring_.ready(); }
-  /// Handles what has come, a bounded number of cells; `any` if there was something. Null,
-  /// or what is wrong with it.
+  /// Handles what has come, a bounded number of cells; `any` if there was something.
+  /// Null, or what is wrong with it.
   [[nodiscard]] const char* take(bool& any);
   /// Reads the next slice of an offered payload. Null, or what is wrong with it.
   [[nodiscard]] const char* read_slice();

@@ -25,8 +25,18 @@ void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
 cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
     : sender(shared), link_(link), slot_(slot), ring_(link.outgoing(slot)) {}
 
-cell_sender::~cell_sender() {
-  if (spare_) link_.chunks_out().give_back(*spare_);
+void cell_sender::shut() noexcept {
+  for_each_pending([this](pending_send& p) {
+    if (p.eager) return;
+    // Taken or withdrawn: in either case the peer reads it for nothing from now on.
+    (void)link_.offers_out().withdraw(p.ticket);
+    link_.offers_out().finish(p.ticket);
+  });
+  if (spare_) link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  overflow_.clear();
+  active_.clear();
+  taken_.clear();
+  is_shut_ = true;
 }
 
 bool cell_sender::has_chunk() noexcept {
@@ -53,7 +63,7 @@ bool cell_sender::has_chunk() noexcept {
 }
 
 bool cell_sender::is_full() noexcept {
-  if (violation_) return true;
+  if (violation_ || is_shut_) return true;
   for (;;) {
     const shm::room found = ring_.reserve(1);
     if (found == shm::room::enough) break;
@@ -83,6 +93,7 @@ std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
 }
 
 void cell_sender::control(const frame& f) {
+  if (is_shut_) return;
   if (overflow_.empty() && !violation_ && ring_.reserve(1) == shm::room::enough) {
     return publish(cell_of(f));
   }
@@ -116,6 +127,7 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
 }
 
 bool cell_sender::revoke(pending_send& p) noexcept {
+  if (is_shut_) return true;
   using standing = shm::offer_sender::standing;
   switch (link_.offers_out().withdraw(p.ticket)) {
     case standing::taken:
@@ -130,7 +142,8 @@ bool cell_sender::revoke(pending_send& p) noexcept {
 }
 
 const char* cell_sender::check_taken(const pending_send& p) const noexcept {
-  if (p.eager || link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+  if (p.eager ||
+      link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
     return nullptr;
   }
   return "a message taken that it did not take";
@@ -138,7 +151,7 @@ const char* cell_sender::check_taken(const pending_send& p) const noexcept {
 
 void cell_sender::forget(pending_send& p) noexcept {
   std::erase(taken_, &p);
-  if (p.eager) return;
+  if (p.eager || is_shut_) return;
   if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
     p.op->bytes_moved = p.op->source.total_bytes() + p.op->head_bytes;
     core_.counters.bytes_sent += p.op->source.total_bytes() + p.op->head_bytes;

@@ -2,7 +2,9 @@
 // large messages left where they are for the peer to read.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "../link/shared_link.hpp"
@@ -14,7 +16,6 @@ namespace manyworlds::inline v0::host {
 class cell_sender final : public sender {
  public:
   cell_sender(core& shared, shm::shared_link& link, unsigned slot);
-  ~cell_sender() override;
 
   void control(const frame& f) override;
   [[nodiscard]] bool has_something() const noexcept override {
@@ -30,12 +31,16 @@ class cell_sender final : public sender {
     written_ = false;
     link_.notify(slot_);
   }
+  /// The peer gets nothing more of it, the offers that stand are withdrawn (law 4), and
+  /// the shared memory is not touched again.
+  void shut() noexcept;
+
   /// Something waits for room, and there is some now.
-  [[nodiscard]] bool could_go_on() noexcept {
-    return (has_something() || may_go_on_) && !is_full();
-  }
+  [[nodiscard]] bool could_go_on() noexcept { return is_starving() && !is_full(); }
   /// What waits for room in memory that the link's worlds share.
-  [[nodiscard]] bool is_starving() const noexcept { return has_something() || may_go_on_; }
+  [[nodiscard]] bool is_starving() const noexcept {
+    return has_something() || may_go_on_;
+  }
 
   /// Sends that the peer had taken as they were given up.
   [[nodiscard]] bool has_taken() const noexcept { return !taken_.empty(); }
@@ -73,6 +78,7 @@ class cell_sender final : public sender {
   std::vector<pending_send*> taken_;
   const char* violation_ = nullptr;
   bool written_ = false;
+  bool is_shut_ = false;
   time_point last_progress_{};
 };
 

@@ -7,8 +7,8 @@
 
 namespace manyworlds::inline v0::host {
 
-// The peer's views are read as they stand in its memory: the same library, the same layout,
-// which is part of the arena's version.
+// The peer's views are read as they stand in its memory: the same library, the same
+// layout, which is part of the arena's version.
 static_assert(std::is_trivially_copyable_v<const_buffer_view>);
 
 /// A view as a peer may have written it: its type may be none.
@@ -28,8 +28,7 @@ bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
     const std::size_t bytes = count * sizeof(raw_view);
     const iovec into{raw.data(), bytes};
     const iovec there{
-        reinterpret_cast<void*>(where_.address + fetched_ * sizeof(raw_view)),
-        bytes};
+        reinterpret_cast<void*>(where_.address + fetched_ * sizeof(raw_view)), bytes};
     const ssize_t got = from.read({&into, 1}, {&there, 1});
     if (got != static_cast<ssize_t>(bytes)) {
       error = got < 0 ? errno : EFAULT;
@@ -56,7 +55,8 @@ std::size_t remote_cursor::fill(const shm::remote_memory& from, std::span<iovec>
   limit = std::min(limit, remaining_);
   if (first_ == in_window_ && limit > 0 && !fetch(from, error)) return 0;
   std::size_t used = 0;
-  for (std::size_t i = first_; i < in_window_ && used < entries.size() && limit > 0; ++i) {
+  for (std::size_t i = first_; i < in_window_ && used < entries.size() && limit > 0;
+       ++i) {
     const std::size_t step = std::min(window_[i].iov_len, limit);
     entries[used++] = {window_[i].iov_base, step};
     limit -= step;

@@ -8,39 +8,33 @@ shared_connection::shared_connection(core& shared, connection_events& events, ra
                                      slot_lease slot)
     : connection(shared, events, peer),
       slot_(std::move(slot)),
-      link_(*slot_.link()),
-      sender_(shared, link_, slot_.slot()),
-      receiver_(shared, peer, sender_, *this, link_, slot_.slot()) {}
+      link_(slot_.link()),
+      sender_(shared, *link_, slot_.slot()),
+      receiver_(shared, peer, sender_, *this, *link_, slot_.slot()) {}
 
-shared_connection::~shared_connection() { detach(); }
+shared_connection::~shared_connection() { stop(); }
 
-void shared_connection::open() noexcept {
-  is_attached_ = true;
-  link_.attach(slot_.slot(), *this);
-}
+void shared_connection::open() noexcept { link_->attach(slot_.slot(), *this); }
 
-void shared_connection::detach() noexcept {
-  if (!std::exchange(is_attached_, false)) return;
-  link_.detach(slot_.slot());
-}
-
-bool shared_connection::is_wrong(const char* wrong) noexcept {
+bool shared_connection::is_over(const char* wrong) noexcept {
+  corked_ = false;
+  if (stopped_) {
+    rest();
+    return true;
+  }
   if (!wrong) wrong = sender_.violation();
-  if (!wrong || ended_) return ended_;
-  ended_ = true;
-  if (!core_.stopping) report_violation(wrong);
-  return true;
+  if (wrong && !std::exchange(ended_, true)) report_violation(wrong);
+  return ended_ || stopped_;
 }
 
 bool shared_connection::look() noexcept {
-  if (stopped_ || ended_) return false;
-  bool any = false;
+  if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {
     const char* wrong = nullptr;
+    bool any = false;
     corked_ = true;
     guarded([&] { wrong = receiver_.take(any); });
-    corked_ = false;
-    if (stopped_ || is_wrong(wrong)) return true;
+    if (is_over(wrong)) return true;
   } else if (!sender_.could_go_on()) {
     return false;
   }
@@ -48,7 +42,7 @@ bool shared_connection::look() noexcept {
   return true;
 }
 
-bool shared_connection::has_cells() noexcept {
+bool shared_connection::has_something() noexcept {
   return !stopped_ && !ended_ && (receiver_.has_cells() || sender_.could_go_on());
 }
 
@@ -67,9 +61,10 @@ void shared_connection::pump() noexcept {
     sender_.flush();
     more = more || receiver_.has_to_read();
   });
-  corked_ = false;
-  if (stopped_ || is_wrong(wrong)) return;
+  if (is_over(wrong)) return;
+  // Who knows that we have left reads nothing more; whom we answered waits for nothing.
   if (nothing_follows() && (peer_knows_ || !sender_.has_something())) return stop();
+  link_->set_starving(slot_.slot(), sender_.is_starving());
   if (more) go_on_soon();
 }
 
@@ -80,10 +75,7 @@ void shared_connection::go_on_soon() noexcept {
 
 void shared_connection::go_on() noexcept {
   next_.is_scheduled = false;
-  if (core_.stopping || stopped_) {
-    events_.came_to_rest();
-    return;
-  }
+  if (stopped_) return rest();
   guarded([this] { sender_.finish_taken(); });
   pump();
 }
@@ -93,10 +85,17 @@ void shared_connection::cancel_given_up() noexcept {
 }
 
 void shared_connection::stop() noexcept {
-  if (stopped_) return;
-  stopped_ = true;
-  detach();
+  if (std::exchange(stopped_, true)) return;
+  link_->detach(slot_.slot());
+  sender_.shut();
+  // In the midst of a step the memory is still looked at.
+  if (!corked_) rest();
+}
+
+// Nothing of this side looks at the slot any more.
+void shared_connection::rest() noexcept {
   slot_ = {};
+  link_ = nullptr;
   if (at_rest()) events_.came_to_rest();
 }
 
@@ -120,8 +119,8 @@ void shared_connection::look(time_point now, bool late) {
     sender_.restart_window(now);
     return;
   }
-  const bool stuck = sender_.has_begun() &&
-                     now - sender_.last_progress() >= core_.options.stall_limit;
+  const bool stuck =
+      sender_.has_begun() && now - sender_.last_progress() >= core_.options.stall_limit;
   if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
 }
 

@@ -1,5 +1,5 @@
-// Shared connection: the way to a peer on the same host, through a slot of the memory that
-// both share.
+// Shared connection: the way to a peer on the same host, through a slot of the memory
+// that both share.
 #pragma once
 
 #include "../link/shared_link.hpp"
@@ -13,7 +13,8 @@ namespace manyworlds::inline v0::host {
 /// The peer's death is not seen here: its link sees it, and breaks the world.
 class shared_connection final : public connection, private shm::slot_events {
  public:
-  shared_connection(core& shared, connection_events& events, rank_t peer, slot_lease slot);
+  shared_connection(core& shared, connection_events& events, rank_t peer,
+                    slot_lease slot);
   ~shared_connection() override;
 
   void open() noexcept override;
@@ -23,8 +24,10 @@ class shared_connection final : public connection, private shm::slot_events {
   void cancel_given_up() noexcept override;
   void stop() noexcept override;
   void end_cut_short() override;
-  [[nodiscard]] bool at_rest() const noexcept override { return true; }
-  [[nodiscard]] bool is_open() const noexcept override { return is_attached_; }
+  [[nodiscard]] bool at_rest() const noexcept override {
+    return !corked_ && !next_.is_scheduled;
+  }
+  [[nodiscard]] bool is_open() const noexcept override { return !stopped_; }
   [[nodiscard]] bool must_watch() noexcept override;
   void look(time_point now, bool late) override;
   void tidy() override;
@@ -39,19 +42,19 @@ class shared_connection final : public connection, private shm::slot_events {
   };
 
   bool look() noexcept override;
-  bool has_cells() noexcept override;
+  bool has_something() noexcept override;
   void go_on() noexcept;
   void go_on_soon() noexcept;
-  void detach() noexcept;
-  /// True if something is wrong, and was reported.
-  bool is_wrong(const char* wrong) noexcept;
+  /// Ends a step: true if nothing may follow it, because it was stopped meanwhile or
+  /// something is wrong, which is reported.
+  bool is_over(const char* wrong) noexcept;
+  void rest() noexcept;
 
   slot_lease slot_;
-  shm::shared_link& link_;
+  std::shared_ptr<shm::shared_link> link_;
   cell_sender sender_;
   cell_receiver receiver_;
   next_step next_{*this};
-  bool is_attached_ = false;
   bool corked_ = false;
 };
 
