@@ -122,9 +122,9 @@ const char* cell_receiver::read_slice() {
   note_progress(m, count);
   core_.counters.bytes_received += count;
   if (r.source.remaining() == 0) return finish_reading(m);
-  // The others go on with their slices first; a sender that gave up is not read on.
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
-    drop(m);
+    // A sender that gave it up says so in its turn; one whose world broke says that.
+    let_go(m);
   } else if (readings_.size() > 1) {
     readings_.push_back(r);
     readings_.pop_front();
@@ -134,10 +134,9 @@ const char* cell_receiver::read_slice() {
 
 const char* cell_receiver::finish_reading(inbound_message& m) {
   let_go(m);
-  if (!link_.offers_in().take(m.remote.ticket)) {
-    drop(m);
-  } else if (!link_.peer_has_died()) {
-    // The pid was the peer's all the time: it lives still, or is not buried yet.
+  // Given up meanwhile: what was read may be anything. A peer that has not died since was
+  // the owner of its pid all the time.
+  if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
     core_.matcher->complete(m);
   }
   return nullptr;
@@ -162,7 +161,7 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
     default:
       // A sender that gave up may have freed the memory since.
       if (!link_.offers_in().still_offered(m.remote.ticket)) {
-        drop(m);
+        let_go(m);
         return nullptr;
       }
       return "an offer of memory that is not there";

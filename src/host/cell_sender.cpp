@@ -172,7 +172,8 @@ void cell_sender::send_slice(pending_send& p) {
   data.word = p.op->source.total_bytes() - p.cursor.remaining();
   data.bytes = std::min(p.cursor.remaining(), cell_content_limit);
   c = cell_of(data);
-  copy_out(p.cursor, static_cast<std::size_t>(data.bytes), take_chunk(c));
+  std::byte* into = data.bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
+  copy_out(p.cursor, static_cast<std::size_t>(data.bytes), into);
   publish(c);
   core_.counters.bytes_sent += data.bytes;
   p.op->bytes_moved += data.bytes;

@@ -7,9 +7,9 @@
 #include <string>
 #include <unordered_map>
 
+#include "../link/offer_table.hpp"
 #include "core.hpp"
 #include "frame.hpp"
-#include "../link/offer_table.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {

@@ -117,6 +117,12 @@ inline const char* name_of(ground g) {
   }
   return "shared memory, payloads asked for";
 }
+/// Where a member's end is the end of its streams.
+inline std::vector<ground> stream_grounds() {
+  std::vector<ground> all{ground::epoll, ground::simulated};
+  if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
+  return all;
+}
 inline bool is_shared(ground g) {
   return g == ground::shared || g == ground::shared_on_io_uring || g == ground::asking;
 }
