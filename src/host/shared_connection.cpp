@@ -92,10 +92,10 @@ void shared_connection::stop() noexcept {
   if (!corked_) rest();
 }
 
-// Nothing of this side looks at the slot any more.
+// Nothing of this side looks at the slot any more. The link stays: this may be a step of
+// its own.
 void shared_connection::rest() noexcept {
   slot_ = {};
-  link_ = nullptr;
   if (at_rest()) events_.came_to_rest();
 }
 
