@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shared_connection.hpp"
 #include "stream_connection.hpp"
 
 namespace manyworlds::inline v0 {
@@ -38,8 +39,14 @@ host_backend::state::state(reactor& r, backend_events& told,
   for (rank_t peer = 0; peer < size; ++peer) {
     const auto at = static_cast<std::size_t>(peer);
     if (peer == self || !channels[at].is_open()) continue;
-    connections_[at] = std::make_unique<host::stream_connection>(
-        *this, *this, peer, channels[at].take_stream());
+    if (channels[at].has_slot()) {
+      ++shared_;
+      connections_[at] = std::make_unique<host::shared_connection>(
+          *this, *this, peer, channels[at].take_slot());
+    } else {
+      connections_[at] = std::make_unique<host::stream_connection>(
+          *this, *this, peer, channels[at].take_stream());
+    }
   }
   for_each_connection([](host::connection& c) { c.open(); });
 }

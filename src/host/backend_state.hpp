@@ -32,6 +32,10 @@ class host_backend::state final : public host::core,
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const;
   [[nodiscard]] std::vector<lane_status> lanes() const;
+  [[nodiscard]] const char* transport() const noexcept {
+    if (shared_ == 0) return "tcp";
+    return shared_ + 1 == size ? "shm" : "shm and tcp";
+  }
 
   template <class Step>
   void guarded(rank_t peer, Step&& step) noexcept {
@@ -90,6 +94,7 @@ class host_backend::state final : public host::core,
   host::lane_matcher matcher_;
   host::barrier barrier_;
   std::vector<std::unique_ptr<host::connection>> connections_;
+  rank_t shared_ = 0;  ///< connections through shared memory
   host::connection* touched_ = nullptr;
   hooked_timer watch_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};

@@ -85,6 +85,7 @@ std::vector<undelivered_messages> host_backend::undelivered() const {
   return state_->undelivered();
 }
 std::vector<lane_status> host_backend::lanes() const { return state_->lanes(); }
+const char* host_backend::transport() const noexcept { return state_->transport(); }
 transfer_counters host_backend::counters() const noexcept { return state_->counters; }
 
 }  // namespace manyworlds::inline v0

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "cell_frame.hpp"
 #include "manyworlds/backend/operation.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
@@ -32,6 +33,8 @@ struct inbound_message {
   bool head_taken = false;
   /// The sender gave it up after its head was taken: the receive of its payload is told.
   bool cancelled = false;
+  /// Of an offer over shared memory: where its payload lies.
+  remote_payload remote;
   std::uint64_t arrival = 0;
   /// Head, then payload if it came along.
   std::span<const std::byte> content;

@@ -45,11 +45,19 @@ void receiver::answer(frame_kind kind, std::uint64_t id, std::uint32_t generatio
 }
 
 void receiver::pull(inbound_message& m) {
-  ++m.generation;
   m.last_progress = core_.home.now();
   pulled_.push_back(&m);
-  answer(frame_kind::pull, m.id, m.generation);
+  begin(m);
   core_.watch();
+}
+
+void receiver::begin(inbound_message& m) {
+  ++m.generation;
+  answer(frame_kind::pull, m.id, m.generation);
+}
+
+void receiver::stop(inbound_message& m) {
+  answer(frame_kind::unpull, m.id, m.generation);
 }
 
 void receiver::consumed(inbound_message& m, bool was_received) {
@@ -99,8 +107,8 @@ void receiver::return_credit(bool all) {
 
 void receiver::unpull(inbound_message& m) {
   std::erase(pulled_, &m);
+  stop(m);
   let_go(m);
-  answer(frame_kind::unpull, m.id, m.generation);
   core_.matcher->release_taker(m);
 }
 

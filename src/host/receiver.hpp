@@ -32,8 +32,8 @@ class receiver {
   receiver& operator=(const receiver&) = delete;
   virtual ~receiver() = default;
 
-  /// Of the matcher: has the payload sent; accounts for what was consumed.
-  virtual void pull(inbound_message& m);
+  /// Of the matcher: has the payload brought; accounts for what was consumed.
+  void pull(inbound_message& m);
   void consumed(inbound_message& m, bool was_received);
 
   /// As `backend::withdraw`, of a receive that takes `m`.
@@ -59,6 +59,10 @@ class receiver {
   [[nodiscard]] virtual bool is_in_use(const inbound_message& m) const noexcept = 0;
   /// What comes of `m` from now on goes nowhere.
   virtual void let_go(inbound_message& m) noexcept = 0;
+  /// Has the payload of `m` brought; stops that. The sender is asked, unless told
+  /// otherwise.
+  virtual void begin(inbound_message& m);
+  virtual void stop(inbound_message& m);
 
   [[nodiscard]] const char* handle(const frame& f, std::span<const std::byte> content);
   /// Null and `into` if a slice follows that somebody waits for; `into` is null if it is
@@ -78,6 +82,7 @@ class receiver {
  private:
   [[nodiscard]] const char* on_message(const frame& f,
                                        std::span<const std::byte> content);
+  /// What this carrier knows of an offer besides its frame. Null, or what is wrong.
   [[nodiscard]] virtual const char* describe(const frame&, inbound_message&) {
     return nullptr;
   }
@@ -85,7 +90,7 @@ class receiver {
   [[nodiscard]] const char* on_withdraw(const frame& f);
   [[nodiscard]] const char* check_id(const frame& f) const;
   [[nodiscard]] inbound_message* find(std::uint64_t id);
-  virtual void unpull(inbound_message& m);
+  void unpull(inbound_message& m);
 
   frame_handler& others_;
   bool ignoring_ = false;

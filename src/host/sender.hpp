@@ -7,9 +7,9 @@
 #include <string>
 #include <unordered_map>
 
+#include "../link/offer_table.hpp"
 #include "core.hpp"
 #include "frame.hpp"
-#include "link/offer_table.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -115,6 +115,10 @@ class sender {
   bool give_up(pending_send& p, ending how);
   void finish(pending_send& p, ending how);
   [[nodiscard]] pending_send* find(std::uint64_t id);
+  template <class Visit>
+  void for_each_pending(Visit&& visit) {
+    for (auto& entry : pending_) visit(entry.second);
+  }
 
   core& core_;
   /// Something changed for which sends wait: credit, room, or who is first.

@@ -1,5 +1,6 @@
 #include "shared_link.hpp"
 
+#include <linux/futex.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 constexpr duration without_bell = std::chrono::milliseconds(1);
+/// Had at once: a system call for each would cost more than the memory.
+constexpr unsigned chunks_at_once = 8;
 }  // namespace
 
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
@@ -42,6 +45,7 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 void shared_link::detach(unsigned slot) noexcept {
   if (!slots_[slot].events) return;
   slots_[slot] = {};
+  starving_.erase(slot);
   // Whatever is still in its ring belongs to a world that is over.
   if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
   if (--attached_ > 0) return;
@@ -68,25 +72,50 @@ bool shared_link::poll() noexcept {
       did = true;
       slots_[slot].empty_looks = 0;
     } else if (++use.empty_looks == patience) {
-      listener_.go_cold(slot, [&use] { return use.events->has_cells(); });
+      listener_.go_cold(slot, [&use] { return use.events->has_something(); });
       use.empty_looks = 0;
     }
   });
+  if (!starving_.empty()) [[unlikely]] {
+    const slot_set starving = starving_;
+    starving.for_each([this, &did](unsigned slot) {
+      if (!listener_.hot().contains(slot) && slots_[slot].events) {
+        did |= slots_[slot].events->look();
+      }
+    });
+  }
   return did;
 }
 
-bool shared_link::any_hot_has_cells() const noexcept {
+bool shared_link::has_memory_for(unsigned chunk) noexcept {
+  if (chunk < chunks_with_memory_) return true;
+  const unsigned wanted =
+      std::min((chunk / chunks_at_once + 1) * chunks_at_once, chunk_states::chunks);
+  const std::size_t begin = offset::chunk(side_, chunks_with_memory_);
+  if (arena_->reserve(begin, offset::chunk(side_, wanted) - begin) != 0) return false;
+  chunks_with_memory_ = wanted;
+  return true;
+}
+
+bool shared_link::peer_has_died() const noexcept {
+  const auto& word = in_arena<std::atomic<std::uint32_t>>(offset::death(1 - side_));
+  return (word.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
+}
+
+bool shared_link::any_has_something() noexcept {
   bool any = false;
-  listener_.hot().for_each([this, &any](unsigned slot) {
-    any = any || (slots_[slot].events && slots_[slot].events->has_cells());
-  });
+  const auto ask = [this, &any](unsigned slot) {
+    any = any || (slots_[slot].events && slots_[slot].events->has_something());
+  };
+  listener_.hot().for_each(ask);
+  starving_.for_each(ask);
   return any;
 }
 
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
   // A peer that has closed its bell and lives on is looked after now and then.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
-  return listener_.prepare_sleep([this] { return any_hot_has_cells(); });
+  return listener_.prepare_sleep([this] { return any_has_something(); });
 }
 
 void shared_link::cancel_sleep() noexcept { listener_.cancel_sleep(); }

@@ -18,8 +18,8 @@ class slot_events {
   /// Reads what is there, a bounded number of cells; also goes on with what waited for
   /// room. True if there was anything.
   virtual bool look() noexcept = 0;
-  /// Whether the ring has something that `look` would find.
-  [[nodiscard]] virtual bool has_cells() const noexcept = 0;
+  /// Whether `look` would find something, or room that it waits for.
+  [[nodiscard]] virtual bool has_something() noexcept = 0;
 
  protected:
   ~slot_events() = default;
@@ -56,12 +56,20 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void attach(unsigned slot, slot_events& events);
   /// Nothing is called for the slot any more.
   void detach(unsigned slot) noexcept;
+  /// The slot waits for room: as all slots share the chunks and the offers, it is looked
+  /// at whenever anything happens, hot or cold.
+  void set_starving(unsigned slot, bool starving) noexcept {
+    starving ? starving_.insert(slot) : starving_.erase(slot);
+  }
   /// What was published in the slot may be seen by the peer; wakes it if it sleeps.
   void notify(unsigned slot) noexcept {
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
-  /// After a full fence of the caller's: the peer is to look at the slot at once.
+  /// Whether the pages of an outgoing chunk are there, or could be had now.
+  [[nodiscard]] bool has_memory_for(unsigned chunk) noexcept;
+  /// The kernel has written into its death word: its pid may soon be another's.
+  [[nodiscard]] bool peer_has_died() const noexcept;
   [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
@@ -97,7 +105,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void ring() noexcept;
   void listen_for_bell() noexcept;
   void heard_bell() noexcept;
-  [[nodiscard]] bool any_hot_has_cells() const noexcept;
+  [[nodiscard]] bool any_has_something() noexcept;
 
   reactor& user_;
   std::unique_ptr<shared_arena> arena_;
@@ -119,6 +127,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   };
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
+  slot_set starving_;
+  unsigned chunks_with_memory_ = 0;
   listening listening_{*this};
   iovec bell_place_{};
   std::array<std::byte, 64> bell_bytes_{};

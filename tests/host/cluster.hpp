@@ -3,6 +3,8 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "link/shared_link.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/simulation.hpp"
 #include "manyworlds/memory/gather_list.hpp"
@@ -85,14 +88,43 @@ struct member {
   bool quiesced = false;
 };
 
-enum class ground { epoll, io_uring, simulated };
+/// Streams on a real engine or simulated; or memory that the members share, where
+/// payloads are read from their sender or, where that is refused, asked for.
+enum class ground { epoll, io_uring, simulated, shared, shared_on_io_uring, asking };
 inline const std::vector<ground> all_grounds() {
+  std::vector<ground> all{ground::epoll, ground::simulated, ground::shared,
+                          ground::asking};
+  if (io_uring_refusal() == 0) {
+    all.push_back(ground::io_uring);
+    all.push_back(ground::shared_on_io_uring);
+  }
+  return all;
+}
+inline const char* name_of(ground g) {
+  switch (g) {
+    case ground::epoll:
+      return "epoll";
+    case ground::io_uring:
+      return "io_uring";
+    case ground::simulated:
+      return "simulated";
+    case ground::shared:
+      return "shared memory";
+    case ground::shared_on_io_uring:
+      return "shared memory, io_uring";
+    case ground::asking:
+      break;
+  }
+  return "shared memory, payloads asked for";
+}
+/// Where a member's end is the end of its streams.
+inline std::vector<ground> stream_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated};
   if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
   return all;
 }
-inline const char* name_of(ground g) {
-  return g == ground::epoll ? "epoll" : g == ground::io_uring ? "io_uring" : "simulated";
+inline bool is_shared(ground g) {
+  return g == ground::shared || g == ground::shared_on_io_uring || g == ground::asking;
 }
 
 struct waited_request : io_request {
@@ -155,6 +187,9 @@ class cluster {
     }));
     for (auto& m : members_) m->backend.reset();
     sockets_.clear();
+    slots_.clear();
+    // What the engines hold of shared links ends.
+    if (is_shared(where_)) settle();
     if (sim_) {
       for (auto& m : members_) {
         CHECK(m->process->open_sockets() == 0);
@@ -166,14 +201,18 @@ class cluster {
 
  private:
   void connect(rank_t from, rank_t to);
+  void share(rank_t from, rank_t to);
 
+  ground where_;
   std::unique_ptr<simulation> sim_;
   std::vector<std::unique_ptr<member>> members_;
   std::vector<std::vector<socket>> sockets_;
+  std::vector<std::vector<slot_lease>> slots_;
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
-                        std::uint64_t seed, bool with_backends) {
+                        std::uint64_t seed, bool with_backends)
+    : where_(where) {
   if (where == ground::simulated) sim_ = std::make_unique<simulation>(seed);
   for (rank_t rank = 0; rank < size; ++rank) {
     auto m = std::make_unique<member>();
@@ -183,21 +222,64 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
           m->process->make_engine(engine_kind::automatic).engine);
       m->process->attach(*m->home);
     } else {
-      const auto kind =
-          where == ground::epoll ? engine_kind::epoll : engine_kind::io_uring;
+      const auto kind = where == ground::io_uring || where == ground::shared_on_io_uring
+                            ? engine_kind::io_uring
+                            : engine_kind::epoll;
       m->home = std::make_unique<reactor>(make_engine(kind).engine);
     }
     members_.push_back(std::move(m));
     sockets_.emplace_back(static_cast<std::size_t>(size));
+    slots_.emplace_back(static_cast<std::size_t>(size));
   }
   for (rank_t a = 0; a < size; ++a) {
-    for (rank_t b = a + 1; b < size; ++b) connect(a, b);
+    for (rank_t b = a + 1; b < size; ++b) is_shared(where) ? share(a, b) : connect(a, b);
   }
   if (!with_backends) return;
   for (rank_t rank = 0; rank < size; ++rank) {
     member& m = (*this)[rank];
+    std::vector<data_channel> channels;
+    for (rank_t peer = 0; peer < size; ++peer) {
+      const auto at = static_cast<std::size_t>(peer);
+      slot_lease& slot = slots_[static_cast<std::size_t>(rank)][at];
+      if (slot) {
+        channels.emplace_back(std::move(slot));
+      } else {
+        channels.emplace_back(std::move(streams(rank)[at]));
+      }
+    }
     m.backend = std::make_unique<host_backend>(*m.home, m.events, options, rank,
-                                               std::move(streams(rank)));
+                                               std::move(channels));
+  }
+}
+
+inline void cluster::share(rank_t from, rank_t to) {
+  std::string why_not;
+  shm::shared_parts parts[2];
+  parts[0].arena = shm::shared_arena::make(why_not);
+  REQUIRE_MESSAGE(parts[0].arena, why_not);
+  parts[1].arena =
+      shm::shared_arena::attach(::dup(parts[0].arena->descriptor()), why_not);
+  REQUIRE_MESSAGE(parts[1].arena, why_not);
+  int bell[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
+          0);
+  const unsigned slot = 5;
+  const rank_t ranks[] = {from, to};
+  for (int side = 0; side < 2; ++side) {
+    shm::shared_parts& p = parts[side];
+    REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
+            0);
+    p.bell = shm::unique_descriptor(bell[side]);
+    p.pid = ::getpid();
+    shm::memory_probe probe;
+    probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
+    if (where_ != ground::asking) {
+      p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
+    }
+    reactor& home = *(*this)[ranks[side]].home;
+    auto link = std::make_shared<shm::shared_link>(home, home.sockets(), std::move(p));
+    slots_[static_cast<std::size_t>(ranks[side])]
+          [static_cast<std::size_t>(ranks[1 - side])] = slot_lease(std::move(link), slot);
   }
 }
 

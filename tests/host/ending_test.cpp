@@ -126,7 +126,7 @@ TEST_SUITE("host ending") {
 
   TEST_CASE(
       "a peer that dies half way is reported, ends no operation and touches no buffer") {
-    for (const ground g : all_grounds()) {
+    for (const ground g : stream_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(3, g);
       const auto large = pattern(8U << 20);
@@ -156,7 +156,7 @@ TEST_SUITE("host ending") {
   }
 
   TEST_CASE("quiescing inside of a callback is safe") {
-    for (const ground g : all_grounds()) {
+    for (const ground g : stream_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(3, g);
       c[1].events.on_trouble = [&] { c.quiesce(1); };

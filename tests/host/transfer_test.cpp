@@ -125,7 +125,7 @@ TEST_SUITE("host transfer") {
       host_backend_options options;
       options.lane_window = 1U << 20;
       cluster c(2, g, options);
-      const auto sent = pattern(60'000);
+      const auto sent = pattern(is_shared(g) ? 8'000 : 60'000);
       std::deque<send_op> sends(12);
       for (send_op& s : sends) send(c, s, 0, 1, sent);
       REQUIRE(c.until([&] {
@@ -172,10 +172,10 @@ TEST_SUITE("host transfer") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       host_backend_options options;
-      options.eager_limit = 32 * 1024;
-      options.lane_window = 64 * 1024;
+      const auto block = pattern(is_shared(g) ? 8 * 1024 : 16 * 1024);
+      options.eager_limit = 2 * block.size();
+      options.lane_window = 4 * block.size();
       cluster c(2, g, options);
-      const auto block = pattern(16 * 1024);
       std::deque<send_op> sends(12);
       for (auto& s : sends) send(c, s, 0, 1, block, 5);
       c.settle();

@@ -48,7 +48,7 @@ struct reader final : slot_events {
     ++taken;
     return true;
   }
-  bool has_cells() const noexcept override { return ring.ready(); }
+  bool has_something() noexcept override { return ring.ready(); }
 
   ring_reader ring;
   std::uint64_t taken = 0;

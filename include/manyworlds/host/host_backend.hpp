@@ -65,7 +65,7 @@ class host_backend final : public backend {
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override;
   [[nodiscard]] std::vector<lane_status> lanes() const override;
   [[nodiscard]] transfer_counters counters() const noexcept override;
-  [[nodiscard]] const char* transport() const noexcept override { return "tcp"; }
+  [[nodiscard]] const char* transport() const noexcept override;
 
  private:
   class state;

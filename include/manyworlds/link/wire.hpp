@@ -46,9 +46,10 @@ class wire_writer {
 
  private:
   wire_writer& append(const void* from, std::size_t size) {
-    const std::size_t before = out_.size();
-    out_.resize(before + size);
-    if (size > 0) std::memcpy(out_.data() + before, from, size);
+    // Most messages are shorter: they are allocated once.
+    if (out_.capacity() == 0) out_.reserve(256);
+    const auto* raw = static_cast<const std::byte*>(from);
+    out_.insert(out_.end(), raw, raw + size);
     return *this;
   }
 

@@ -1,0 +1,55 @@
+// Cell frame: a frame as one cell of a ring in shared memory.
+#pragma once
+
+#include <cstring>
+#include <optional>
+
+#include "../link/cell_ring.hpp"
+#include "../link/chunk_slab.hpp"
+#include "../link/offer_table.hpp"
+#include "frame.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// The header stands as on the wire; what follows it stands behind it if it is this
+/// short, else in a chunk of the slab.
+inline constexpr std::size_t inline_bytes = 16;
+inline constexpr std::size_t cell_content_limit = shm::chunk_size;
+
+static_assert(sizeof(shm::cell_content{}.body) == frame_size + inline_bytes);
+
+/// Where the content of a frame stands: 0 in the cell, n + 1 in chunk n.
+[[nodiscard]] inline std::optional<unsigned> chunk_of(
+    const shm::cell_content& c) noexcept {
+  if (c.head == 0) return std::nullopt;
+  return c.head - 1;
+}
+inline void set_chunk(shm::cell_content& c, unsigned index) noexcept {
+  c.head = index + 1;
+}
+
+[[nodiscard]] inline shm::cell_content cell_of(const frame& f) noexcept {
+  shm::cell_content c;
+  const frame_bytes raw = encode(f);
+  std::memcpy(c.body.data(), raw.data(), raw.size());
+  return c;
+}
+[[nodiscard]] inline std::span<const std::byte, frame_size> header_of(
+    const shm::cell_content& c) noexcept {
+  return std::span<const std::byte, frame_size>(
+      reinterpret_cast<const std::byte*>(c.body.data()), frame_size);
+}
+[[nodiscard]] inline std::byte* inline_content(shm::cell_content& c) noexcept {
+  return reinterpret_cast<std::byte*>(c.body.data()) + frame_size;
+}
+
+/// Where an offered payload lies in its sender's memory; stands in the offer's chunk,
+/// behind the head.
+struct remote_payload {
+  shm::offer_ticket ticket;
+  /// Of the payload, or of an array of so many `const_buffer_view`s.
+  std::uint64_t address = 0;
+  std::uint64_t views = 0;
+};
+
+}  // namespace manyworlds::inline v0::host

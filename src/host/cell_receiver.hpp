@@ -1,0 +1,58 @@
+// Cell receiver: the incoming half over shared memory: cells, chunks, and payloads that
+// are read from their sender's memory.
+#pragma once
+
+#include <deque>
+
+#include "../link/shared_link.hpp"
+#include "cell_frame.hpp"
+#include "receiver.hpp"
+#include "remote_cursor.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Only this process writes its receives' memory. Whoever sends a large message leaves it
+/// where it is; what was read of it counts only if its offer still stood afterwards.
+class cell_receiver final : public receiver {
+ public:
+  cell_receiver(core& shared, rank_t peer, sender& answers, frame_handler& others,
+                shm::shared_link& link, unsigned slot);
+
+  [[nodiscard]] bool has_cells() const noexcept { return ring_.ready(); }
+  /// Handles what has come, a bounded number of cells; `any` if there was something.
+  /// Null, or what is wrong with it.
+  [[nodiscard]] const char* take(bool& any);
+  /// Reads the next slice of an offered payload. Null, or what is wrong with it.
+  [[nodiscard]] const char* read_slice();
+  [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
+
+ private:
+  struct reading {
+    inbound_message* message;
+    remote_cursor source;
+  };
+
+  [[nodiscard]] bool is_in_use(const inbound_message&) const noexcept override {
+    return false;
+  }
+  void let_go(inbound_message& m) noexcept override;
+  void begin(inbound_message& m) override;
+  void stop(inbound_message& m) override;
+  [[nodiscard]] const char* describe(const frame& f, inbound_message& m) override;
+
+  [[nodiscard]] const char* handle_cell(shm::cell_content& c);
+  [[nodiscard]] const char* handle_content(const frame& f,
+                                           std::span<const std::byte> content);
+  [[nodiscard]] const char* finish_reading(inbound_message& m);
+  [[nodiscard]] const char* cannot_read(inbound_message& m, int error);
+
+  shm::shared_link& link_;
+  const unsigned slot_;
+  shm::ring_reader ring_;
+  remote_payload described_;
+  std::deque<reading> readings_;
+  /// The peer's memory was refused after all: it is asked to send.
+  bool must_ask_ = false;
+};
+
+}  // namespace manyworlds::inline v0::host

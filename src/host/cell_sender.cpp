@@ -1,0 +1,205 @@
+#include "cell_sender.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+// Of one turn: as much as a slice of the other transports.
+constexpr int slices_at_once = 32;
+
+void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
+  while (bytes > 0) {
+    const auto piece = cursor.front(bytes);
+    std::memcpy(into, piece.data(), piece.size());
+    cursor.advance(piece.size());
+    into += piece.size();
+    bytes -= piece.size();
+  }
+}
+
+}  // namespace
+
+cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
+    : sender(shared), link_(link), slot_(slot), ring_(link.outgoing(slot)) {}
+
+void cell_sender::shut() noexcept {
+  for_each_pending([this](pending_send& p) {
+    if (p.eager) return;
+    // Taken or withdrawn: in either case the peer reads it for nothing from now on.
+    (void)link_.offers_out().withdraw(p.ticket);
+    link_.offers_out().finish(p.ticket);
+  });
+  if (spare_) link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  overflow_.clear();
+  active_.clear();
+  taken_.clear();
+  is_shut_ = true;
+}
+
+bool cell_sender::has_chunk() noexcept {
+  if (spare_) return true;
+  using outcome = shm::allocated_chunk::outcome;
+  for (;;) {
+    const shm::allocated_chunk got = link_.chunks_out().allocate();
+    if (got.result == outcome::allocated) {
+      if (link_.has_memory_for(got.index)) {
+        spare_ = got.index;
+        return true;
+      }
+      // No more memory for now: those in use come back, and it is looked again later.
+      link_.chunks_out().give_back(got.index);
+      core_.tidy_soon();
+      return false;
+    }
+    if (got.result == outcome::corrupt) {
+      violation_ = "chunk states that it cannot have set";
+      return false;
+    }
+    if (link_.chunks_out().must_wait_for_chunk()) return false;
+  }
+}
+
+bool cell_sender::is_full() noexcept {
+  if (violation_ || is_shut_) return true;
+  for (;;) {
+    const shm::room found = ring_.reserve(1);
+    if (found == shm::room::enough) break;
+    if (found == shm::room::corrupt) {
+      violation_ = "that it has read what was not sent";
+      return true;
+    }
+    if (ring_.must_wait_for_room(1)) return true;
+  }
+  if (!has_chunk()) return true;
+  if (link_.offers_out().in_use() < shm::offer_table::offers) return false;
+  // Another world's end of an offer is not told to this one.
+  core_.tidy_soon();
+  return true;
+}
+
+void cell_sender::publish(const shm::cell_content& c) noexcept {
+  ring_.fill(0, c);
+  ring_.publish(1);
+  written_ = true;
+}
+
+std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
+  const unsigned index = *std::exchange(spare_, std::nullopt);
+  set_chunk(c, index);
+  return link_.chunk_out(index);
+}
+
+void cell_sender::control(const frame& f) {
+  if (is_shut_) return;
+  if (overflow_.empty() && !violation_ && ring_.reserve(1) == shm::room::enough) {
+    return publish(cell_of(f));
+  }
+  overflow_.push_back(f);
+}
+
+void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
+  shm::cell_content c = cell_of(f);
+  const_view_cursor cursor(op.source);
+  const bool eager = f.kind == frame_kind::eager;
+  const std::size_t payload = eager ? cursor.remaining() : sizeof(remote_payload);
+  const bool fits = op.head_bytes + payload <= inline_bytes;
+  std::byte* into = fits ? inline_content(c) : take_chunk(c);
+  if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
+  into += op.head_bytes;
+  if (eager) {
+    copy_out(cursor, payload, into);
+  } else {
+    p->ticket = *link_.offers_out().offer();
+    remote_payload where;
+    where.ticket = p->ticket;
+    const bool in_one_place = cursor.front(cursor.remaining()).size() == f.bytes;
+    where.views = in_one_place ? 0 : op.source.size();
+    where.address = reinterpret_cast<std::uintptr_t>(
+        in_one_place ? static_cast<const void*>(cursor.front(cursor.remaining()).data())
+                     : &op.source[0]);
+    std::memcpy(into, &where, sizeof where);
+  }
+  if (p) p->cursor = cursor;
+  publish(c);
+}
+
+bool cell_sender::revoke(pending_send& p) noexcept {
+  if (is_shut_) return true;
+  using standing = shm::offer_sender::standing;
+  switch (link_.offers_out().withdraw(p.ticket)) {
+    case standing::taken:
+      taken_.push_back(&p);
+      return false;
+    case standing::corrupt:
+      violation_ = "an offer's word that it cannot have set";
+      [[fallthrough]];
+    default:
+      return true;
+  }
+}
+
+const char* cell_sender::check_taken(const pending_send& p) const noexcept {
+  if (p.eager ||
+      link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+    return nullptr;
+  }
+  return "a message taken that it did not take";
+}
+
+void cell_sender::forget(pending_send& p) noexcept {
+  std::erase(taken_, &p);
+  if (p.eager || is_shut_) return;
+  if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+    p.op->bytes_moved = p.op->source.total_bytes() + p.op->head_bytes;
+    core_.counters.bytes_sent += p.op->source.total_bytes() + p.op->head_bytes;
+  }
+  link_.offers_out().finish(p.ticket);
+}
+
+void cell_sender::finish_taken() {
+  while (!taken_.empty()) finish(*taken_.back(), ending::taken);
+}
+
+void cell_sender::send_slice(pending_send& p) {
+  shm::cell_content c;
+  frame data;
+  data.kind = frame_kind::data;
+  data.id = p.id;
+  data.generation = p.generation;
+  data.word = p.op->source.total_bytes() - p.cursor.remaining();
+  data.bytes = std::min(p.cursor.remaining(), cell_content_limit);
+  c = cell_of(data);
+  std::byte* into = data.bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
+  copy_out(p.cursor, static_cast<std::size_t>(data.bytes), into);
+  publish(c);
+  core_.counters.bytes_sent += data.bytes;
+  p.op->bytes_moved += data.bytes;
+  last_progress_ = core_.home.now();
+  if (!p.cursor.at_end()) return active_.push_back(&p);
+  p.at = phase::sent;
+  frame complete;
+  complete.kind = frame_kind::complete;
+  complete.id = p.id;
+  complete.generation = p.generation;
+  control(complete);
+}
+
+bool cell_sender::progress() {
+  while (!overflow_.empty() && !is_full()) {
+    publish(cell_of(overflow_.front()));
+    overflow_.pop_front();
+  }
+  if (may_go_on_ && overflow_.empty()) send_all_waiting();
+  for (int i = 0; i < slices_at_once; ++i) {
+    if (active_.empty() || !overflow_.empty() || is_full()) return false;
+    pending_send& p = *active_.front();
+    active_.pop_front();
+    send_slice(p);
+  }
+  return !active_.empty() && !is_full();
+}
+
+}  // namespace manyworlds::inline v0::host

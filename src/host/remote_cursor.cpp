@@ -1,0 +1,79 @@
+#include "remote_cursor.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <type_traits>
+
+namespace manyworlds::inline v0::host {
+
+// The peer's views are read as they stand in its memory: the same library, the same
+// layout, which is part of the arena's version.
+static_assert(std::is_trivially_copyable_v<const_buffer_view>);
+
+/// A view as a peer may have written it: its type may be none.
+struct raw_view {
+  std::uint64_t data;
+  std::uint64_t count;
+  std::uint8_t type;
+};
+static_assert(sizeof(const_buffer_view) == sizeof(raw_view));
+static_assert(sizeof(dtype) == sizeof(raw_view::type));
+
+bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
+  while (fetched_ < where_.views) {
+    const std::size_t count =
+        std::min<std::uint64_t>(where_.views - fetched_, window_size);
+    std::array<raw_view, window_size> raw;
+    const std::size_t bytes = count * sizeof(raw_view);
+    const iovec into{raw.data(), bytes};
+    const iovec there{
+        reinterpret_cast<void*>(where_.address + fetched_ * sizeof(raw_view)), bytes};
+    const ssize_t got = from.read({&into, 1}, {&there, 1});
+    if (got != static_cast<ssize_t>(bytes)) {
+      error = got < 0 ? errno : EFAULT;
+      return false;
+    }
+    fetched_ += count;
+    first_ = in_window_ = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::optional<dtype> type = dtype_from_wire(raw[i].type);
+      if (!type) return false;
+      // More elements than bytes are left: the product below must not overflow.
+      const std::uint64_t elements = std::min<std::uint64_t>(raw[i].count, remaining_);
+      if (elements == 0) continue;
+      window_[in_window_++] = {reinterpret_cast<void*>(raw[i].data),
+                               elements * size_of(*type)};
+    }
+    if (in_window_ > 0) return true;
+  }
+  return false;
+}
+
+std::size_t remote_cursor::fill(const shm::remote_memory& from, std::span<iovec> entries,
+                                std::size_t limit, int& error) {
+  limit = std::min(limit, remaining_);
+  if (first_ == in_window_ && limit > 0 && !fetch(from, error)) return 0;
+  std::size_t used = 0;
+  for (std::size_t i = first_; i < in_window_ && used < entries.size() && limit > 0;
+       ++i) {
+    const std::size_t step = std::min(window_[i].iov_len, limit);
+    entries[used++] = {window_[i].iov_base, step};
+    limit -= step;
+  }
+  return used;
+}
+
+void remote_cursor::advance(std::size_t bytes) noexcept {
+  remaining_ -= bytes;
+  while (bytes > 0) {
+    iovec& at = window_[first_];
+    const std::size_t step = std::min(at.iov_len, bytes);
+    at.iov_base = static_cast<std::byte*>(at.iov_base) + step;
+    at.iov_len -= step;
+    bytes -= step;
+    if (at.iov_len == 0) ++first_;
+  }
+}
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,133 @@
+#include "shared_connection.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0::host {
+
+shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
+                                     slot_lease slot)
+    : connection(shared, events, peer),
+      slot_(std::move(slot)),
+      link_(slot_.link()),
+      sender_(shared, *link_, slot_.slot()),
+      receiver_(shared, peer, sender_, *this, *link_, slot_.slot()) {}
+
+shared_connection::~shared_connection() { stop(); }
+
+void shared_connection::open() noexcept { link_->attach(slot_.slot(), *this); }
+
+bool shared_connection::is_over(const char* wrong) noexcept {
+  corked_ = false;
+  if (stopped_) {
+    rest();
+    return true;
+  }
+  if (!wrong) wrong = sender_.violation();
+  if (wrong && !std::exchange(ended_, true)) report_violation(wrong);
+  return ended_ || stopped_;
+}
+
+bool shared_connection::look() noexcept {
+  if (stopped_ || ended_ || corked_) return false;
+  if (receiver_.has_cells()) {
+    const char* wrong = nullptr;
+    bool any = false;
+    corked_ = true;
+    guarded([&] { wrong = receiver_.take(any); });
+    if (is_over(wrong)) return true;
+  } else if (!sender_.could_go_on()) {
+    return false;
+  }
+  pump();
+  return true;
+}
+
+bool shared_connection::has_something() noexcept {
+  return !stopped_ && !ended_ && (receiver_.has_cells() || sender_.could_go_on());
+}
+
+void shared_connection::pump() noexcept {
+  if (corked_ || stopped_ || ended_) return;
+  const char* wrong = nullptr;
+  bool more = false;
+  corked_ = true;
+  guarded([&] {
+    if (receiver_.has_to_read()) wrong = receiver_.read_slice();
+    if (stopped_ || wrong) return;
+    say_leave_when_drained();
+    // What is sent anyway takes the small credits along.
+    receiver_.return_credit(sender_.has_something());
+    more = sender_.progress();
+    sender_.flush();
+    more = more || receiver_.has_to_read();
+  });
+  if (is_over(wrong)) return;
+  // Who knows that we have left reads nothing more; whom we answered waits for nothing.
+  if (nothing_follows() && (peer_knows_ || !sender_.has_something())) return stop();
+  link_->set_starving(slot_.slot(), sender_.is_starving());
+  if (more) go_on_soon();
+}
+
+void shared_connection::go_on_soon() noexcept {
+  if (std::exchange(next_.is_scheduled, true)) return;
+  core_.home.schedule(next_);
+}
+
+void shared_connection::go_on() noexcept {
+  next_.is_scheduled = false;
+  if (stopped_) return rest();
+  guarded([this] { sender_.finish_taken(); });
+  pump();
+}
+
+void shared_connection::cancel_given_up() noexcept {
+  if (sender_.has_taken()) go_on_soon();
+}
+
+void shared_connection::stop() noexcept {
+  if (std::exchange(stopped_, true)) return;
+  link_->detach(slot_.slot());
+  sender_.shut();
+  // In the midst of a step the memory is still looked at.
+  if (!corked_) rest();
+}
+
+// Nothing of this side looks at the slot any more. The link stays: this may be a step of
+// its own.
+void shared_connection::rest() noexcept {
+  slot_ = {};
+  if (at_rest()) events_.came_to_rest();
+}
+
+void shared_connection::end_cut_short() {
+  sender_.close("this member has left");
+  sender_.finish_taken();
+  receiver_.settle();
+}
+
+bool shared_connection::must_watch() noexcept {
+  return !ended_ && !stopped_ &&
+         (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling());
+}
+
+void shared_connection::look(time_point now, bool late) {
+  if (ended_ || stopped_) return;
+  sender_.settle_overdue(now);
+  if (late) {
+    // Whoever did not look cannot say that nothing came.
+    receiver_.restart_windows(now);
+    sender_.restart_window(now);
+    return;
+  }
+  const bool stuck =
+      sender_.has_begun() && now - sender_.last_progress() >= core_.options.stall_limit;
+  if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
+}
+
+void shared_connection::tidy() {
+  if (stopped_ || ended_) return;
+  receiver_.return_credit(true);
+  pump();
+}
+
+}  // namespace manyworlds::inline v0::host

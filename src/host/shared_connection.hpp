@@ -1,0 +1,61 @@
+// Shared connection: the way to a peer on the same host, through a slot of the memory
+// that both share.
+#pragma once
+
+#include "../link/shared_link.hpp"
+#include "cell_receiver.hpp"
+#include "cell_sender.hpp"
+#include "connection.hpp"
+#include "manyworlds/link/data_channel.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// The peer's death is not seen here: its link sees it, and breaks the world.
+class shared_connection final : public connection, private shm::slot_events {
+ public:
+  shared_connection(core& shared, connection_events& events, rank_t peer,
+                    slot_lease slot);
+  ~shared_connection() override;
+
+  void open() noexcept override;
+  [[nodiscard]] class sender& sending() noexcept override { return sender_; }
+  [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
+  void pump() noexcept override;
+  void cancel_given_up() noexcept override;
+  void stop() noexcept override;
+  void end_cut_short() override;
+  [[nodiscard]] bool at_rest() const noexcept override {
+    return !corked_ && !next_.is_scheduled;
+  }
+  [[nodiscard]] bool is_open() const noexcept override { return !stopped_; }
+  [[nodiscard]] bool must_watch() noexcept override;
+  void look(time_point now, bool late) override;
+  void tidy() override;
+
+ private:
+  struct next_step : work {
+    explicit next_step(shared_connection& c) noexcept
+        : work([](work& w) noexcept { static_cast<next_step&>(w).owner.go_on(); }),
+          owner(c) {}
+    shared_connection& owner;
+    bool is_scheduled = false;
+  };
+
+  bool look() noexcept override;
+  bool has_something() noexcept override;
+  void go_on() noexcept;
+  void go_on_soon() noexcept;
+  /// Ends a step: true if nothing may follow it, because it was stopped meanwhile or
+  /// something is wrong, which is reported.
+  bool is_over(const char* wrong) noexcept;
+  void rest() noexcept;
+
+  slot_lease slot_;
+  std::shared_ptr<shm::shared_link> link_;
+  cell_sender sender_;
+  cell_receiver receiver_;
+  next_step next_{*this};
+  bool corked_ = false;
+};
+
+}  // namespace manyworlds::inline v0::host
