@@ -37,8 +37,8 @@ class runtime {
   ~runtime();
 
   /// Runs a task to its end on the calling thread, turning the reactor. Gives its value
-  /// or throws what it threw; std::logic_error if another thread turns the reactor,
-  /// `task_cancelled` after `stop`.
+  /// or throws what it threw; std::logic_error if another thread turns the reactor. What
+  /// `stop` cancelled has simply ended, or, if it was to give a value, throws `stopped`.
   template <class T>
   T run(task<T> t);
 
