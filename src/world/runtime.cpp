@@ -170,7 +170,7 @@ runtime::~runtime() { end(); }
 
 reactor& runtime::home() noexcept { return core_->user(); }
 reactor& runtime::service() noexcept { return core_->service(); }
-bool runtime::is_stopping() const noexcept { return stopping_.load(); }
+bool runtime::is_stopping() const noexcept { return core_->refuses_worlds(); }
 
 void runtime::launch_service() {
   if (!core_->env().starts_threads()) return;
@@ -237,7 +237,6 @@ void runtime::turn_until_ended(started_base& root) {
 }
 
 void runtime::stop(duration drain) {
-  stopping_.store(true);
   core_->refuse_worlds();
   roots_->cancel_after(drain);
 }

@@ -99,7 +99,6 @@ class runtime {
   /// Changed under the mutex. A foreign loop looks at it in each of its turns, without.
   std::atomic<turning> turning_{turning::nobody};
   std::atomic<bool> thread_must_end_{false};
-  std::atomic<bool> stopping_{false};
   std::thread reactor_thread_;
   std::thread service_thread_;
   std::shared_ptr<started_base> service_root_;
