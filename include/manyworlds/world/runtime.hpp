@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/world/runtime_options.hpp"
@@ -89,6 +90,8 @@ class runtime {
   void launch_reactor_thread();
   void launch_service();
   void turn_until_ended(started_base& root);
+  template <class Over>
+  void turn_until(const std::vector<reactor*>& ours, Over&& over) noexcept;
   void end() noexcept;
 
   std::shared_ptr<runtime_core> core_;
