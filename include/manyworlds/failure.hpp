@@ -12,6 +12,7 @@
 #include "manyworlds/config.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/process_identity.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -37,8 +38,8 @@ enum class cause : std::uint8_t {
   // The world stays as it is.
   closed,             ///< this member, or the peer, has left
   not_formed,         ///< the world was not awaited yet
-  cancelled,          ///< the caller's stop token
-  timed_out,          ///< the caller's `within`
+  cancelled,          ///< the stop token given to `.stop`; see also `stopped`
+  timed_out,          ///< the time given to `.within`; see also the exception
   cancelled_by_peer,  ///< the sender gave up a message that was being received
   size_mismatch,     ///< the buffer and the message differ in bytes; the message stays at
                      ///< the head
@@ -69,13 +70,8 @@ enum class operation_kind : std::uint8_t {
   barrier,
   leave,
 };
+/// As a caller writes it: "send", "recv" ...; "forming" for a world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
-
-/// A member as people know it.
-struct peer_identity {
-  std::int64_t pid = 0;
-  inline_text<63> host;
-};
 
 /// Messages that were accepted from the user and not delivered when the world broke.
 struct undelivered_messages {
@@ -97,7 +93,7 @@ class MANYWORLDS_EXPORT failure {
   std::uint64_t world_instance = 0;
   /// The member that failed, or that the operation was with.
   rank_t rank = no_rank;
-  peer_identity peer;
+  process_identity peer;
   operation_kind operation = operation_kind::none;
   enum cause cause = cause::none;
   /// From the last sign of life of the peer to the notice: an upper bound of the time to
@@ -113,7 +109,7 @@ class MANYWORLDS_EXPORT failure {
   [[nodiscard]] bool breaks_world() const noexcept {
     return cause >= cause::peer_died && cause <= cause::forked;
   }
-  /// "left@3 broken: rank 1 (pid 4711) died; noticed after 0.4 ms, in recv"
+  /// "left@3 broken: rank 1 (pid 4711) died; noticed after at most 0.4 ms, in recv"
   [[nodiscard]] std::string text() const;
 };
 
