@@ -6,6 +6,7 @@
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "neighbour.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -14,13 +15,17 @@ constexpr std::size_t header_size = sizeof(std::uint32_t) + 1;
 constexpr std::size_t read_size = 16 * 1024;
 }  // namespace
 
-link::link(reactor& service, stream connection, process_address peer, link_events& events)
+link::link(reactor& service, stream connection, process_address peer, link_events& events,
+           shm::neighbourhood& neighbours)
     : service_(service),
       connection_(std::move(connection)),
       peer_(std::move(peer)),
       events_(events),
+      neighbour_(std::make_unique<shm::neighbour>(*this, neighbours)),
       last_heard_(service.now().time_since_epoch().count()),
       peer_progressed_(service.now().time_since_epoch().count()) {}
+
+link::~link() = default;
 
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
@@ -35,6 +40,7 @@ void link::say_goodbye() {
   if (!up_ || leaving_) return;
   queue(frame::goodbye, {});
   leaving_ = true;
+  neighbour_->say_goodbye();
   something_to_send_.set();
 }
 
@@ -60,7 +66,20 @@ void link::queue(frame kind, std::span<const std::byte> body) {
 void link::end(enum cause why, const std::string& detail) noexcept {
   if (!std::exchange(up_, false)) return;
   over_.set();
+  neighbour_->part();
   events_.link_ended(shared_from_this(), why, detail);
+}
+
+void link::peer_is_gone(const std::string& noticed_by) noexcept {
+  const bool in_order = peer_left_ || leaving_;
+  end(in_order ? cause::runtime_stopped : cause::peer_died,
+      in_order ? "the peer's runtime stopped" : noticed_by);
+}
+
+task<bool> link::settled(time_point deadline) { return neighbour_->settled(deadline); }
+bool link::is_local() const noexcept { return neighbour_->is_local(); }
+slot_lease link::lend_slot(std::uint64_t world_id, rank_t rank) {
+  return neighbour_->lend(world_id, rank);
 }
 
 task<void> link::run() {
@@ -79,13 +98,9 @@ task<void> link::read() {
     const io_result got =
         co_await connection_.receive_some(std::span(buffer).subspan(filled));
     if (!got.ok() || got.count() == 0) {
-      if (peer_left_ || leaving_) {
-        end(cause::runtime_stopped, "the peer's runtime stopped");
-      } else {
-        end(cause::peer_died,
-            got.ok() ? "end of its link"
-                     : fmt::format("its link ended: {}", std::strerror(got.error())));
-      }
+      peer_is_gone(got.ok()
+                       ? "end of its link"
+                       : fmt::format("its link ended: {}", std::strerror(got.error())));
       co_return;
     }
     note_heard(service_.now());
@@ -95,7 +110,7 @@ task<void> link::read() {
       std::uint32_t size = 0;
       std::memcpy(&size, buffer.data() + taken, sizeof size);
       const auto kind = std::to_integer<std::uint8_t>(buffer[taken + sizeof size]);
-      if (size > longest_message || kind > static_cast<std::uint8_t>(frame::in_use)) {
+      if (size > longest_message || kind > static_cast<std::uint8_t>(frame::last)) {
         end(cause::protocol_error,
             fmt::format("a control frame of kind {} and {} bytes", kind, size));
         co_return;
@@ -146,6 +161,14 @@ void link::take(frame kind, std::span<const std::byte> body) {
     case frame::in_use:
       declined_ = std::exchange(offered_end_, false);
       break;
+    case frame::invitation:
+      return neighbour_->take_invitation(body);
+    case frame::local_outcome:
+      return neighbour_->take_outcome(body);
+    case frame::slot:
+      return neighbour_->take_slot(body);
+    case frame::slots_returned:
+      return neighbour_->take_returns(body);
   }
 }
 

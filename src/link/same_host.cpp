@@ -163,6 +163,7 @@ task<void> same_host::receive_visitor(local_socket visitor) {
     explicit counted(std::size_t& count) : n(++count) {}
     ~counted() { --n; }
   } open(visitors_);
+  const boot_time met = boot_time_now();
   std::array<std::byte, largest_packet> packet;
   passed_descriptors passed;
   io_result got;
@@ -189,6 +190,9 @@ task<void> same_host::receive_visitor(local_socket visitor) {
       parts.arena = shared_arena::attach(passed[0].release(), trouble);
       parts.bell = std::move(passed[1]);
       answer.welcome = parts.arena != nullptr;
+      if (answer.welcome) hold_life(parts);
+      parts.process = std::make_unique<process_watch>(
+          process_watch::of_peer(visitor.descriptor(), met));
       // The visitor reads our memory when it has the answer, we may read its now: it
       // waits.
       probe_peer(parts, visitor.peer_pid(), words.probe);
@@ -201,6 +205,14 @@ task<void> same_host::receive_visitor(local_socket visitor) {
     trouble = e.what();
   }
   if (!trouble.empty()) events_.remark("refused a visitor of this host: " + trouble);
+}
+
+void same_host::hold_life(shared_parts& parts) {
+  if (!words_) return;
+  std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
+  parts.life = std::make_unique<robust_word>(*words_, word);
+  // Where it cannot be held, the peer has its other notices.
+  static_cast<void>(parts.life->hold());
 }
 
 task<std::optional<shared_parts>> same_host::visit(incarnation peer, invitation words,
@@ -218,13 +230,17 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
   local_socket host;
   if (const int error = host.connect(name_of(peer))) {
     why_not = error == ECONNREFUSED
-                  ? std::string("it is on another host")
+                  ? std::string(elsewhere)
                   : std::string("its Unix socket: ") + std::strerror(error);
     co_return std::nullopt;
   }
+  const boot_time met = boot_time_now();
   shared_parts parts;
   parts.arena = shared_arena::make(why_not);
   if (!parts.arena) co_return std::nullopt;
+  hold_life(parts);
+  parts.process =
+      std::make_unique<process_watch>(process_watch::of_peer(host.descriptor(), met));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     why_not = std::string("socketpair: ") + std::strerror(errno);

@@ -11,7 +11,9 @@
 #include "local_socket.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/process_address.hpp"
+#include "process_watch.hpp"
 #include "remote_memory.hpp"
+#include "robust_word.hpp"
 #include "shared_arena.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -39,6 +41,9 @@ struct shared_parts {
   std::optional<remote_memory> memory;
   /// Why not, an errno.
   int memory_refusal = 0;
+  std::unique_ptr<process_watch> process;
+  /// Our word for the peer to watch, held since before the peer could see it.
+  std::unique_ptr<robust_word> life;
 };
 
 /// What the owner of a `same_host` knows and is told. On the service reactor.
@@ -62,12 +67,19 @@ class same_host {
   same_host(reactor& service, environment& env, const incarnation& self,
             same_host_events& events);
 
+  /// From now on the arenas carry a word of ours by which the peer notices the end of
+  /// this thread. The words outlive all parts.
+  void hold_with(robust_words& words) noexcept { words_ = &words; }
+
   /// Empty, or why nobody can be met (said once, by the owner).
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   [[nodiscard]] invitation invite();
 
   /// Receives visitors until cancelled.
   [[nodiscard]] task<void> run();
+
+  /// Why a visit to a process of another host, or of another network namespace, fails.
+  static constexpr const char* elsewhere = "it is on another host";
 
   /// Goes to meet `peer`, with new memory. Nothing, and why, if it lives elsewhere, is
   /// not who it should be, or either side cannot share memory; at most for `limit`.
@@ -79,6 +91,7 @@ class same_host {
   [[nodiscard]] task<void> receive_visitor(local_socket visitor);
   [[nodiscard]] task<std::optional<shared_parts>> meet(incarnation peer, invitation words,
                                                        std::string& why_not);
+  void hold_life(shared_parts& parts);
 
   reactor& service_;
   environment& env_;
@@ -89,6 +102,7 @@ class same_host {
   /// Peers read it to see whether they read us.
   std::unique_ptr<memory_probe> probe_;
   std::size_t visitors_ = 0;
+  robust_words* words_ = nullptr;
 };
 
 }  // namespace manyworlds::inline v0::shm

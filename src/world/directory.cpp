@@ -137,6 +137,10 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
 
 void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
                                  const std::string& detail) noexcept {
+  // Nobody is at the other end of its slots.
+  std::erase_if(early_, [&](const early_channel& e) {
+    return e.channel.has_slot() && e.who == l->peer().id;
+  });
   // One that nobody held tells nothing of the peer: whoever wants it dials again.
   if (l->is_held()) {
     for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id);
@@ -144,25 +148,25 @@ void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
 }
 
-void world_directory::keep_connection(stream connection, const hello& words) {
+void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
+                           const incarnation& who) {
   if (early_.size() >= most_early) early_.erase(early_.begin());
-  early_.push_back(early_connection{words.world_id, words.rank, words.self.id,
-                                    service_.now(), std::move(connection)});
+  early_.push_back(
+      early_channel{world_id, rank, who, service_.now(), std::move(channel)});
   for (formation* f : formations_) {
-    if (f->world_id() == words.world_id) f->connection_arrived();
+    if (f->world_id() == world_id) f->connection_arrived();
   }
 }
 
-std::optional<stream> world_directory::claim_connection(std::uint64_t world_id,
-                                                        rank_t peer,
-                                                        const incarnation& who) {
+std::optional<data_channel> world_directory::claim(std::uint64_t world_id, rank_t peer,
+                                                   const incarnation& who) {
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
     return e.world_id == world_id && e.rank == peer && e.who == who;
   });
   if (found == early_.end()) return std::nullopt;
-  stream connection = std::move(found->connection);
+  data_channel channel = std::move(found->channel);
   early_.erase(found);
-  return connection;
+  return channel;
 }
 
 claim_answer world_directory::answer(const claim_query& query) {

@@ -8,6 +8,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -18,6 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr duration retry_pause = 10ms;
+/// A peer that has not said by then whether it shares memory is spoken to over tcp.
+constexpr duration settle_limit = 1s;
 
 }  // namespace
 
@@ -223,16 +226,23 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
   if (!parts.links[slot]) {
     parts.links[slot] = co_await peers_.reach(view.member(peer), until);
   }
-  // The lower rank dials: one connection for each pair.
+  data_channel& channel = parts.channels[slot];
+  // The lower rank chooses and makes the way: one for each pair.
   if (rank_ < peer) {
+    link& l = *parts.links[slot].get();
+    if (host_backend::uses_slots &&
+        co_await l.settled(service_.now() + std::min(left(), settle_limit))) {
+      channel = l.lend_slot(view.id, rank_);
+    }
+    if (channel.is_open()) co_return;
     stream dialled = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
-    parts.connections[slot] = dialled.release();
+    channel = dialled.release();
     co_return;
   }
   for (;;) {
-    auto connection = directory_.claim_connection(view.id, peer, view.member(peer).id);
-    if (connection) {
-      parts.connections[slot] = connection->release();
+    auto arrived = directory_.claim(view.id, peer, view.member(peer).id);
+    if (arrived) {
+      channel = std::move(*arrived);
       co_return;
     }
     news_.reset();

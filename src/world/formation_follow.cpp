@@ -28,7 +28,7 @@ task<void> formation::follow() {
   formed_parts parts;
   parts.view = view;
   parts.links.resize(static_cast<std::size_t>(size_));
-  parts.connections.resize(static_cast<std::size_t>(size_));
+  parts.channels.resize(static_cast<std::size_t>(size_));
   waiting_as_ = cause::not_joined;
   waiting_rank_ = 0;
   waiting_for_ = "members did not connect to each other in time";

@@ -24,7 +24,7 @@ task<void> formation::lead() {
 
   formed_parts parts;
   parts.links.resize(static_cast<std::size_t>(size_));
-  parts.connections.resize(static_cast<std::size_t>(size_));
+  parts.channels.resize(static_cast<std::size_t>(size_));
   parts.view.name = core_.options().name;
   parts.view.members.push_back(peers_.self());
   std::vector<std::uint64_t> attempts{attempt_};

@@ -26,7 +26,7 @@ socket_address address_from(std::string_view text, std::string_view what) {
   return *parsed;
 }
 
-endpoint_options endpoint_options_from(const runtime_options& o) {
+endpoint_options endpoint_options_from(const runtime_options& o, const environment& env) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
   if (!o.advertise.empty())
@@ -36,6 +36,9 @@ endpoint_options endpoint_options_from(const runtime_options& o) {
   if (o.heartbeat < 1ms)
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
+  // Simulated processes share this one's memory, and die without its threads.
+  e.shared_memory = o.shared_memory && env.starts_threads();
+  e.death_thread = o.thread_name.str() + "-die";
   return e;
 }
 
@@ -68,9 +71,10 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
                                        service_options);
 
   directory_ = std::make_unique<world_directory>(*service_);
-  endpoint_ = std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options),
-                                         static_cast<endpoint_events&>(*this));
-  endpoint_->watch_progress(*user_);
+  endpoint_ =
+      std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options, *env_),
+                                 static_cast<endpoint_events&>(*this));
+  endpoint_->serve(*user_);
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
   env_->attach(*service_);
@@ -138,7 +142,12 @@ void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
 }
 
 void runtime_core::data_connection(stream connection, const hello& words) {
-  directory_->keep_connection(std::move(connection), words);
+  directory_->keep(connection.release(), words.world_id, words.rank, words.self.id);
+}
+
+void runtime_core::slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
+                                rank_t rank, slot_lease slot) {
+  directory_->keep(std::move(slot), world_id, rank, l->peer().id);
 }
 
 task<bytes> runtime_core::answer_query(bytes question) {
@@ -159,6 +168,8 @@ void runtime_core::examine_silence(time_point now) noexcept {
   directory_->examine_silence(now);
 }
 
-void runtime_core::remark(std::string line) noexcept { log(log_level::info, line); }
+void runtime_core::remark(log_level level, std::string line) noexcept {
+  log(level, line);
+}
 
 }  // namespace manyworlds::inline v0

@@ -246,7 +246,7 @@ void world_core::go_up() noexcept {
   }
   left_.resize(view_.members.size());
   backend_parts parts(runtime_->user(), *this, options_,
-                      std::exchange(parts_.connections, {}));
+                      std::exchange(parts_.channels, {}));
   backend_factory* const chosen = runtime_->options().backends;
   try {
     backend_ = chosen ? chosen->make_backend(std::move(parts))

@@ -14,6 +14,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/link/hello.hpp"
 #include "manyworlds/link/link.hpp"
+#include "manyworlds/observe/log.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -26,6 +27,10 @@ struct endpoint_options {
   /// Allows listening beyond loopback without a secret.
   bool insecure = false;
   duration heartbeat = std::chrono::milliseconds(200);
+  /// With peers on this host; needs real threads and a user reactor.
+  bool shared_memory = true;
+  /// The thread that hears of their deaths.
+  std::string death_thread = "mw-deaths";
 };
 
 /// What the owner of an endpoint hears. Called on the service reactor.
@@ -37,7 +42,7 @@ class endpoint_events : public link_events {
   virtual task<bytes> answer_query(bytes question) = 0;
   /// After every look at the links, four times a heartbeat: examine silence now.
   virtual void examine_silence(time_point now) noexcept = 0;
-  virtual void remark(std::string line) noexcept = 0;
+  virtual void remark(log_level level, std::string line) noexcept = 0;
 
  protected:
   ~endpoint_events() = default;
@@ -75,6 +80,7 @@ class endpoint {
   /// `insecure`.
   endpoint(reactor& service, environment& env, endpoint_options options,
            endpoint_events& events);
+  ~endpoint();
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
 
@@ -99,13 +105,23 @@ class endpoint {
   /// Runs a task beside the links; it is cancelled with `run`.
   void spawn(task<void> t);
 
-  /// What beats carry: a number that grows while the user reactor turns, or is parked.
-  void watch_progress(const reactor& user) noexcept { user_ = &user; }
+  /// Whose worlds use the links. Beats carry a number that grows while it turns, or is
+  /// parked; what peers write to shared memory is read on it.
+  void serve(reactor& user) noexcept { user_ = &user; }
+  [[nodiscard]] reactor* user() const noexcept { return user_; }
   [[nodiscard]] std::vector<std::shared_ptr<link>> links() const;
+  /// The one to that process, if it is up; null otherwise.
+  [[nodiscard]] link* link_to(const incarnation& peer) const;
   /// Of a process that there is a link with.
   [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
+  void remark(log_level level, std::string line) noexcept {
+    events_.remark(level, std::move(line));
+  }
 
  private:
+  /// For the first words of a connection, and for a goodbye.
+  static constexpr duration greeting_limit = std::chrono::seconds(2);
+
   struct entry {
     std::shared_ptr<link> up;
     bool dialling = false;
@@ -140,9 +156,10 @@ class endpoint {
   endpoint_options options_;
   listener listener_;
   greeter greeter_;
+  std::unique_ptr<shm::neighbourhood> neighbours_;
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
-  const reactor* user_ = nullptr;
+  reactor* user_ = nullptr;
   std::uint64_t beats_parked_ = 0;
   std::size_t greetings_ = 0;
   bool leaving_ = false;

@@ -13,12 +13,17 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/process_address.hpp"
 #include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0 {
 
 class link;
+namespace shm {
+class neighbour;
+class neighbourhood;
+}  // namespace shm
 
 /// What the owner of links hears. Called on the service reactor.
 class link_events {
@@ -27,6 +32,10 @@ class link_events {
   /// ends the link as a protocol error.
   virtual void link_message(const std::shared_ptr<link>& l,
                             std::span<const std::byte> message) = 0;
+  /// The peer, on this host, has made a place in shared memory for a world: its member
+  /// `rank` speaks there. To be kept until the world is formed, or dropped.
+  virtual void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
+                            rank_t rank, slot_lease slot) = 0;
   /// The link is over; the peer process with it, unless it said goodbye.
   virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,
                           const std::string& detail) noexcept = 0;
@@ -39,7 +48,9 @@ class link_events {
 /// and `note_heard` are for any thread.
 class link : public std::enable_shared_from_this<link> {
  public:
-  link(reactor& service, stream connection, process_address peer, link_events& events);
+  link(reactor& service, stream connection, process_address peer, link_events& events,
+       shm::neighbourhood& neighbours);
+  ~link();
   link(const link&) = delete;
   link& operator=(const link&) = delete;
 
@@ -61,6 +72,15 @@ class link : public std::enable_shared_from_this<link> {
   }
   /// The peer has declined since the last call.
   [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
+  /// Whether the peer lives on this host and shares memory with us: once that is known,
+  /// or at `deadline` what is known then. While the link is up.
+  [[nodiscard]] task<bool> settled(time_point deadline);
+  [[nodiscard]] bool is_local() const noexcept;
+  /// A place in the shared memory for a world with the peer, which is told that member
+  /// `rank` speaks there. Empty, and the world uses tcp, if there is none.
+  [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
+  [[nodiscard]] shm::neighbour& on_host() noexcept { return *neighbour_; }
+
   /// Ends it now: `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
 
@@ -92,17 +112,33 @@ class link : public std::enable_shared_from_this<link> {
   static constexpr std::size_t send_limit = std::size_t{8} << 20;
 
  private:
-  enum class frame : std::uint8_t { beat, message, goodbye, unused, in_use };
+  friend class shm::neighbour;
+
+  enum class frame : std::uint8_t {
+    beat,
+    message,
+    goodbye,
+    unused,
+    in_use,
+    invitation,
+    local_outcome,
+    slot,
+    slots_returned,
+    last = slots_returned
+  };
 
   void queue(frame kind, std::span<const std::byte> body);
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> write();
   void take(frame kind, std::span<const std::byte> body);
+  /// The process is known to have ended, before its end of the connection has.
+  void peer_is_gone(const std::string& noticed_by) noexcept;
 
   reactor& service_;
   stream connection_;
   process_address peer_;
   link_events& events_;
+  std::unique_ptr<shm::neighbour> neighbour_;
   bytes outgoing_;
   event something_to_send_;
   event over_;

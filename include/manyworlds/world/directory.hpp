@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/io/stream.hpp"
+#include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/formation.hpp"
@@ -57,21 +57,22 @@ class world_directory {
                     std::span<const std::byte> message);
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
                   const std::string& detail) noexcept;
-  void keep_connection(stream connection, const hello& words);
-  [[nodiscard]] std::optional<stream> claim_connection(std::uint64_t world_id,
-                                                       rank_t peer,
-                                                       const incarnation& who);
+  /// The way to a member, which came before it was asked for; dropped after a while.
+  void keep(data_channel channel, std::uint64_t world_id, rank_t rank,
+            const incarnation& who);
+  [[nodiscard]] std::optional<data_channel> claim(std::uint64_t world_id, rank_t peer,
+                                                  const incarnation& who);
   [[nodiscard]] claim_answer answer(const claim_query& query);
   void examine_silence(time_point now) noexcept;
 
  private:
-  /// A data connection that came before its world's proposal.
-  struct early_connection {
+  /// A way to a member that came before its world's proposal.
+  struct early_channel {
     std::uint64_t world_id;
     rank_t rank;
     incarnation who;
     time_point since;
-    stream connection;
+    data_channel channel;
   };
   static constexpr std::size_t most_early = 1024;
   static constexpr std::size_t most_ended = 16;
@@ -81,7 +82,7 @@ class world_directory {
   std::vector<std::shared_ptr<world_core>> worlds_;
   std::vector<ended_world> ended_;  // guarded by mutex_
   std::vector<formation*> formations_;
-  std::vector<early_connection> early_;
+  std::vector<early_channel> early_;
   std::map<std::string, std::uint64_t, std::less<>> epochs_;
 };
 

@@ -74,10 +74,12 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
                     std::span<const std::byte> message) override;
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
                   const std::string& detail) noexcept override;
+  void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id, rank_t rank,
+                    slot_lease slot) override;
   void data_connection(stream connection, const hello& words) override;
   task<bytes> answer_query(bytes question) override;
   void examine_silence(time_point now) noexcept override;
-  void remark(std::string line) noexcept override;
+  void remark(log_level level, std::string line) noexcept override;
 
   const runtime_options options_;
   std::unique_ptr<environment> own_env_;

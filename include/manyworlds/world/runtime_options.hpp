@@ -27,6 +27,8 @@ struct runtime_options {
   secret_text secret = {};
   bool insecure = false;
   duration heartbeat = std::chrono::milliseconds(200);
+  /// With peers on this host that allow it too; otherwise all data goes over tcp.
+  bool shared_memory = true;
   /// Null: lines of `log_from` and above go to standard error.
   log_sink* log = nullptr;
   log_level log_from = log_level::warning;

@@ -41,7 +41,7 @@ enum class world_state : std::uint8_t {
 struct formed_parts {
   world_view view;
   std::vector<link_hold> links;
-  std::vector<data_channel> connections;
+  std::vector<data_channel> channels;
 };
 
 /// Threads: `state`, `first_failure` and the notices are for any thread; the backend and

@@ -1,0 +1,141 @@
+// How an endpoint takes connections in: who may come, and what for.
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/link/endpoint.hpp"
+
+#include <cerrno>
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t most_greetings = 256;
+
+}  // namespace
+
+task<void> endpoint::accept_all() {
+  for (;;) {
+    const io_result accepted = co_await listener_.accept();
+    if (!accepted.ok()) {
+      if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
+        remark(log_level::info,
+               "no descriptor is left to accept a peer with; trying again in 50 ms");
+      }
+      co_await sleep_for(50ms);
+      continue;
+    }
+    stream s(service_, socket(service_.sockets(), accepted.handle()));
+    // Silent strangers must not use up what peers need.
+    if (greetings_ >= most_greetings) continue;
+    spawn(greet_one(std::move(s)));
+  }
+}
+
+/// From the moment a dial of theirs is welcome until it is a link, we do not dial: either
+/// side would take the second connection for a new link and end the first under the
+/// worlds that use it.
+class endpoint::acceptance {
+ public:
+  acceptance() noexcept = default;
+  acceptance(const acceptance&) = delete;
+  acceptance& operator=(const acceptance&) = delete;
+  ~acceptance() {
+    if (!entry_) return;
+    --entry_->accepting;
+    entry_->changed.set();
+  }
+  void begin(std::shared_ptr<entry> e) {
+    entry_ = std::move(e);
+    ++entry_->accepting;
+  }
+
+ private:
+  std::shared_ptr<entry> entry_;
+};
+
+task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welcomed) {
+  const auto deciding = [this, &welcomed](const hello& h) {
+    const hello_status status = decide(h);
+    const bool becomes_link = h.purpose == connection_purpose::link;
+    if (status == hello_status::welcome && becomes_link)
+      welcomed.begin(entry_of(h.self.id));
+    return status;
+  };
+  const std::function<hello_status(const hello&)> decide_by = deciding;
+  co_return co_await within(greeter_.answer(s, decide_by), greeting_limit);
+}
+
+task<void> endpoint::greet_one(stream s) {
+  struct counted {
+    std::size_t& n;
+    explicit counted(std::size_t& count) : n(++count) {}
+    ~counted() { --n; }
+  } open(greetings_);
+  std::string trouble;
+  std::optional<hello> words;
+  acceptance welcomed;
+  try {
+    words = co_await answer_in_time(s, welcomed);
+  } catch (const link_error& e) {
+    trouble = e.what();
+  } catch (const timed_out&) {
+    trouble = s.peer_address().text() + " connected and said nothing";
+  }
+  if (!trouble.empty()) {
+    remark(log_level::info, "refused a connection: " + trouble);
+    co_return;
+  }
+  if (!words || leaving_) co_return;
+  switch (words->purpose) {
+    case connection_purpose::link:
+      establish(std::move(s), words->self, false);
+      break;
+    case connection_purpose::data:
+      events_.data_connection(std::move(s), *words);
+      break;
+    case connection_purpose::query:
+      spawn(answer_one(std::move(s)));
+      break;
+  }
+}
+
+task<void> endpoint::answer_one(stream s) {
+  auto serve = [this](stream& from) -> task<void> {
+    std::uint32_t size = 0;
+    io_result got =
+        co_await from.receive_exactly(std::as_writable_bytes(std::span(&size, 1)));
+    if (!got.ok() || got.count() != sizeof size || size > link::longest_message)
+      co_return;
+    bytes question(size);
+    got = co_await from.receive_exactly(question);
+    if (!got.ok() || got.count() != size) co_return;
+    const bytes answer = co_await events_.answer_query(std::move(question));
+    wire_writer out;
+    out.put(static_cast<std::uint32_t>(answer.size())).put_raw(answer);
+    const bytes framed = out.take();
+    co_await from.send_all(framed);
+  };
+  try {
+    co_await within(serve(s), greeting_limit);
+  } catch (const timed_out&) {
+    // Whoever asked has its own deadline.
+  } catch (const wire_error& e) {
+    remark(log_level::info, std::string("a question made no sense: ") + e.what());
+  }
+}
+
+hello_status endpoint::decide(const hello& h) {
+  if (h.purpose != connection_purpose::link) return hello_status::welcome;
+  const auto e = entry_of(h.self.id);
+  // Two processes that dial each other at once must agree on one connection: the one that
+  // the lower incarnation dialled.
+  const bool ours_wins = self().id < h.self.id;
+  if (ours_wins && (e->dialling || (e->up && e->up->is_usable() && e->dialled_by_us))) {
+    return hello_status::already_dialling;
+  }
+  return hello_status::welcome;
+}
+
+}  // namespace manyworlds::inline v0

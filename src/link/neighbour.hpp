@@ -1,0 +1,92 @@
+// Neighbour: what one link shares with its peer, if that lives on the same host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "death_watch.hpp"
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/link/data_channel.hpp"
+#include "manyworlds/link/link.hpp"
+#include "process_watch.hpp"
+#include "robust_word.hpp"
+#include "same_host.hpp"
+#include "slot_register.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+class neighbourhood;
+class shared_link;
+
+/// Who accepted the link invites, over it; who dialled visits and says what came of it.
+/// If they have met, the link has shared memory from then on, and its worlds take slots
+/// there; else, and until that is known, they use tcp. Part of a link, on the service
+/// reactor.
+class neighbour {
+ public:
+  neighbour(link& l, neighbourhood& all) noexcept : link_(l), all_(all) {}
+  neighbour(const neighbour&) = delete;
+  neighbour& operator=(const neighbour&) = delete;
+  ~neighbour();
+
+  /// Of a link that was accepted, as its first words.
+  void invite();
+
+  // What the peer says. Throws wire_error.
+  void take_invitation(std::span<const std::byte> body);
+  void take_outcome(std::span<const std::byte> body);
+  void take_slot(std::span<const std::byte> body);
+  void take_returns(std::span<const std::byte> body);
+
+  /// What a visitor must know; null if none is to come (any more).
+  [[nodiscard]] const invitation* expected() const noexcept;
+  void receive(shared_parts parts);
+
+  /// Whether memory is shared, once that is known, or at `deadline`.
+  [[nodiscard]] task<bool> settled(time_point deadline);
+  [[nodiscard]] bool is_local() const noexcept { return shared_ != nullptr; }
+  /// A place for a world; the peer is told whose. None, which is said once, if no slot or
+  /// no memory is left.
+  [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);
+  /// Tells the peer which slots were given back here.
+  void return_slots();
+
+  /// The end of this process is no news to the peer any more.
+  void say_goodbye() noexcept { life_.reset(); }
+  /// The link is over. The memory stays for those who hold slots.
+  void part() noexcept;
+
+ private:
+  enum class stage : unsigned char { fresh, expecting, visiting, known };
+
+  [[nodiscard]] static task<void> visit(std::shared_ptr<link> l, invitation words);
+  void share(shared_parts parts);
+  void settle() noexcept;
+  void tell_outcome(bool met, bool is_elsewhere, const std::string& why_not);
+  void note_refusal(bool is_elsewhere, const std::string& why_not);
+
+  void watch(std::unique_ptr<process_watch> process);
+  [[nodiscard]] static task<void> until_process_ends(
+      std::shared_ptr<link> l, std::unique_ptr<process_watch> process);
+  [[nodiscard]] static task<void> mourn(std::shared_ptr<link> l, const char* noticed_by);
+
+  link& link_;
+  neighbourhood& all_;
+  stage stage_ = stage::fresh;
+  event settled_;
+  invitation words_;
+  /// What a visitor brought, until it says that it has met us.
+  std::unique_ptr<shared_parts> visitor_;
+
+  std::shared_ptr<shared_link> shared_;
+  std::shared_ptr<slot_register> slots_;
+  bool said_full_ = false;
+  death_watch::ticket death_ = death_watch::ticket::none;
+  /// Released before the memory is let go.
+  std::unique_ptr<robust_word> life_;
+};
+
+}  // namespace manyworlds::inline v0::shm

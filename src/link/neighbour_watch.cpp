@@ -1,0 +1,56 @@
+// How the end of a neighbour is noticed, and the memory let go.
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "neighbour.hpp"
+#include "neighbourhood.hpp"
+#include "shared_link.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+void neighbour::share(shared_parts parts) {
+  life_ = std::move(parts.life);
+  std::unique_ptr<process_watch> process = std::move(parts.process);
+  reactor& user = *all_.owner().user();
+  shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts));
+  slots_ = std::make_shared<slot_register>(shared_->side());
+  watch(std::move(process));
+}
+
+void neighbour::watch(std::unique_ptr<process_watch> process) {
+  shared_arena& arena = shared_->arena();
+  auto& word = *reinterpret_cast<life_word*>(arena.at(offset::death(arena.peer_side())));
+  death_ = all_.deaths().add(word, [this] {
+    all_.owner().spawn(mourn(link_.shared_from_this(), "its death word"));
+  });
+  if (!process) return;
+  if (process->is_watching()) {
+    all_.owner().spawn(until_process_ends(link_.shared_from_this(), std::move(process)));
+  } else {
+    all_.owner().remark(log_level::debug, process->objection());
+  }
+}
+
+task<void> neighbour::until_process_ends(std::shared_ptr<link> l,
+                                         std::unique_ptr<process_watch> process) {
+  co_await when_any(process->ended(l->on_host().all_.service()), l->over_.wait());
+  if (!process->has_ended()) co_return;
+  co_await mourn(std::move(l), "its process handle");
+}
+
+task<void> neighbour::mourn(std::shared_ptr<link> l, const char* noticed_by) {
+  // What it said last may wait in our socket: a goodbye, or why a world is broken. It is
+  // read first.
+  co_await sleep_for(duration::zero());
+  co_await sleep_for(duration::zero());
+  l->peer_is_gone(noticed_by);
+}
+
+void neighbour::part() noexcept {
+  settle();
+  visitor_.reset();
+  all_.deaths().remove(std::exchange(death_, death_watch::ticket::none));
+  life_.reset();
+  shared_.reset();
+}
+
+}  // namespace manyworlds::inline v0::shm

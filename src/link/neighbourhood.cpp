@@ -1,0 +1,62 @@
+#include "neighbourhood.hpp"
+
+#include "neighbour.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env,
+                             const endpoint_options& options)
+    : owner_(owner),
+      service_(service),
+      deaths_(service, options.death_thread,
+              [this](std::string line) { remark(std::move(line)); }) {
+  if (!options.shared_memory) return;
+  place_ = std::make_unique<same_host>(service, env, owner.self().id,
+                                       static_cast<same_host_events&>(*this));
+}
+
+std::string neighbourhood::objection() const {
+  if (!place_) return "it is turned off there";
+  return owner_.user() ? "" : "nobody there would read it";
+}
+
+std::string neighbourhood::listening_objection() const {
+  const std::string all = objection();
+  return all.empty() ? place_->refusal() : all;
+}
+
+void neighbourhood::begin() {
+  if (!place_) return;
+  words_.emplace();
+  if (!words_->is_installed()) {
+    remark(
+        "the kernel takes no list of robust futexes here: peers notice the death of this "
+        "process by its sockets and its process handle");
+  }
+  place_->hold_with(*words_);
+  if (!place_->refusal().empty()) {
+    remark(place_->refusal() +
+           ": peers that dial this process share no memory with it, and use tcp");
+  }
+}
+
+void neighbourhood::end() noexcept { words_.reset(); }
+
+task<void> neighbourhood::run() {
+  if (place_) co_await place_->run();
+}
+
+const invitation* neighbourhood::invited(const incarnation& from) {
+  link* const l = owner_.link_to(from);
+  return l ? l->on_host().expected() : nullptr;
+}
+
+void neighbourhood::visited(const incarnation& from, shared_parts parts) {
+  if (link* const l = owner_.link_to(from)) l->on_host().receive(std::move(parts));
+}
+
+void neighbourhood::remark(std::string line) noexcept {
+  owner_.remark(log_level::info, std::move(line));
+}
+
+}  // namespace manyworlds::inline v0::shm

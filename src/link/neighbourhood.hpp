@@ -1,0 +1,53 @@
+// Neighbourhood: what an endpoint has for its peers on this host, all together.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "death_watch.hpp"
+#include "manyworlds/link/endpoint.hpp"
+#include "robust_word.hpp"
+#include "same_host.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// Where visitors come, the words by which they hear of our death, and the watch by which
+/// we hear of theirs. On the service reactor; destroyed before it, once that turns no
+/// more.
+class neighbourhood final : private same_host_events {
+ public:
+  neighbourhood(endpoint& owner, reactor& service, environment& env,
+                const endpoint_options& options);
+
+  /// Why no memory is shared with anybody here; empty if it is.
+  [[nodiscard]] std::string objection() const;
+  /// Why nobody can visit; they may be visited.
+  [[nodiscard]] std::string listening_objection() const;
+
+  /// On the thread whose end is to be noticed, before everything below.
+  void begin();
+  /// There, when no link shares memory any more.
+  void end() noexcept;
+
+  /// Receives visitors until cancelled.
+  [[nodiscard]] task<void> run();
+  [[nodiscard]] same_host& place() noexcept { return *place_; }
+  [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
+  [[nodiscard]] endpoint& owner() noexcept { return owner_; }
+  [[nodiscard]] reactor& service() noexcept { return service_; }
+
+ private:
+  const invitation* invited(const incarnation& from) override;
+  void visited(const incarnation& from, shared_parts parts) override;
+  void remark(std::string line) noexcept override;
+
+  endpoint& owner_;
+  reactor& service_;
+  std::optional<robust_words> words_;
+  death_watch deaths_;
+  /// Null: turned off.
+  std::unique_ptr<same_host> place_;
+};
+
+}  // namespace manyworlds::inline v0::shm
