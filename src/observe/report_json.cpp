@@ -32,7 +32,10 @@ void write_link(json_writer& out, const link_report& l) {
   out.object();
   write_identity(out, l.identity);
   out.field("address", l.address).field("incarnation", l.incarnation);
-  out.field("up", l.is_up).field("used", l.is_held).field("silence_ms", ms(l.silence));
+  out.field("up", l.is_up)
+      .field("used", l.is_held)
+      .field("shared_memory", l.is_local)
+      .field("silence_ms", ms(l.silence));
   out.field("peer_turns", l.peer_turns).field("without_turn_ms", ms(l.without_turn));
   out.end_object();
 }
@@ -50,6 +53,7 @@ void write_member(json_writer& out, const member_report& m) {
   out.object().field("rank", m.rank);
   write_identity(out, m.identity);
   out.field("address", m.address).field("self", m.is_self).field("suspect", m.is_suspect);
+  if (!m.is_self) out.field("transport", m.transport);
   out.field("silence_ms", ms(m.silence)).key("left");
   if (m.has_left) {
     out.value(*m.has_left);

@@ -61,13 +61,15 @@ void write_head(text_writer& out, const runtime_report& r) {
 }
 
 void write_link(text_writer& out, const link_report& l) {
-  out.line(1,
-           "{} (pid {}) at {}, incarnation {}: {}, {}last heard {} ago; its reactor has "
-           "made {} "
-           "turns, the last seen {} ago",
-           l.identity.host.view(), l.identity.pid, l.address, l.incarnation,
-           l.is_up ? "up" : "over", l.is_held ? "" : "unused, ", spell(l.silence),
-           l.peer_turns, spell(l.without_turn));
+  out.line(
+      1,
+      "{} (pid {}) at {}, incarnation {}: {}, {}{}last heard {} ago; its reactor has "
+      "made {} "
+      "turns, the last seen {} ago",
+      l.identity.host.view(), l.identity.pid, l.address, l.incarnation,
+      l.is_up ? "up" : "over", l.is_held ? "" : "unused, ",
+      l.is_local ? "with shared memory, " : "", spell(l.silence), l.peer_turns,
+      spell(l.without_turn));
 }
 
 void write_member(text_writer& out, const member_report& m) {
@@ -76,7 +78,8 @@ void write_member(text_writer& out, const member_report& m) {
   if (m.is_self) {
     out.line(2, "{}, this process", who);
   } else {
-    out.line(2, "{}, last heard {} ago{}{}", who, spell(m.silence),
+    const std::string by = m.transport.empty() ? "" : " by " + m.transport;
+    out.line(2, "{}{}, last heard {} ago{}{}", who, by, spell(m.silence),
              m.is_suspect ? ", suspect" : "",
              m.has_left.value_or(false) ? ", has left" : "");
   }

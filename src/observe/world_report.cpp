@@ -45,7 +45,10 @@ world_report world_core::report(time_point now) const {
       m.is_self = r == options_.rank;
       m.is_suspect = is_suspect(r);
       const auto& l = links_[static_cast<std::size_t>(r)];
-      if (l && !m.is_self) m.silence = now - l->last_heard();
+      if (l && !m.is_self) {
+        m.silence = now - l->last_heard();
+        m.transport = over_memory_[static_cast<std::size_t>(r)] ? "shm" : "tcp";
+      }
       report.members.push_back(std::move(m));
     }
   }

@@ -138,6 +138,10 @@ void runtime_core::link_message(const std::shared_ptr<link>& l,
 
 void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
                               const std::string& detail) noexcept {
+  if (why == cause::protocol_error && logs(log_level::warning)) {
+    log(log_level::warning,
+        fmt::format("the link with {} is ended: {}", l->peer().text(), detail));
+  }
   directory_->link_ended(l, why, detail);
 }
 

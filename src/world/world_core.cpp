@@ -221,6 +221,7 @@ void world_core::take_formed(formed_parts parts) {
     holds_.push_back(std::move(hold));
   }
   has_left_.resize(view_.members.size());
+  for (const data_channel& c : parts.channels) over_memory_.push_back(c.has_slot());
   parts_ = std::move(parts);
   epoch_.store(view_.epoch, std::memory_order_release);
   // A member that died since it reported ready is noticed here or by its link's end.

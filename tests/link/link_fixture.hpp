@@ -48,6 +48,24 @@ class raw_peer {
     bytes body(size);
     return hear(body) ? body : bytes{};
   }
+  /// As links frame what they say: a length, a kind, and the body.
+  void say_link_frame(std::uint8_t kind, const bytes& body) const {
+    wire_writer out;
+    out.put(static_cast<std::uint32_t>(body.size())).put(kind).put_raw(body);
+    say(out.view());
+  }
+  /// The body of the next frame of that kind; others are read and dropped.
+  [[nodiscard]] bytes hear_link_frame(std::uint8_t kind) const {
+    for (;;) {
+      std::uint32_t size = 0;
+      std::uint8_t heard = 0;
+      if (!hear(std::as_writable_bytes(std::span(&size, 1))) || size > 4096) return {};
+      if (!hear(std::as_writable_bytes(std::span(&heard, 1)))) return {};
+      bytes body(size);
+      if (!hear(body)) return {};
+      if (heard == kind) return body;
+    }
+  }
   /// Whether the other side hangs up within `limit`; what it says before is read and
   /// dropped.
   [[nodiscard]] bool is_hung_up_on(duration limit) const {

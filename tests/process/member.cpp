@@ -3,8 +3,8 @@
 // side.
 //
 //   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret and the
-//   limits below
+//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off and
+//   the limits below
 //
 //   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
 //   CAUSE RANK
@@ -17,7 +17,9 @@
 //   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME
 //   | error ... leave NAME                            left NAME | error ... block
 //   MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
+//   fork                                  has a child that holds its descriptors; forked
 //   quit
+#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -87,6 +89,7 @@ class member {
     if (settings_["engine"] == "epoll") o.engine = mw::engine_kind::epoll;
     if (settings_["engine"] == "io_uring") o.engine = mw::engine_kind::io_uring;
     if (settings_.count("secret")) o.secret = settings_["secret"];
+    if (settings_["shm"] == "off") o.shared_memory = false;
     if (settings_.count("heartbeat")) o.heartbeat = limit("heartbeat");
     o.log_from = settings_.count("log") ? mw::log_level::debug : mw::log_level::error;
     return o;
@@ -143,6 +146,15 @@ class member {
     if (failed) {
       const std::string word = what == "world" ? "failed " : "error ";
       say(word + order[1] + " " + text(failed) + " " + std::to_string(count));
+    }
+    if (what == "fork") {
+      // Holds every descriptor of ours until the test lets go of it.
+      if (::fork() == 0) {
+        pollfd released{STDIN_FILENO, 0, 0};
+        while (::poll(&released, 1, 60'000) < 0) continue;
+        ::_exit(0);
+      }
+      say("forked");
     }
     if (what == "block") {
       say("blocking");

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,12 @@ class kept_log final : public log_sink {
       if (line.find(part) != std::string::npos) return true;
     }
     return false;
+  }
+  [[nodiscard]] std::ptrdiff_t count(std::string_view part) const {
+    const std::lock_guard lock(mutex_);
+    return std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {
+      return line.find(part) != std::string::npos;
+    });
   }
 
  private:

@@ -38,6 +38,8 @@ struct member_report {
   std::string address;
   bool is_self = false;
   bool is_suspect = false;
+  /// How its data comes: "shm" or "tcp"; empty for oneself.
+  std::string transport;
   duration silence{0};
   /// Unknown while the service thread does not answer.
   std::optional<bool> has_left;
@@ -81,6 +83,8 @@ struct link_report {
   std::string address;
   bool is_up = false;
   bool is_held = false;
+  /// The peer lives on this host and shares memory with us.
+  bool is_local = false;
   duration silence{0};
   /// The peer reactor's turns, and since when that number has not changed.
   std::uint64_t peer_turns = 0;

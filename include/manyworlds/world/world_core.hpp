@@ -195,6 +195,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   // Written by the service before the step that lets the reactor read them.
   world_view view_;
   std::vector<std::shared_ptr<link>> links_;
+  std::vector<bool> over_memory_;
   formed_parts parts_;
 
   // The service reactor's.

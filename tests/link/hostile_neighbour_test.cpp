@@ -1,0 +1,145 @@
+// A peer on this host that lies about visits and slots: its link ends with a named error,
+// and nothing else does.
+#include "io/reactor_fixture.hpp"
+#include "link/neighbour.hpp"
+#include "neighbour_fixture.hpp"
+
+namespace manyworlds::link_tests {
+
+TEST_SUITE_BEGIN("neighbour");
+
+namespace {
+
+constexpr std::uint8_t invitation_kind = 5;
+constexpr std::uint8_t outcome_kind = 6;
+constexpr std::uint8_t slot_kind = 7;
+constexpr std::uint8_t returns_kind = 8;
+
+bytes met() {
+  wire_writer out;
+  out.put(std::uint8_t{0}).put(std::string_view());
+  return out.take();
+}
+bytes slot_frame(std::uint16_t slot) {
+  wire_writer out;
+  out.put(std::uint64_t{9}).put(rank_t{0}).put(slot);
+  return out.take();
+}
+bytes returns_frame(unsigned slot) {
+  shm::slot_set set;
+  set.insert(slot);
+  wire_writer out;
+  for (std::size_t at = 0; at < shm::slot_set::words; ++at) out.put(set.word(at));
+  return out.take();
+}
+
+struct unvisited final : shm::same_host_events {
+  const shm::invitation* invited(const incarnation&) override { return nullptr; }
+  void visited(const incarnation&, shm::shared_parts) override {}
+  void remark(std::string) noexcept override {}
+};
+
+/// Dials a runtime and does what it should, up to the visit.
+class liar {
+ public:
+  liar(node& victim, unsigned char id)
+      : who_(stranger(id)),
+        peer_(victim.rt.core().self().endpoint),
+        f_(engine_kind::epoll),
+        place_(f_, env_, who_.id, events_) {
+    REQUIRE(greet(peer_, who_, connection_purpose::link));
+    const bytes said = peer_.hear_link_frame(invitation_kind);
+    wire_reader in(said);
+    REQUIRE(in.get<std::uint8_t>() == 1);
+    std::memcpy(words_.visitor.data(), in.take(16).data(), 16);
+    std::memcpy(words_.host.data(), in.take(16).data(), 16);
+    in.expect_end();
+  }
+  void visit(node& victim) {
+    std::string why_not;
+    parts_ = f_.run(place_.visit(victim.rt.core().self().id, words_, 5s, why_not));
+    REQUIRE_MESSAGE(parts_, why_not);
+  }
+  void say(std::uint8_t kind, const bytes& body) { peer_.say_link_frame(kind, body); }
+  [[nodiscard]] bool is_hung_up_on() const { return peer_.is_hung_up_on(10s); }
+
+ private:
+  process_address who_;
+  raw_peer peer_;
+  testing::reactor_fixture f_;
+  system_environment env_;
+  unvisited events_;
+  shm::same_host place_;
+  shm::invitation words_;
+  std::optional<shm::shared_parts> parts_;
+};
+
+struct lie {
+  const char* named;
+  std::uint8_t kind;
+  bytes body;
+};
+
+}  // namespace
+
+TEST_CASE("law 11: words about a visit that was none end the link, by name") {
+  pair p;
+  const lie all[] = {
+      {"has visited, and has not", outcome_kind, met()},
+      {"beyond its last value", outcome_kind, bytes(3, std::byte{9})},
+      {"ends within a field", outcome_kind, {}},
+      {"an invitation that nobody waited for", invitation_kind, bytes(33, std::byte{1})},
+      {"a slot, and no memory is shared", slot_kind, slot_frame(1)},
+      {"given back, and no memory is shared", returns_kind, returns_frame(0)},
+  };
+  unsigned char id = 40;
+  for (const lie& each : all) {
+    CAPTURE(each.named);
+    liar peer(p.a, id++);
+    peer.say(each.kind, each.body);
+    CHECK(peer.is_hung_up_on());
+    CHECK(p.a.log.has(each.named));
+  }
+  check_alive(p.a, p.wa, p.b, p.wb);
+}
+
+TEST_CASE("law 11: slots that are not the peer's to give end the link, by name") {
+  pair p;
+  const lie all[] = {
+      {"slot 256 does not exist", slot_kind, slot_frame(256)},
+      {"slot 65535 does not exist", slot_kind, slot_frame(65535)},
+      {"slot 7 is not the peer's to hand out", slot_kind, slot_frame(7)},
+      {"slot 2 is in use already", slot_kind, slot_frame(2)},
+      {"gives back slot 200, which it has not", returns_kind, returns_frame(200)},
+      {"bytes stand behind the last field", returns_kind, bytes(40)},
+      {"ends within a field", slot_kind, bytes(5)},
+  };
+  unsigned char id = 60;
+  for (const lie& each : all) {
+    CAPTURE(each.named);
+    liar peer(p.a, id++);
+    peer.visit(p.a);
+    peer.say(outcome_kind, met());
+    // One that is right, and is kept.
+    peer.say(slot_kind, slot_frame(2));
+    peer.say(each.kind, each.body);
+    CHECK(peer.is_hung_up_on());
+    CHECK(p.a.log.has(each.named));
+  }
+  check_alive(p.a, p.wa, p.b, p.wb);
+}
+
+TEST_CASE("law 11: an outcome is said once") {
+  pair p;
+  liar peer(p.a, 90);
+  peer.visit(p.a);
+  peer.say(outcome_kind, met());
+  peer.say(outcome_kind, met());
+  CHECK(peer.is_hung_up_on());
+  CHECK(p.a.log.has("an outcome of no visit"));
+  check_alive(p.a, p.wa, p.b, p.wb);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::link_tests

@@ -1,0 +1,67 @@
+// Links between runtimes of one host, and what they share.
+#pragma once
+
+#include <filesystem>
+
+#include "link_fixture.hpp"
+#include "manyworlds/world/directory.hpp"
+
+namespace manyworlds::link_tests {
+
+/// What a service reactor does for a test.
+template <class Body>
+auto on_service(node& n, Body body, duration limit = 20s) {
+  auto there = [](node& n, Body& body) -> decltype(body(n.rt.core())) {
+    co_return co_await run_on(n.rt.service(), body(n.rt.core()));
+  };
+  return n.run(there(n, body), limit);
+}
+
+/// Dials, and waits until it is known whether memory is shared.
+inline bool meet(node& from, node& whom) {
+  return on_service(from, [&whom](runtime_core& core) -> task<bool> {
+    link_hold l =
+        co_await core.peers().reach(whom.rt.core().self(), core.service().now() + 10s);
+    co_return co_await l->settled(core.service().now() + 10s);
+  });
+}
+
+/// Of all its links.
+inline std::size_t local_links(node& n) {
+  return on_service(n, [](runtime_core& core) -> task<std::size_t> {
+    std::size_t count = 0;
+    for (const auto& l : core.peers().links()) count += l->is_local() ? 1 : 0;
+    co_return count;
+  });
+}
+
+inline slot_lease lend(node& from, node& to_whom, std::uint64_t world_id, rank_t rank) {
+  return on_service(from, [&](runtime_core& core) -> task<slot_lease> {
+    co_return core.peers()
+        .link_to(to_whom.rt.core().self().id)
+        ->lend_slot(world_id, rank);
+  });
+}
+
+/// What the other side kept for the world; waits until it is there.
+inline std::optional<data_channel> claim(node& by, node& from, std::uint64_t world_id,
+                                         rank_t rank) {
+  return on_service(by, [&](runtime_core& core) -> task<std::optional<data_channel>> {
+    std::optional<data_channel> found;
+    for (int look = 0; look < 10'000 && !found; ++look) {
+      found = core.worlds().claim(world_id, rank, from.rt.core().self().id);
+      if (!found) co_await sleep_for(1ms);
+    }
+    co_return found;
+  });
+}
+
+inline std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+}  // namespace manyworlds::link_tests

@@ -1,0 +1,239 @@
+// Two runtimes of one host share memory, or say once why not; slots go from one to the
+// other.
+#include <sys/syscall.h>
+
+#include "death_fixture.hpp"
+#include "io/reactor_fixture.hpp"
+#include "link/neighbour.hpp"
+#include "link/shared_link.hpp"
+#include "neighbour_fixture.hpp"
+
+namespace manyworlds::link_tests {
+
+TEST_SUITE_BEGIN("neighbour");
+
+namespace {
+
+/// This machine, where the first runtime has a name that is known before.
+class foretold final : public environment {
+ public:
+  explicit foretold(const incarnation& id) : id_(id) {}
+  engine_choice make_engine(engine_kind kind) override { return real_.make_engine(kind); }
+  void fill_random(std::span<std::byte> bytes) override {
+    if (std::exchange(told_, true) || bytes.size() != incarnation::size)
+      return real_.fill_random(bytes);
+    std::copy(id_.raw().begin(), id_.raw().end(), bytes.begin());
+  }
+  process_identity identity() const override { return real_.identity(); }
+  bool starts_threads() const noexcept override { return true; }
+  void attach(reactor&) override {}
+  void detach(reactor&) noexcept override {}
+
+ private:
+  system_environment real_;
+  incarnation id_;
+  bool told_ = false;
+};
+
+/// A pattern in the peer's half of a slot, read back on this side.
+void check_shared(const slot_lease& one, const slot_lease& other) {
+  auto* out = reinterpret_cast<unsigned char*>(&one.link()->outgoing(one.slot()));
+  auto* in = reinterpret_cast<unsigned char*>(&other.link()->incoming(other.slot()));
+  CHECK(in[100] == 0);
+  out[100] = 77;
+  CHECK(in[100] == 77);
+}
+
+}  // namespace
+
+TEST_CASE("two runtimes of one host have a local link, whoever dials") {
+  node a;
+  node b;
+  CHECK(meet(a, b));
+  CHECK(local_links(a) == 1);
+  CHECK(local_links(b) == 1);
+  CHECK(meet(b, a));
+  CHECK(local_links(b) == 1);
+}
+
+TEST_CASE("a world's slot is the same memory on both sides, and each is another one") {
+  node a;
+  node b;
+  REQUIRE(meet(a, b));
+  // The one that dialled is side 0: even slots.
+  const slot_lease first = lend(a, b, 1, 0);
+  const slot_lease second = lend(a, b, 2, 0);
+  const slot_lease back = lend(b, a, 3, 0);
+  REQUIRE(first);
+  REQUIRE(second);
+  REQUIRE(back);
+  CHECK(first.slot() == 0);
+  CHECK(second.slot() == 2);
+  CHECK(back.slot() == 1);
+  auto first_there = claim(b, a, 1, 0);
+  auto second_there = claim(b, a, 2, 0);
+  auto back_there = claim(a, b, 3, 0);
+  REQUIRE((first_there && second_there && back_there));
+  check_shared(first, first_there->take_slot());
+  check_shared(second_there->take_slot(), second);
+  check_shared(back, back_there->take_slot());
+}
+
+TEST_CASE("law 6: a thousand worlds use the same few slots, clean each time") {
+  node a;
+  node b;
+  REQUIRE(meet(a, b));
+  unsigned highest = 0;
+  std::size_t descriptors = 0;
+  for (std::uint64_t world = 1; world <= 1000; ++world) {
+    CAPTURE(world);
+    const slot_lease mine = lend(a, b, world, 0);
+    REQUIRE(mine);
+    highest = std::max(highest, mine.slot());
+    auto theirs = claim(b, a, world, 0);
+    REQUIRE(theirs);
+    check_shared(mine, theirs->take_slot());
+    if (world == 10) descriptors = open_descriptors();
+  }
+  // The peer gives one back when it is handed the next.
+  CHECK(highest <= 4);
+  CHECK(open_descriptors() == descriptors);
+}
+
+TEST_CASE("when all slots are in use, worlds get none, which is said once") {
+  node a;
+  node b;
+  REQUIRE(meet(a, b));
+  std::vector<slot_lease> all;
+  for (std::uint64_t world = 1; world <= 128; ++world) {
+    all.push_back(lend(a, b, world, 0));
+    REQUIRE(all.back());
+  }
+  CHECK_FALSE(lend(a, b, 200, 0));
+  CHECK_FALSE(lend(a, b, 201, 0));
+  CHECK(a.log.count("all its slots are in use") == 1);
+  // The other side has its own half.
+  CHECK(lend(b, a, 202, 1));
+  // Both give one back: it can be lent again.
+  all.erase(all.begin() + 50);
+  CHECK(claim(b, a, 51, 0));
+  slot_lease again;
+  for (int look = 0; look < 1000 && !again; ++look) {
+    std::this_thread::sleep_for(5ms);
+    again = lend(a, b, 300, 0);
+  }
+  CHECK(again);
+  CHECK(again.slot() == 100);
+}
+
+TEST_CASE("a slot that nobody claims is given back when its link ends, or with time") {
+  node a;
+  slot_lease mine;
+  {
+    node b;
+    REQUIRE(meet(a, b));
+    mine = lend(a, b, 1, 0);
+    REQUIRE(claim(b, a, 1, 0));
+    REQUIRE(lend(b, a, 2, 0));
+  }
+  // Its link is over; the memory is there while somebody holds a place in it.
+  for (int look = 0; look < 1000 && local_links(a) > 0; ++look)
+    std::this_thread::sleep_for(5ms);
+  CHECK(local_links(a) == 0);
+  reinterpret_cast<unsigned char*>(&mine.link()->outgoing(mine.slot()))[0] = 1;
+  std::weak_ptr<shm::shared_link> memory = mine.link();
+  mine = slot_lease();
+  CHECK(memory.expired());
+}
+
+TEST_CASE("a new link to the same peer has new memory") {
+  node a;
+  node b;
+  REQUIRE(meet(a, b));
+  const slot_lease old = lend(a, b, 1, 0);
+  on_service(a, [&](runtime_core& core) -> task<void> {
+    core.peers().link_to(b.rt.core().self().id)->end(cause::connection_lost, "a test");
+    co_return;
+  });
+  // The end of the old one is its peer's to notice.
+  for (int look = 0; look < 1000 && local_links(b) > 0; ++look)
+    std::this_thread::sleep_for(5ms);
+  REQUIRE(meet(a, b));
+  const slot_lease fresh = lend(a, b, 2, 0);
+  REQUIRE(fresh);
+  CHECK(fresh.link() != old.link());
+  CHECK(fresh.slot() == 0);
+  auto there = claim(b, a, 2, 0);
+  REQUIRE(there);
+  check_shared(fresh, there->take_slot());
+}
+
+TEST_CASE("with a peer that has it turned off there is tcp, and nothing is shared") {
+  for (const bool off_dials : {false, true}) {
+    node on;
+    node off({.shared_memory = false});
+    const bool met = off_dials ? meet(off, on) : meet(on, off);
+    CHECK_FALSE(met);
+    CHECK(local_links(on) == 0);
+    CHECK_FALSE(lend(off, on, 1, 0));
+    for (int look = 0; look < 1000 && !on.log.has("turned off"); ++look)
+      std::this_thread::sleep_for(1ms);
+    CHECK(on.log.count("no memory is shared with") == 1);
+    CHECK(on.log.has("tcp is used: it is turned off there"));
+    CHECK(off.log.count("no memory is shared with") == 0);
+  }
+  pair p({.name = "off", .form = 10s}, {.shared_memory = false});
+  check_alive(p.a, p.wa, p.b, p.wb);
+  CHECK(p.a.rt.dump().find(" by tcp, last heard") != std::string::npos);
+}
+
+TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarked") {
+  const incarnation id = stranger(77).id;
+  std::string name = "manyworlds.";
+  for (int i = 0; i < 16; ++i) name += "4d";
+  shm::local_socket squatter;
+  REQUIRE(squatter.listen(name) == 0);
+  foretold env(id);
+  node a({.environment = &env});
+  REQUIRE(a.rt.core().self().id == id);
+  node b;
+  CHECK_FALSE(meet(b, a));
+  CHECK(a.log.count("a Unix socket cannot listen: Address already in use") == 1);
+  CHECK(b.log.count("a Unix socket cannot listen: Address already in use") == 1);
+  // It can still go and meet others.
+  node c;
+  CHECK(meet(a, c));
+}
+
+TEST_CASE("where memfd_create is refused there is tcp, and that is said once") {
+  child_process child([](child_process::voice) {
+    refuse(SYS_memfd_create, EPERM);
+    pair p;
+    check_alive(p.a, p.wa, p.b, p.wb);
+    const bool met = meet(p.a, p.b) || meet(p.b, p.a);
+    const std::string_view why = "tcp is used: memfd_create: Operation not permitted";
+    for (int look = 0; look < 1000 && !(p.a.log.has(why) && p.b.log.has(why)); ++look)
+      std::this_thread::sleep_for(1ms);
+    ::_exit(met || p.a.log.count(why) != 1 || p.b.log.count(why) != 1 ? 2 : 0);
+  });
+  const int status = child.reap();
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("law 9: a peer that never says whether it shares memory is not waited for") {
+  node a;
+  const raw_peer silent(a.rt.core().self().endpoint);
+  const process_address who = stranger(31);
+  REQUIRE(greet(silent, who, connection_purpose::link));
+  REQUIRE_FALSE(silent.hear_link_frame(5).empty());
+  const bool local = on_service(a, [&](runtime_core& core) -> task<bool> {
+    link_hold l = co_await core.peers().reach(who, core.service().now() + 5s);
+    co_return co_await l->settled(core.service().now() + 20ms);
+  });
+  CHECK_FALSE(local);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::link_tests

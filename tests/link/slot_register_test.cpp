@@ -1,0 +1,115 @@
+// The book of a shared link's slots: both sides of it, and a peer that lies.
+#include "link/slot_register.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+#include <thread>
+
+#include "manyworlds/link/wire.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::shm;
+
+TEST_SUITE_BEGIN("slot_register");
+
+namespace {
+
+slot_set only(unsigned slot) {
+  slot_set set;
+  set.insert(slot);
+  return set;
+}
+
+std::string objection_to(slot_register& r, unsigned slot) {
+  try {
+    r.take_from_peer(slot);
+  } catch (const wire_error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("each side hands out its own half of the slots, the lowest first") {
+  for (const int side : {0, 1}) {
+    slot_register mine(side);
+    slot_register theirs(1 - side);
+    unsigned expected = static_cast<unsigned>(side);
+    while (const auto slot = mine.find_free()) {
+      CHECK(*slot == expected);
+      mine.take(*slot);
+      CHECK(objection_to(theirs, *slot).empty());
+      expected += 2;
+    }
+    CHECK(expected == slot_count + static_cast<unsigned>(side));
+    // The other half is the other side's still.
+    CHECK(theirs.find_free() == static_cast<unsigned>(1 - side));
+  }
+}
+
+TEST_CASE("a slot is used again when both sides have given it back, in either order") {
+  for (const bool peer_first : {false, true}) {
+    slot_register mine(0);
+    mine.take(0);
+    if (peer_first) mine.peer_gave_back(only(0));
+    mine.give_back(0);
+    CHECK(mine.collect_returns().contains(0));
+    if (!peer_first) {
+      CHECK(mine.find_free() == 2);
+      mine.peer_gave_back(only(0));
+    }
+    CHECK(mine.find_free() == 0);
+    CHECK(mine.collect_returns().empty());
+  }
+}
+
+TEST_CASE("one given back is not used again before the peer is told") {
+  slot_register mine(0);
+  mine.take(0);
+  mine.peer_gave_back(only(0));
+  mine.give_back(0);
+  CHECK(mine.find_free() == 2);
+  CHECK(mine.collect_returns().contains(0));
+  CHECK(mine.find_free() == 0);
+}
+
+TEST_CASE(
+    "law 11: slots that do not exist, are not the peer's, or are in use are named") {
+  slot_register mine(0);
+  CHECK(objection_to(mine, 256) == "slot 256 does not exist");
+  CHECK(objection_to(mine, 65535) == "slot 65535 does not exist");
+  CHECK(objection_to(mine, 4) == "slot 4 is not the peer's to hand out");
+  CHECK(objection_to(mine, 5).empty());
+  CHECK(objection_to(mine, 5) == "slot 5 is in use already");
+  // Given back there, and here not yet.
+  mine.peer_gave_back(only(5));
+  CHECK(objection_to(mine, 5) == "slot 5 is in use already");
+  CHECK_THROWS_WITH_AS(mine.peer_gave_back(only(5)),
+                       "the peer gives back slot 5, which it has not", wire_error);
+  CHECK_THROWS_AS(mine.peer_gave_back(only(7)), wire_error);
+}
+
+TEST_CASE("a lease gives its slot back once, from any thread, wherever it was moved") {
+  auto mine = std::make_shared<slot_register>(1);
+  mine->take(1);
+  mine->take(3);
+  {
+    slot_lease first(nullptr, 1, mine);
+    slot_lease moved(std::move(first));
+    slot_lease other(nullptr, 3, mine);
+    data_channel channel(std::move(moved));
+    CHECK(mine->collect_returns().empty());
+    std::thread elsewhere([gone = std::move(other)] {});
+    elsewhere.join();
+    const slot_set returns = mine->collect_returns();
+    CHECK(returns.contains(3));
+    CHECK_FALSE(returns.contains(1));
+  }
+  CHECK(mine->collect_returns().contains(1));
+  CHECK(mine.use_count() == 1);
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,88 @@
+// Worlds of one host are given slots of shared memory by their formation.
+#include <filesystem>
+
+#include "manyworlds/host/host_backend.hpp"
+#include "manyworlds/world/backend_factory.hpp"
+#include "world_fixture.hpp"
+
+namespace manyworlds::world_tests {
+
+TEST_SUITE_BEGIN("world");
+
+namespace {
+
+/// Keeps the ways to the members for as long as the backend lives, and moves no data.
+class keeping_factory final : public backend_factory {
+ public:
+  std::unique_ptr<backend> make_backend(backend_parts parts) override {
+    auto ways = parts.take_connections();
+    for (data_channel& way : ways) {
+      if (!way.is_open()) continue;
+      ++(way.has_slot() ? slots : streams);
+      if (!way.has_slot()) continue;
+      kept.push_back(way.take_slot());
+      highest = std::max(highest, kept.back().slot());
+    }
+    return std::make_unique<host_backend>(parts.home(), parts.events(),
+                                          host_backend_options(), parts.options().rank,
+                                          std::vector<socket>(ways.size()));
+  }
+
+  int slots = 0;
+  int streams = 0;
+  unsigned highest = 0;
+  std::vector<slot_lease> kept;
+};
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "law 6: hundreds of worlds of one host need the same few slots, and no "
+    "descriptors") {
+  if (!host_backend::uses_slots) {
+    MESSAGE("not tested: the host backend uses no slots");
+    return;
+  }
+  memory_store store;
+  keeping_factory of_a;
+  keeping_factory of_b;
+  node a({.backends = &of_a});
+  node b({.backends = &of_b});
+  std::size_t descriptors = 0;
+  constexpr int rounds = 300;
+  for (int round = 0; round < rounds; ++round) {
+    CAPTURE(round);
+    world_options o{.name = "again", .rank = 0, .size = 2, .form = 20s};
+    world wa(a.rt, store, o);
+    o.rank = 1;
+    world wb(b.rt, store, o);
+    auto first = a.rt.start(forming(wa));
+    auto second = b.rt.start(forming(wb));
+    REQUIRE(!a.finish(first));
+    REQUIRE(!b.finish(second));
+    of_a.kept.clear();
+    of_b.kept.clear();
+    wa.fail("enough of it");
+    a.run(wa.broken());
+    b.run(wb.broken());
+    if (round == 20) descriptors = open_descriptors();
+  }
+  CHECK(of_a.slots >= rounds);
+  CHECK(of_a.streams == 0);
+  CHECK(of_b.streams == 0);
+  CHECK(of_a.highest < 128);
+  CHECK(open_descriptors() <= descriptors + 2);
+  CHECK(a.log.count("no place in the memory") == 0);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::world_tests
