@@ -1,4 +1,4 @@
-// What this build of the library can do, and what it exports.
+// What this build of the library can do, and how it is exported.
 #pragma once
 
 #define MANYWORLDS_VERSION_MAJOR 0
@@ -24,6 +24,6 @@
 #endif
 #endif
 
-// The library is compiled with hidden visibility. Exceptions carry this too, or a `catch`
-// on the other side of a shared library would not know them.
+// What crosses the border of a shared library as an exception: a program that is compiled
+// with hidden visibility would not know it in its `catch`.
 #define MANYWORLDS_EXPORT __attribute__((visibility("default")))

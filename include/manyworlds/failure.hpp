@@ -69,6 +69,7 @@ enum class operation_kind : std::uint8_t {
   barrier,
   leave,
 };
+/// As a caller writes it: "send", "recv" ...; "forming" for a world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 
 /// A member as people know it.
@@ -113,7 +114,7 @@ class MANYWORLDS_EXPORT failure {
   [[nodiscard]] bool breaks_world() const noexcept {
     return cause >= cause::peer_died && cause <= cause::forked;
   }
-  /// "left@3 broken: rank 1 (pid 4711) died; noticed after 0.4 ms, in recv"
+  /// "left@3 broken: rank 1 (pid 4711) died; noticed after at most 0.4 ms, in recv"
   [[nodiscard]] std::string text() const;
 };
 

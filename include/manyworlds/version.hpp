@@ -19,6 +19,6 @@ inline constexpr version_number header_version{
     MANYWORLDS_VERSION_MAJOR, MANYWORLDS_VERSION_MINOR, MANYWORLDS_VERSION_PATCH};
 
 /// What the library that was linked says. Callable from any thread.
-MANYWORLDS_EXPORT version_number linked_version() noexcept;
+version_number linked_version() noexcept;
 
 }  // namespace manyworlds::inline v0

@@ -27,9 +27,6 @@ bool is_worth_another_try(const failure& f) noexcept {
       // Refused by rank 0, whose secret counts. Any other that was refused may yet be
       // replaced by the right one.
       return f.rank != 0;
-    case cause::runtime_stopped:
-      // A peer's runtime stopped; ours is asked apart.
-      return true;
     default:
       return true;
   }

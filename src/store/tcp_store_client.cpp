@@ -1,11 +1,13 @@
 #include "tcp_store_client.hpp"
 
 #include <algorithm>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/resolve.hpp"
 
 namespace manyworlds::inline v0 {
@@ -14,6 +16,12 @@ namespace {
 
 // For asking, after a wait has ended at its limit, which keys are missing.
 constexpr duration last_question = std::chrono::milliseconds(100);
+
+std::uint64_t fresh_seed() {
+  std::uint64_t seed = 0;
+  system_environment().fill_random(std::as_writable_bytes(std::span(&seed, 1)));
+  return seed;
+}
 
 duration remaining(time_point until, time_point now) noexcept {
   return until == time_point::max() ? duration::max() : until - now;
@@ -43,7 +51,7 @@ tcp_store::client::client(reactor& home, std::string endpoint,
       endpoint_(std::move(endpoint)),
       options_(options),
       places_(std::max<std::size_t>(options.connections, 1)),
-      random_state_(options.seed) {}
+      random_(options.seed ? *options.seed : fresh_seed()) {}
 
 task<store_reply> tcp_store::client::run(store_request request) {
   operation op(std::move(request), now());
@@ -119,7 +127,7 @@ task<tcp_store::client::connection_ptr> tcp_store::client::dial() {
       continue;
     }
     auto c = std::make_unique<tcp_store_connection>(std::move(s), options_.limits);
-    co_await c->greet(random());
+    co_await c->greet(nonce());
     co_return c;
   }
   throw connection_lost("connecting: " + std::generic_category().message(failure));
@@ -136,16 +144,8 @@ store_error tcp_store::client::error(const operation& op, store_error_kind kind,
   return store_error(std::move(failure));
 }
 
-std::uint32_t tcp_store::client::random() noexcept {
-  // splitmix64
-  std::uint64_t z = random_state_ += 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
-}
-
 duration tcp_store::client::shortened(duration pause) noexcept {
-  return pause - pause / 1024 * (random() % 512);
+  return pause - random_.at_most(pause / 2);
 }
 
 }  // namespace manyworlds::inline v0

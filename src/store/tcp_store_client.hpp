@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/io/simulated_random.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "tcp_store_connection.hpp"
 #include "turnstile.hpp"
@@ -63,14 +64,15 @@ class tcp_store::client {
                                   std::string reason) const;
   [[nodiscard]] time_point now() const noexcept { return home_.now(); }
   duration shortened(duration pause) noexcept;
-  std::uint32_t random() noexcept;
+  /// Tells a reply to one ping from those to others.
+  std::uint32_t nonce() noexcept { return static_cast<std::uint32_t>(random_.next()); }
 
   reactor& home_;
   std::string endpoint_;
   tcp_store_options options_;
   turnstile places_;
   std::vector<connection_ptr> idle_;
-  std::uint64_t random_state_;
+  simulated_random random_;
 };
 
 template <class T>

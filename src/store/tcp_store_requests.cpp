@@ -49,7 +49,7 @@ task<store_reply> tcp_store::client::ask(operation& op) {
   connection_ptr c = co_await take(op);
   if (op.was_reused && !op.is_repeatable()) {
     // So that a connection which died while idle is found out before the request leaves.
-    const std::uint32_t nonce = random();
+    const std::uint32_t nonce = this->nonce();
     const std::string ping = encoded_ping(nonce);
     co_await c->send(ping);
     co_await answered(c->expect_ping(nonce), true);
@@ -75,7 +75,7 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   std::uint32_t nonce = 0;
   if (op.request.operation == store_operation::set) {
     // A set has no reply: the ping's says that it has been carried out.
-    nonce = random();
+    nonce = this->nonce();
     bytes += encoded_ping(nonce);
   }
   op.was_sent = true;

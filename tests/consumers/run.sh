@@ -36,9 +36,16 @@ case $consumer in
     cp "$here/program.cpp" "$output"
     cp "$here/meson/meson.build" "$output/project"
     ln -s "$root" "$output/project/subprojects/manyworlds"
-    meson setup "$output/build" "$output/project" -Ddefault_library=shared
+    # The library's own default is static: the option is said for the subproject.
+    meson setup "$output/build" "$output/project" -Dmanyworlds:default_library=shared
     meson compile -C "$output/build"
     program=$output/build/consumer
+    if ! readelf --dynamic "$program" | grep -q 'NEEDED.*libmanyworlds\.so' ||
+      ! ldd "$program" | grep -q "libmanyworlds\.so.* => $output/build/"; then
+      echo "the consumer does not use the shared library:" >&2
+      ldd "$program" >&2
+      exit 1
+    fi
     ;;
   *)
     echo "unknown consumer: $consumer" >&2

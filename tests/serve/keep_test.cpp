@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "../world/world_fixture.hpp"
+#include "manyworlds/io/simulation.hpp"
 
 namespace manyworlds::world_tests {
 
@@ -229,6 +230,26 @@ TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops")
   a.rt.stop();
   CHECK(kept.wait_for(5s));
   kept.get();
+}
+
+TEST_CASE("the pauses go on growing however long each try to form took") {
+  simulation sim(1);
+  memory_store store;
+  kept_log log;
+  runtime_options simulated;
+  simulated.environment = &sim.add_process("alone");
+  simulated.log = &log;
+  runtime rt(simulated);
+  auto never = [](world&) -> task<void> { co_return; };
+  world_options patient = options("edge", 0);
+  patient.form = 6s;
+  auto kept = rt.start(keep(rt, store, patient, never));
+  REQUIRE(sim.run_until([&] { return rt.core().worlds().ended().size() == 5; }));
+  // 50, 100, 200 and 400 ms at the least between five tries.
+  CHECK(sim.elapsed() >= 5 * patient.form + 750ms);
+  CHECK(sim.elapsed() <= 5 * patient.form + 2s);
+  rt.stop();
+  REQUIRE(sim.run_until([&] { return kept.is_ready(); }));
 }
 
 TEST_CASE(

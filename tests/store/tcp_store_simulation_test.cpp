@@ -28,7 +28,9 @@ constexpr std::uint16_t port = 29500;
 
 /// One process that hosts the store and may be killed, and a client on another.
 struct hosted_store {
-  explicit hosted_store(std::uint64_t seed) : sim(seed), user(sim, "user") {}
+  explicit hosted_store(std::uint64_t seed) : sim(seed), user(sim, "user") {
+    options.seed = seed;
+  }
   ~hosted_store() {
     user.end();
     if (host) host->end();
@@ -69,6 +71,7 @@ struct hosted_store {
   simulated_process* first = nullptr;
   std::optional<simulated_node> host;
   std::optional<tcp_store_server> server;
+  tcp_store_options options;
 };
 
 task<std::optional<store_error_kind>> how_it_ends(task<void> operation) {
@@ -87,7 +90,7 @@ TEST_CASE("by seed: eight clients claim a key, count and wait for each other") {
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     constexpr int clients = 8;
     int winners = 0;
     const auto client = [&](int i) -> task<void> {
@@ -108,13 +111,34 @@ TEST_CASE("by seed: eight clients claim a key, count and wait for each other") {
   }
 }
 
+TEST_CASE("two clients of an absent store pause each for itself; of one seed, alike") {
+  const auto run = [](std::optional<std::uint64_t> seed) {
+    simulation sim(1);
+    simulated_node user(sim, "user");
+    tcp_store_options options;
+    options.seed = seed;
+    tcp_store st(user.home(), user.process().address(port).text(), options);
+    const auto body = [](tcp_store& st) -> task<void> {
+      const auto in_vain = [](tcp_store& st) -> task<void> {
+        (void)co_await st.try_get("key", 10s);
+      };
+      CHECK(co_await how_it_ends(in_vain(st)) == store_error_kind::unreachable);
+    };
+    user.spawn(body(st));
+    REQUIRE(sim.run_until([&] { return user.has_ended(); }));
+    return sim.fingerprint();
+  };
+  CHECK(run({}) != run({}));
+  CHECK(run(7) == run(7));
+}
+
 TEST_CASE("by seed: a client that came before its server is served when that comes") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
     h.kill_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     h.sim.after(3s, [&] { h.start_host(); });
     const auto asking = [&]() -> task<void> {
       co_await st.set("k", "v", 10s);
@@ -133,7 +157,7 @@ TEST_CASE(
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     bool killed = false;
     h.sim.at_step(20 + seed * 7, [&] {
       killed = true;
@@ -166,7 +190,7 @@ TEST_CASE("by seed: connections that died while idle cost no pause") {
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store_options options;
+    tcp_store_options options = h.options;
     options.first_pause = 10s;
     tcp_store st(h.user.home(), h.endpoint(), options);
     const auto crowd = [&]() -> task<void> {
@@ -191,7 +215,7 @@ TEST_CASE(
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     std::optional<store_error_kind> set_end;
     std::optional<store_error_kind> wait_end;
     const auto cut_off = [&]() -> task<void> {
@@ -221,7 +245,7 @@ TEST_CASE("by seed: a connection that dies without a word does not hold up a wai
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     const auto waiting = [&]() -> task<void> {
       h.sim.after(1s, [&] { h.sim.lose_link(h.user.process(), h.host->process()); });
       h.sim.after(2s, [&] { h.server->table().set("/late", "here"); });
@@ -238,7 +262,7 @@ TEST_CASE("by seed: with no descriptor left on either side operations wait for o
     INFO("seed ", seed);
     hosted_store h(seed);
     h.start_host();
-    tcp_store st(h.user.home(), h.endpoint());
+    tcp_store st(h.user.home(), h.endpoint(), h.options);
     h.host->process().limit_descriptors(h.host->process().open_sockets());
     h.user.process().limit_descriptors(h.user.process().open_sockets());
     h.sim.after(1s, [&] { h.user.process().limit_descriptors(100); });

@@ -14,8 +14,8 @@
 namespace manyworlds::inline v0 {
 
 /// Something that must be looked at rather than waited for: rings in shared memory,
-/// device events. While any is registered the reactor spins for its spin time before it
-/// sleeps.
+/// device events. Looked at in each turn, so all the time while the reactor spins; asked
+/// before it sleeps.
 class poller {
  public:
   /// Looks once. True if it made progress.
@@ -43,8 +43,8 @@ class poller {
 [[nodiscard]] duration default_spin() noexcept;
 
 struct reactor_options {
-  /// How long to look before sleeping while something is awaited (a parked vCPU costs 30
-  /// to 80 us to wake, a cache line 0.14 us).
+  /// How long to go on turning before sleeping, pollers or not (a parked vCPU costs 30 to
+  /// 80 us to wake, a cache line 0.14 us).
   duration spin = std::chrono::microseconds(50);
 };
 

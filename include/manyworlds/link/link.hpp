@@ -44,8 +44,8 @@ class link_events {
   ~link_events() = default;
 };
 
-/// The control connection to one peer process. Lives on the service reactor; `last_heard`
-/// and `note_heard` are for any thread.
+/// The control connection to one peer process. Lives on the service reactor; what
+/// tells of the peer's life (`last_heard` and what follows it) is for any thread.
 class link : public std::enable_shared_from_this<link> {
  public:
   link(reactor& service, stream connection, process_address peer, link_events& events,

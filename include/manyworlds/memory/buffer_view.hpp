@@ -8,7 +8,6 @@
 #include <ranges>
 #include <type_traits>
 
-#include "manyworlds/config.hpp"
 #include "manyworlds/memory/dtype.hpp"
 
 namespace manyworlds::inline v0 {
@@ -41,11 +40,10 @@ template <class R>
 concept dying_elements = element_range<R> && !std::ranges::borrowed_range<R>;
 
 /// Throws std::invalid_argument unless `data` can be `count` elements of `type`.
-MANYWORLDS_EXPORT void check_view(const void* data, std::size_t count, dtype type);
+void check_view(const void* data, std::size_t count, dtype type);
 
 /// Throws std::out_of_range unless [offset, offset + count) lies within `size`.
-MANYWORLDS_EXPORT void check_slice(std::size_t offset, std::size_t count,
-                                   std::size_t size);
+void check_slice(std::size_t offset, std::size_t count, std::size_t size);
 
 template <class T>
 concept plain_object =

@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 
-#include "manyworlds/config.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 
 namespace manyworlds::inline v0::dlpack {
@@ -109,22 +108,21 @@ buffer_view writable(const T& tensor);
 /// dimension. Throws std::invalid_argument when the shape has another number of elements
 /// than the view. Hand it over as `release()`; it has the layout of
 /// `DLManagedTensorVersioned`.
-MANYWORLDS_EXPORT owned_tensor export_tensor(buffer_view view,
-                                             std::shared_ptr<void> keep_alive,
-                                             std::span<const std::int64_t> shape = {});
+owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
+                           std::span<const std::int64_t> shape = {});
 
 /// The same, marked read-only.
-MANYWORLDS_EXPORT owned_tensor export_read_only(const_buffer_view view,
-                                                std::shared_ptr<const void> keep_alive,
-                                                std::span<const std::int64_t> shape = {});
+owned_tensor export_read_only(const_buffer_view view,
+                              std::shared_ptr<const void> keep_alive,
+                              std::span<const std::int64_t> shape = {});
 
 // ---------------------------------------------------------------------------------------
 
 namespace detail {
 
-MANYWORLDS_EXPORT buffer_view import_tensor(const tensor& source);
-[[noreturn]] MANYWORLDS_EXPORT void refuse_version(version seen);
-[[noreturn]] MANYWORLDS_EXPORT void refuse_writing(const tensor& source);
+buffer_view import_tensor(const tensor& source);
+[[noreturn]] void refuse_version(version seen);
+[[noreturn]] void refuse_writing(const tensor& source);
 
 template <class T>
 concept versioned = requires(const T& t) {

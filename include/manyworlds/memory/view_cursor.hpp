@@ -8,7 +8,6 @@
 #include <span>
 #include <type_traits>
 
-#include "manyworlds/config.hpp"
 #include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0 {
@@ -17,7 +16,7 @@ namespace manyworlds::inline v0 {
 /// length are never seen. Copies are independent places in the same list; the views it
 /// was made from must outlive it.
 template <class View>
-class MANYWORLDS_EXPORT basic_view_cursor {
+class basic_view_cursor {
  public:
   using byte =
       std::conditional_t<std::same_as<View, buffer_view>, std::byte, const std::byte>;
@@ -55,8 +54,8 @@ using const_view_cursor = basic_view_cursor<const_buffer_view>;
 
 /// Copies at most `max_bytes` and moves both past them; gives how many. Less than asked
 /// only where one of them ends. The memory of the two must not overlap.
-MANYWORLDS_EXPORT std::size_t copy_bytes(const_view_cursor& source,
-                                         view_cursor& destination, std::size_t max_bytes);
+std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
+                       std::size_t max_bytes);
 
 extern template class basic_view_cursor<buffer_view>;
 extern template class basic_view_cursor<const_buffer_view>;

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/config.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 
 namespace manyworlds::inline v0 {
@@ -35,10 +34,9 @@ const View* view_at(const View* first, std::size_t index) noexcept {
 }
 
 /// Throws std::invalid_argument when the bytes do not fit a size.
-MANYWORLDS_EXPORT list_extent measure(const const_buffer_view* first, std::size_t count);
+list_extent measure(const const_buffer_view* first, std::size_t count);
 
-[[noreturn]] MANYWORLDS_EXPORT void throw_no_such_view(std::size_t index,
-                                                       std::size_t size);
+[[noreturn]] void throw_no_such_view(std::size_t index, std::size_t size);
 
 }  // namespace detail
 

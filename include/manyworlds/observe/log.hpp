@@ -16,7 +16,7 @@ class log_sink {
   virtual void write(log_level level, std::string_view line) noexcept = 0;
 };
 
-/// Writes lines to standard error, with the time of day and the runtime's name.
+/// Writes lines to standard error, with the time of day and the process's id.
 class stderr_log final : public log_sink {
  public:
   void write(log_level level, std::string_view line) noexcept override;

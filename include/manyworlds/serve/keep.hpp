@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <optional>
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -23,7 +22,7 @@ enum class after_close : unsigned char {
 
 /// Waits between two tries: 50 ms at first, twice as long each time up to 5 s, each with
 /// up to half of it more at random, so that the members of a world do not try in step.
-/// Starts again at 50 ms once a world was up for 5 s.
+/// Starts again at 50 ms once a world was up for 5 s, its forming not counted.
 class back_off {
  public:
   explicit back_off(runtime_core& rt) noexcept : runtime_(rt) {}
@@ -55,20 +54,21 @@ requires std::invocable<Body&, world&> task<void> keep(
   back_off pause(rt.core());
   for (;;) {
     world w(rt, st, options);
-    std::optional<failure> failed;
-    bool has_returned = false;
-    const time_point begun = rt.home().now();
+    failure failed;
     try {
       co_await w;
       co_await body(w);
-      has_returned = true;
-      co_await w.leave();
     } catch (const world_error& e) {
       if (e.failure().world_instance != w.core()->instance()) throw;
       failed = e.failure();
     }
-    if (!failed || has_returned) co_return;
-    const failure first = w.state() == world_state::broken ? w.failure() : *failed;
+    if (!failed) {
+      // That it breaks meanwhile changes nothing: the body has returned.
+      (void)co_await outcome(w.leave());
+      co_return;
+    }
+    pause.was_up_for(w.history().up_for);
+    const failure first = w.state() == world_state::broken ? w.failure() : failed;
     if (first.cause == cause::closed) {
       // One of several has left: those that are still there see us leave, not break.
       if (w.state() == world_state::up) (void)co_await outcome(w.leave());
@@ -78,7 +78,6 @@ requires std::invocable<Body&, world&> task<void> keep(
       throw world_error(first);
     }
     if (rt.is_stopping()) co_return;
-    pause.was_up_for(rt.home().now() - begun);
     // Its buffers and sockets are free before the next epoch takes their like.
     w = world();
     co_await sleep_for(pause.next());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ namespace manyworlds::inline v0 {
 struct tcp_store_options {
   store_limits limits;
   /// Between attempts to reach the store: the first pause, which grows by half each time
-  /// up to the longest; a part chosen by `seed` is taken off, so that many clients do not
+  /// up to the longest; a random part is taken off, so that many clients do not
   /// come at once.
   duration first_pause = std::chrono::milliseconds(10);
   duration longest_pause = std::chrono::seconds(1);
@@ -33,7 +34,9 @@ struct tcp_store_options {
   std::size_t connections = 8;
   /// Kept open for the next operation.
   std::size_t idle_connections = 4;
-  std::uint64_t seed = 0;
+  /// Of that randomness. Not set: another one each time; set, a simulation's run can be
+  /// repeated.
+  std::optional<std::uint64_t> seed;
 };
 
 /// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that both

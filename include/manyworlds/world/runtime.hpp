@@ -96,7 +96,8 @@ class runtime {
   std::unique_ptr<roots> roots_;
   std::unique_ptr<roots> service_roots_;
   std::mutex mutex_;
-  turning turning_ = turning::nobody;
+  /// Changed under the mutex. A foreign loop looks at it in each of its turns, without.
+  std::atomic<turning> turning_{turning::nobody};
   std::atomic<bool> thread_must_end_{false};
   std::atomic<bool> stopping_{false};
   std::thread reactor_thread_;

@@ -20,9 +20,10 @@ struct runtime_options {
   /// How long to look before sleeping. Negative: 50 us, or none with fewer than 2 CPUs.
   duration spin = duration(-1);
   engine_kind engine = engine_kind::automatic;
-  /// Where peers connect. Beyond loopback a secret, or `insecure`, is required.
+  /// Where peers connect: a numeric address and a port, "192.0.2.1:7000", "[::1]:0"; port
+  /// 0 chooses one. Beyond loopback a secret, or `insecure`, is required.
   inline_text<63> listen = "127.0.0.1:0";
-  /// What peers dial, if not the address listened on: "host:port", port 0 for the same.
+  /// What peers dial, if not the address listened on: numeric too, port 0 for the same.
   inline_text<63> advertise = {};
   secret_text secret = {};
   bool insecure = false;
