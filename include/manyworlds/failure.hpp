@@ -37,8 +37,8 @@ enum class cause : std::uint8_t {
   // The world stays as it is.
   closed,             ///< this member, or the peer, has left
   not_formed,         ///< the world was not awaited yet
-  cancelled,          ///< the caller's stop token
-  timed_out,          ///< the caller's `within`
+  cancelled,          ///< the stop token given to `.stop`; see also `stopped`
+  timed_out,          ///< the time given to `.within`; see also the exception
   cancelled_by_peer,  ///< the sender gave up a message that was being received
   size_mismatch,     ///< the buffer and the message differ in bytes; the message stays at
                      ///< the head

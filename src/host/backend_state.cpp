@@ -129,7 +129,6 @@ void host_backend::state::quiesce(work& quiet) noexcept {
 void host_backend::state::leave(work& gone, time_point deadline) {
   const std::string detail = "this member has left";
   gone_ = &gone;
-  leaving_ = true;
   leave_deadline_ = deadline;
   matcher_.fail_waiting(cause::closed, detail);
   barrier_.fail_all(cause::closed, detail);

@@ -106,7 +106,6 @@ class host_backend::state final : public host::core,
   work* quiet_ = nullptr;
   work* gone_ = nullptr;
   time_point leave_deadline_{};
-  bool leaving_ = false;
   bool abandoned_ = false;
 };
 

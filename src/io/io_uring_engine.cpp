@@ -46,7 +46,7 @@ class io_uring_engine final : public engine {
     if (r.kind == io_kind::receive) return receives_.push(r);
     if (!backlog_.empty() || !start(r)) return backlog_.push(r);
     // A send leaves now: whoever was told that it is accepted may block the thread next,
-    // and in a ping-pong of 8 bytes this is 0.17 us faster than with the poll [m].
+    // and in a ping-pong of 8 bytes this is 0.17 us faster than with the poll.
     if (r.kind == io_kind::send && !polling_ && ring_.is_enabled())
       io_uring_submit(uring());
   }

@@ -1,14 +1,12 @@
 #include "manyworlds/io/resolve.hpp"
 
 #include <netdb.h>
-#include <pthread.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -16,6 +14,8 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+
+#include "signals_blocked.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -98,26 +98,7 @@ struct host_lookup {
   }
 };
 
-namespace {
-
-/// New threads inherit the mask: the application's signals are for its own threads to
-/// handle.
-class all_signals_blocked {
- public:
-  all_signals_blocked() noexcept {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  all_signals_blocked(const all_signals_blocked&) = delete;
-  all_signals_blocked& operator=(const all_signals_blocked&) = delete;
-  ~all_signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 class host_lookup_awaiter {
  public:
@@ -127,7 +108,7 @@ class host_lookup_awaiter {
   bool await_ready() const noexcept { return false; }
   void await_start(continuation& k) {
     shared_->waiter = &k;
-    const all_signals_blocked blocked;
+    const signals_blocked blocked;
     std::thread([shared = shared_] { shared->run(); }).detach();
   }
   bool await_cancel() noexcept { return shared_->claim(host_lookup::state::abandoned); }

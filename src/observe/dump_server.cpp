@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "../io/descriptor.hpp"
+#include "../io/signals_blocked.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -71,21 +71,11 @@ dump_server::dump_server(source dump, clock::duration answer_patience)
   name_ = bind_free_name(listening_->get());
   if (::listen(listening_->get(), 8) != 0) throw_dump_error("listen");
 
-  // Signals are the application's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "manyworlds-dump");
-      serve();
-    });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const signals_blocked while_starting;
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "manyworlds-dump");
+    serve();
+  });
 }
 
 dump_server::~dump_server() {

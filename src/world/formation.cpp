@@ -207,7 +207,6 @@ task<void> formation::try_once() {
 }
 
 // --- connecting
-// ---------------------------------------------------------------------------------
 
 task<void> formation::connect(const world_view& view, formed_parts& parts) {
   auto all = [this, &view, &parts](scope& s) -> task<void> {

@@ -65,7 +65,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   reactor_options service_options;
   service_options.spin = duration::zero();
   // Epoll, whatever the user's reactor runs on: the sockets of a dead process's ring are
-  // let go by a kernel worker, 7 ms and under load a second after its death [m], and the
+  // let go by a kernel worker, 7 ms and under load a second after its death, and the
   // peers notice no earlier.
   service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
                                        service_options);

@@ -45,4 +45,33 @@ TEST_CASE("a runtime that ends as soon as its world is closed breaks it for nobo
   }
 }
 
+TEST_CASE("a task that stop() cancels has simply ended, unless a value was asked of it") {
+  auto never = []() -> mw::task<void> { co_await mw::sleep_for(1h); };
+  auto no_value = []() -> mw::task<int> {
+    co_await mw::sleep_for(1h);
+    co_return 1;
+  };
+  for (const bool has_thread : {false, true}) {
+    mw::runtime rt;
+    auto stops = [&]() -> mw::task<void> {
+      rt.stop();
+      co_await mw::sleep_for(1h);
+    };
+    auto stops_value = [&]() -> mw::task<int> {
+      co_await stops();
+      co_return 1;
+    };
+    if (has_thread) {
+      auto first = rt.start(never());
+      auto second = rt.start(no_value());
+      rt.stop();
+      CHECK_NOTHROW(first.get());
+      CHECK_THROWS_AS(second.get(), mw::stopped);
+    } else {
+      CHECK_NOTHROW(rt.run(stops()));
+      CHECK_THROWS_AS(rt.run(stops_value()), mw::stopped);
+    }
+  }
+}
+
 TEST_SUITE_END();

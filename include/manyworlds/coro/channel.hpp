@@ -59,10 +59,6 @@ class channel {
   /// false, waiting pops nothing. Any thread, also again.
   void close() noexcept;
 
-  [[nodiscard]] bool is_closed() const noexcept {
-    const std::lock_guard lock(mutex_);
-    return is_closed_;
-  }
   [[nodiscard]] std::size_t size() const noexcept {
     const std::lock_guard lock(mutex_);
     return size_;

@@ -33,7 +33,6 @@ class continuation : public work {
   ~continuation() = default;
 
   void set_home(executor& home) noexcept { home_ = &home; }
-  [[nodiscard]] bool has_home() const noexcept { return home_ != nullptr; }
 
  private:
   take_function take_;

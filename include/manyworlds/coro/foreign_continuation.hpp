@@ -49,7 +49,7 @@ class foreign_continuation final : public continuation {
 /// Makes a native awaiter one that coroutines of any type can await, as well as tasks:
 /// what the `operator co_await` of an operation gives.
 ///
-/// Who awaits is resumed on the executor given with `set_resumption`, else on that of the
+/// Who awaits is resumed on the executor given to the constructor, else on that of the
 /// operation (`Awaiter::await_home()`). In the first case the coroutine must run on that
 /// executor's thread when it awaits; in the second the operation is started there.
 /// Destroying the coroutine with the operation in flight, on that thread, withdraws it;
@@ -58,7 +58,7 @@ template <class Awaiter>
 class awaitable_by_all : public Awaiter {
  public:
   using Awaiter::Awaiter;
-  /// As `set_resumption` if `where` is given; for awaiters that are built in place.
+  /// `where`: whoever awaits is resumed there; may be null.
   template <class... Args>
   awaitable_by_all(executor* where, Args&&... args)
       : Awaiter(std::forward<Args>(args)...), resumption_(where) {}
@@ -71,8 +71,6 @@ class awaitable_by_all : public Awaiter {
       foreign_continuation::cannot_withdraw();
     }
   }
-
-  void set_resumption(executor& where) noexcept { resumption_ = &where; }
 
   // Not inlined: another thread may go on with the coroutine before this returns, and
   // clang 14 to 16 would keep locals of what is inlined here in its frame (llvm issue

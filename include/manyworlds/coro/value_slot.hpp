@@ -19,7 +19,6 @@ class value_slot {
     value_.emplace(std::forward<U>(value));
   }
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
-  void reset() noexcept { value_.reset(); }
   T take() { return std::move(*value_); }
 
  private:
@@ -32,7 +31,6 @@ class value_slot<T> {
  public:
   void emplace(T value) noexcept { value_ = std::addressof(value); }
   [[nodiscard]] bool has_value() const noexcept { return value_ != nullptr; }
-  void reset() noexcept { value_ = nullptr; }
   T take() noexcept { return static_cast<T>(*value_); }
 
  private:
@@ -44,7 +42,6 @@ class value_slot<void> {
  public:
   void emplace() noexcept { has_value_ = true; }
   [[nodiscard]] bool has_value() const noexcept { return has_value_; }
-  void reset() noexcept { has_value_ = false; }
   void take() const noexcept {}
 
  private:

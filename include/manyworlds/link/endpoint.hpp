@@ -20,8 +20,8 @@ namespace manyworlds::inline v0 {
 
 struct endpoint_options {
   socket_address listen = socket_address::loopback(0);
-  /// What peers dial; not set: the listening address. Must be set when that is a wildcard,
-  /// which nobody can dial.
+  /// What peers dial; not set: the listening address. Must be set when that is a
+  /// wildcard, which nobody can dial.
   socket_address advertise;
   secret_text secret;
   /// Allows listening beyond loopback without a secret.

@@ -28,7 +28,6 @@ struct join_record {
 [[nodiscard]] world_view decode_view(const std::string& text);
 
 // --- over links
-// ---------------------------------------------------------------------------------
 
 /// Rank 0 to a member: this is the next epoch; connect and say `ready`.
 struct propose_message {
@@ -72,7 +71,6 @@ using control_message = std::variant<propose_message, ready_message, commit_mess
 [[nodiscard]] control_message decode_control(std::span<const std::byte> message);
 
 // --- queries
-// ------------------------------------------------------------------------------------
 
 /// "Do you hold this rank?" of the process that a record names, and "is its holder gone,
 /// as you see it?" of the other members: those that see it dead or suspect break the old

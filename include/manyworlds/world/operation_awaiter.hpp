@@ -186,8 +186,9 @@ class [[nodiscard]] world_operation {
   explicit world_operation(operation_request&& request) noexcept
       : request_(std::move(request)) {}
 
-  /// Gives up after `limit` with cause `timed_out`; the world stays up, except that an
-  /// entered collective breaks it (`overdue`).
+  /// Gives up after `limit` with a world_error of cause `timed_out` (not with the
+  /// exception `timed_out`, as the free `within` does); the world stays up, except that
+  /// an entered collective breaks it (`overdue`).
   world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);

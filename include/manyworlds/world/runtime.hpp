@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/world/runtime_options.hpp"
@@ -37,8 +38,8 @@ class runtime {
   ~runtime();
 
   /// Runs a task to its end on the calling thread, turning the reactor. Gives its value
-  /// or throws what it threw; std::logic_error if another thread turns the reactor,
-  /// `task_cancelled` after `stop`.
+  /// or throws what it threw; std::logic_error if another thread turns the reactor. What
+  /// `stop` cancelled has simply ended, or, if it was to give a value, throws `stopped`.
   template <class T>
   T run(task<T> t);
 
@@ -89,6 +90,8 @@ class runtime {
   void launch_reactor_thread();
   void launch_service();
   void turn_until_ended(started_base& root);
+  template <class Over>
+  void turn_until(const std::vector<reactor*>& ours, Over&& over) noexcept;
   void end() noexcept;
 
   std::shared_ptr<runtime_core> core_;
@@ -99,7 +102,6 @@ class runtime {
   /// Changed under the mutex. A foreign loop looks at it in each of its turns, without.
   std::atomic<turning> turning_{turning::nobody};
   std::atomic<bool> thread_must_end_{false};
-  std::atomic<bool> stopping_{false};
   std::thread reactor_thread_;
   std::thread service_thread_;
   std::shared_ptr<started_base> service_root_;

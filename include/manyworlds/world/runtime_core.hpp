@@ -90,7 +90,6 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::unique_ptr<endpoint> endpoint_;
   operation_ledger ledger_;
   std::unique_ptr<reporter> reporter_;
-  stderr_log default_log_;
   std::atomic<std::uint64_t> instances_{1};
   std::atomic<bool> refuses_worlds_{false};
   std::atomic<bool> has_ended_{false};

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/root.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/coro/value_slot.hpp"
@@ -18,14 +18,6 @@
 namespace manyworlds::inline v0 {
 
 class runtime;
-
-/// `run` and `get` throw it for a task that was cancelled by `runtime::stop`.
-class MANYWORLDS_EXPORT task_cancelled : public std::exception {
- public:
-  [[nodiscard]] const char* what() const noexcept override {
-    return "the task was cancelled: its runtime stopped";
-  }
-};
 
 /// The untyped part of a started task. Its frame lives and dies on the reactor.
 class started_base : public std::enable_shared_from_this<started_base> {
@@ -91,11 +83,14 @@ class started_task final : public started_base {
  public:
   started_task(reactor& home, task<T> t) : started_base(home), task_(std::move(t)) {}
 
-  /// Once, after the end.
+  /// Once, after the end. One that was cancelled has no value to give, and has simply
+  /// ended if nobody asked for one.
   T take() {
     if (error_) std::rethrow_exception(error_);
-    if (!value_.has_value()) throw task_cancelled();
-    return value_.take();
+    if constexpr (!std::is_void_v<T>) {
+      if (!value_.has_value()) throw stopped();
+      return value_.take();
+    }
   }
 
  private:
@@ -104,11 +99,7 @@ class started_task final : public started_base {
     const task_outcome how = task_.promise().outcome();
     error_ = task_.promise().error();
     if (how == task_outcome::returned) {
-      if constexpr (std::is_void_v<T>) {
-        value_.emplace();
-      } else {
-        value_.emplace(task_.promise().take_result());
-      }
+      if constexpr (!std::is_void_v<T>) value_.emplace(task_.promise().take_result());
     }
     task_.reset();
   }
@@ -129,18 +120,10 @@ class [[nodiscard]] started {
   [[nodiscard]] bool wait_for(duration limit) const { return state_->wait_for(limit); }
   /// Blocks until the task has ended, so never from a task. Gives its value, once, or
   /// throws what it threw. A task without a value that was cancelled by `runtime::stop`
-  /// has simply ended; one with a value throws `task_cancelled`.
+  /// has simply ended; one with a value throws `stopped`.
   T get() {
     state_->wait();
-    if constexpr (std::is_void_v<T>) {
-      try {
-        state_->take();
-      } catch (const task_cancelled&) {
-        // An orderly stop.
-      }
-    } else {
-      return state_->take();
-    }
+    return state_->take();
   }
 
  private:

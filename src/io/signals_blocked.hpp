@@ -1,0 +1,26 @@
+// Signals blocked: signals are the application's, for its own threads to handle.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace manyworlds::inline v0 {
+
+/// All signals are blocked on this thread while it lives. A thread that is started
+/// meanwhile inherits that, and takes none of them.
+class signals_blocked {
+ public:
+  signals_blocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  signals_blocked(const signals_blocked&) = delete;
+  signals_blocked& operator=(const signals_blocked&) = delete;
+  ~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,156 @@
+// What a world is told of its members: by the service thread, and by its backend.
+#include "manyworlds/world/world_core.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+/// A process that dies closes its connections one after the other, and one that breaks a
+/// world says why on its link: a data connection that ended is judged only after that had
+/// time to arrive.
+constexpr duration judgement_pause = std::chrono::milliseconds(50);
+}  // namespace
+
+// --- notices from the service
+
+bool world_core::has_left(rank_t rank) const noexcept {
+  return has_left_[static_cast<std::size_t>(rank)];
+}
+
+void world_core::link_lost(const link& l, enum cause why,
+                           const std::string& detail) noexcept {
+  for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
+    if (links_[static_cast<std::size_t>(r)].get() != &l || has_left(r)) continue;
+    break_with(describe_failure(why, r, operation_kind::none, detail));
+  }
+}
+
+void world_core::examine_silence(time_point now) noexcept {
+  const world_state s = state();
+  if (s != world_state::up && s != world_state::closing) return;
+  for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
+    if (r == options_.rank || has_left(r)) continue;
+    const duration silence = now - links_[static_cast<std::size_t>(r)]->last_heard();
+    auto& suspect = suspects_[static_cast<std::size_t>(r)];
+    const bool is_now = silence >= options_.suspect_after;
+    if (suspect.exchange(is_now, std::memory_order_relaxed) != is_now) {
+      if (is_now) tally_.note_suspicion();
+      runtime_->log(
+          is_now ? log_level::warning : log_level::info,
+          fmt::format(
+              "{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
+              view_.member(r).identity.pid,
+              is_now ? "is suspect: not heard of for " +
+                           fmt::format("{:.3g} s",
+                                       std::chrono::duration<double>(silence).count())
+                     : "is heard again"));
+    }
+    if (silence >= options_.broken_after) {
+      break_with(describe_failure(cause::silent_peer, r, operation_kind::none, {}));
+    }
+  }
+}
+
+void world_core::note_departures() noexcept {
+  std::vector<rank_t> departed;
+  std::vector<std::pair<rank_t, int>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    departed.swap(departed_);
+    ended.swap(ended_connections_);
+    departures_queued_ = false;
+  }
+  for (const rank_t r : departed) {
+    has_left_[static_cast<std::size_t>(r)] = true;
+    suspects_[static_cast<std::size_t>(r)].store(false, std::memory_order_relaxed);
+  }
+  auto judge = [](std::shared_ptr<world_core> self, rank_t r, int error) -> task<void> {
+    co_await sleep_for(judgement_pause);
+    // If this thread was kept waiting itself, what came meanwhile is read first.
+    co_await sleep_for(std::chrono::milliseconds(1));
+    if (self->has_left(r)) co_return;
+    self->break_with(self->describe_failure(
+        cause::connection_lost, r, operation_kind::none,
+        error ? std::strerror(error) : "the peer closed its data connection"));
+  };
+  for (const auto& [r, error] : ended) {
+    runtime_->peers().spawn(judge(shared_from_this(), r, error));
+  }
+}
+
+// --- the backend's events, on the reactor
+
+void world_core::tell_service_of(rank_t departed,
+                                 std::optional<int> connection_error) noexcept {
+  bool queue = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection_error) {
+      ended_connections_.emplace_back(departed, *connection_error);
+    } else {
+      departed_.push_back(departed);
+    }
+    queue = !std::exchange(departures_queued_, true);
+  }
+  if (queue) on_service(departures_step_);
+}
+
+void world_core::connection_ended(rank_t peer, int error) noexcept {
+  tell_service_of(peer, error);
+}
+
+void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
+  // A peer that beats but whose reactor neither turns nor is parked is blocked in user
+  // code: alive, and no world's end (law 8). The backend asks again. One that does not
+  // beat is silent, which breaks the world without us.
+  if (why == cause::stalled && peer >= 0 && peer < view_.size()) {
+    const link& l = *links_[static_cast<std::size_t>(peer)];
+    if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat)
+      return;
+  }
+  break_with(describe_failure(why, peer, operation_kind::none, std::move(detail)));
+}
+
+void world_core::peer_left(rank_t peer) noexcept {
+  left_[static_cast<std::size_t>(peer)] = true;
+  // Before the peer is told that we know: it may end right after, and must not seem to
+  // have died.
+  tell_service_of(peer, std::nullopt);
+  if (!left_by_all()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state() != world_state::up) return;
+    failure_ = describe_failure(cause::closed, peer, operation_kind::none,
+                                "all others have left");
+    state_.store(world_state::closed, std::memory_order_release);
+  }
+  runtime_->log(log_level::info, fmt::format("{}@{} is closed: all others have left",
+                                             options_.name.view(), epoch()));
+  // Stays registered until its last connection has ended: a runtime that ends waits for
+  // that.
+  over_.set();
+}
+
+bool world_core::left_by_all() const noexcept {
+  for (rank_t r = 0; r < view_.size(); ++r) {
+    if (r != options_.rank && !left_[static_cast<std::size_t>(r)]) return false;
+  }
+  return true;
+}
+
+void world_core::heard(rank_t peer) noexcept {
+  links_[static_cast<std::size_t>(peer)]->note_heard(runtime_->user().now());
+}
+
+void world_core::remark(std::string line) noexcept {
+  runtime_->log(log_level::warning,
+                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,67 @@
+// Operations of a world, on its reactor.
+#include "manyworlds/world/world_core.hpp"
+
+#include "manyworlds/world/operation_awaiter.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+void world_core::start(operation_awaiter& op) noexcept {
+  const world_state now = state();
+  const bool serves =
+      now == world_state::up || (now == world_state::closed && backend_ && !we_left_);
+  if (!serves) {
+    op.failed_with = now == world_state::described || now == world_state::forming
+                         ? cause::not_formed
+                     : now == world_state::broken ? cause::none
+                                                  : cause::closed;
+    if (op.failed_with == cause::not_formed)
+      op.failure_detail = "co_await the world first";
+    op.end(operation_end::failed);
+    return;
+  }
+  if (runtime_->is_forked_child()) {
+    op.fail(cause::forked, "a world cannot be used in a forked child");
+    return;
+  }
+  op.started = runtime_->user().now();
+  {
+    const std::lock_guard lock(runtime_->ledger().mutex());
+    op.next_pending = pending_;
+    op.previous_pending = nullptr;
+    if (pending_) pending_->previous_pending = &op;
+    pending_ = &op;
+  }
+  op.is_pending = true;
+  backend_->start(op);
+}
+
+void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
+  auto& awaiter = static_cast<operation_awaiter&>(op);
+  if (!std::exchange(awaiter.is_pending, false)) return;
+  operation_record record;
+  record.world = options_.name;
+  record.epoch = epoch();
+  record.kind = op.kind;
+  record.peer = op.peer;
+  record.lane = op.on.number();
+  record.bytes = op.bytes_moved;
+  record.begun = op.begun;
+  record.started = op.started;
+  record.ended = runtime_->user().now();
+  record.failed_with = ended_by;
+  record.file = op.where.file_name();
+  record.line = op.where.line();
+  const std::lock_guard lock(runtime_->ledger().mutex());
+  (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
+  if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
+  runtime_->ledger().remember(record);
+}
+
+bool world_core::withdraw(operation_awaiter& op) noexcept {
+  // Without a backend, or broken: the end is under way.
+  if (!backend_ || state() == world_state::broken) return false;
+  return backend_->withdraw(op);
+}
+
+}  // namespace manyworlds::inline v0
