@@ -78,7 +78,7 @@ void write_member(text_writer& out, const member_report& m) {
   if (m.is_self) {
     out.line(2, "{}, this process", who);
   } else {
-    const std::string by = m.transport.empty() ? "" : " by " + m.transport;
+    const std::string by = m.transport.empty() ? "" : " over " + m.transport;
     out.line(2, "{}{}, last heard {} ago{}{}", who, by, spell(m.silence),
              m.is_suspect ? ", suspect" : "",
              m.has_left.value_or(false) ? ", has left" : "");

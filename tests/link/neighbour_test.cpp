@@ -184,7 +184,7 @@ TEST_CASE("with a peer that has it turned off there is tcp, and nothing is share
   }
   pair p({.name = "off", .form = 10s}, {.shared_memory = false});
   check_alive(p.a, p.wa, p.b, p.wb);
-  CHECK(p.a.rt.dump().find(" by tcp, last heard") != std::string::npos);
+  CHECK(p.a.rt.dump().find(" over tcp, last heard") != std::string::npos);
 }
 
 TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarked") {
