@@ -35,19 +35,15 @@ mw::task<void> send(mw::world& w) {
 mw::task<void> take_part(mw::runtime& rt, mw::store& store, mw::rank_t rank,
                          mw::rank_t size) {
   mw::world w(rt, store, {.name = "world", .rank = rank, .size = size});
-  auto life = [&]() -> mw::task<void> {
-    fmt::print("joining the world as rank {}, through the store at {}\n", w.rank(),
-               store.address());
-    co_await w;
-    fmt::print("joined the world as rank {} of {}\n", w.rank(), w.size());
-    // Only rank 0 talks to everybody, but the end of one is told to all.
-    if (rank == 0)
-      co_await receive_in_turn(w);
-    else
-      co_await send(w);
-  };
-  const auto ended = co_await mw::outcome(life());
-  fmt::print("caught an error: {}\n", ended.error().text());
+  fmt::print("joining the world as rank {}, through the store at {}\n", w.rank(),
+             store.address());
+  co_await w;
+  fmt::print("joined the world as rank {} of {}\n", w.rank(), w.size());
+  // Only rank 0 talks to everybody, but the end of one is told to all.
+  if (rank == 0)
+    co_await receive_in_turn(w);
+  else
+    co_await send(w);
 }
 
 }  // namespace
@@ -75,6 +71,6 @@ int main(int argc, char** argv) try {
   mw::tcp_store store(rt, store_address);
   rt.run(take_part(rt, store, rank, size));
 } catch (const std::exception& e) {
-  fmt::print(stderr, "single_world: {}\n", e.what());
+  fmt::print(stderr, "single_world: caught an error: {}\n", e.what());
   return 1;
 }

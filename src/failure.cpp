@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "duration_text.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -91,11 +93,6 @@ bool is_about_member(const failure& f) noexcept {
   }
 }
 
-std::string printed(duration d) {
-  const double ms = std::chrono::duration<double, std::milli>(d).count();
-  return ms < 1000 ? fmt::format("{:.3g} ms", ms) : fmt::format("{:.3g} s", ms / 1000);
-}
-
 }  // namespace
 
 std::string_view describe(cause c) noexcept { return words_of(c).description; }
@@ -139,7 +136,7 @@ std::string failure::text() const {
   }
   text += describe(cause);
   if (breaks_world() && noticed_after > duration::zero()) {
-    text += "; noticed after at most " + printed(noticed_after);
+    text += "; noticed after at most " + duration_text(noticed_after);
   }
   if (operation != operation_kind::none && operation != operation_kind::form) {
     text += fmt::format(", in {}", name_of(operation));

@@ -12,6 +12,7 @@
 #include "manyworlds/config.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/process_identity.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -72,12 +73,6 @@ enum class operation_kind : std::uint8_t {
 /// As a caller writes it: "send", "recv" ...; "forming" for a world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 
-/// A member as people know it.
-struct peer_identity {
-  std::int64_t pid = 0;
-  inline_text<63> host;
-};
-
 /// Messages that were accepted from the user and not delivered when the world broke.
 struct undelivered_messages {
   rank_t rank = no_rank;
@@ -98,7 +93,7 @@ class MANYWORLDS_EXPORT failure {
   std::uint64_t world_instance = 0;
   /// The member that failed, or that the operation was with.
   rank_t rank = no_rank;
-  peer_identity peer;
+  process_identity peer;
   operation_kind operation = operation_kind::none;
   enum cause cause = cause::none;
   /// From the last sign of life of the peer to the notice: an upper bound of the time to

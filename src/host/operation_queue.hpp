@@ -9,7 +9,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Where an operation of this backend stands (`operation::backend.offset`), and so what
+/// Where an operation of this backend stands (`operation::backend.stage`), and so what
 /// `operation::backend.state` points to.
 enum class stage : std::size_t {
   none,     ///< ended, or not begun
@@ -19,10 +19,10 @@ enum class stage : std::size_t {
 };
 
 inline stage stage_of(const operation& op) noexcept {
-  return static_cast<stage>(op.backend.offset);
+  return static_cast<stage>(op.backend.stage);
 }
 inline void set_stage(operation& op, stage s, void* state) noexcept {
-  op.backend.offset = static_cast<std::size_t>(s);
+  op.backend.stage = static_cast<std::size_t>(s);
   op.backend.state = state;
 }
 

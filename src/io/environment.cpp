@@ -28,7 +28,7 @@ process_identity system_environment::identity() const {
   char host[HOST_NAME_MAX + 1]{};
   // A name that was cut short is not terminated; the last byte is never written.
   if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  return {::getpid(), host};
+  return {::getpid(), decltype(process_identity::host)::clipped(host)};
 }
 
 }  // namespace manyworlds::inline v0

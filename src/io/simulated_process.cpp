@@ -26,7 +26,8 @@ engine_choice simulated_process::make_engine(engine_kind) {
 
 process_identity simulated_process::identity() const {
   constexpr std::int64_t first_pid = 100;
-  return {first_pid + static_cast<std::int64_t>(index_), "host" + std::to_string(host_)};
+  return {first_pid + static_cast<std::int64_t>(index_),
+          decltype(process_identity::host)::clipped("host" + std::to_string(host_))};
 }
 
 void simulated_process::attach(reactor& r) { simulation_.attach(*this, r); }

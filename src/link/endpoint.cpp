@@ -15,11 +15,9 @@ namespace {
 process_address name_self(environment& env) {
   std::array<std::byte, incarnation::size> raw;
   env.fill_random(raw);
-  const process_identity who = env.identity();
   process_address self;
   self.id = incarnation(raw);
-  self.identity.pid = who.pid;
-  self.identity.host = decltype(self.identity.host)::clipped(who.host);
+  self.identity = env.identity();
   return self;
 }
 

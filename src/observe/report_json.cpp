@@ -24,7 +24,7 @@ void write_reactor(json_writer& out, std::string_view key, const reactor_report&
   out.end_object();
 }
 
-void write_identity(json_writer& out, const peer_identity& who) {
+void write_identity(json_writer& out, const process_identity& who) {
   out.field("pid", who.pid).field("host", who.host.view());
 }
 

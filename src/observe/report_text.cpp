@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "../duration_text.hpp"
 #include "manyworlds/observe/report.hpp"
 
 namespace manyworlds::inline v0 {
@@ -20,13 +21,6 @@ class text_writer {
   std::string text_;
 };
 
-std::string spell(duration d) {
-  const double us = std::chrono::duration<double, std::micro>(d).count();
-  if (us < 1e3) return fmt::format("{:.3g} us", us);
-  if (us < 1e6) return fmt::format("{:.3g} ms", us / 1e3);
-  return fmt::format("{:.4g} s", us / 1e6);
-}
-
 std::string_view file_of(std::string_view path) {
   const auto slash = path.rfind('/');
   return slash == path.npos ? path : path.substr(slash + 1);
@@ -43,7 +37,7 @@ std::string what(const operation_report& o) {
 void write_head(text_writer& out, const runtime_report& r) {
   out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}",
            r.thread_name, r.identity.pid, r.identity.host.view(), r.address,
-           r.incarnation, spell(r.uptime));
+           r.incarnation, duration_text(r.uptime));
   const auto reactor = [&](std::string_view name, const reactor_report& x,
                            std::string_view unknown) {
     if (x.silent_for) {
@@ -51,7 +45,7 @@ void write_head(text_writer& out, const runtime_report& r) {
           0,
           "{}: {}, {} turns; it has not answered for {}, being busy or turned by nobody: "
           "{} unknown",
-          name, x.engine, x.turns, spell(*x.silent_for), unknown);
+          name, x.engine, x.turns, duration_text(*x.silent_for), unknown);
     } else {
       out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
     }
@@ -68,8 +62,8 @@ void write_link(text_writer& out, const link_report& l) {
       "turns, the last seen {} ago",
       l.identity.host.view(), l.identity.pid, l.address, l.incarnation,
       l.is_up ? "up" : "over", l.is_held ? "" : "unused, ",
-      l.is_local ? "with shared memory, " : "", spell(l.silence), l.peer_turns,
-      spell(l.without_turn));
+      l.is_local ? "with shared memory, " : "", duration_text(l.silence), l.peer_turns,
+      duration_text(l.without_turn));
 }
 
 void write_member(text_writer& out, const member_report& m) {
@@ -79,7 +73,7 @@ void write_member(text_writer& out, const member_report& m) {
     out.line(2, "{}, this process", who);
   } else {
     const std::string by = m.transport.empty() ? "" : " over " + m.transport;
-    out.line(2, "{}{}, last heard {} ago{}{}", who, by, spell(m.silence),
+    out.line(2, "{}{}, last heard {} ago{}{}", who, by, duration_text(m.silence),
              m.is_suspect ? ", suspect" : "",
              m.has_left.value_or(false) ? ", has left" : "");
   }
@@ -105,9 +99,10 @@ void write_world(text_writer& out, const world_report& w) {
   std::string name = w.name.str();
   if (w.epoch != 0) name += fmt::format("@{}", w.epoch);
   const world_history& h = w.history;
-  out.line(1, "{}: {}, rank {} of {}{}{}", name, w.state, w.rank, w.size,
-           h.up_for == duration::zero() ? "" : ", formed " + spell(h.up_for) + " ago",
-           h.times_suspect == 0 ? "" : fmt::format(", {} suspicions", h.times_suspect));
+  out.line(
+      1, "{}: {}, rank {} of {}{}{}", name, w.state, w.rank, w.size,
+      h.up_for == duration::zero() ? "" : ", formed " + duration_text(h.up_for) + " ago",
+      h.times_suspect == 0 ? "" : fmt::format(", {} suspicions", h.times_suspect));
   for (const error_count& e : h.errors) {
     out.line(2, "{} operations ended with {}", e.operations, name_of(e.cause));
   }
@@ -115,8 +110,8 @@ void write_world(text_writer& out, const world_report& w) {
   for (const member_report& m : w.members) write_member(out, m);
   if (w.transfers) write_transfers(out, *w.transfers);
   for (const operation_report& o : w.pending) {
-    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", spell(o.age), what(o),
-             o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun",
+    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", duration_text(o.age),
+             what(o), o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun",
              file_of(o.file), o.line);
   }
 }
@@ -126,7 +121,8 @@ void write_recent(text_writer& out, const operation_report& o) {
   if (o.failed_with != cause::none)
     how = fmt::format("failed: {}", name_of(o.failed_with));
   out.line(1, "{}@{} {}: {} in {}, {} ago, at {}:{}", o.world.view(), o.epoch, what(o),
-           how, spell(o.age), spell(o.ended_ago), file_of(o.file), o.line);
+           how, duration_text(o.age), duration_text(o.ended_ago), file_of(o.file),
+           o.line);
 }
 
 }  // namespace
@@ -142,7 +138,7 @@ std::string text_of(const runtime_report& r) {
   for (const world_report& w : r.worlds) write_world(out, w);
   out.line(0, "worlds that ended lately, oldest first: {}", r.ended_worlds.size());
   for (const ended_world_report& w : r.ended_worlds) {
-    out.line(1, "{} ago: {}", spell(w.ended_ago), w.reason);
+    out.line(1, "{} ago: {}", duration_text(w.ended_ago), w.reason);
   }
   out.line(0, "last operations that ended, oldest first: {}", r.recent.size());
   for (const operation_report& o : r.recent) write_recent(out, o);

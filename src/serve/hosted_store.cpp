@@ -27,6 +27,13 @@ socket_address checked(std::string_view address, bool insecure) {
   return *parsed;
 }
 
+tcp_store_server_options reporting_to(runtime_core& rt) {
+  tcp_store_server_options options;
+  // The server serves no longer than the runtime turns.
+  options.report = [&rt](std::string_view line) { rt.log(log_level::warning, line); };
+  return options;
+}
+
 task<void> serve(std::shared_ptr<tcp_store_server> server) { co_await server->serve(); }
 
 task<void> stop(std::shared_ptr<tcp_store_server> server) {
@@ -38,8 +45,8 @@ task<void> stop(std::shared_ptr<tcp_store_server> server) {
 
 hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
     : runtime_(rt),
-      server_(
-          std::make_shared<tcp_store_server>(rt.service(), checked(address, insecure))),
+      server_(std::make_shared<tcp_store_server>(rt.service(), checked(address, insecure),
+                                                 reporting_to(rt.core()))),
       serving_(rt.start_service(serve(server_))) {}
 
 hosted_store::~hosted_store() {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "../duration_text.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -34,10 +36,6 @@ std::string quoted_list(const std::vector<std::string>& keys) {
   }
   if (keys.size() > shown) out += fmt::format(" and {} more", keys.size() - shown);
   return out;
-}
-
-std::string seconds_text(duration d) {
-  return fmt::format("{:.3g} s", std::chrono::duration<double>(d).count());
 }
 
 }  // namespace
@@ -113,7 +111,7 @@ std::string store_failure::text() const {
       out += "was refused";
       break;
   }
-  if (elapsed > duration::zero()) out += " after " + seconds_text(elapsed);
+  if (elapsed > duration::zero()) out += " after " + duration_text(elapsed);
   if (!reason.empty()) out += ": " + reason;
   if (may_have_happened) out += " (it may have taken effect)";
   return out;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../duration_text.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -122,11 +123,10 @@ std::string formation::refusal::text() const {
 }
 
 failure formation::late() const {
-  std::string detail = fmt::format(
-      "not formed within {:.3g} s: {}",
-      std::chrono::duration<double>(core_.options().form).count(), waiting_for_);
+  std::string detail = fmt::format("not formed within {}: {}",
+                                   duration_text(core_.options().form), waiting_for_);
   enum cause why = waiting_as_;
-  peer_identity peer = waiting_peer_;
+  process_identity peer = waiting_peer_;
   if (refused_) {
     detail += fmt::format("; for rank {} {}", refused_->rank, refused_->text());
     if (why == cause::not_joined && refused_->rank == waiting_rank_) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "../duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -43,13 +44,10 @@ void world_core::examine_silence(time_point now) noexcept {
       if (is_now) tally_.note_suspicion();
       runtime_->log(
           is_now ? log_level::warning : log_level::info,
-          fmt::format(
-              "{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
-              view_.member(r).identity.pid,
-              is_now ? "is suspect: not heard of for " +
-                           fmt::format("{:.3g} s",
-                                       std::chrono::duration<double>(silence).count())
-                     : "is heard again"));
+          fmt::format("{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
+                      view_.member(r).identity.pid,
+                      is_now ? "is suspect: not heard of for " + duration_text(silence)
+                             : "is heard again"));
     }
     if (silence >= options_.broken_after) {
       break_with(describe_failure(cause::silent_peer, r, operation_kind::none, {}));

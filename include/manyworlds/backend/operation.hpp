@@ -96,7 +96,7 @@ class operation {
     operation* previous = nullptr;
     void* state = nullptr;
     std::uint64_t number = 0;
-    std::size_t offset = 0;
+    std::size_t stage = 0;  ///< an enumeration of its own
   } backend;
 
  private:

@@ -5,17 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "manyworlds/io/reactor.hpp"
+#include "manyworlds/process_identity.hpp"
 
 namespace manyworlds::inline v0 {
-
-/// Who a process is, for people: printed in errors and dumps, never trusted.
-struct process_identity {
-  std::int64_t pid = 0;
-  std::string host;
-};
 
 class environment {
  public:

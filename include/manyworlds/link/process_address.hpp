@@ -39,7 +39,7 @@ class incarnation {
 struct process_address {
   incarnation id;
   socket_address endpoint;
-  peer_identity identity;
+  process_identity identity;
 
   void write(wire_writer& out) const;
   [[nodiscard]] static process_address read(wire_reader& in);

@@ -34,7 +34,7 @@ struct operation_report {
 
 struct member_report {
   rank_t rank = no_rank;
-  peer_identity identity;
+  process_identity identity;
   std::string address;
   bool is_self = false;
   bool is_suspect = false;
@@ -78,7 +78,7 @@ struct ended_world_report {
 };
 
 struct link_report {
-  peer_identity identity;
+  process_identity identity;
   std::string incarnation;
   std::string address;
   bool is_up = false;
@@ -100,7 +100,7 @@ struct reactor_report {
 };
 
 struct runtime_report {
-  peer_identity identity;
+  process_identity identity;
   std::string thread_name;
   std::string address;
   std::string incarnation;

@@ -14,7 +14,7 @@ namespace manyworlds::inline v0 {
 /// Serves a store, from construction to destruction, to whoever connects: `tcp_store`, or
 /// PyTorch's own client. A user coroutine that blocks its thread does not delay it. It
 /// dies with its process: worlds that are formed do not notice, others cannot form until
-/// a store is there again.
+/// a store is there again. Connections that it refuses are told in the runtime's log.
 class hosted_store {
  public:
   /// "127.0.0.1:29500"; port 0 chooses one. Throws std::invalid_argument for what is no

@@ -90,7 +90,7 @@ class formation {
   struct give_up {
     enum cause why;
     rank_t rank;
-    peer_identity peer;
+    process_identity peer;
     std::string reason;
   };
 
@@ -157,7 +157,7 @@ class formation {
   // What is being waited for, to say so when time is up.
   enum cause waiting_as_ = cause::not_joined;
   rank_t waiting_rank_ = no_rank;
-  peer_identity waiting_peer_;
+  process_identity waiting_peer_;
   std::string waiting_for_;
 };
 

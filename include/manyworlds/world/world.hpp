@@ -58,7 +58,10 @@ class formation_awaiter {
 /// still send into it. `reform()` gives the next epoch of the same name.
 class world {
  public:
+  /// No world, as what was moved from: only to be assigned to, asked for `bool` or
+  /// dropped.
   world() noexcept = default;
+  [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
   /// The store must live until the world is formed, or the handle dropped; it is never
   /// used afterwards (one of another kind than the library's: see `store::perform`).
   /// Wrong options are `invalid_argument` when the world is awaited.
