@@ -119,7 +119,7 @@ void print(report& out, std::string_view side, std::size_t size, const figures& 
       {"bench", "cancel"},
       {"side", side},
       {"size", size},
-      {"transport", "tcp"},
+      {"transport", out.transport()},
       {"cancelled", f.back_ms.count()},
       {"completed_first", f.completed},
       {"cancel_ms", f.back_ms.median()},
@@ -156,7 +156,7 @@ mw::task<void> take_part(member& m, const common_options& common, const cancel_o
 
 void cancel(const common_options& common, const cancel_options& options) {
   member m(common);
-  report out(common.json);
+  report out(common.json, common.transport());
   child peer;
   if (common.leads()) peer = m.start();
   m.runtime().run(take_part(m, common, options, out));

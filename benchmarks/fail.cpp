@@ -147,11 +147,11 @@ class faults {
   figures figures_;
 };
 
-fields row_of(const fail_options& o, const figures& f) {
+fields row_of(const fail_options& o, const figures& f, std::string_view transport) {
   fields row{
       {"bench", "fail"},
       {"fault", o.fault},
-      {"transport", "tcp"},
+      {"transport", transport},
       {"repeats", f.detect_ms.count()},
   };
   if (!f.suspect_ms.empty()) row["suspect_ms"] = f.suspect_ms.median();
@@ -183,7 +183,7 @@ mw::task<void> lead(member& m, const fail_options& o, report& out) {
     co_await mw::when_any(take_stream(healthy, seen), measure());
     if (healthy.state() != mw::world_state::up) throw mw::world_error(healthy.failure());
   }
-  out.row(row_of(o, result));
+  out.row(row_of(o, result, out.transport()));
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ void fail(const common_options& common, const fail_options& options) {
     parent.wait();
     m.runtime().run(be_victim(m));
   } else {
-    report out(common.json);
+    report out(common.json, common.transport());
     m.runtime().run(lead(m, options, out));
   }
 }

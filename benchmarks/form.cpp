@@ -80,7 +80,7 @@ void print(report& out, std::string_view store, int worlds, const samples& took)
   if (took.empty()) return;
   out.row({
       {"bench", "form"},
-      {"transport", "tcp"},
+      {"transport", out.transport()},
       {"store", store},
       {"worlds", worlds},
       {"repeats", took.count()},
@@ -97,7 +97,7 @@ void print(report& out, std::string_view store, const form_options& o, const bot
 }  // namespace
 
 void form(const common_options& common, const form_options& options) {
-  report out(common.json);
+  report out(common.json, common.transport());
   {
     member m(common);
     if (!common.leads()) {

@@ -40,10 +40,11 @@ mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {
              memory_per_world};
 }
 
-fields row_of(const idle_options& o, const cost& here, const cost& there) {
+fields row_of(const idle_options& o, const cost& here, const cost& there,
+              std::string_view transport) {
   return {
       {"bench", "idle"},
-      {"transport", "tcp"},
+      {"transport", transport},
       {"worlds", o.worlds},
       {"receives", o.receives},
       {"seconds", o.seconds},
@@ -84,7 +85,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
     const cost here = co_await sleep_and_look(o.seconds, memory);
     co_await worlds[0].send_message(here, mw::to{peer}, talk);
     const auto there = co_await worlds[0].recv_message<cost>(mw::from{peer}, talk);
-    if (common.leads()) out.row(row_of(o, here, there.head));
+    if (common.leads()) out.row(row_of(o, here, there.head, out.transport()));
     co_await leave_all(worlds);
   };
   tasks.push_back(look());
@@ -95,7 +96,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
 
 void idle(const common_options& common, const idle_options& options) {
   member m(common);
-  report out(common.json);
+  report out(common.json, common.transport());
   child peer;
   if (common.leads()) peer = m.start();
   m.runtime().run(take_part(m, common, options, out));

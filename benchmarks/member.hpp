@@ -16,6 +16,8 @@ namespace mwbench {
 struct common_options {
   bool json = false;
   mw::engine_kind engine = mw::engine_kind::automatic;
+  /// Where processes of one host share memory; else they talk tcp.
+  bool shared_memory = true;
   /// Of this process, to start others with.
   std::vector<std::string> arguments;
   /// Where the leader's store is; empty in the leader.
@@ -23,6 +25,9 @@ struct common_options {
   /// What a process that does not lead is there for.
   std::string role;
 
+  [[nodiscard]] std::string_view transport() const noexcept {
+    return shared_memory ? "shm" : "tcp";
+  }
   [[nodiscard]] bool leads() const noexcept { return store.empty(); }
 };
 
@@ -31,6 +36,7 @@ struct common_options {
   mw::runtime_options options;
   options.thread_name = "mwbench";
   options.engine = common.engine;
+  options.shared_memory = common.shared_memory;
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;
   return options;

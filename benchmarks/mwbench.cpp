@@ -22,6 +22,11 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
   app.add_option("--engine", common.engine, "auto, io_uring or epoll")
       ->transform(CLI::CheckedTransformer(engines).description(""))
       ->default_str("auto");
+  const std::map<std::string, bool> transports{{"shm", true}, {"tcp", false}};
+  app.add_option("--transport", common.shared_memory,
+                 "shm (where the processes may share memory), or tcp")
+      ->transform(CLI::CheckedTransformer(transports).description(""))
+      ->default_str("shm");
   app.add_option("--limit", limit, "seconds after which all of it is killed")
       ->capture_default_str();
   // How the leader starts the others.

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <string_view>
 
 #include "questions.hpp"
 #include "raw_limits.hpp"
+#include "raw_memory.hpp"
 #include "timing.hpp"
 
 namespace mwbench {
@@ -45,6 +48,8 @@ struct figures {
   samples gb_s;
   samples gb_s_limit;
   samples gb_s_blocking;
+  samples memory_us;
+  samples gb_s_memory;
 };
 
 mw::task<void> ping(mw::world& w, std::span<char> buffer, int count, samples& into) {
@@ -102,8 +107,8 @@ mw::task<void> let_out() { co_await mw::sleep_for(std::chrono::milliseconds(1));
 
 /// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run
 /// where, and as warm as, the world's messages do.
-mw::task<void> measure(mw::world& w, int raw, std::span<char> buffer, const counts& n,
-                       figures& into) {
+mw::task<void> measure(mw::world& w, int raw, raw_memory* memory, std::span<char> buffer,
+                       const counts& n, figures& into) {
   raw_ping(raw, buffer, n.warm_up, waiting::spinning);
   into.limit_us.add_all(raw_ping(raw, buffer, n.pings, waiting::spinning));
   samples unused;
@@ -111,34 +116,47 @@ mw::task<void> measure(mw::world& w, int raw, std::span<char> buffer, const coun
   co_await ping(w, buffer, n.pings, into.half_us);
   co_await let_out();
   into.blocking_us.add_all(raw_ping(raw, buffer, n.blocking, waiting::blocking));
+  if (memory) {
+    memory->ping(buffer, n.warm_up);
+    into.memory_us.add_all(memory->ping(buffer, n.pings));
+  }
 
   const double gb = static_cast<double>(buffer.size()) * n.messages / 1e9;
   into.gb_s_limit.add(gb / raw_stream(raw, buffer, n.messages, waiting::spinning));
   into.gb_s.add(gb / co_await stream(w, buffer, n.messages));
   into.gb_s_blocking.add(gb / raw_stream(raw, buffer, n.messages, waiting::blocking));
+  if (memory) into.gb_s_memory.add(gb / memory->stream(buffer, n.messages));
 }
 
-mw::task<void> answer(mw::world& w, int raw, std::span<char> memory, const counts& n) {
+mw::task<void> answer(mw::world& w, int raw, raw_memory* shared, std::span<char> memory,
+                      const counts& n) {
   const std::span<char> buffer = memory.first(memory.size() / in_flight);
   raw_echo(raw, buffer, n.warm_up + n.pings, waiting::spinning);
   co_await echo(w, buffer, n.warm_up + n.pings);
   co_await let_out();
   raw_echo(raw, buffer, n.blocking, waiting::blocking);
+  if (shared) shared->echo(buffer, n.warm_up + n.pings);
   raw_drain(raw, buffer, n.messages, waiting::spinning);
   co_await drain(w, memory, n.messages);
   co_await let_out();
   raw_drain(raw, buffer, n.messages, waiting::blocking);
+  if (shared) shared->drain(buffer, n.messages);
 }
 
-/// The limit is what the better way of waiting reaches: spinning wins as long as it does
-/// not keep the kernel's own work off the CPU.
-fields row_of(std::size_t size, const figures& f) {
-  const double limit = std::min(f.limit_us.median(), f.blocking_us.median());
-  const double gb_s_limit = std::max(f.gb_s_limit.median(), f.gb_s_blocking.median());
+/// The limit over tcp is what the better way of waiting reaches: spinning wins as long as
+/// it does not keep the kernel's own work off the CPU. Over shared memory it is a line,
+/// and for more than a line process_vm_readv, of a process that has nothing else to do.
+fields row_of(std::size_t size, std::string_view transport, const figures& f) {
+  const bool shared = transport == "shm";
+  const double limit = shared ? f.memory_us.median()
+                              : std::min(f.limit_us.median(), f.blocking_us.median());
+  const double gb_s_limit =
+      shared ? f.gb_s_memory.median()
+             : std::max(f.gb_s_limit.median(), f.gb_s_blocking.median());
   return {
       {"bench", "p2p"},
       {"size", size},
-      {"transport", "tcp"},
+      {"transport", transport},
       {"p50_us", f.half_us.median()},
       {"p99_us", f.half_us.p99()},
       {"limit_us", limit},
@@ -154,9 +172,14 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
                          const p2p_options& o, class line& raw, report& out) {
   // Not earlier: the service thread would inherit it, and no thread would spin.
   if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
+  const std::string transport = w.transport();
   const std::size_t largest = *std::max_element(o.sizes.begin(), o.sizes.end());
   std::vector<char> memory(largest * (common.leads() ? 1 : in_flight), 'x');
   if (common.leads()) out.machine(m.engine());
+  std::unique_ptr<raw_memory> shared;
+  if (transport == "shm") {
+    shared = std::make_unique<raw_memory>(raw.fd(), common.leads());
+  }
   for (const std::size_t size : o.sizes) {
     const counts n(size, o.pings);
     figures f;
@@ -164,12 +187,12 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
       co_await w.barrier();
       co_await let_out();
       if (common.leads()) {
-        co_await measure(w, raw.fd(), {memory.data(), size}, n, f);
+        co_await measure(w, raw.fd(), shared.get(), {memory.data(), size}, n, f);
       } else {
-        co_await answer(w, raw.fd(), {memory.data(), size * in_flight}, n);
+        co_await answer(w, raw.fd(), shared.get(), {memory.data(), size * in_flight}, n);
       }
     }
-    if (common.leads()) out.row(row_of(size, f));
+    if (common.leads()) out.row(row_of(size, transport, f));
   }
 }
 
@@ -198,7 +221,7 @@ mw::task<void> take_part(member& m, const common_options& common, const p2p_opti
 
 void p2p(const common_options& common, const p2p_options& options) {
   member m(common);
-  report out(common.json);
+  report out(common.json, common.transport());
   class child peer;
   if (common.leads()) peer = m.start();
   class line to_parent;

@@ -12,7 +12,10 @@ using fields = nlohmann::ordered_json;
 
 class report {
  public:
-  explicit report(bool as_json) noexcept : as_json_(as_json) {}
+  report(bool as_json, std::string_view transport) noexcept
+      : as_json_(as_json), transport_(transport) {}
+  /// What was asked for.
+  [[nodiscard]] std::string_view transport() const noexcept { return transport_; }
 
   /// What was measured on: first, once.
   void machine(std::string_view engine);
@@ -21,6 +24,7 @@ class report {
 
  private:
   const bool as_json_;
+  const std::string_view transport_;
   std::vector<std::string> columns_;
 };
 

@@ -25,13 +25,13 @@ def check_positive(row, *names):
         assert row[name] > 0, f"{name} in {row}"
 
 
-def messages_are_measured_beside_plain_sockets(engine):
+def messages_are_measured_beside_raw_limits(engine, transport):
     rows = ask("p2p", "--sizes", "8,64K,1M", "--rounds", "1", "--pings", "20", "--idle-worlds", "3",
-               "--engine", engine)
+               "--engine", engine, "--transport", transport)
     assert [row["size"] for row in rows] == [8, 65536, 1048576], rows
     for row in rows:
         check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s")
-        assert row["transport"] == "tcp" and row["p50_us"] <= row["p99_us"], row
+        assert row["transport"] == transport and row["p50_us"] <= row["p99_us"], row
 
 
 def a_killed_peer_is_noticed_and_replaced():
@@ -74,8 +74,9 @@ def a_wrong_question_is_refused():
 
 def main():
     tests = [
-        (messages_are_measured_beside_plain_sockets, "auto"),
-        (messages_are_measured_beside_plain_sockets, "epoll"),
+        (messages_are_measured_beside_raw_limits, "auto", "shm"),
+        (messages_are_measured_beside_raw_limits, "auto", "tcp"),
+        (messages_are_measured_beside_raw_limits, "epoll", "shm"),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
         (worlds_form_alone_and_at_once,),

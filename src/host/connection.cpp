@@ -22,7 +22,7 @@ const char* connection::handle(const frame& f) {
       return nullptr;
     }
     case frame_kind::left:
-      if (!said_leave_) return "an answer to a leave that was not made";
+      if (!said_leave_) return confirmed();
       peer_knows_ = true;
       // Before we say that nothing follows: it may end right after.
       events_.peer_knows(peer_);

@@ -71,6 +71,10 @@ class connection : protected frame_handler {
     }
   }
   const char* handle(const frame& f) override;
+  /// A `left` that answers no leave of ours. Null, or what is wrong with it.
+  [[nodiscard]] virtual const char* confirmed() {
+    return "an answer to a leave that was not made";
+  }
   void say_leave_when_drained();
   [[nodiscard]] bool nothing_follows() const noexcept {
     return peer_left_ || peer_knows_;

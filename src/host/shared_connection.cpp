@@ -62,10 +62,33 @@ void shared_connection::pump() noexcept {
     more = more || receiver_.has_to_read();
   });
   if (is_over(wrong)) return;
-  // Who knows that we have left reads nothing more; whom we answered waits for nothing.
-  if (nothing_follows() && (peer_knows_ || !sender_.has_something())) return stop();
+  if (is_done()) return stop();
   link_->set_starving(slot_.slot(), sender_.is_starving());
   if (more) go_on_soon();
+}
+
+// There is no end of a stream to wait for. So who leaves first confirms the answer, and
+// who answered waits for that: its process may end right after, and must not seem to have
+// died.
+bool shared_connection::is_done() {
+  if (!said_leave_) return peer_left_ && confirmed_;
+  if (!peer_knows_) return false;
+  if (!peer_left_ && !std::exchange(said_goodbye_, true)) {
+    frame f;
+    f.kind = frame_kind::left;
+    sender_.control(f);
+    sender_.flush();
+  }
+  return !sender_.has_something();
+}
+
+const char* shared_connection::confirmed() {
+  if (!peer_left_ || std::exchange(confirmed_, true)) return connection::confirmed();
+  return nullptr;
+}
+
+void shared_connection::bell_ended() noexcept {
+  if (nothing_follows()) stop();
 }
 
 void shared_connection::go_on_soon() noexcept {

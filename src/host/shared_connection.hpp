@@ -41,8 +41,11 @@ class shared_connection final : public connection, private shm::slot_events {
     bool is_scheduled = false;
   };
 
+  const char* confirmed() override;
   bool look() noexcept override;
+  void bell_ended() noexcept override;
   bool has_something() noexcept override;
+  [[nodiscard]] bool is_done();
   void go_on() noexcept;
   void go_on_soon() noexcept;
   /// Ends a step: true if nothing may follow it, because it was stopped meanwhile or
@@ -56,6 +59,8 @@ class shared_connection final : public connection, private shm::slot_events {
   cell_receiver receiver_;
   next_step next_{*this};
   bool corked_ = false;
+  bool confirmed_ = false;  ///< it has our answer to its leave
+  bool said_goodbye_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

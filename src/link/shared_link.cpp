@@ -146,7 +146,11 @@ void shared_link::heard_bell() noexcept {
   // An end of the stream is the peer's end: the link notices it, and breaks the worlds.
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
                                             : listening_.result.count() == 0;
-  if (attached_ > 0 && !over) listen_for_bell();
+  if (attached_ == 0) return;
+  if (!over) return listen_for_bell();
+  for (slot_use& use : slots_) {
+    if (use.events) use.events->bell_ended();
+  }
 }
 
 }  // namespace manyworlds::inline v0::shm

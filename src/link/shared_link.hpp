@@ -20,6 +20,8 @@ class slot_events {
   virtual bool look() noexcept = 0;
   /// Whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
+  /// The peer has closed its end of the bell: it is gone, or uses the link no more.
+  virtual void bell_ended() noexcept = 0;
 
  protected:
   ~slot_events() = default;

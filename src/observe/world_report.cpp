@@ -64,6 +64,7 @@ world_history world::history() const {
 }
 
 transfer_counters world::counters() const { return core_->report_transfers().counters; }
+std::string world::transport() const { return core_->report_transfers().transport; }
 
 transfer_report world_core::report_transfers() const {
   transfer_report report;

@@ -4,7 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "host/receiver.hpp"
+#include "host/stream_receiver.hpp"
+#include "host/stream_sender.hpp"
 
 using namespace manyworlds;
 
@@ -64,8 +65,8 @@ struct target final : host::core, host::match_events, host::frame_handler {
   std::array<buffer_view, 6> views;
   std::array<std::optional<operation>, 6> receives;
   host::lane_matcher matcher_;
-  host::sender out{*this};
-  host::receiver in{*this, 1, out, *this};
+  host::stream_sender out{*this};
+  host::stream_receiver in{*this, 1, out, *this};
 };
 
 }  // namespace

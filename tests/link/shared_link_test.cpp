@@ -49,6 +49,7 @@ struct reader final : slot_events {
     return true;
   }
   bool has_something() noexcept override { return ring.ready(); }
+  void bell_ended() noexcept override {}
 
   ring_reader ring;
   std::uint64_t taken = 0;

@@ -47,7 +47,7 @@ class host_backend final : public backend {
  public:
   /// Whether it takes slots of shared memory; otherwise every way to a peer must be a
   /// stream.
-  static constexpr bool uses_slots = false;
+  static constexpr bool uses_slots = true;
 
   /// `connections[rank]` is the way to that rank, on which nothing but this backend's
   /// frames follow; that of `self` is closed. Starts receiving.

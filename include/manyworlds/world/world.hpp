@@ -100,6 +100,9 @@ class world {
   [[nodiscard]] world_history history() const;
   /// Messages and bytes so far; zeros once it is over. On the world's reactor.
   [[nodiscard]] transfer_counters counters() const;
+  /// What carries its messages: "shm", "tcp", or "shm and tcp" where members live on
+  /// several hosts; empty unless it is up. On the world's reactor.
+  [[nodiscard]] std::string transport() const;
 
   /// Waits until the world is broken or closed; gives the cause.
   [[nodiscard]] task<class failure> broken() const;
