@@ -213,48 +213,52 @@ TEST_CASE(
 #endif
 #if !defined(NEEDS_DESCRIPTORS_ITSELF)
 TEST_CASE(
-    "without descriptors nobody gets in, no world breaks; with some again, everybody "
-    "does") {
-  // In a child: the limit is the process's.
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    int wrong = 0;
-    {
-      memory_store store;
-      node a;
-      node b;
-      const auto form = [&](const char* name, duration limit, world& wa, world& wb) {
-        wa = world(a.rt, store, {.name = name, .rank = 0, .size = 2, .form = limit});
-        wb = world(b.rt, store, {.name = name, .rank = 1, .size = 2, .form = limit});
-        auto first = a.rt.start(forming(wa));
-        auto second = b.rt.start(forming(wb));
-        return first.wait_for(20s) && second.wait_for(20s) && !first.get() &&
-               !second.get();
-      };
-      world wa;
-      world wb;
-      wrong += !form("before", 10s, wa, wb);
-      rlimit before{};
-      ::getrlimit(RLIMIT_NOFILE, &before);
-      rlimit low = before;
-      low.rlim_cur = static_cast<rlim_t>(::dup(0));
-      ::close(static_cast<int>(low.rlim_cur));
-      ::setrlimit(RLIMIT_NOFILE, &low);
-      world na;
-      world nb;
-      wrong += 2 * form("without", 500ms, na, nb);
-      wrong += 4 * (na.failure().cause == cause::none);
-      ::setrlimit(RLIMIT_NOFILE, &before);
-      wrong += 8 * (wa.state() != world_state::up || wb.state() != world_state::up);
-      wrong += 16 * !form("after", 10s, na, nb);
+    "without descriptors nobody gets in who needs one, no world breaks; with some again, "
+    "everybody does") {
+  for (const bool shared : {false, true}) {
+    CAPTURE(shared);
+    // In a child: the limit is the process's.
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int wrong = 0;
+      {
+        memory_store store;
+        node a({.shared_memory = shared});
+        node b({.shared_memory = shared});
+        const auto form = [&](const char* name, duration limit, world& wa, world& wb) {
+          wa = world(a.rt, store, {.name = name, .rank = 0, .size = 2, .form = limit});
+          wb = world(b.rt, store, {.name = name, .rank = 1, .size = 2, .form = limit});
+          auto first = a.rt.start(forming(wa));
+          auto second = b.rt.start(forming(wb));
+          return first.wait_for(20s) && second.wait_for(20s) && !first.get() &&
+                 !second.get();
+        };
+        world wa;
+        world wb;
+        wrong += !form("before", 10s, wa, wb);
+        rlimit before{};
+        ::getrlimit(RLIMIT_NOFILE, &before);
+        rlimit low = before;
+        low.rlim_cur = static_cast<rlim_t>(::dup(0));
+        ::close(static_cast<int>(low.rlim_cur));
+        ::setrlimit(RLIMIT_NOFILE, &low);
+        world na;
+        world nb;
+        // A slot in memory that is shared already needs none.
+        wrong += 2 * (form("without", 500ms, na, nb) != shared);
+        wrong += 4 * ((na.failure().cause == cause::none) != shared);
+        ::setrlimit(RLIMIT_NOFILE, &before);
+        wrong += 8 * (wa.state() != world_state::up || wb.state() != world_state::up);
+        wrong += 16 * !form("after", 10s, na, nb);
+      }
+      ::_exit(wrong);
     }
-    ::_exit(wrong);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
   }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
 }
 #endif
 

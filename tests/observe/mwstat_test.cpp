@@ -75,7 +75,7 @@ TEST_CASE("mwstat --json gives one object for every runtime that serves dumps") 
   REQUIRE(w["pending"].size() == 1);
   CHECK(w["pending"][0]["kind"] == "recv");
   CHECK(w["pending"][0]["line"] == pair.receive_line);
-  CHECK(all[1]["worlds"][0]["transfers"]["transport"] == "tcp");
+  CHECK(all[1]["worlds"][0]["transfers"]["transport"] == "shm");
 }
 
 TEST_CASE("mwstat says what to do when a process serves no dumps") {
