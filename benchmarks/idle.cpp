@@ -21,10 +21,11 @@ struct cost {
 };
 
 mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
-  // As large as messages are that are copied on their way.
-  std::vector<char> memory(64 << 10);
-  co_await w.send(memory, mw::to{peer}, talk);
-  co_await w.recv(memory, mw::from{peer}, talk);
+  std::vector<char> out(64 << 10);
+  std::vector<char> in(out.size());
+  // Both at once: nobody may count on its send being accepted before it receives.
+  co_await mw::when_all(w.send(out, mw::to{peer}, talk),
+                        w.recv(in, mw::from{peer}, talk));
 }
 
 mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {

@@ -16,8 +16,8 @@ namespace mwbench {
 /// receiver of a larger one reads it out of the sender's memory.
 class raw_memory {
  public:
-  /// The leader makes it and passes it over the connected Unix socket `fd`, the other
-  /// process takes it from there.
+  /// The leader makes it and says over the connection `fd` where it is; the other process
+  /// opens it there.
   raw_memory(int fd, bool leads);
   ~raw_memory();
   raw_memory(const raw_memory&) = delete;

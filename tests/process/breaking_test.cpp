@@ -105,7 +105,10 @@ TEST_CASE(
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
-    process sender = here.worker("late", impatient);
+    // Over tcp: what is read out of a stopped sender's memory does not stop with it.
+    std::vector<std::string> options = impatient;
+    options.push_back("shm=off");
+    process sender = here.worker("late", options);
     std::vector<std::uint64_t> buffer(large / 8);
     leader us(here, 50ms);
     make_impatient(us);
@@ -118,6 +121,31 @@ TEST_CASE(
     sender.go_on();
     // It has tried to send on, and was told.
     sender.expect("error late");
+    sender.expect("over late");
+    CHECK(std::count(buffer.begin(), buffer.end(), canary) ==
+          static_cast<std::ptrdiff_t>(buffer.size()));
+    CHECK(sender.end() == 0);
+  }
+}
+
+TEST_CASE(
+    "B3: a stopped sender's message is read whole out of its memory, and nothing touches "
+    "the buffer when it goes on") {
+  for (const engine_kind e : engines()) {
+    CAPTURE(name_of(e));
+    site here(e);
+    process sender = here.worker("late", impatient);
+    std::vector<std::uint64_t> buffer(large / 8);
+    leader us(here, 50ms);
+    make_impatient(us);
+    world w = us.form("late");
+    sender.order("stream late 0 " + std::to_string(large) + " 1");
+    const failure error = us.run(receive_until(w, buffer, [&] { sender.stop(); }));
+    CHECK(error.cause == cause::none);
+    constexpr std::uint64_t canary = 0x0123456789abcdef;
+    std::fill(buffer.begin(), buffer.end(), canary);
+    CHECK(us.broken(w).cause == cause::silent_peer);
+    sender.go_on();
     sender.expect("over late");
     CHECK(std::count(buffer.begin(), buffer.end(), canary) ==
           static_cast<std::ptrdiff_t>(buffer.size()));
