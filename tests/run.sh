@@ -122,7 +122,7 @@ run_tests "$build" unit 1 --suite unit --suite checks
 
 say "process tests"
 run_tests "$build" process 1 --suite process
-say "headers, and the library as one file"
+say "headers, the library as one file, and planted bugs"
 run_tests "$build" slow_checks 1 --suite slow_checks
 step "everything else builds" ninja -C "$build"
 for consumer in pkgconfig cmake meson; do
