@@ -27,7 +27,7 @@ TEST_CASE(
   CHECK(has(text, "recv from rank 1 on lane 7, 0 of 64 bytes, not begun"));
   CHECK(has(text, "parked_pair.hpp:" + std::to_string(pair.receive_line)));
   CHECK(has(text, "it has not answered for"));
-  CHECK_FALSE(has(text, "by tcp"));
+  CHECK_FALSE(has(text, "by shm"));
 }
 
 TEST_CASE("a reactor that answers adds its lanes, and the service its links") {
@@ -36,7 +36,7 @@ TEST_CASE("a reactor that answers adds its lanes, and the service its links") {
   const std::string text = pair.right.dump();
   INFO(text);
   CHECK_FALSE(has(text, "it has not answered"));
-  CHECK(has(text, "by tcp: 0 messages (0 bytes) sent"));
+  CHECK(has(text, "by shm: 0 messages (0 bytes) sent"));
   CHECK(has(text, "with rank 0: 0 sent, 0 received; 0 sends and 1 receives wait"));
   CHECK(has(text, "links: 1\n"));
   CHECK(has(text, "rank 0: "));
