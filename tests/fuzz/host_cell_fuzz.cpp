@@ -84,6 +84,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static std::string why_not;
   static const auto arena = shm::shared_arena::make(why_not);
   if (!arena || arena->reserve(0, shm::arena_bytes) != 0) std::abort();
+  // The run before may have scribbled on it.
+  shm::arena_header header;
+  header.bytes = shm::arena_bytes;
+  std::memcpy(arena->at(0), &header, sizeof header);
   std::memset(arena->at(sizeof(shm::arena_header)), 0,
               shm::offset::chunks_begin - sizeof(shm::arena_header));
 

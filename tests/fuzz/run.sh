@@ -4,6 +4,8 @@
 set -euo pipefail
 program=$1 corpus=$2 work=$3 seconds=$4
 mkdir -p "$work/found"
+# libFuzzer ends with 77, which Meson takes for a test that was skipped.
+trap 'exit 1' ERR
 
 "$program" -runs=0 -timeout=10 -artifact_prefix="$work/" "$corpus"
 [ "$seconds" -eq 0 ] ||

@@ -42,7 +42,8 @@ def run_to_the_end():
     claim("every request was answered", seen.get("requests") == seen.get("answered") != 0)
     claim("requests of broken and suspect worlds were sent again", seen.get("retried", 0) >= 1)
     claim("a kill is noticed within a second", 0 < (seen.get("detect_ms") or -1) < 1000)
-    claim("a stopped worker is suspect at about a second", 900 < (seen.get("suspect_ms") or -1) < 2500)
+    # Silence counts from the last beat, which may have come a heartbeat before the stop.
+    claim("a stopped worker is suspect at about a second", 700 < (seen.get("suspect_ms") or -1) < 2500)
     claim("the world forms again", 0 < (seen.get("reform_ms") or -1) < 10_000)
     claim("a transfer was cancelled half way", seen.get("cancelled_half_way") is True)
     claim("its buffer was free for the next", seen.get("buffer_reusable") is True)
