@@ -110,7 +110,7 @@ jobs=$(nproc)
 declare -A seeds=([quick]=200 [default]=1000 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/thread_sanitizer.supp
 
 say "build and unit tests, in $build"
 if ! configure "$build" --buildtype=release -Dtests=enabled "${warnings[@]}"; then
