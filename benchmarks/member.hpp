@@ -18,6 +18,8 @@ struct common_options {
   mw::engine_kind engine = mw::engine_kind::automatic;
   /// Where processes of one host share memory; else they talk tcp.
   bool shared_memory = true;
+  /// Whether they may read each other's.
+  bool read_peers = true;
   /// Of this process, to start others with.
   std::vector<std::string> arguments;
   /// Where the leader's store is; empty in the leader.
@@ -37,6 +39,7 @@ struct common_options {
   options.thread_name = "mwbench";
   options.engine = common.engine;
   options.shared_memory = common.shared_memory;
+  options.read_peers = common.read_peers;
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;
   return options;

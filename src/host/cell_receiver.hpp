@@ -3,9 +3,11 @@
 #pragma once
 
 #include <deque>
+#include <variant>
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "pool_cursor.hpp"
 #include "receiver.hpp"
 #include "remote_cursor.hpp"
 
@@ -29,7 +31,7 @@ class cell_receiver final : public receiver {
  private:
   struct reading {
     inbound_message* message;
-    remote_cursor source;
+    std::variant<remote_cursor, pool_cursor> source;
   };
 
   [[nodiscard]] bool is_in_use(const inbound_message&) const noexcept override {
@@ -43,7 +45,13 @@ class cell_receiver final : public receiver {
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
   [[nodiscard]] const char* handle_content(const frame& f,
                                            std::span<const std::byte> content);
+  /// The next slice is in its place: `count` bytes. None: it was let go.
+  [[nodiscard]] const char* read_from(remote_cursor& source, inbound_message& m,
+                                      std::size_t& count);
+  [[nodiscard]] const char* read_from(pool_cursor& source, inbound_message& m,
+                                      std::size_t& count);
   [[nodiscard]] const char* finish_reading(inbound_message& m);
+  void ask_instead(inbound_message& m);
   [[nodiscard]] const char* cannot_read(inbound_message& m, int error);
 
   shm::shared_link& link_;

@@ -23,7 +23,11 @@ void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
 }  // namespace
 
 cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
-    : sender(shared), link_(link), slot_(slot), ring_(link.outgoing(slot)) {}
+    : sender(shared),
+      link_(link),
+      slot_(slot),
+      ring_(link.outgoing(slot)),
+      pools_(link) {}
 
 void cell_sender::shut() noexcept {
   for_each_pending([this](pending_send& p) {
@@ -33,6 +37,7 @@ void cell_sender::shut() noexcept {
     link_.offers_out().finish(p.ticket);
   });
   if (spare_) link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  pools_.forget_all();
   overflow_.clear();
   active_.clear();
   taken_.clear();
@@ -112,8 +117,9 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   if (eager) {
     copy_out(cursor, payload, into);
   } else {
-    p->ticket = *link_.offers_out().offer();
     remote_payload where;
+    pools_.describe(op.source, p->id, where);
+    p->ticket = *link_.offers_out().offer();
     where.ticket = p->ticket;
     const bool in_one_place = cursor.front(cursor.remaining()).size() == f.bytes;
     where.views = in_one_place ? 0 : op.source.size();
@@ -152,6 +158,7 @@ const char* cell_sender::check_taken(const pending_send& p) const noexcept {
 void cell_sender::forget(pending_send& p) noexcept {
   std::erase(taken_, &p);
   if (p.eager || is_shut_) return;
+  pools_.forget(p.id);
   if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
     p.op->bytes_moved = p.op->source.total_bytes() + p.op->head_bytes;
     core_.counters.bytes_sent += p.op->source.total_bytes() + p.op->head_bytes;

@@ -9,6 +9,7 @@
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "pool_offers.hpp"
 #include "sender.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -71,6 +72,7 @@ class cell_sender final : public sender {
   shm::shared_link& link_;
   const unsigned slot_;
   shm::ring_writer ring_;
+  pool_offers pools_;
   /// One chunk is held ready, so that whoever found room has it.
   std::optional<unsigned> spare_;
   /// Control frames that found no room; they are bounded by what they answer.

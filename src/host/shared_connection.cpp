@@ -4,6 +4,10 @@
 
 namespace manyworlds::inline v0::host {
 
+namespace {
+constexpr duration reading_at_once = std::chrono::microseconds(100);
+}  // namespace
+
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
                                      slot_lease slot)
     : connection(shared, events, peer),
@@ -52,19 +56,33 @@ void shared_connection::pump() noexcept {
   bool more = false;
   corked_ = true;
   guarded([&] {
-    if (receiver_.has_to_read()) wrong = receiver_.read_slice();
-    if (stopped_ || wrong) return;
-    say_leave_when_drained();
-    // What is sent anyway takes the small credits along.
-    receiver_.return_credit(sender_.has_something());
-    more = sender_.progress();
-    sender_.flush();
-    more = more || receiver_.has_to_read();
+    const std::uint64_t received = core_.counters.messages_received;
+    time_point enough = time_point::min();
+    do {
+      if (receiver_.has_to_read()) wrong = receiver_.read_slice();
+      if (stopped_ || wrong) return;
+      say_leave_when_drained();
+      // What is sent anyway takes the small credits along.
+      receiver_.return_credit(sender_.has_something());
+      more = sender_.progress();
+      sender_.flush();
+      more = more || receiver_.has_to_read();
+      // Whoever waits for what has come is resumed first.
+    } while (received == core_.counters.messages_received && may_read_on(enough));
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
   link_->set_starving(slot_.slot(), sender_.is_starving());
   if (more) go_on_soon();
+}
+
+// Slice after slice, as long as nobody else waits for this reactor: what it cannot see
+// from here waits for `reading_at_once` at most (law 9).
+bool shared_connection::may_read_on(time_point& enough) noexcept {
+  if (!receiver_.has_to_read() || receiver_.has_cells()) return false;
+  const time_point now = core_.home.now();
+  if (enough == time_point::min()) enough = now + reading_at_once;
+  return now < enough && !link_->others_have_something(slot_.slot());
 }
 
 // There is no end of a stream to wait for. So who leaves first confirms the answer, and

@@ -77,7 +77,13 @@ class basic_bell_ringer {
     return peer_->sleeping.take_after_fence();
   }
 
-  /// The same for several slots, with one fence.
+  /// Nothing was published: whether the peer sleeps and should be woken all the same.
+  [[nodiscard]] bool wake() noexcept {
+    Memory::full_fence();
+    return peer_->sleeping.take_after_fence();
+  }
+
+  /// `notify` for several slots, with one fence.
   [[nodiscard]] bool notify(const slot_set& slots) noexcept {
     Memory::full_fence();
     for (std::size_t at = 0; at != slot_set::words; ++at)

@@ -8,11 +8,13 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
                              const endpoint_options& options)
     : owner_(owner),
       service_(service),
+      pools_(options.pools),
       deaths_(service, options.death_thread,
               [this](std::string line) { remark(std::move(line)); }) {
   if (!options.shared_memory) return;
   place_ = std::make_unique<same_host>(service, env, owner.self().id,
-                                       static_cast<same_host_events&>(*this));
+                                       static_cast<same_host_events&>(*this),
+                                       options.read_peers);
 }
 
 std::string neighbourhood::objection() const {

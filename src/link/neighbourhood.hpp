@@ -36,6 +36,9 @@ class neighbourhood final : private same_host_events {
   [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
   [[nodiscard]] reactor& service() noexcept { return service_; }
+  [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
+    return pools_;
+  }
 
  private:
   const invitation* invited(const incarnation& from) override;
@@ -44,6 +47,7 @@ class neighbourhood final : private same_host_events {
 
   endpoint& owner_;
   reactor& service_;
+  std::shared_ptr<pool_registry> pools_;
   std::optional<robust_words> words_;
   death_watch deaths_;
   /// Null: turned off.

@@ -35,6 +35,8 @@ struct shared_parts {
   std::unique_ptr<shared_arena> arena;
   /// One end of a stream socket: a byte on it wakes the peer's reactor.
   unique_descriptor bell;
+  /// One end of the connection on which they have met, which carries descriptors.
+  unique_descriptor line;
   /// The peer's process; 0 if this process has no name for it.
   pid_t pid = 0;
   /// Set if the peer's memory may be read.
@@ -64,8 +66,9 @@ class same_host_events {
 /// on the service reactor.
 class same_host {
  public:
+  /// `reads_peers`: whether it tries to read their memory.
   same_host(reactor& service, environment& env, const incarnation& self,
-            same_host_events& events);
+            same_host_events& events, bool reads_peers = true);
 
   /// From now on the arenas carry a word of ours by which the peer notices the end of
   /// this thread. The words outlive all parts.
@@ -92,11 +95,13 @@ class same_host {
   [[nodiscard]] task<std::optional<shared_parts>> meet(incarnation peer, invitation words,
                                                        std::string& why_not);
   void hold_life(shared_parts& parts);
+  void probe_peer(shared_parts& parts, pid_t pid, const memory_probe& probe) const;
 
   reactor& service_;
   environment& env_;
   incarnation self_;
   same_host_events& events_;
+  const bool reads_peers_;
   local_socket listener_;
   std::string refusal_;
   /// Peers read it to see whether they read us.

@@ -14,7 +14,8 @@ constexpr duration without_bell = std::chrono::milliseconds(1);
 constexpr unsigned chunks_at_once = 8;
 }  // namespace
 
-shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
+shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
+                         std::shared_ptr<pool_registry> ours)
     : user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
@@ -28,7 +29,8 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
       chunks_out_(in_arena<chunk_states>(offset::slab(side_))),
       chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
       offers_out_(in_arena<offer_table>(offset::offers(side_))),
-      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))) {}
+      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))),
+      pools_(std::move(parts.line), std::move(ours)) {}
 
 shared_link::~shared_link() = default;
 
@@ -62,6 +64,9 @@ bool shared_link::poll() noexcept {
       slots_[slot].empty_looks = 0;
       if (!listener_.hot().contains(slot)) listener_.go_hot(slot);
     });
+  }
+  if (pools_.may_have_lost_some()) [[unlikely]] {
+    if (pools_.tell_gone()) ring();
   }
   const slot_set hot = listener_.hot();
   hot.for_each([this, &did](unsigned slot) {
@@ -112,6 +117,15 @@ bool shared_link::any_has_something() noexcept {
   return any;
 }
 
+bool shared_link::others_have_something(unsigned slot) noexcept {
+  bool any = listener_.rung();
+  listener_.hot().for_each([&](unsigned other) {
+    any = any || (other != slot && slots_[other].events &&
+                  slots_[other].events->has_something());
+  });
+  return any;
+}
+
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
   // A peer that has closed its bell and lives on is looked after now and then.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
@@ -147,6 +161,8 @@ void shared_link::heard_bell() noexcept {
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
                                             : listening_.result.count() == 0;
   if (attached_ == 0) return;
+  // It also rings when a pool of its has gone.
+  if (pools_.mapped() > 0) pools_.listen();
   if (!over) return listen_for_bell();
   for (slot_use& use : slots_) {
     if (use.events) use.events->bell_ended();

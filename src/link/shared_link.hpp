@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "manyworlds/io/stream.hpp"
+#include "pool_exchange.hpp"
 #include "same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -36,7 +37,9 @@ class slot_events {
 class shared_link final : public std::enable_shared_from_this<shared_link>,
                           private poller {
  public:
-  shared_link(reactor& user, network& sockets, shared_parts parts);
+  /// `ours`: the pools from which its worlds send; null for none.
+  shared_link(reactor& user, network& sockets, shared_parts parts,
+              std::shared_ptr<pool_registry> ours = nullptr);
   ~shared_link();
 
   // Any thread: fixed.
@@ -68,6 +71,12 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
+  /// The peer will have something to do soon: if it sleeps, it wakes meanwhile.
+  void wake_peer() noexcept {
+    if (ringer_.wake()) ring();
+  }
+  /// Whether one of the others that are looked at has something.
+  [[nodiscard]] bool others_have_something(unsigned slot) noexcept;
   /// Whether the pages of an outgoing chunk are there, or could be had now.
   [[nodiscard]] bool has_memory_for(unsigned chunk) noexcept;
   /// The kernel has written into its death word: its pid may soon be another's.
@@ -76,6 +85,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
   [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
+  [[nodiscard]] pool_exchange& pools() noexcept { return pools_; }
   [[nodiscard]] std::byte* chunk_out(unsigned index) const noexcept {
     return arena_->at(offset::chunk(side_, index));
   }
@@ -122,6 +132,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   chunk_reader chunks_in_;
   offer_sender offers_out_;
   offer_receiver offers_in_;
+  pool_exchange pools_;
 
   struct slot_use {
     slot_events* events = nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
 
@@ -26,7 +27,8 @@ socket_address address_from(std::string_view text, std::string_view what) {
   return *parsed;
 }
 
-endpoint_options endpoint_options_from(const runtime_options& o, const environment& env) {
+endpoint_options endpoint_options_from(const runtime_options& o, const environment& env,
+                                       std::shared_ptr<pool_registry> pools) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
   if (!o.advertise.empty())
@@ -38,6 +40,8 @@ endpoint_options endpoint_options_from(const runtime_options& o, const environme
   e.heartbeat = o.heartbeat;
   // Simulated processes share this one's memory, and die without its threads.
   e.shared_memory = o.shared_memory && env.starts_threads();
+  e.read_peers = o.read_peers;
+  e.pools = std::move(pools);
   e.death_thread = o.thread_name.str() + "-die";
   return e;
 }
@@ -72,7 +76,8 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
 
   directory_ = std::make_unique<world_directory>(*service_);
   endpoint_ =
-      std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options, *env_),
+      std::make_unique<endpoint>(*service_, *env_,
+                                 endpoint_options_from(options, *env_, pools_),
                                  static_cast<endpoint_events&>(*this));
   endpoint_->serve(*user_);
   reporter_ = std::make_unique<reporter>(*this);

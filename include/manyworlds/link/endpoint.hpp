@@ -14,6 +14,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/link/hello.hpp"
 #include "manyworlds/link/link.hpp"
+#include "manyworlds/memory/pool_registry.hpp"
 #include "manyworlds/observe/log.hpp"
 
 namespace manyworlds::inline v0 {
@@ -29,6 +30,10 @@ struct endpoint_options {
   duration heartbeat = std::chrono::milliseconds(200);
   /// With peers on this host; needs real threads and a user reactor.
   bool shared_memory = true;
+  /// Whether the memory of such peers is read, where that is allowed.
+  bool read_peers = true;
+  /// What its peers may map; null for none.
+  std::shared_ptr<pool_registry> pools;
   /// The thread that hears of their deaths.
   std::string death_thread = "mw-deaths";
 };

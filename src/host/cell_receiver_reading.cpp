@@ -1,0 +1,178 @@
+// How an offered payload comes: read from its sender's memory, copied from a shared pool,
+// or, where neither can be, asked for.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+
+#include "cell_receiver.hpp"
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+constexpr std::size_t pieces_at_once = 64;
+/// Before the end of a long payload its sender is woken, if it sleeps: that takes about
+/// as long as reading so much.
+constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+
+/// `pieces` are as long as what they go to.
+void copy_pieces(std::span<const iovec> pieces, view_cursor target) {
+  for (const iovec& piece : pieces) {
+    const auto* from = static_cast<const std::byte*>(piece.iov_base);
+    for (std::size_t left = piece.iov_len; left > 0;) {
+      const auto place = target.front(left);
+      std::memcpy(place.data(), from, place.size());
+      target.advance(place.size());
+      from += place.size();
+      left -= place.size();
+    }
+  }
+}
+
+std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
+}  // namespace
+
+void cell_receiver::begin(inbound_message& m) {
+  if (m.remote.pool > 0) {
+    const char* wrong = nullptr;
+    const std::uint64_t name = std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
+    const bool can = link_.pools().pool_of_peer(static_cast<std::uint32_t>(name), wrong) !=
+                     nullptr;
+    // What is wrong is said by the step that reads.
+    if (can || wrong) {
+      readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
+      return;
+    }
+  }
+  if (must_ask_ || !link_.memory()) return receiver::begin(m);
+  readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
+}
+
+void cell_receiver::stop(inbound_message& m) {
+  const bool is_read = std::any_of(readings_.begin(), readings_.end(),
+                                   [&](const reading& r) { return r.message == &m; });
+  if (!is_read) receiver::stop(m);
+}
+
+void cell_receiver::let_go(inbound_message& m) noexcept {
+  std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
+}
+
+const char* cell_receiver::read_slice() {
+  reading& r = readings_.front();
+  inbound_message& m = *r.message;
+  std::size_t count = 0;
+  const char* const wrong =
+      std::visit([&](auto& source) { return read_from(source, m, count); }, r.source);
+  // Without a byte it has been let go, or is had otherwise from now on.
+  if (wrong || count == 0) return wrong;
+  const std::size_t left = std::visit(
+      [count](auto& source) {
+        source.advance(count);
+        return source.remaining();
+      },
+      r.source);
+  m.target.advance(count);
+  note_progress(m, count);
+  core_.counters.bytes_received += count;
+  if (left == 0) return finish_reading(m);
+  if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
+  if (!link_.offers_in().still_offered(m.remote.ticket)) {
+    // A sender that gave it up says so in its turn; one whose world broke says that.
+    let_go(m);
+  } else if (readings_.size() > 1) {
+    readings_.push_back(r);
+    readings_.pop_front();
+  }
+  return nullptr;
+}
+
+const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
+                                     std::size_t& count) {
+  std::array<iovec, pieces_at_once> from;
+  int error = 0;
+  const std::size_t pieces =
+      source.fill(*link_.memory(), from, core_.options.slice, error);
+  if (pieces == 0) {
+    return error == 0 ? "an offer of less than it says" : cannot_read(m, error);
+  }
+  const auto there = std::span<const iovec>(from).first(pieces);
+  std::array<iovec, pieces_at_once> into;
+  const std::size_t places = m.target.fill(into, bytes_of(there));
+  const ssize_t got = link_.memory()->read(std::span(into).first(places), there);
+  if (got <= 0) return cannot_read(m, got < 0 ? errno : EFAULT);
+  count = static_cast<std::size_t>(got);
+  return nullptr;
+}
+
+const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
+                                     std::size_t& count) {
+  std::array<iovec, pieces_at_once> from;
+  std::shared_ptr<shm::mapped_pool> held;
+  const char* wrong = nullptr;
+  const std::size_t pieces =
+      source.fill(link_.pools(), from, core_.options.slice, held, wrong);
+  if (pieces == 0) {
+    // A sender that gave up may have used the memory for something else since.
+    if (!link_.offers_in().still_offered(m.remote.ticket)) {
+      let_go(m);
+    } else if (!wrong) {
+      ask_instead(m);
+    } else {
+      return wrong;
+    }
+    return nullptr;
+  }
+  const auto there = std::span<const iovec>(from).first(pieces);
+  copy_pieces(there, m.target);
+  count = bytes_of(there);
+  return nullptr;
+}
+
+const char* cell_receiver::finish_reading(inbound_message& m) {
+  let_go(m);
+  // Given up meanwhile: what was read may be anything. A peer that has not died since was
+  // the owner of its pid all the time.
+  if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
+    core_.matcher->complete(m);
+  }
+  return nullptr;
+}
+
+void cell_receiver::ask_instead(inbound_message& m) {
+  let_go(m);
+  receiver::begin(m);
+  m.target = view_cursor(m.taker->target);
+  m.target.advance(m.taker->target.total_bytes() - m.payload_bytes);
+  m.received = 0;
+}
+
+const char* cell_receiver::cannot_read(inbound_message& m, int error) {
+  switch (error) {
+    case EPERM:
+    case ENOSYS:
+      // Its rights have changed since it was probed.
+      must_ask_ = true;
+      ask_instead(m);
+      return nullptr;
+    case ESRCH:
+      // Its death is told by its link.
+      let_go(m);
+      return nullptr;
+    default:
+      // A sender that gave up may have freed the memory since.
+      if (!link_.offers_in().still_offered(m.remote.ticket)) {
+        let_go(m);
+        return nullptr;
+      }
+      return "an offer of memory that is not there";
+  }
+}
+
+}  // namespace manyworlds::inline v0::host
