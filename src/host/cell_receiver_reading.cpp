@@ -6,23 +6,35 @@
 #include <type_traits>
 
 #include "cell_receiver.hpp"
+#include "copy_past_caches.hpp"
 
 namespace manyworlds::inline v0::host {
 
 namespace {
 
 constexpr std::size_t pieces_at_once = 64;
-/// Before the end of a long payload its sender is woken, if it sleeps: that takes about
-/// as long as reading so much.
+/// Of one system call, whose own cost is that of some 8 KiB.
+constexpr std::size_t slice_of_memory = std::size_t{512} * 1024;
+/// From so much on before the end of a payload its sender does not fall asleep. Before
+/// that it may: of a long payload it would only keep a CPU busy.
+constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
+/// So much before the end it is woken, if it sleeps all the same: that takes about as
+/// long as reading so much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+/// What is larger is not kept in the caches on its way.
+constexpr std::size_t largest_cached = std::size_t{16} * 1024 * 1024;
 
 /// `pieces` are as long as what they go to.
-void copy_pieces(std::span<const iovec> pieces, view_cursor target) {
+void copy_pieces(std::span<const iovec> pieces, view_cursor target, bool past_caches) {
   for (const iovec& piece : pieces) {
     const auto* from = static_cast<const std::byte*>(piece.iov_base);
     for (std::size_t left = piece.iov_len; left > 0;) {
       const auto place = target.front(left);
-      std::memcpy(place.data(), from, place.size());
+      if (past_caches) {
+        copy_past_caches(place.data(), from, place.size());
+      } else {
+        std::memcpy(place.data(), from, place.size());
+      }
       target.advance(place.size());
       from += place.size();
       left -= place.size();
@@ -39,6 +51,7 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }  // namespace
 
 void cell_receiver::begin(inbound_message& m) {
+  if (m.payload_bytes <= kept_awake) link_.note_pull();
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
     const std::uint64_t name = std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
@@ -82,6 +95,7 @@ const char* cell_receiver::read_slice() {
   note_progress(m, count);
   core_.counters.bytes_received += count;
   if (left == 0) return finish_reading(m);
+  if (left <= kept_awake) link_.note_pull();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
     // A sender that gave it up says so in its turn; one whose world broke says that.
@@ -98,7 +112,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   std::array<iovec, pieces_at_once> from;
   int error = 0;
   const std::size_t pieces =
-      source.fill(*link_.memory(), from, core_.options.slice, error);
+      source.fill(*link_.memory(), from, slice_of_memory, error);
   if (pieces == 0) {
     return error == 0 ? "an offer of less than it says" : cannot_read(m, error);
   }
@@ -130,7 +144,7 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
     return nullptr;
   }
   const auto there = std::span<const iovec>(from).first(pieces);
-  copy_pieces(there, m.target);
+  copy_pieces(there, m.target, m.payload_bytes > largest_cached);
   count = bytes_of(there);
   return nullptr;
 }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
@@ -50,6 +51,8 @@ class slot_set {
 template <class Memory>
 struct alignas(line_size) attention_line {
   wait_flag<Memory> sleeping;
+  /// Changes while this side reads what the other has offered, near the end of it.
+  typename Memory::template atomic<std::uint32_t> pulls;
   std::array<typename Memory::template atomic<std::uint64_t>, slot_set::words> hot;
 };
 
@@ -83,6 +86,12 @@ class basic_bell_ringer {
     return peer_->sleeping.take_after_fence();
   }
 
+  /// Whether the peer has read some of what we offered since the last call.
+  [[nodiscard]] bool has_pulled() noexcept {
+    const auto pulls = peer_->pulls.load(std::memory_order_relaxed);
+    return std::exchange(pulls_seen_, pulls) != pulls;
+  }
+
   /// `notify` for several slots, with one fence.
   [[nodiscard]] bool notify(const slot_set& slots) noexcept {
     Memory::full_fence();
@@ -104,6 +113,7 @@ class basic_bell_ringer {
 
   attention_line<Memory>* peer_;
   bell_line<Memory>* bell_;
+  std::uint32_t pulls_seen_ = 0;
 };
 
 /// The reading side: what was rung, what is hot, and how to fall asleep.
@@ -152,6 +162,9 @@ class basic_bell_listener {
 
   [[nodiscard]] const slot_set& hot() const noexcept { return hot_; }
 
+  /// The other side should not fall asleep just now.
+  void note_pull() noexcept { own_->pulls.store(++pulls_, std::memory_order_relaxed); }
+
   /// Before sleeping. `look_again` says whether the ring of any hot slot has something.
   /// Returns whether to sleep; whoever publishes from now on wakes through the socket.
   template <class LookAgain>
@@ -171,6 +184,7 @@ class basic_bell_listener {
   attention_line<Memory>* own_;
   bell_line<Memory>* bell_;
   slot_set hot_;
+  std::uint32_t pulls_ = 0;
 };
 
 using bell_ringer = basic_bell_ringer<hardware_memory>;

@@ -9,6 +9,7 @@
 namespace manyworlds::inline v0::shm {
 
 namespace {
+constexpr duration pause_of_pull = std::chrono::microseconds(200);
 constexpr duration without_bell = std::chrono::milliseconds(1);
 /// Had at once: a system call for each would cost more than the memory.
 constexpr unsigned chunks_at_once = 8;
@@ -126,7 +127,16 @@ bool shared_link::others_have_something(unsigned slot) noexcept {
   return any;
 }
 
+// What is just being pulled is over before we would have woken up. A peer that pauses
+// does not keep us busy for longer than `pause_of_pull`.
+bool shared_link::is_being_pulled() noexcept {
+  const time_point now = user_.now();
+  if (ringer_.has_pulled()) awake_until_ = now + pause_of_pull;
+  return now < awake_until_;
+}
+
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
+  if (offers_out_.in_use() > 0 && is_being_pulled()) return false;
   // A peer that has closed its bell and lives on is looked after now and then.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
   return listener_.prepare_sleep([this] { return any_has_something(); });

@@ -71,7 +71,10 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
-  /// The peer will have something to do soon: if it sleeps, it wakes meanwhile.
+  /// Part of what the peer has offered was read, and it will soon have something to do:
+  /// it does not fall asleep now.
+  void note_pull() noexcept { listener_.note_pull(); }
+  /// The same, and if it sleeps already, it wakes meanwhile.
   void wake_peer() noexcept {
     if (ringer_.wake()) ring();
   }
@@ -117,6 +120,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void ring() noexcept;
   void listen_for_bell() noexcept;
   void heard_bell() noexcept;
+  [[nodiscard]] bool is_being_pulled() noexcept;
   [[nodiscard]] bool any_has_something() noexcept;
 
   reactor& user_;
@@ -146,6 +150,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   iovec bell_place_{};
   std::array<std::byte, 64> bell_bytes_{};
   bool is_listening_ = false;
+  time_point awake_until_{};
   /// While the engine holds our request.
   std::shared_ptr<shared_link> keeps_itself_;
 };
