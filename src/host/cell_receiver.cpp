@@ -1,6 +1,7 @@
 #include "cell_receiver.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace manyworlds::inline v0::host {
 
@@ -70,7 +71,18 @@ const char* cell_receiver::handle_content(const frame& f,
     std::memcpy(&described_, content.data() + f.head_bytes, sizeof described_);
     content = content.first(f.head_bytes);
   }
-  return handle(f, content);
+  const char* wrong = handle(f, content);
+  if (f.kind == frame_kind::offer && f.generation == offer_may_be_kept) {
+    untaken_.push_back(f.id);
+  }
+  return wrong;
+}
+
+void cell_receiver::collect_untaken() {
+  for (const std::uint64_t id : std::exchange(untaken_, {})) {
+    inbound_message* m = find(id);
+    if (m && m->offered && !m->is_being_brought()) collect(*m);
+  }
 }
 
 const char* cell_receiver::describe(const frame& f, inbound_message& m) {

@@ -154,7 +154,7 @@ const char* cell_receiver::finish_reading(inbound_message& m) {
   // Given up meanwhile: what was read may be anything. A peer that has not died since was
   // the owner of its pid all the time.
   if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
-    core_.matcher->complete(m);
+    complete(m);
   }
   return nullptr;
 }
@@ -162,8 +162,7 @@ const char* cell_receiver::finish_reading(inbound_message& m) {
 void cell_receiver::ask_instead(inbound_message& m) {
   let_go(m);
   receiver::begin(m);
-  m.target = view_cursor(m.taker->target);
-  m.target.advance(m.taker->target.total_bytes() - m.payload_bytes);
+  m.target = m.payload_place();
   m.received = 0;
 }
 
