@@ -39,7 +39,7 @@ bool shared_connection::look() noexcept {
     corked_ = true;
     guarded([&] { wrong = receiver_.take(any); });
     if (is_over(wrong)) return true;
-  } else if (!sender_.could_go_on()) {
+  } else if (!sender_.could_go_on() && !receiver_.has_to_read()) {
     return false;
   }
   pump();
@@ -47,7 +47,8 @@ bool shared_connection::look() noexcept {
 }
 
 bool shared_connection::has_something() noexcept {
-  return !stopped_ && !ended_ && (receiver_.has_cells() || sender_.could_go_on());
+  return !stopped_ && !ended_ &&
+         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on());
 }
 
 void shared_connection::pump() noexcept {
@@ -66,13 +67,15 @@ void shared_connection::pump() noexcept {
       receiver_.return_credit(sender_.has_something());
       more = sender_.progress();
       sender_.flush();
-      more = more || receiver_.has_to_read() || receiver_.has_untaken();
+      more = more || receiver_.has_untaken();
       // Whoever waits for what has come is resumed first.
     } while (received == core_.counters.messages_received && may_read_on(enough));
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
-  link_->set_starving(slot_.slot(), sender_.is_starving());
+  // Reading goes on with the next look, which is the next turn's: what is scheduled runs
+  // many times in one.
+  link_->set_starving(slot_.slot(), sender_.is_starving() || receiver_.has_to_read());
   if (more) go_on_soon();
 }
 

@@ -61,8 +61,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void attach(unsigned slot, slot_events& events);
   /// Nothing is called for the slot any more.
   void detach(unsigned slot) noexcept;
-  /// The slot waits for room: as all slots share the chunks and the offers, it is looked
-  /// at whenever anything happens, hot or cold.
+  /// The slot has something to go on with, or waits for room: as all slots share the
+  /// chunks and the offers, it is looked at in each turn, hot or cold.
   void set_starving(unsigned slot, bool starving) noexcept {
     starving ? starving_.insert(slot) : starving_.erase(slot);
   }
