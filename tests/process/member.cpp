@@ -3,8 +3,8 @@
 // side.
 //
 //   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off and
-//   the limits below
+//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off,
+//   read=off (of peers' memory), pool=BYTES (streams come out of it) and the limits below
 //
 //   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
 //   CAUSE RANK
@@ -29,6 +29,8 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -59,15 +61,24 @@ words split(const std::string& line) {
   return all;
 }
 
-/// Numbered at both ends, so that a mixture of two messages shows.
+/// Numbered at both ends, so that a mixture of two messages shows. Out of the pool, if
+/// there is one.
 struct numbered {
-  explicit numbered(std::size_t bytes)
-      : data(std::max<std::size_t>(bytes / 8, 2), 0x5a5a5a5a5a5a5a5a) {}
+  explicit numbered(std::size_t bytes, mw::shared_pool* pool = nullptr)
+      : own(pool ? 0 : std::max<std::size_t>(bytes / 8, 2)), data(own) {
+    if (pool) {
+      shared = pool->allocate(std::max<std::size_t>(bytes, 16));
+      data = shared.as<std::uint64_t>();
+    }
+    std::fill(data.begin(), data.end(), 0x5a5a5a5a5a5a5a5a);
+  }
   void number(std::uint64_t n) { data.front() = data.back() = n; }
   [[nodiscard]] bool is(std::uint64_t n) const {
     return data.front() == n && data.back() == n;
   }
-  std::vector<std::uint64_t> data;
+  std::vector<std::uint64_t> own;
+  mw::shared_buffer shared;
+  std::span<std::uint64_t> data;
 };
 
 class member {
@@ -75,7 +86,10 @@ class member {
   explicit member(std::map<std::string, std::string> settings)
       : settings_(std::move(settings)),
         rt_(runtime_options()),
-        store_(rt_, settings_["store"]) {}
+        store_(rt_, settings_["store"]) {
+    if (settings_.count("pool"))
+      pool_.emplace(rt_.pools(), std::stoul(settings_["pool"]));
+  }
 
   void obey() {
     std::thread reader([this] { read_orders(); });
@@ -90,6 +104,7 @@ class member {
     if (settings_["engine"] == "io_uring") o.engine = mw::engine_kind::io_uring;
     if (settings_.count("secret")) o.secret = settings_["secret"];
     if (settings_["shm"] == "off") o.shared_memory = false;
+    if (settings_["read"] == "off") o.read_peers = false;
     if (settings_.count("heartbeat")) o.heartbeat = limit("heartbeat");
     o.log_from = settings_.count("log") ? mw::log_level::debug : mw::log_level::error;
     return o;
@@ -183,7 +198,7 @@ class member {
   mw::task<void> stream(const words& order, std::uint64_t& n) {
     mw::world& w = co_await formed(order[1]);
     const mw::to peer(std::stoi(order[2]));
-    numbered message(std::stoul(order[3]));
+    numbered message(std::stoul(order[3]), pool_ ? &*pool_ : nullptr);
     for (const auto count = std::stoul(order[4]); n < count; ++n) {
       message.number(n);
       co_await w.send(message.data, peer, {}, mw::user_word(n));
@@ -257,6 +272,7 @@ class member {
   std::map<std::string, std::string> settings_;
   mw::channel<std::string> orders_{4096};
   mw::runtime rt_;
+  std::optional<mw::shared_pool> pool_;
   mw::tcp_store store_;
   std::map<std::string, mw::world> worlds_;
 };

@@ -222,13 +222,14 @@ class site {
 /// the main one.
 class leader {
  public:
-  explicit leader(const site& s, duration heartbeat = 200ms)
-      : rt(options(s.engine, heartbeat)), store(rt, s.store_address) {}
+  explicit leader(const site& s, duration heartbeat = 200ms, bool reads_peers = true)
+      : rt(options(s.engine, heartbeat, reads_peers)), store(rt, s.store_address) {}
 
-  static runtime_options options(engine_kind e, duration heartbeat) {
+  static runtime_options options(engine_kind e, duration heartbeat, bool reads_peers) {
     runtime_options o;
     o.engine = e;
     o.heartbeat = heartbeat;
+    o.read_peers = reads_peers;
     o.log_from = log_level::error;
     return o;
   }
