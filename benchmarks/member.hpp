@@ -20,6 +20,8 @@ struct common_options {
   bool shared_memory = true;
   /// Whether they may read each other's.
   bool read_peers = true;
+  /// Whether a second thread reads part of what is large.
+  bool mover = true;
   /// Microseconds to look before sleeping; negative: as by default.
   int spin_us = -1;
   /// Of this process, to start others with.
@@ -42,6 +44,7 @@ struct common_options {
   options.engine = common.engine;
   options.shared_memory = common.shared_memory;
   options.read_peers = common.read_peers;
+  options.mover = common.mover;
   if (common.spin_us >= 0) options.spin = std::chrono::microseconds(common.spin_us);
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;

@@ -28,6 +28,11 @@ class cell_receiver final : public receiver {
   /// Reads the next slice of an offered payload. Null, or what is wrong with it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
+  /// Nothing writes to the memory of a receive any more.
+  void shut() noexcept {
+    stop_moving();
+    readings_.clear();
+  }
   /// Offers that may be kept, and that nobody took as they came.
   [[nodiscard]] bool has_untaken() const noexcept { return !untaken_.empty(); }
   /// Keeps those that still wait, so that their senders need not: no two members wait for
@@ -56,6 +61,12 @@ class cell_receiver final : public receiver {
                                       std::size_t& count);
   [[nodiscard]] const char* read_from(pool_cursor& source, inbound_message& m,
                                       std::size_t& count);
+  // The mover's part of a payload, at most one slice at a time.
+  [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
+  void start_moving(remote_cursor& source, inbound_message& m);
+  /// What it has read by now is in its place. Null, or what is wrong with it.
+  [[nodiscard]] const char* collect_moved(inbound_message& m);
+  void stop_moving() noexcept;
   [[nodiscard]] const char* finish_reading(inbound_message& m);
   void ask_instead(inbound_message& m);
   [[nodiscard]] const char* cannot_read(inbound_message& m, int error);
@@ -65,6 +76,8 @@ class cell_receiver final : public receiver {
   shm::ring_reader ring_;
   remote_payload described_;
   std::deque<reading> readings_;
+  std::shared_ptr<shm::move_job> moving_;
+  inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
   /// The peer's memory was refused after all: it is asked to send.
   bool must_ask_ = false;

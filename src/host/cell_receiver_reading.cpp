@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <type_traits>
+#include <utility>
 
 #include "cell_receiver.hpp"
 #include "copy_past_caches.hpp"
@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t pieces_at_once = 64;
 /// Of one system call, whose own cost is that of some 8 KiB.
 constexpr std::size_t slice_of_memory = std::size_t{512} * 1024;
+/// What is smaller is as good as over when a second thread has woken up.
+constexpr std::size_t least_moved = std::size_t{8} * 1024 * 1024;
 /// From so much on before the end of a payload its sender does not fall asleep. Before
 /// that it may: of a long payload it would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
@@ -73,13 +75,29 @@ void cell_receiver::stop(inbound_message& m) {
   if (!is_read) receiver::stop(m);
 }
 
+// The receive's memory may be another's when this has returned: the mover's slice is
+// waited for.
 void cell_receiver::let_go(inbound_message& m) noexcept {
+  if (moved_for_ == &m) stop_moving();
   std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
 }
 
 const char* cell_receiver::read_slice() {
   reading& r = readings_.front();
   inbound_message& m = *r.message;
+  if (auto* source = std::get_if<remote_cursor>(&r.source)) {
+    if (moved_for_ == &m && moving_->has_ended()) {
+      if (const char* wrong = collect_moved(m)) return wrong;
+      // It was let go for that.
+      if (readings_.empty() || readings_.front().message != &m) return nullptr;
+    }
+    if (source->remaining() == 0) {
+      return moved_for_ == &m ? nullptr : finish_reading(m);
+    }
+    if (!moved_for_ && may_move(m) && source->remaining() >= 2 * slice_of_memory) {
+      start_moving(*source, m);
+    }
+  }
   std::size_t count = 0;
   const char* const wrong =
       std::visit([&](auto& source) { return read_from(source, m, count); }, r.source);
@@ -94,7 +112,7 @@ const char* cell_receiver::read_slice() {
   m.target.advance(count);
   note_progress(m, count);
   core_.counters.bytes_received += count;
-  if (left == 0) return finish_reading(m);
+  if (left == 0) return moved_for_ == &m ? nullptr : finish_reading(m);
   if (left <= kept_awake) link_.note_pull();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
@@ -105,6 +123,42 @@ const char* cell_receiver::read_slice() {
     readings_.pop_front();
   }
   return nullptr;
+}
+
+bool cell_receiver::may_move(const inbound_message& m) const noexcept {
+  return m.payload_bytes >= least_moved && link_.mover() &&
+         core_.size <= link_.mover()->cpus();
+}
+
+void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
+  auto job = std::make_shared<shm::move_job>(*link_.memory());
+  int error = 0;
+  job->pieces = source.fill(*link_.memory(), job->there, slice_of_memory, error);
+  // Whatever is wrong with it, the reading that follows meets it too.
+  if (job->pieces == 0) return;
+  const auto there = std::span<const iovec>(job->there).first(job->pieces);
+  job->places = m.target.fill(job->here, bytes_of(there));
+  job->bytes = bytes_of(std::span<const iovec>(job->here).first(job->places));
+  if (!link_.mover()->start(job)) return;
+  source.advance(job->bytes);
+  m.target.advance(job->bytes);
+  moving_ = std::move(job);
+  moved_for_ = &m;
+}
+
+const char* cell_receiver::collect_moved(inbound_message& m) {
+  const std::shared_ptr<shm::move_job> job = std::exchange(moving_, nullptr);
+  moved_for_ = nullptr;
+  if (job->error() != 0) return cannot_read(m, job->error());
+  note_progress(m, job->bytes);
+  core_.counters.bytes_received += job->bytes;
+  return nullptr;
+}
+
+void cell_receiver::stop_moving() noexcept {
+  if (moving_) moving_->end();
+  moving_ = nullptr;
+  moved_for_ = nullptr;
 }
 
 const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,

@@ -136,6 +136,7 @@ void shared_connection::stop() noexcept {
   if (std::exchange(stopped_, true)) return;
   link_->detach(slot_.slot());
   sender_.shut();
+  receiver_.shut();
   // In the midst of a step the memory is still looked at.
   if (!corked_) rest();
 }

@@ -12,7 +12,7 @@ void neighbour::share(shared_parts parts) {
   std::unique_ptr<process_watch> process = std::move(parts.process);
   reactor& user = *all_.owner().user();
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts),
-                                          all_.pools());
+                                          all_.pools(), all_.mover());
   slots_ = std::make_shared<slot_register>(shared_->side());
   watch(std::move(process));
 }

@@ -9,6 +9,7 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
     : owner_(owner),
       service_(service),
       pools_(options.pools),
+      mover_(options.mover),
       deaths_(service, options.death_thread,
               [this](std::string line) { remark(std::move(line)); }) {
   if (!options.shared_memory) return;

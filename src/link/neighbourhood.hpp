@@ -36,6 +36,9 @@ class neighbourhood final : private same_host_events {
   [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
   [[nodiscard]] reactor& service() noexcept { return service_; }
+  [[nodiscard]] const std::shared_ptr<class mover>& mover() const noexcept {
+    return mover_;
+  }
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
   }
@@ -48,6 +51,7 @@ class neighbourhood final : private same_host_events {
   endpoint& owner_;
   reactor& service_;
   std::shared_ptr<pool_registry> pools_;
+  std::shared_ptr<class mover> mover_;
   std::optional<robust_words> words_;
   death_watch deaths_;
   /// Null: turned off.

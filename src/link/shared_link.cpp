@@ -16,7 +16,8 @@ constexpr unsigned chunks_at_once = 8;
 }  // namespace
 
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
-                         std::shared_ptr<pool_registry> ours)
+                         std::shared_ptr<pool_registry> ours,
+                         std::shared_ptr<class mover> helper)
     : user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
@@ -31,7 +32,8 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
       chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
       offers_out_(in_arena<offer_table>(offset::offers(side_))),
       offers_in_(in_arena<offer_table>(offset::offers(1 - side_))),
-      pools_(std::move(parts.line), std::move(ours)) {}
+      pools_(std::move(parts.line), std::move(ours)),
+      mover_(std::move(helper)) {}
 
 shared_link::~shared_link() = default;
 

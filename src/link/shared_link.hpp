@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "manyworlds/io/stream.hpp"
+#include "mover.hpp"
 #include "pool_exchange.hpp"
 #include "same_host.hpp"
 
@@ -37,9 +38,10 @@ class slot_events {
 class shared_link final : public std::enable_shared_from_this<shared_link>,
                           private poller {
  public:
-  /// `ours`: the pools from which its worlds send; null for none.
+  /// `ours`: the pools from which its worlds send; null for none. So is `helper`.
   shared_link(reactor& user, network& sockets, shared_parts parts,
-              std::shared_ptr<pool_registry> ours = nullptr);
+              std::shared_ptr<pool_registry> ours = nullptr,
+              std::shared_ptr<class mover> helper = nullptr);
   ~shared_link();
 
   // Any thread: fixed.
@@ -47,6 +49,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] const std::optional<remote_memory>& memory() const noexcept {
     return memory_;
   }
+  [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] int side() const noexcept { return arena_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
@@ -137,6 +140,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   offer_sender offers_out_;
   offer_receiver offers_in_;
   pool_exchange pools_;
+  const std::shared_ptr<class mover> mover_;
 
   struct slot_use {
     slot_events* events = nullptr;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../link/mover.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0 {
@@ -42,6 +43,9 @@ endpoint_options endpoint_options_from(const runtime_options& o, const environme
   e.shared_memory = o.shared_memory && env.starts_threads();
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
+  if (o.mover && default_spin() > duration::zero()) {
+    e.mover = std::make_shared<shm::mover>(o.thread_name.str() + "-mov");
+  }
   e.death_thread = o.thread_name.str() + "-die";
   return e;
 }

@@ -216,6 +216,8 @@ class cluster {
   std::vector<std::vector<socket>> sockets_;
   std::vector<std::vector<slot_lease>> slots_;
   std::vector<std::vector<std::weak_ptr<shm::shared_link>>> links_;
+  /// On `ground::shared` a second thread reads part of what is large.
+  std::shared_ptr<shm::mover> helper_;
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
@@ -272,6 +274,9 @@ inline void cluster::share(rank_t from, rank_t to) {
   int bell[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
           0);
+  if (where_ == ground::shared && !helper_) {
+    helper_ = std::make_shared<shm::mover>("mw-test-mov");
+  }
   int line[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, line) ==
           0);
@@ -290,7 +295,7 @@ inline void cluster::share(rank_t from, rank_t to) {
     }
     member& m = (*this)[ranks[side]];
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
-                                                   std::move(p), m.pools);
+                                                   std::move(p), m.pools, helper_);
     links_[static_cast<std::size_t>(ranks[side])]
           [static_cast<std::size_t>(ranks[1 - side])] = link;
     slots_[static_cast<std::size_t>(ranks[side])]

@@ -19,6 +19,10 @@
 
 namespace manyworlds::inline v0 {
 
+namespace shm {
+class mover;
+}
+
 struct endpoint_options {
   socket_address listen = socket_address::loopback(0);
   /// What peers dial; not set: the listening address. Must be set when that is a
@@ -34,6 +38,8 @@ struct endpoint_options {
   bool read_peers = true;
   /// What its peers may map; null for none.
   std::shared_ptr<pool_registry> pools;
+  /// A second thread for what is large; null for none.
+  std::shared_ptr<shm::mover> mover;
   /// The thread that hears of their deaths.
   std::string death_thread = "mw-deaths";
 };
