@@ -29,7 +29,8 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
       ->default_str("shm");
   app.add_flag("!--refuse-reading", common.read_peers,
                "as where process_vm_readv is refused");
-  app.add_flag("!--no-mover", common.mover, "without its second thread for what is large");
+  app.add_flag("!--no-mover", common.mover,
+               "without its second thread for what is large");
   app.add_option("--spin", common.spin_us, "microseconds to look before sleeping")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("--limit", limit, "seconds after which all of it is killed")

@@ -50,8 +50,9 @@ struct remote_payload {
   /// Of the payload, or of an array of so many `const_buffer_view`s.
   std::uint64_t address = 0;
   std::uint64_t views = 0;
-  /// If all of it lies in shared pools: the payload, or an array of so many `pool_piece`s,
-  /// stands at `offset` of the pool that the peer calls `pool - 1`. 0: it does not.
+  /// If all of it lies in shared pools: the payload, or an array of so many
+  /// `pool_piece`s, stands at `offset` of the pool that the peer calls `pool - 1`. 0: it
+  /// does not.
   std::uint64_t pool = 0;
   std::uint64_t offset = 0;
   std::uint64_t pieces = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "copy_past_caches.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -58,12 +60,7 @@ const char* cell_receiver::handle_content(const frame& f,
     inbound_message* m = nullptr;
     if (const char* wrong = on_data(f, m)) return wrong;
     if (!m) return nullptr;
-    for (std::size_t copied = 0; copied < content.size();) {
-      const auto place = m->target.front(content.size() - copied);
-      std::memcpy(place.data(), content.data() + copied, place.size());
-      m->target.advance(place.size());
-      copied += place.size();
-    }
+    copy_part(content.data(), content.size(), m->target, m->payload_bytes);
     note_progress(*m, content.size());
     return nullptr;
   }

@@ -2,7 +2,6 @@
 // or, where neither can be, asked for.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "cell_receiver.hpp"
@@ -23,26 +22,6 @@ constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
 /// So much before the end it is woken, if it sleeps all the same: that takes about as
 /// long as reading so much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
-/// What is larger is not kept in the caches on its way.
-constexpr std::size_t largest_cached = std::size_t{16} * 1024 * 1024;
-
-/// `pieces` are as long as what they go to.
-void copy_pieces(std::span<const iovec> pieces, view_cursor target, bool past_caches) {
-  for (const iovec& piece : pieces) {
-    const auto* from = static_cast<const std::byte*>(piece.iov_base);
-    for (std::size_t left = piece.iov_len; left > 0;) {
-      const auto place = target.front(left);
-      if (past_caches) {
-        copy_past_caches(place.data(), from, place.size());
-      } else {
-        std::memcpy(place.data(), from, place.size());
-      }
-      target.advance(place.size());
-      from += place.size();
-      left -= place.size();
-    }
-  }
-}
 
 std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
   std::size_t bytes = 0;
@@ -56,9 +35,10 @@ void cell_receiver::begin(inbound_message& m) {
   if (m.payload_bytes <= kept_awake) link_.note_pull();
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
-    const std::uint64_t name = std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
-    const bool can = link_.pools().pool_of_peer(static_cast<std::uint32_t>(name), wrong) !=
-                     nullptr;
+    const std::uint64_t name =
+        std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
+    const bool can =
+        link_.pools().pool_of_peer(static_cast<std::uint32_t>(name), wrong) != nullptr;
     // What is wrong is said by the step that reads.
     if (can || wrong) {
       readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
@@ -165,8 +145,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
                                      std::size_t& count) {
   std::array<iovec, pieces_at_once> from;
   int error = 0;
-  const std::size_t pieces =
-      source.fill(*link_.memory(), from, slice_of_memory, error);
+  const std::size_t pieces = source.fill(*link_.memory(), from, slice_of_memory, error);
   if (pieces == 0) {
     return error == 0 ? "an offer of less than it says" : cannot_read(m, error);
   }
@@ -198,7 +177,11 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
     return nullptr;
   }
   const auto there = std::span<const iovec>(from).first(pieces);
-  copy_pieces(there, m.target, m.payload_bytes > largest_cached);
+  view_cursor target = m.target;
+  for (const iovec& piece : there) {
+    copy_part(static_cast<const std::byte*>(piece.iov_base), piece.iov_len, target,
+              m.payload_bytes);
+  }
   count = bytes_of(there);
   return nullptr;
 }

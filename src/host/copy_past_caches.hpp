@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "manyworlds/memory/view_cursor.hpp"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -41,6 +43,25 @@ inline void copy_past_caches(std::byte* into, const std::byte* from,
   _mm_sfence();
 #endif
   std::memcpy(into, from, bytes);
+}
+
+/// A payload that is larger is not kept in the caches on its way.
+inline constexpr std::size_t largest_cached = std::size_t{16} * 1024 * 1024;
+
+/// A part of a payload of `whole` bytes, to where it belongs; moves the cursor.
+inline void copy_part(const std::byte* from, std::size_t bytes, view_cursor& target,
+                      std::size_t whole) {
+  while (bytes > 0) {
+    const auto place = target.front(bytes);
+    if (whole > largest_cached) {
+      copy_past_caches(place.data(), from, place.size());
+    } else {
+      std::memcpy(place.data(), from, place.size());
+    }
+    target.advance(place.size());
+    from += place.size();
+    bytes -= place.size();
+  }
 }
 
 }  // namespace manyworlds::inline v0::host

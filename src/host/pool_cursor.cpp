@@ -54,8 +54,8 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
   if (!held) return 0;
   std::size_t used = 0;
   // Of one pool at a time: what is held is what is read.
-  for (std::size_t i = first_; i < in_window_ && used < entries.size() && limit > 0 &&
-                               window_[i].pool == name;
+  for (std::size_t i = first_;
+       i < in_window_ && used < entries.size() && limit > 0 && window_[i].pool == name;
        ++i) {
     const pool_piece& piece = window_[i];
     const std::size_t step = std::min<std::uint64_t>(piece.bytes, limit);

@@ -16,7 +16,8 @@ void pool_offers::describe(const const_view_list& source, std::uint64_t id,
     ++filled;
   }
   if (!first) return;
-  std::shared_ptr<pool_memory> pool = link_.pools().find(first->data(), first->size_bytes());
+  std::shared_ptr<pool_memory> pool =
+      link_.pools().find(first->data(), first->size_bytes());
   if (!pool) return;
   const std::optional<unsigned> name = link_.pools().name_for_peer(*pool);
   if (!name) return;

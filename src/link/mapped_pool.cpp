@@ -62,7 +62,8 @@ const std::byte* mapped_pool::at(std::size_t offset, std::size_t bytes) noexcept
 #else
   constexpr int populate = 22;
 #endif
-  const std::size_t end = bytes == 0 ? offset / piece_bytes : (offset + bytes - 1) / piece_bytes + 1;
+  const std::size_t end =
+      bytes == 0 ? offset / piece_bytes : (offset + bytes - 1) / piece_bytes + 1;
   for (std::size_t i = offset / piece_bytes; i < end; ++i) {
     if (seen_[i]) continue;
     // A system call instead of a fault for every few pages; and where the peer has left a

@@ -21,9 +21,8 @@ bool pool_exchange::say(const pool_notice& what, int descriptor) noexcept {
 }
 
 std::optional<unsigned> pool_exchange::name_for_peer(const pool_memory& pool) noexcept {
-  const auto named = std::find_if(
-      told_pools_.begin(), told_pools_.end(),
-      [&](const told_pool& t) { return t.id == pool.id(); });
+  const auto named = std::find_if(told_pools_.begin(), told_pools_.end(),
+                                  [&](const told_pool& t) { return t.id == pool.id(); });
   if (named != told_pools_.end()) {
     return static_cast<unsigned>(named - told_pools_.begin());
   }

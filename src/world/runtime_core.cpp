@@ -79,10 +79,9 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
                                        service_options);
 
   directory_ = std::make_unique<world_directory>(*service_);
-  endpoint_ =
-      std::make_unique<endpoint>(*service_, *env_,
-                                 endpoint_options_from(options, *env_, pools_),
-                                 static_cast<endpoint_events&>(*this));
+  endpoint_ = std::make_unique<endpoint>(*service_, *env_,
+                                         endpoint_options_from(options, *env_, pools_),
+                                         static_cast<endpoint_events&>(*this));
   endpoint_->serve(*user_);
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
