@@ -117,7 +117,7 @@ class reactor final : public executor {
   static constexpr std::size_t turn_limit = 128;
 
   /// Empty looks at the pollers between two turns while it spins.
-  static constexpr unsigned looks_between_turns = 8;
+  static constexpr unsigned looks_between_turns = 16;
 
   void await_posters() const noexcept;
   bool take_work() noexcept;
