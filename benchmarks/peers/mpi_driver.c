@@ -69,7 +69,7 @@ static double stream(char* buffer, int size, size_t count) {
     if (i >= in_flight) MPI_Wait(r, MPI_STATUS_IGNORE);
     MPI_Isend(buffer, size, MPI_BYTE, 1, 0, MPI_COMM_WORLD, r);
   }
-  MPI_Waitall(in_flight, requests, MPI_STATUSES_IGNORE);
+  for (int i = 0; i < in_flight; ++i) MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
   char taken;
   MPI_Recv(&taken, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   return now_us() - begin;
@@ -83,7 +83,7 @@ static void drain(char* memory, int size, size_t count) {
     MPI_Irecv(memory + slot * (size_t)size, size, MPI_BYTE, 0, 0, MPI_COMM_WORLD,
               &requests[slot]);
   }
-  MPI_Waitall(in_flight, requests, MPI_STATUSES_IGNORE);
+  for (int i = 0; i < in_flight; ++i) MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
   const char taken = 1;
   MPI_Send(&taken, 1, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
 }
