@@ -61,14 +61,9 @@ mw::task<pair_figures> gather(mw::world& all, pair_figures slowest) {
 fields row_of(const pairs_options& o, std::size_t size, std::string_view transport,
               const pair_figures& f) {
   return {
-      {"bench", "pairs"},
-      {"transport", transport},
-      {"pairs", o.pairs},
-      {"size", size},
-      {"mean_us", rounded(f.mean_us)},
-      {"p50_us", f.p50_us},
-      {"p99_us", f.p99_us},
-      {"round_trips", f.round_trips},
+      {"bench", "pairs"},   {"transport", transport},        {"pairs", o.pairs},
+      {"size", size},       {"mean_us", rounded(f.mean_us)}, {"p50_us", f.p50_us},
+      {"p99_us", f.p99_us}, {"round_trips", f.round_trips},
   };
 }
 

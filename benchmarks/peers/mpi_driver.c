@@ -1,5 +1,5 @@
-// The questions of `mwbench p2p` and `mwbench pairs`, asked of an MPI: the same counts, the
-// same clock, the same buffers. One JSON object a line and size.
+// The questions of `mwbench p2p` and `mwbench pairs`, asked of an MPI: the same counts,
+// the same clock, the same buffers. One JSON object a line and size.
 //   mpi_driver p2p SIZES ROUNDS PINGS     two ranks
 //   mpi_driver pairs SIZES SECONDS        each even rank with the next, all pairs at once
 #define _GNU_SOURCE
@@ -38,8 +38,8 @@ static void pin(int cpu) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) perror("pinning to a CPU");
 }
 
-/// Half round trips, into `halves`; `count` of them, or until `end`: the last message says
-/// that it is the last.
+/// Half round trips, into `halves`; `count` of them, or until `end`: the last message
+/// says that it is the last.
 static size_t ping(char* buffer, int size, int peer, size_t count, double end,
                    float* halves) {
   size_t done = 0;
@@ -140,9 +140,10 @@ static void pairs(int rank, char* memory, float* halves, int size, double second
   MPI_Reduce(mine, worst, 3, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   MPI_Reduce(&mine[3], &trips, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    printf("{\"size\": %d, \"mean_us\": %.4g, \"p50_us\": %.4g, \"p99_us\": %.4g, "
-           "\"round_trips\": %.0f}\n",
-           size, worst[0], worst[1], worst[2], trips);
+    printf(
+        "{\"size\": %d, \"mean_us\": %.4g, \"p50_us\": %.4g, \"p99_us\": %.4g, "
+        "\"round_trips\": %.0f}\n",
+        size, worst[0], worst[1], worst[2], trips);
   }
 }
 
