@@ -45,11 +45,12 @@ def take_turns(question, ask, everybody, rounds, note):
     return gathered
 
 
-def rows_from(question, gathered):
+def rows_from(question, gathered, everybody):
+    compared = {one.name: one.compared for one in everybody}
     rows = []
     for name, sizes in gathered.items():
         for size, values in sizes.items():
-            row = {"bench": question, "who": name, "size": size}
+            row = {"bench": question, "who": name, "size": size, "compared": compared[name]}
             for what, of_rounds in values.items():
                 if what.endswith(("_us", "gb_s")):
                     row[what] = float(f"{statistics.median(of_rounds):.4g}")
@@ -62,6 +63,7 @@ def table(title, rows, what, better, raw=None):
     """One line a size: the raw limit, ours, the others, and ours against raw and the best other."""
     rows = [row for row in rows if what in row]
     names = list(dict.fromkeys(row["who"] for row in rows))
+    compared = {row["who"] for row in rows if row["compared"]} - {OURS}
     value = {(row["who"], row["size"]): row[what] for row in rows}
     limit = {row["size"]: row[raw] for row in rows if raw in row}
     heads = ["bytes", *(["raw"] if limit else []), *names,
@@ -69,7 +71,7 @@ def table(title, rows, what, better, raw=None):
     lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for size in sorted({row["size"] for row in rows}):
         ours = value.get((OURS, size))
-        others = [value[n, size] for n in names if n != OURS and (n, size) in value]
+        others = [value[n, size] for n in compared if (n, size) in value]
         cells = [human(size)]
         cells += [number(limit.get(size))] if limit else []
         cells += [number(value.get((n, size))) for n in names]
@@ -145,7 +147,7 @@ def arguments():
     parse.add_argument("--idle-worlds", type=int, default=63, help="beside ours")
     parse.add_argument("--json", metavar="FILE", help="also every round's figures, one object a "
                        "line")
-    parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the MPI drivers")
+    parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the drivers")
     return parse.parse_args()
 
 
@@ -157,14 +159,15 @@ def main():
         notes.append(text)
         print(text, file=sys.stderr)
 
+    def ask_all(question, everybody, sizes):
+        gathered = take_turns(question, lambda one: getattr(one, question)(sizes), everybody,
+                              options.rounds, note)
+        rows.extend(rows_from(question, gathered, everybody))
+
     if options.question != "pairs":
-        everybody = contestants.of_p2p(options.mwbench, options.build, options)
-        rows += rows_from("p2p", take_turns("p2p", lambda one: one.p2p(options.sizes), everybody,
-                                            options.rounds, note))
+        ask_all("p2p", contestants.of_p2p(options.mwbench, options), options.sizes)
     if options.question != "p2p":
-        everybody = contestants.of_pairs(options.mwbench, options.build, options)
-        rows += rows_from("pairs", take_turns("pairs", lambda one: one.pairs(options.pair_sizes),
-                                              everybody, options.rounds, note))
+        ask_all("pairs", contestants.of_pairs(options.mwbench, options), options.pair_sizes)
     about |= busy.fields()
 
     print(", ".join(f"{name} {value}" for name, value in about.items() if name != "bench") + "\n")

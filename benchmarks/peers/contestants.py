@@ -11,8 +11,10 @@ import socket
 import subprocess
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT_S = 120
 IN_FLIGHT = 4
+UCX_SHM = "posix,sysv,cma,self"
 
 
 class Failed(Exception):
@@ -48,7 +50,7 @@ def rows_of(output):
 
 
 class Counts:
-    """As mwbench and mpi_driver.c reckon them, for programs that must be told."""
+    """As mwbench and driver.c reckon them, for programs that must be told."""
 
     def __init__(self, size, most):
         self.pings = min(max((64 << 20) // size, 2), most)
@@ -56,6 +58,7 @@ class Counts:
 
 
 class Mwbench:
+    compared = True
     name = "manyworlds"
     package = "manyworlds itself: ninja benchmarks/mwbench"
 
@@ -82,32 +85,49 @@ class Mwbench:
         return self.ask("pairs", sizes, "--pairs", "2", "--seconds", str(self.options.seconds))
 
 
-class Mpi:
-    """One of the two MPIs, by the suffix Debian gives its commands."""
+class Driver:
+    """driver.c over one library's transport_*.c, compiled when either is newer."""
 
-    def __init__(self, name, suffix, package, build, options, launch):
+    compared = True
+
+    def __init__(self, name, library, package, options, transport, compiler, launch,
+                 environment=None):
         self.name = name
         self.package = package
-        self.compiler = f"mpicc.{suffix}"
-        self.driver = os.path.join(build, f"mpi_driver.{suffix}")
         self.options = options
+        self.transport = transport
+        self.compiler = compiler
         self.launch = launch
+        self.environment = environment
+        self.program = os.path.join(options.build, f"driver.{library}")
 
     def missing(self):
-        return shutil.which(self.compiler) is None or shutil.which(self.launch[0]) is None
+        commands = [self.compiler[0], *self.launch[:1]]
+        return any(shutil.which(c) is None for c in commands) or not self.has_headers()
+
+    def has_headers(self):
+        try:
+            run([*self.compiler, "-fsyntax-only", os.path.join(HERE, self.transport)])
+        except Failed:
+            return False
+        return True
 
     def build(self):
-        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi_driver.c")
-        if os.path.exists(self.driver) and (
-                os.path.getmtime(self.driver) > os.path.getmtime(source)):
+        sources = [os.path.join(HERE, name) for name in ("driver.c", self.transport)]
+        newest = max(map(os.path.getmtime, [*sources, os.path.join(HERE, "transport.h")]))
+        if os.path.exists(self.program) and os.path.getmtime(self.program) > newest:
             return
-        os.makedirs(os.path.dirname(self.driver), exist_ok=True)
-        run([self.compiler, "-O2", "-Wall", "-o", self.driver, source])
+        os.makedirs(self.options.build, exist_ok=True)
+        # Replaced when it is whole: a compiler that was interrupted leaves half a program.
+        run([self.compiler[0], "-O2", "-flto", "-Wall", "-Wextra", "-o", self.program + ".new",
+             *sources, *self.compiler[1:]])
+        os.replace(self.program + ".new", self.program)
 
     def ask(self, ranks, question, sizes, *arguments):
         self.build()
-        output = run([*self.launch, "-n", str(ranks), self.driver, question,
-                      ",".join(map(str, sizes)), *map(str, arguments)])
+        launch = [*self.launch, "-n", str(ranks)] if self.launch else []
+        output = run([*launch, self.program, question, ",".join(map(str, sizes)),
+                      *map(str, arguments)], self.environment)
         return {row["size"]: row for row in rows_of(output)}
 
     def p2p(self, sizes):
@@ -117,27 +137,39 @@ class Mpi:
         return self.ask(4, "pairs", sizes, self.options.seconds)
 
 
-def open_mpi(build, options, name="Open MPI", *more):
+def open_mpi(options, name="Open MPI", *more):
     # Its own shared memory, whatever else it finds; nothing leaves loopback.
-    return Mpi(name, "openmpi", "openmpi-bin libopenmpi-dev", build, options,
-               ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                "--mca", "plm", "isolated", "--mca", "oob_tcp_if_include", "lo",
-                "--mca", "pml", "ob1", "--mca", "btl", "vader,self", *more])
+    return Driver(name, "openmpi", "openmpi-bin libopenmpi-dev", options, "transport_mpi.c",
+                  ["mpicc.openmpi"],
+                  ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+                   "--mca", "plm", "isolated", "--mca", "oob_tcp_if_include", "lo",
+                   "--mca", "pml", "ob1", "--mca", "btl", "vader,self", *more])
 
 
-def mpich(build, options):
-    return Mpi("MPICH", "mpich", "mpich libmpich-dev", build, options,
-               ["mpiexec.mpich", "-iface", "lo", "-hosts", "localhost"])
+def mpich(options):
+    return Driver("MPICH", "mpich", "mpich libmpich-dev", options, "transport_mpi.c",
+                  ["mpicc.mpich"], ["mpiexec.mpich", "-iface", "lo", "-hosts", "localhost"])
 
 
-class Ucx:
-    """ucx_perftest, once a size and question: it has no list of sizes on its command line."""
+def ucx(options, name, transports):
+    return Driver(name, "ucx", "libucx-dev", options, "transport_ucx.c",
+                  ["gcc", "-lucp", "-lucs"], [], ucx_environment(transports))
 
+
+def ucx_environment(transports):
+    return {"UCX_TLS": transports, "UCX_NET_DEVICES": "lo"}
+
+
+class UcxPerftest:
+    """Once a size and question: it has no list of sizes on its command line. Not compared, since
+    what it sends is never written: it stays in the caches of who reads it."""
+
+    name = "ucx_perftest"
     package = "ucx-utils"
+    compared = False
 
-    def __init__(self, name, transports, options):
-        self.name = name
-        self.environment = {"UCX_TLS": transports, "UCX_NET_DEVICES": "lo"}
+    def __init__(self, options):
+        self.environment = ucx_environment(UCX_SHM)
         self.options = options
 
     def missing(self):
@@ -189,17 +221,14 @@ def wait_for_listener(server, port):
     raise Failed("ucx_perftest does not listen")
 
 
-def of_p2p(program, build, options):
-    return [Mwbench(program, options),
-            Ucx("UCX", "posix,sysv,cma,self", options),
-            Ucx("UCX default", "all", options),
-            open_mpi(build, options),
-            mpich(build, options)]
+def of_p2p(program, options):
+    return [Mwbench(program, options), ucx(options, "UCX", UCX_SHM),
+            ucx(options, "UCX default", "all"), UcxPerftest(options), open_mpi(options),
+            mpich(options)]
 
 
-def of_pairs(program, build, options):
+def of_pairs(program, options):
     return [Mwbench(program, options),
-            open_mpi(build, options, "Open MPI, yielding", "--mca", "mpi_yield_when_idle", "1"),
-            open_mpi(build, options, "Open MPI, not yielding", "--mca", "mpi_yield_when_idle",
-                     "0"),
-            mpich(build, options)]
+            open_mpi(options, "Open MPI, yielding", "--mca", "mpi_yield_when_idle", "1"),
+            open_mpi(options, "Open MPI, not yielding", "--mca", "mpi_yield_when_idle", "0"),
+            mpich(options)]

@@ -7,4 +7,4 @@ if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
 
 "${as_root[@]}" apt-get update
 DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
-  ucx-utils openmpi-bin libopenmpi-dev mpich libmpich-dev
+  ucx-utils libucx-dev openmpi-bin libopenmpi-dev mpich libmpich-dev

@@ -1,16 +1,18 @@
-// The questions of `mwbench p2p` and `mwbench pairs`, asked of an MPI: the same counts,
-// the same clock, the same buffers. One JSON object a line and size.
-//   mpi_driver p2p SIZES ROUNDS PINGS     two ranks
-//   mpi_driver pairs SIZES SECONDS        each even rank with the next, all pairs at once
+// The questions of `mwbench p2p` and `mwbench pairs`, asked of another library through
+// transport.h: the same counts, the same clock, the same buffers. One JSON object a size.
+//   driver p2p SIZES ROUNDS PINGS     two ranks
+//   driver pairs SIZES SECONDS        each even rank with the next, all pairs at once
 #define _GNU_SOURCE
-#include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { in_flight = 4, most_sizes = 32, most_samples = 1 << 22 };
+#include "transport.h"
+
+enum { most_sizes = 32, most_samples = 1 << 22, limit_s = 300 };
 
 static double now_us(void) {
   struct timespec t;
@@ -40,64 +42,62 @@ static void pin(int cpu) {
 
 /// Half round trips, into `halves`; `count` of them, or until `end`: the last message
 /// says that it is the last.
-static size_t ping(char* buffer, int size, int peer, size_t count, double end,
+static size_t ping(char* buffer, size_t size, int peer, size_t count, double end,
                    float* halves) {
   size_t done = 0;
   for (int last = 0; !last; ++done) {
     const double begin = now_us();
     last = done + 1 == count || begin >= end;
     buffer[0] = last ? 'q' : 'x';
-    MPI_Send(buffer, size, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
-    MPI_Recv(buffer, size, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    transport_send(buffer, size, peer);
+    transport_receive(buffer, size, peer);
     if (done < most_samples) halves[done] = (float)((now_us() - begin) / 2);
   }
   return done;
 }
 
-static void echo(char* buffer, int size, int peer) {
+static void echo(char* buffer, size_t size, int peer) {
   do {
-    MPI_Recv(buffer, size, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Send(buffer, size, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+    transport_receive(buffer, size, peer);
+    transport_send(buffer, size, peer);
   } while (buffer[0] != 'q');
 }
 
-static double stream(char* buffer, int size, size_t count) {
-  MPI_Request requests[in_flight];
+static double stream(const char* buffer, size_t size, size_t count) {
   const double begin = now_us();
   for (size_t i = 0; i < count; ++i) {
-    MPI_Request* r = &requests[i % in_flight];
-    if (i >= in_flight) MPI_Wait(r, MPI_STATUS_IGNORE);
-    MPI_Isend(buffer, size, MPI_BYTE, 1, 0, MPI_COMM_WORLD, r);
+    const int slot = (int)(i % in_flight);
+    transport_finish(slot);
+    transport_start_send(slot, buffer, size, 1);
   }
-  for (int i = 0; i < in_flight; ++i) MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+  for (int slot = 0; slot < in_flight; ++slot) transport_finish(slot);
   char taken;
-  MPI_Recv(&taken, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  transport_receive(&taken, 1, 1);
   return now_us() - begin;
 }
 
-static void drain(char* memory, int size, size_t count) {
-  MPI_Request requests[in_flight];
+/// Each receive under way has a buffer of its own.
+static void drain(char* memory, size_t size, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const size_t slot = i % in_flight;
-    if (i >= in_flight) MPI_Wait(&requests[slot], MPI_STATUS_IGNORE);
-    MPI_Irecv(memory + slot * (size_t)size, size, MPI_BYTE, 0, 0, MPI_COMM_WORLD,
-              &requests[slot]);
+    const int slot = (int)(i % in_flight);
+    transport_finish(slot);
+    transport_start_receive(slot, memory + (size_t)slot * size, size, 0);
   }
-  for (int i = 0; i < in_flight; ++i) MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+  for (int slot = 0; slot < in_flight; ++slot) transport_finish(slot);
   const char taken = 1;
-  MPI_Send(&taken, 1, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+  transport_send(&taken, 1, 0);
 }
 
-static void p2p(int rank, char* memory, float* halves, int size, size_t rounds,
+static void p2p(int rank, char* memory, float* halves, size_t size, size_t rounds,
                 size_t most) {
   if (most > most_samples / rounds) most = most_samples / rounds;
-  const size_t pings = within(((size_t)64 << 20) / (size_t)size, most);
+  const size_t pings = within(((size_t)64 << 20) / size, most);
   const size_t messages =
-      in_flight * within(((size_t)128 << 20) / (size_t)size / in_flight, most);
+      in_flight * within(((size_t)128 << 20) / size / in_flight, most);
   float* speeds = malloc(rounds * sizeof *speeds);
   size_t sampled = 0;
   for (size_t round = 0; round < rounds; ++round) {
-    MPI_Barrier(MPI_COMM_WORLD);
+    transport_barrier();
     if (rank == 0) {
       ping(memory, size, 1, pings / 20 + 1, 1e300, halves + sampled);
       sampled += ping(memory, size, 1, pings, 1e300, halves + sampled);
@@ -112,7 +112,7 @@ static void p2p(int rank, char* memory, float* halves, int size, size_t rounds,
   if (rank == 0) {
     qsort(halves, sampled, sizeof *halves, compare);
     qsort(speeds, rounds, sizeof *speeds, compare);
-    printf("{\"size\": %d, \"p50_us\": %.4g, \"p99_us\": %.4g, \"gb_s\": %.4g}\n", size,
+    printf("{\"size\": %zu, \"p50_us\": %.4g, \"p99_us\": %.4g, \"gb_s\": %.4g}\n", size,
            quantile(halves, sampled, 0.5), quantile(halves, sampled, 0.99),
            quantile(speeds, rounds, 0.5));
   }
@@ -120,10 +120,9 @@ static void p2p(int rank, char* memory, float* halves, int size, size_t rounds,
 }
 
 /// What is printed is the slower pair's: a sum would hide one that starves.
-static void pairs(int rank, char* memory, float* halves, int size, double seconds) {
-  double mine[4] = {0}, worst[4];
-  double trips;
-  MPI_Barrier(MPI_COMM_WORLD);
+static void pairs(int rank, char* memory, float* halves, size_t size, double seconds) {
+  double mine[3] = {0}, worst[3];
+  transport_barrier();
   if (rank % 2 == 0) {
     const double begin = now_us();
     const size_t count =
@@ -133,36 +132,33 @@ static void pairs(int rank, char* memory, float* halves, int size, double second
     qsort(halves, sampled, sizeof *halves, compare);
     mine[1] = quantile(halves, sampled, 0.5);
     mine[2] = quantile(halves, sampled, 0.99);
-    mine[3] = (double)count;
   } else {
     echo(memory, size, rank - 1);
   }
-  MPI_Reduce(mine, worst, 3, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-  MPI_Reduce(&mine[3], &trips, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+  transport_gather_greatest(mine, worst, 3);
   if (rank == 0) {
-    printf(
-        "{\"size\": %d, \"mean_us\": %.4g, \"p50_us\": %.4g, \"p99_us\": %.4g, "
-        "\"round_trips\": %.0f}\n",
-        size, worst[0], worst[1], worst[2], trips);
+    printf("{\"size\": %zu, \"mean_us\": %.4g, \"p50_us\": %.4g, \"p99_us\": %.4g}\n",
+           size, worst[0], worst[1], worst[2]);
   }
 }
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  alarm(limit_s);
   int rank;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  transport_open(&argc, &argv, &rank);
   if (argc < 4) {
-    fprintf(stderr, "usage: mpi_driver p2p SIZES ROUNDS PINGS | pairs SIZES SECONDS\n");
-    MPI_Abort(MPI_COMM_WORLD, 2);
+    fprintf(stderr, "usage: driver p2p SIZES ROUNDS PINGS | pairs SIZES SECONDS\n");
+    return 2;
   }
   const int is_p2p = strcmp(argv[1], "p2p") == 0;
-  int sizes[most_sizes], count = 0, largest = 1;
+  size_t sizes[most_sizes], largest = 1;
+  int count = 0;
   for (char* s = strtok(argv[2], ","); s && count < most_sizes; s = strtok(NULL, ",")) {
-    sizes[count] = atoi(s);
+    sizes[count] = strtoul(s, NULL, 10);
     if (sizes[count] > largest) largest = sizes[count];
     ++count;
   }
-  const size_t bytes = (size_t)largest * in_flight;
+  const size_t bytes = largest * in_flight;
   char* memory = malloc(bytes);
   memset(memory, 'x', bytes);
   float* halves = malloc(most_samples * sizeof *halves);
@@ -178,6 +174,6 @@ int main(int argc, char** argv) {
   }
   free(halves);
   free(memory);
-  MPI_Finalize();
+  transport_close();
   return 0;
 }
