@@ -106,14 +106,40 @@ class operation_awaiter : public operation {
     operation_awaiter* op;
     void operator()() const noexcept;
   };
+  /// How others reach an operation that has a deadline or a stop token, or is awaited
+  /// elsewhere. Most have none of these, and should not pay for it (20 ns).
+  struct interruption {
+    explicit interruption(operation_awaiter& op) noexcept
+        : limit(op),
+          start(op, &operation_awaiter::begin_here),
+          cancel(op, &operation_awaiter::cancel_here),
+          stop(op, &operation_awaiter::stop_here) {}
+
+    limit_timer limit;
+    step start;
+    step cancel;
+    step stop;
+    std::optional<std::stop_callback<on_stop>> on_token;
+    /// Only while started from another executor: the handle may be dropped before the
+    /// start arrives.
+    std::shared_ptr<world_core> keeps;
+    /// Steps queued at the world's reactor that refer to the operation, or `shut`: the
+    /// waiter is on its way, and no step may be queued any more.
+    std::atomic<int> gate{0};
+  };
+  static constexpr int shut = -1;
 
   static void has_ended(operation& op, operation_end how) noexcept;
   void begin() noexcept;
   bool give_up(reason why) noexcept;
   void finish(outcome how) noexcept;
   void resume_if_quiet() noexcept;
-  /// Whether steps may be queued at all, by other threads or a stop token.
-  [[nodiscard]] bool may_have_steps() const noexcept { return is_remote_ || had_token_; }
+  /// True unless steps are queued that refer to this object; then none can be any more.
+  [[nodiscard]] bool shut_gate() noexcept;
+  void disarm() noexcept;
+  [[nodiscard]] interruption& interruptible() noexcept {
+    return interruption_ ? *interruption_ : interruption_.emplace(*this);
+  }
   /// Queues a step at the world's reactor unless the waiter is on its way.
   bool queue(step& s) noexcept;
   void step_is_done() noexcept;
@@ -124,27 +150,15 @@ class operation_awaiter : public operation {
   [[nodiscard]] std::string objection() const;
 
   world_core* core_;
-  /// Only while started from another executor: the handle may be dropped before the start
-  /// arrives.
-  std::shared_ptr<world_core> keeps_;
   std::optional<duration> limit_;
   std::stop_token token_;
-  std::optional<std::stop_callback<on_stop>> stop_;
+  std::optional<interruption> interruption_;
   continuation* waiter_ = nullptr;
   std::unique_ptr<failure> failure_;
-  limit_timer timer_{*this};
-  step start_step_{*this, &operation_awaiter::begin_here};
-  step cancel_step_{*this, &operation_awaiter::cancel_here};
-  step stop_step_{*this, &operation_awaiter::stop_here};
-  /// Steps queued at the world's reactor that refer to this object, or `shut`: the waiter
-  /// is on its way, and no step may be queued any more.
-  std::atomic<int> gate_{0};
-  static constexpr int shut = -1;
   outcome outcome_ = outcome::pending;
   reason given_up_ = reason::none;
   bool is_starting_ = false;
   bool is_remote_ = false;
-  bool had_token_ = false;
 };
 
 /// A message's head, and what is known of what follows it.
