@@ -22,7 +22,8 @@ struct common_options {
   bool read_peers = true;
   /// Whether a second thread reads part of what is large.
   bool mover = true;
-  /// Microseconds to look before sleeping; negative: as by default.
+  /// How long reactors look before they sleep, in microseconds; negative: as the library
+  /// chooses.
   int spin_us = -1;
   /// Of this process, to start others with.
   std::vector<std::string> arguments;
@@ -45,7 +46,7 @@ struct common_options {
   options.shared_memory = common.shared_memory;
   options.read_peers = common.read_peers;
   options.mover = common.mover;
-  if (common.spin_us >= 0) options.spin = std::chrono::microseconds(common.spin_us);
+  options.spin = std::chrono::microseconds(common.spin_us);
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;
   return options;
@@ -67,8 +68,9 @@ class member {
   [[nodiscard]] mw::store& store() noexcept { return store_; }
   [[nodiscard]] std::string_view engine() { return runtime_.home().io().name(); }
 
-  [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank) {
-    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = 2});
+  [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank,
+                                   mw::rank_t size = 2) {
+    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = size});
   }
   [[nodiscard]] child start(std::string role = "peer") const {
     std::vector<std::string> arguments = common_.arguments;
