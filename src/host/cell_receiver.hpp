@@ -51,8 +51,6 @@ class cell_receiver final : public receiver {
   shm::ring_reader ring_;
   remote_payload described_;
   std::deque<reading> readings_;
-  /// The peer's memory was refused after all: it is asked to send.
-  bool must_ask_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

@@ -17,8 +17,11 @@
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/simulation.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "support/pattern.hpp"
 
 namespace manyworlds::host_tests {
+
+using testing::pattern;
 
 /// An operation that remembers how it ended.
 struct test_operation : operation {
@@ -346,16 +349,5 @@ struct arrival_op : test_operation {
 struct barrier_op : test_operation {
   barrier_op() : test_operation(operation_kind::barrier) {}
 };
-
-/// Bytes that differ with their place and the seed.
-inline std::vector<std::uint8_t> pattern(std::size_t bytes, unsigned seed = 1) {
-  std::vector<std::uint8_t> made(bytes);
-  std::uint32_t x = seed * 2654435761U + 1;
-  for (auto& b : made) {
-    x = x * 1664525U + 1013904223U;
-    b = static_cast<std::uint8_t>(x >> 24);
-  }
-  return made;
-}
 
 }  // namespace manyworlds::host_tests

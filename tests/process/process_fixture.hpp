@@ -222,14 +222,16 @@ class site {
 /// the main one.
 class leader {
  public:
-  explicit leader(const site& s, duration heartbeat = 200ms)
-      : rt(options(s.engine, heartbeat)), store(rt, s.store_address) {}
+  explicit leader(const site& s, duration heartbeat = 200ms, log_sink* log = nullptr)
+      : rt(options(s.engine, heartbeat, log)), store(rt, s.store_address) {}
 
-  static runtime_options options(engine_kind e, duration heartbeat) {
+  /// Without a log only errors are shown.
+  static runtime_options options(engine_kind e, duration heartbeat, log_sink* log) {
     runtime_options o;
     o.engine = e;
     o.heartbeat = heartbeat;
-    o.log_from = log_level::error;
+    o.log = log;
+    o.log_from = log ? log_level::debug : log_level::error;
     return o;
   }
 
