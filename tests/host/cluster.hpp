@@ -18,6 +18,7 @@
 #include "manyworlds/io/simulation.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "support/pattern.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds::host_tests {
 
@@ -95,11 +96,12 @@ struct member {
 /// payloads are read from their sender or, where that is refused, asked for.
 enum class ground { epoll, io_uring, simulated, shared, shared_on_io_uring, asking };
 inline const std::vector<ground> all_grounds() {
-  std::vector<ground> all{ground::epoll, ground::simulated, ground::shared,
-                          ground::asking};
-  if (io_uring_refusal() == 0) {
+  std::vector<ground> all{ground::epoll, ground::simulated, ground::asking};
+  const bool can_read = !testing::reading_is_refused_here();
+  if (can_read) all.push_back(ground::shared);
+  if (!testing::io_uring_is_refused_here()) {
     all.push_back(ground::io_uring);
-    all.push_back(ground::shared_on_io_uring);
+    if (can_read) all.push_back(ground::shared_on_io_uring);
   }
   return all;
 }
@@ -123,7 +125,7 @@ inline const char* name_of(ground g) {
 /// Where a member's end is the end of its streams.
 inline std::vector<ground> stream_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated};
-  if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
+  if (!testing::io_uring_is_refused_here()) all.push_back(ground::io_uring);
   return all;
 }
 inline bool is_shared(ground g) {

@@ -9,6 +9,7 @@
 
 #include "cluster.hpp"
 #include "support/refused_calls.hpp"
+#include "support/refused_here.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -27,15 +28,7 @@ bool reads(member& m) {
 /// Runs `body` on a thread of its own, unless this machine refuses to read in any case.
 template <class Body>
 void where_reading_is_allowed(Body body) {
-  shm::memory_probe probe;
-  probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
-  int refusal = 0;
-  if (!shm::remote_memory::of(::getpid(), probe, refusal)) {
-    MESSAGE("refused here already: process_vm_readv (" << std::strerror(refusal)
-                                                       << "); not tested");
-    return;
-  }
-  testing::on_own_thread(body);
+  if (!testing::reading_is_refused_here()) testing::on_own_thread(body);
 }
 
 void refuse_reading(int error) { testing::refuse(SYS_process_vm_readv, error); }

@@ -8,6 +8,7 @@
 #include "manyworlds/config.hpp"
 #include "manyworlds/io/engine.hpp"
 #include "support/refused_calls.hpp"
+#include "support/refused_here.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;
@@ -33,7 +34,7 @@ int error_of_making(engine_kind kind) {
 TEST_CASE("an engine is made by its name") {
   CHECK(make_engine(engine_kind::epoll).engine->name() == "epoll");
   CHECK(make_engine(engine_kind::epoll).remark.empty());
-  if (io_uring_refusal() == 0) {
+  if (!io_uring_is_refused_here()) {
     CHECK(make_engine(engine_kind::io_uring).engine->name() == "io_uring");
     CHECK(make_engine(engine_kind::automatic).engine->name() == "io_uring");
     CHECK(make_engine(engine_kind::automatic).remark.empty());

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "manyworlds/manyworlds.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -29,11 +30,7 @@ using clock = std::chrono::steady_clock;
 inline const std::vector<engine_kind>& engines() {
   static const std::vector<engine_kind> all = [] {
     std::vector<engine_kind> found{engine_kind::epoll};
-    if (const int refusal = io_uring_refusal(); refusal == 0) {
-      found.push_back(engine_kind::io_uring);
-    } else {
-      MESSAGE("io_uring is not tested: " << std::strerror(refusal));
-    }
+    if (!testing::io_uring_is_refused_here()) found.push_back(engine_kind::io_uring);
     return found;
   }();
   return all;
