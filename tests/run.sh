@@ -46,10 +46,11 @@ step() {
 run_tests() {
   local folder=$1 log=$2 times=$3 result
   shift 3
-  result=$folder/meson-logs/$log.json
-  rm -f "$result"
+  # A wrapper's name is appended to it.
+  rm -f "$folder/meson-logs/$log"*.json
   meson test -C "$folder" --logbase "$log" --timeout-multiplier "$times" --num-processes "$jobs" \
     --print-errorlogs "$@"
+  result=$(ls "$folder/meson-logs/$log"*.json 2>/dev/null)
   if [ -s "$result" ]; then
     count $(python3 "$root/tests/tally.py" "$result")
   else

@@ -16,7 +16,8 @@ namespace manyworlds::testing {
 
 inline bool say_refused(const char* what, int error) {
   if (error == 0) return false;
-  MESSAGE("refused here: " << what << " (" << std::string(std::strerror(error)) << ")");
+  MESSAGE("refused here: " << std::string(what) << " ("
+                           << std::string(std::strerror(error)) << ")");
   return true;
 }
 
