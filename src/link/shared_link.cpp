@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace manyworlds::inline v0::shm {
@@ -14,6 +15,11 @@ constexpr duration without_bell = std::chrono::milliseconds(1);
 constexpr unsigned chunks_at_once = 8;
 /// After a refusal: looking for room is far more frequent.
 constexpr duration until_next_try = std::chrono::milliseconds(10);
+
+int refusal_of(const shared_parts& parts) noexcept {
+  if (parts.memory) return 0;
+  return parts.memory_refusal != 0 ? parts.memory_refusal : EPERM;
+}
 }  // namespace
 
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
@@ -23,7 +29,7 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
       bell_(sockets, static_cast<socket_handle>(parts.bell.release())),
       pid_(parts.pid),
       memory_(parts.memory),
-      memory_refusal_(parts.memory_refusal),
+      memory_refusal_(refusal_of(parts)),
       ringer_(in_arena<attention_line<hardware_memory>>(offset::attention(1 - side_)),
               in_arena<bell_line<hardware_memory>>(offset::bell(1 - side_))),
       listener_(in_arena<attention_line<hardware_memory>>(offset::attention(side_)),
