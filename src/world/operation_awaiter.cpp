@@ -6,27 +6,6 @@
 
 namespace manyworlds::inline v0 {
 
-operation_awaiter::operation_awaiter(operation_request&& request) noexcept
-    : operation(request.kind, &has_ended),
-      core_(request.core),
-      gathered_(std::move(request.source)),
-      scattered_(std::move(request.target)),
-      limit_(request.limit),
-      token_(std::move(request.stop)) {
-  peer = request.peer;
-  on = request.on;
-  user = request.user;
-  takes_fresh_lanes = request.takes_fresh_lanes;
-  delivered = request.delivered;
-  head = const_cast<void*>(request.head);
-  head_bytes = request.head_bytes;
-  source = gathered_.views();
-  target = scattered_.views();
-  where = request.where;
-}
-
-operation_awaiter::~operation_awaiter() = default;
-
 executor& operation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
