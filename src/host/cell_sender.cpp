@@ -45,19 +45,16 @@ bool cell_sender::has_chunk() noexcept {
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
-      if (link_.has_memory_for(got.index)) {
-        spare_ = got.index;
-        return true;
-      }
-      // No more memory for now: those in use come back, and it is looked again later.
-      link_.chunks_out().give_back(got.index);
-      core_.tidy_soon();
-      return false;
+      spare_ = got.index;
+      return true;
     }
     if (got.result == outcome::corrupt) {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
+    if (link_.add_chunks()) continue;
+    // The peer tells of chunks that come back, and nobody of memory that does.
+    if (link_.lacks_memory()) core_.tidy_soon();
     if (link_.chunks_out().must_wait_for_chunk()) return false;
   }
 }

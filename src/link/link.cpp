@@ -78,6 +78,7 @@ void link::peer_is_gone(const std::string& noticed_by) noexcept {
 
 task<bool> link::settled(time_point deadline) { return neighbour_->settled(deadline); }
 bool link::is_local() const noexcept { return neighbour_->is_local(); }
+bool link::is_readable() const noexcept { return neighbour_->is_readable(); }
 slot_lease link::lend_slot(std::uint64_t world_id, rank_t rank) {
   return neighbour_->lend(world_id, rank);
 }

@@ -123,9 +123,14 @@ void neighbour::take_outcome(std::span<const std::byte> body) {
 void neighbour::note_refusal(bool is_elsewhere, const std::string& why_not) {
   // What was turned off here needs no explanation.
   if (!all_.objection().empty()) return;
-  all_.owner().remark(is_elsewhere ? log_level::debug : log_level::info,
-                      fmt::format("no memory is shared with {}, tcp is used: {}",
-                                  link_.peer().text(), why_not));
+  std::string line = fmt::format("no memory is shared with {}, tcp is used: {}",
+                                 link_.peer().text(), why_not);
+  if (is_elsewhere || why_not == neighbourhood::turned_off) {
+    all_.owner().remark(is_elsewhere ? log_level::debug : log_level::info,
+                        std::move(line));
+  } else {
+    all_.remark_refusal(why_not, std::move(line));
+  }
 }
 
 void neighbour::settle() noexcept {
@@ -166,7 +171,7 @@ slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
     trouble = std::strerror(error);
   }
   if (!std::exchange(said_full_, true)) {
-    all_.owner().remark(log_level::info,
+    all_.owner().remark(log_level::warning,
                         fmt::format("no place in the memory shared with {}, tcp is used "
                                     "for some worlds: {}",
                                     link_.peer().text(), trouble));

@@ -48,6 +48,8 @@ class neighbour {
   /// Whether memory is shared, once that is known, or at `deadline`.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept { return shared_ != nullptr; }
+  /// Of a local one: whether its memory is read.
+  [[nodiscard]] bool is_readable() const noexcept;
   /// A place for a world; the peer is told whose. None, which is said once, if no slot or
   /// no memory is left.
   [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);

@@ -8,12 +8,20 @@
 namespace manyworlds::inline v0::shm {
 
 void neighbour::share(shared_parts parts) {
+  if (!parts.memory) {
+    const std::string refusal = unreadable_text(parts.memory_refusal);
+    all_.remark_refusal(refusal, "the memory of " + link_.peer().text() + " " + refusal);
+  }
   life_ = std::move(parts.life);
   std::unique_ptr<process_watch> process = std::move(parts.process);
   reactor& user = *all_.owner().user();
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts));
   slots_ = std::make_shared<slot_register>(shared_->side());
   watch(std::move(process));
+}
+
+bool neighbour::is_readable() const noexcept {
+  return shared_ && shared_->memory_refusal() == 0;
 }
 
 void neighbour::watch(std::unique_ptr<process_watch> process) {

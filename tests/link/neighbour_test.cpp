@@ -1,10 +1,7 @@
 // Two runtimes of one host share memory, or say once why not; slots go from one to the
 // other.
-#include <sys/syscall.h>
-
-#include "death_fixture.hpp"
-#include "io/reactor_fixture.hpp"
 #include "link/neighbour.hpp"
+#include "io/reactor_fixture.hpp"
 #include "link/shared_link.hpp"
 #include "neighbour_fixture.hpp"
 
@@ -203,22 +200,6 @@ TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarke
   // It can still go and meet others.
   node c;
   CHECK(meet(a, c));
-}
-
-TEST_CASE("where memfd_create is refused there is tcp, and that is said once") {
-  child_process child([](child_process::voice) {
-    refuse(SYS_memfd_create, EPERM);
-    pair p;
-    check_alive(p.a, p.wa, p.b, p.wb);
-    const bool met = meet(p.a, p.b) || meet(p.b, p.a);
-    const std::string_view why = "tcp is used: memfd_create: Operation not permitted";
-    for (int look = 0; look < 1000 && !(p.a.log.has(why) && p.b.log.has(why)); ++look)
-      std::this_thread::sleep_for(1ms);
-    ::_exit(met || p.a.log.count(why) != 1 || p.b.log.count(why) != 1 ? 2 : 0);
-  });
-  const int status = child.reap();
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("law 9: a peer that never says whether it shares memory is not waited for") {

@@ -3,8 +3,8 @@
 // side.
 //
 //   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off and
-//   the limits below
+//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off,
+//   refuse=CALL, user=NUMBER and the limits below
 //
 //   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
 //   CAUSE RANK
@@ -18,6 +18,8 @@
 //   | error ... leave NAME                            left NAME | error ... block
 //   MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
 //   fork                                  has a child that holds its descriptors; forked
+//   refuse CALL                           to its reactor's thread; refused
+//   hide                                  nobody may trace it or read its memory; hidden
 //   quit
 #include <poll.h>
 #include <sys/prctl.h>
@@ -36,8 +38,11 @@
 
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
+#include "member_rights.hpp"
 
 namespace {
+
+using namespace mw::process_tests;
 
 using namespace std::chrono_literals;
 using words = std::vector<std::string>;
@@ -155,6 +160,14 @@ class member {
         ::_exit(0);
       }
       say("forked");
+    }
+    if (what == "refuse") {
+      refuse_call(order[1]);
+      say("refused");
+    }
+    if (what == "hide") {
+      hide();
+      say("hidden");
     }
     if (what == "block") {
       say("blocking");
@@ -290,6 +303,8 @@ int main(int argc, char** argv) {
     settings[word.substr(0, at)] = word.substr(at + 1);
   }
   try {
+    if (settings.count("user")) become(static_cast<uid_t>(std::stoul(settings["user"])));
+    if (settings.count("refuse")) refuse_call(settings["refuse"]);
     member(std::move(settings)).obey();
   } catch (const std::exception& e) {
     say(std::string("died ") + e.what());

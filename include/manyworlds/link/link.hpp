@@ -76,6 +76,9 @@ class link : public std::enable_shared_from_this<link> {
   /// or at `deadline` what is known then. While the link is up.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept;
+  /// Of a local link: whether large messages are read from the peer's memory, and not
+  /// copied through what is shared.
+  [[nodiscard]] bool is_readable() const noexcept;
   /// A place in the shared memory for a world with the peer, which is told that member
   /// `rank` speaks there. Empty, and the world uses tcp, if there is none.
   [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
