@@ -46,6 +46,7 @@ bool cell_sender::has_chunk() noexcept {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
       if (link_.has_memory_for(got.index)) {
+        link_.owners_out().note_allocated(got.index, slot_);
         spare_ = got.index;
         return true;
       }
@@ -58,7 +59,12 @@ bool cell_sender::has_chunk() noexcept {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
-    if (link_.chunks_out().must_wait_for_chunk()) return false;
+    if (link_.reclaim_chunks()) continue;
+    if (link_.chunks_out().must_wait_for_chunk()) {
+      // Those of worlds that are over come back without a notice.
+      core_.tidy_soon();
+      return false;
+    }
   }
 }
 
