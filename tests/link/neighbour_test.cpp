@@ -221,6 +221,25 @@ TEST_CASE("where memfd_create is refused there is tcp, and that is said once") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE(
+    "where no word of life can be held, no memory is read: nobody could tell whose it "
+    "is") {
+  child_process child([](child_process::voice) {
+    refuse(SYS_set_robust_list, EPERM);
+    node a;
+    node b;
+    if (!meet(a, b)) ::_exit(2);
+    const slot_lease mine = lend(a, b, 1, 0);
+    auto there = claim(b, a, 1, 0);
+    if (!mine || !there) ::_exit(3);
+    const slot_lease theirs = there->take_slot();
+    ::_exit(mine.link()->memory() || theirs.link()->memory() ? 4 : 0);
+  });
+  const int status = child.reap();
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("law 9: a peer that never says whether it shares memory is not waited for") {
   node a;
   const raw_peer silent(a.rt.core().self().endpoint);
