@@ -2,28 +2,39 @@
 // tells what happens to it, one line each on its standard output. Orders run side by
 // side.
 //
-//   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off and
-//   the limits below
+//   member serve                hosts a store until its input ends
+//   member KEY=VALUE...         obeys; keys: engine, store, secret, shm=off,
+//                               reading=refused, and the limits below
 //
-//   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
-//   CAUSE RANK
-//                                         and, once formed: over NAME CAUSE RANK PID
-//   stream NAME PEER BYTES COUNT          numbered messages; streamed NAME N | error NAME
-//   CAUSE RANK N drain NAME PEER BYTES COUNT           takes them; drained NAME N | wrong
-//   NAME N | error ... echo NAME PEER BYTES                  sends back what comes; error
-//   NAME CAUSE RANK N send NAME PEER LANE TEXT              sent NAME LANE | error ...
-//   recv NAME PEER LANE                   got NAME LANE TEXT | error ...
-//   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME
-//   | error ... leave NAME                            left NAME | error ... block
-//   MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
-//   fork                                  has a child that holds its descriptors; forked
+//   world NAME RANK SIZE        joining NAME | formed NAME EPOCH | failed NAME CAUSE RANK
+//                               and, once formed: over NAME CAUSE RANK PID
+//   stream NAME PEER BYTES COUNT
+//                               numbered messages; streamed NAME N | error NAME CAUSE
+//                               RANK N
+//   drain NAME PEER BYTES COUNT takes them; drained NAME N | wrong NAME N | error ...
+//   echo NAME PEER BYTES        sends back what comes; error NAME CAUSE RANK N
+//   answer NAME PEER            the same with messages of any size up to 1 MiB
+//   send NAME PEER LANE TEXT    sent NAME LANE | error ...
+//   recv NAME PEER LANE         got NAME LANE TEXT | error ...
+//   park NAME PEER COUNT        that many receives on lanes from 1; parked NAME | error
+//   leave NAME                  left NAME | error ...
+//   suspicions NAME             suspicions NAME N
+//   block MILLISECONDS          blocks the reactor's thread; blocking | unblocked
+//   touch MEGABYTES             has so much memory, page by page; touched
+//   scribble PART SEED          for ever, over part of the shared memory; at it
+//   flip                        for ever, what stands in its cells; at it
+//   deaf                        reads nothing any more; at it
+//   unmapped NAME PEER BYTES    offers memory that is not there
+//   fork                        has a child that holds its descriptors; forked
 //   quit
-#include <poll.h>
+//
+// and those of held_transfers.hpp.
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -34,12 +45,19 @@
 #include <thread>
 #include <vector>
 
+#include "../support/refused_calls.hpp"
+#include "any_size.hpp"
+#include "burdens.hpp"
+#include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
+#include "misdeeds.hpp"
+#include "numbered.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
+using namespace mw::process_tests;
 using words = std::vector<std::string>;
 
 /// One write for a line: lines of several threads must not mix.
@@ -58,17 +76,6 @@ words split(const std::string& line) {
   for (std::string word; in >> word;) all.push_back(word);
   return all;
 }
-
-/// Numbered at both ends, so that a mixture of two messages shows.
-struct numbered {
-  explicit numbered(std::size_t bytes)
-      : data(std::max<std::size_t>(bytes / 8, 2), 0x5a5a5a5a5a5a5a5a) {}
-  void number(std::uint64_t n) { data.front() = data.back() = n; }
-  [[nodiscard]] bool is(std::uint64_t n) const {
-    return data.front() == n && data.back() == n;
-  }
-  std::vector<std::uint64_t> data;
-};
 
 class member {
  public:
@@ -136,10 +143,16 @@ class member {
       if (what == "stream") co_await stream(order, count);
       if (what == "drain") co_await drain(order, count);
       if (what == "echo") co_await echo(order, count);
+      if (what == "answer") co_await answer(order);
       if (what == "send") co_await send(order);
       if (what == "recv") co_await recv(order);
       if (what == "park") co_await park(order);
       if (what == "leave") co_await leave(order);
+      if (what == "take") co_await transfers_.take(co_await formed(order[1]), order);
+      if (what == "offer") co_await transfers_.offer(co_await formed(order[1]), order);
+      if (what == "arrival")
+        co_await transfers_.arrival(co_await formed(order[1]), order);
+      if (what == "unmapped") co_await offer_unmapped(co_await formed(order[1]), order);
     } catch (const mw::world_error& e) {
       failed = e.failure();
     }
@@ -147,14 +160,20 @@ class member {
       const std::string word = what == "world" ? "failed " : "error ";
       say(word + order[1] + " " + text(failed) + " " + std::to_string(count));
     }
-    if (what == "fork") {
-      // Holds every descriptor of ours until the test lets go of it.
-      if (::fork() == 0) {
-        pollfd released{STDIN_FILENO, 0, 0};
-        while (::poll(&released, 1, 60'000) < 0) continue;
-        ::_exit(0);
-      }
-      say("forked");
+    if (what == "suspicions") {
+      const auto times = worlds_.at(order[1]).history().times_suspect;
+      say("suspicions " + order[1] + " " + std::to_string(times));
+    }
+    if (what == "give_up") transfers_.give_up(order[1]);
+    if (what == "canaries") transfers_.look_at_canaries(order[1]);
+    if (what == "fork" && hold_descriptors_in_child()) say("forked");
+    if (what == "touch" && touch_memory(std::stoul(order[1]) << 20)) say("touched");
+    if (what == "scribble" || what == "flip" || what == "deaf") {
+      say("at it");
+      if (what == "scribble")
+        scribble(order[1], static_cast<unsigned>(std::stoul(order[2])));
+      if (what == "flip") flip();
+      if (what == "deaf") turn_deaf();
     }
     if (what == "block") {
       say("blocking");
@@ -215,6 +234,16 @@ class member {
     }
   }
 
+  mw::task<void> answer(const words& order) {
+    mw::world& w = co_await formed(order[1]);
+    const int peer = std::stoi(order[2]);
+    std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
+    for (;;) {
+      const std::span<std::uint8_t> message = co_await take_any(w, peer, buffer);
+      co_await w.send(message, mw::to(peer));
+    }
+  }
+
   mw::task<void> send(const words& order) {
     mw::world& w = co_await formed(order[1]);
     std::array<char, 64> data{};
@@ -256,6 +285,7 @@ class member {
 
   std::map<std::string, std::string> settings_;
   mw::channel<std::string> orders_{4096};
+  held_transfers transfers_{&say};
   mw::runtime rt_;
   mw::tcp_store store_;
   std::map<std::string, mw::world> worlds_;
@@ -290,6 +320,8 @@ int main(int argc, char** argv) {
     settings[word.substr(0, at)] = word.substr(at + 1);
   }
   try {
+    if (settings["reading"] == "refused")
+      mw::testing::refuse(SYS_process_vm_readv, EPERM);
     member(std::move(settings)).obey();
   } catch (const std::exception& e) {
     say(std::string("died ") + e.what());
