@@ -66,26 +66,25 @@ inline void scribble(const std::string& where, unsigned seed) {
   }).detach();
 }
 
-/// Until it is killed: the lengths and numbers in every cell of the first slots are now
-/// one thing, now another, while their sequence stays right.
+/// Until it is killed: every word in the cells of the first slots has now one bit turned
+/// over, now not, while the cells' sequences stay right.
 inline void flip() {
-  std::thread([arenas = mapped_arenas()] {
-    for (std::uint64_t bit = 0;; bit = (bit + 1) % 64) {
-      for (std::byte* arena : arenas) {
-        for (std::size_t slot = 0; slot < 2; ++slot) {
-          for (const int direction : {0, 1}) {
-            for (std::size_t cell = 0; cell < shm::cell_ring::capacity; ++cell) {
-              // Behind the sequence and the head come the seven words of the content.
-              const std::size_t at = shm::offset::ring(slot, direction) + cell * 64 + 8;
-              for (std::size_t word = 0; word < 7; ++word) {
-                auto& there = word_at(arena, at + word * 8);
-                there ^= std::uint64_t{1} << bit;
-                there ^= std::uint64_t{1} << bit;
-              }
-            }
-          }
-        }
+  const auto turn_over = [](std::byte* arena, std::uint64_t bits) {
+    for (std::size_t ring = 0; ring < 4; ++ring) {
+      std::byte* const cells =
+          arena + shm::offset::ring(ring / 2, static_cast<int>(ring % 2));
+      for (std::size_t cell = 0; cell < shm::cell_ring::capacity; ++cell) {
+        // Behind the sequence and the head come the words of the content.
+        for (std::size_t at = 8; at < shm::line_size; at += 8)
+          word_at(cells, cell * shm::line_size + at) ^= bits;
       }
+    }
+  };
+  std::thread([arenas = mapped_arenas(), turn_over] {
+    for (unsigned round = 0;; ++round) {
+      // Each twice: over, and back.
+      for (std::byte* arena : arenas)
+        turn_over(arena, std::uint64_t{1} << (round / 2 % 64));
     }
   }).detach();
 }
