@@ -46,25 +46,17 @@
 #include <vector>
 
 #include "../support/refused_calls.hpp"
-#include "any_size.hpp"
 #include "burdens.hpp"
 #include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "misdeeds.hpp"
-#include "numbered.hpp"
+#include "traffic_orders.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
 using namespace mw::process_tests;
-using words = std::vector<std::string>;
-
-/// One write for a line: lines of several threads must not mix.
-void say(const std::string& line) {
-  const std::string whole = line + "\n";
-  if (::write(STDOUT_FILENO, whole.data(), whole.size()) < 0) std::_Exit(3);
-}
 
 std::string text(const mw::failure& f) {
   return std::string(name_of(f.cause)) + " " + std::to_string(f.rank);
@@ -140,12 +132,12 @@ class member {
     mw::failure failed;
     try {
       if (what == "world") co_await form(order);
-      if (what == "stream") co_await stream(order, count);
-      if (what == "drain") co_await drain(order, count);
-      if (what == "echo") co_await echo(order, count);
-      if (what == "answer") co_await answer(order);
-      if (what == "send") co_await send(order);
-      if (what == "recv") co_await recv(order);
+      if (what == "stream") co_await stream(co_await formed(order[1]), order, count);
+      if (what == "drain") co_await drain(co_await formed(order[1]), order, count);
+      if (what == "echo") co_await echo(co_await formed(order[1]), order, count);
+      if (what == "answer") co_await answer(co_await formed(order[1]), order);
+      if (what == "send") co_await send(co_await formed(order[1]), order);
+      if (what == "recv") co_await recv(co_await formed(order[1]), order);
       if (what == "park") co_await park(order);
       if (what == "leave") co_await leave(order);
       if (what == "take") co_await transfers_.take(co_await formed(order[1]), order);
@@ -158,38 +150,38 @@ class member {
     }
     if (failed) {
       const std::string word = what == "world" ? "failed " : "error ";
-      say(word + order[1] + " " + text(failed) + " " + std::to_string(count));
+      tell(word + order[1] + " " + text(failed) + " " + std::to_string(count));
     }
     if (what == "suspicions") {
       const auto times = worlds_.at(order[1]).history().times_suspect;
-      say("suspicions " + order[1] + " " + std::to_string(times));
+      tell("suspicions " + order[1] + " " + std::to_string(times));
     }
     if (what == "give_up") transfers_.give_up(order[1]);
     if (what == "canaries") transfers_.look_at_canaries(order[1]);
-    if (what == "fork" && hold_descriptors_in_child()) say("forked");
-    if (what == "touch" && touch_memory(std::stoul(order[1]) << 20)) say("touched");
+    if (what == "fork" && hold_descriptors_in_child()) tell("forked");
+    if (what == "touch" && touch_memory(std::stoul(order[1]) << 20)) tell("touched");
     if (what == "scribble" || what == "flip" || what == "deaf") {
-      say("at it");
+      tell("at it");
       if (what == "scribble")
         scribble(order[1], static_cast<unsigned>(std::stoul(order[2])));
       if (what == "flip") flip();
       if (what == "deaf") turn_deaf();
     }
     if (what == "block") {
-      say("blocking");
+      tell("blocking");
       std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(order[1])));
-      say("unblocked");
+      tell("unblocked");
     }
   }
 
   mw::task<void> form(const words& order) {
     mw::world& w = worlds_[order[1]];
     w = mw::world(rt_, store_, world_options(order));
-    say("joining " + order[1]);
+    tell("joining " + order[1]);
     co_await w;
-    say("formed " + order[1] + " " + std::to_string(w.epoch()));
+    tell("formed " + order[1] + " " + std::to_string(w.epoch()));
     const mw::failure f = co_await w.broken();
-    say("over " + order[1] + " " + text(f) + " " + std::to_string(f.peer.pid));
+    tell("over " + order[1] + " " + text(f) + " " + std::to_string(f.peer.pid));
   }
 
   /// The leader may be up, and have its orders given, before this member has heard of it.
@@ -197,67 +189,6 @@ class member {
     mw::world& w = worlds_.at(name);
     co_await w;
     co_return w;
-  }
-
-  mw::task<void> stream(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const mw::to peer(std::stoi(order[2]));
-    numbered message(std::stoul(order[3]));
-    for (const auto count = std::stoul(order[4]); n < count; ++n) {
-      message.number(n);
-      co_await w.send(message.data, peer, {}, mw::user_word(n));
-    }
-    say("streamed " + order[1] + " " + std::to_string(n));
-  }
-
-  mw::task<void> drain(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const mw::from peer(std::stoi(order[2]));
-    numbered message(std::stoul(order[3]));
-    for (const auto count = std::stoul(order[4]); n < count; ++n) {
-      const mw::message_info info = co_await w.recv(message.data, peer);
-      if (info.user.value() != n || !message.is(n)) {
-        say("wrong " + order[1] + " " + std::to_string(n));
-        co_return;
-      }
-    }
-    say("drained " + order[1] + " " + std::to_string(n));
-  }
-
-  mw::task<void> echo(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const int peer = std::stoi(order[2]);
-    numbered message(std::stoul(order[3]));
-    for (;; ++n) {
-      const mw::message_info info = co_await w.recv(message.data, mw::from(peer));
-      co_await w.send(message.data, mw::to(peer), {}, info.user);
-    }
-  }
-
-  mw::task<void> answer(const words& order) {
-    mw::world& w = co_await formed(order[1]);
-    const int peer = std::stoi(order[2]);
-    std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
-    for (;;) {
-      const std::span<std::uint8_t> message = co_await take_any(w, peer, buffer);
-      co_await w.send(message, mw::to(peer));
-    }
-  }
-
-  mw::task<void> send(const words& order) {
-    mw::world& w = co_await formed(order[1]);
-    std::array<char, 64> data{};
-    std::copy_n(order[4].begin(), std::min<std::size_t>(order[4].size(), 63),
-                data.begin());
-    co_await w.send(data, mw::to(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
-    say("sent " + order[1] + " " + order[3]);
-  }
-
-  mw::task<void> recv(const words& order) {
-    mw::world& w = co_await formed(order[1]);
-    std::array<char, 64> data{};
-    co_await w.recv(data, mw::from(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
-    say("got " + order[1] + " " + order[3] + " " + data.data());
   }
 
   mw::task<void> park(const words& order) {
@@ -268,7 +199,7 @@ class member {
         s.spawn(park_one(w, peer, l));
       // Behind all of them in the home's queue.
       co_await mw::yield();
-      say("parked " + order[1]);
+      tell("parked " + order[1]);
     };
     co_await mw::scope::run(body);
   }
@@ -280,12 +211,12 @@ class member {
   mw::task<void> leave(const words& order) {
     mw::world& w = co_await formed(order[1]);
     co_await w.leave();
-    say("left " + order[1]);
+    tell("left " + order[1]);
   }
 
   std::map<std::string, std::string> settings_;
   mw::channel<std::string> orders_{4096};
-  held_transfers transfers_{&say};
+  held_transfers transfers_{&tell};
   mw::runtime rt_;
   mw::tcp_store store_;
   std::map<std::string, mw::world> worlds_;
@@ -298,7 +229,7 @@ void serve_store() {
     co_await mw::run_on(rt.service(), server.serve());
   };
   auto served = rt.start(serve());
-  say("listening " + server.address().text());
+  tell("listening " + server.address().text());
   for (std::string line; std::getline(std::cin, line);) continue;
   rt.stop();
   served.get();
@@ -324,7 +255,7 @@ int main(int argc, char** argv) {
       mw::testing::refuse(SYS_process_vm_readv, EPERM);
     member(std::move(settings)).obey();
   } catch (const std::exception& e) {
-    say(std::string("died ") + e.what());
+    tell(std::string("died ") + e.what());
     return 2;
   }
 }
