@@ -31,6 +31,7 @@
 #include "host/stream_connection_ending.cpp"
 #include "host/stream_receiver.cpp"
 #include "host/stream_sender.cpp"
+#include "io/biased_mutex.cpp"
 #include "io/default_spin.cpp"
 #include "io/environment.cpp"
 #include "io/epoll_engine.cpp"

@@ -73,7 +73,18 @@ const char* cell_receiver::handle_content(const frame& f,
     std::memcpy(&described_, content.data() + f.head_bytes, sizeof described_);
     content = content.first(f.head_bytes);
   }
-  return handle(f, content);
+  const char* wrong = handle(f, content);
+  if (f.kind == frame_kind::offer && f.generation == offer_may_be_kept) {
+    untaken_.push_back(f.id);
+  }
+  return wrong;
+}
+
+void cell_receiver::collect_untaken() {
+  for (const std::uint64_t id : std::exchange(untaken_, {})) {
+    inbound_message* m = find(id);
+    if (m && m->offered && !m->is_being_brought()) collect(*m);
+  }
 }
 
 const char* cell_receiver::describe(const frame& f, inbound_message& m) {
@@ -137,7 +148,7 @@ const char* cell_receiver::finish_reading(inbound_message& m) {
   // Given up meanwhile: what was read may be anything. A peer that has not died since was
   // the owner of its pid all the time.
   if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
-    core_.matcher->complete(m);
+    complete(m);
   }
   return nullptr;
 }
@@ -150,8 +161,7 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
       must_ask_ = true;
       let_go(m);
       receiver::begin(m);
-      m.target = view_cursor(m.taker->target);
-      m.target.advance(m.taker->target.total_bytes() - m.payload_bytes);
+      m.target = m.payload_place();
       m.received = 0;
       return nullptr;
     case ESRCH:

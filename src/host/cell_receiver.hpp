@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
@@ -25,6 +26,11 @@ class cell_receiver final : public receiver {
   /// Reads the next slice of an offered payload. Null, or what is wrong with it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
+  /// Offers that may be kept, and that nobody took as they came.
+  [[nodiscard]] bool has_untaken() const noexcept { return !untaken_.empty(); }
+  /// Keeps those that still wait, so that their senders need not: no two members wait for
+  /// each other's receive with what both may send unasked.
+  void collect_untaken();
 
  private:
   struct reading {
@@ -51,6 +57,7 @@ class cell_receiver final : public receiver {
   shm::ring_reader ring_;
   remote_payload described_;
   std::deque<reading> readings_;
+  std::vector<std::uint64_t> untaken_;
   /// The peer's memory was refused after all: it is asked to send.
   bool must_ask_ = false;
 };

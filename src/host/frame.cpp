@@ -1,5 +1,7 @@
 #include "frame.hpp"
 
+#include <bit>
+#include <cstring>
 #include <optional>
 
 #include "manyworlds/backend/operation.hpp"
@@ -25,9 +27,8 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
       uses_type | uses_head | uses_on | uses_id | uses_word | uses_bytes;
   switch (kind) {
     case frame_kind::eager:
-      return announcement | uses_generation;
     case frame_kind::offer:
-      return announcement;
+      return announcement | uses_generation;
     case frame_kind::pull:
     case frame_kind::complete:
     case frame_kind::unpull:
@@ -38,6 +39,8 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
     case frame_kind::withdraw:
     case frame_kind::withdrawn:
       return uses_id;
+    case frame_kind::accepted:
+      return uses_id | uses_on | uses_bytes;
     case frame_kind::credit:
       return uses_on | uses_id | uses_word | uses_bytes;
     case frame_kind::enter:
@@ -54,20 +57,28 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
 }
 
 template <class Number>
-void put(frame_bytes& bytes, std::size_t at, Number value) noexcept {
-  for (std::size_t i = 0; i < sizeof(Number); ++i) {
-    bytes[at + i] =
-        static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFF);
+Number little_endian(Number value) noexcept {
+  if constexpr (std::endian::native == std::endian::big) {
+    Number swapped = 0;
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+      swapped = static_cast<Number>(swapped << 8 | (value >> (8 * i) & 0xFF));
+    }
+    return swapped;
   }
+  return value;
+}
+
+template <class Number>
+void put(frame_bytes& bytes, std::size_t at, Number value) noexcept {
+  value = little_endian(value);
+  std::memcpy(bytes.data() + at, &value, sizeof value);
 }
 
 template <class Number>
 Number get(std::span<const std::byte, frame_size> bytes, std::size_t at) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(Number); ++i) {
-    value |= std::to_integer<std::uint64_t>(bytes[at + i]) << (8 * i);
-  }
-  return static_cast<Number>(value);
+  Number value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return little_endian(value);
 }
 
 const char* check_message(const frame& f, const frame_limits& limits) noexcept {
@@ -75,6 +86,7 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
   if (f.bytes > largest_message) return "a message longer than any can be";
   if (f.bytes % size_of(f.type) != 0) return "a message that ends within an element";
   if (f.kind == frame_kind::offer) {
+    if (f.generation > offer_may_be_kept) return "an offer with unknown flags";
     return f.bytes == 0 ? "an offer of nothing" : nullptr;
   }
   if (f.generation > eager_wants_taken) return "an eager message with unknown flags";

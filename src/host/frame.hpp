@@ -18,6 +18,7 @@ enum class frame_kind : std::uint8_t {
   data,       ///< a slice of a pulled payload
   complete,   ///< the whole payload was sent, all of it valid
   taken,      ///< receiver: a receive has the whole message
+  accepted,   ///< receiver: it keeps a copy of the whole message for a later receive
   unpull,     ///< receiver: stop, the receive was given up
   withdraw,   ///< sender: forget this message unless a receive has it
   withdrawn,  ///< receiver: forgotten, no receive has it
@@ -37,16 +38,17 @@ struct frame {
   dtype type = dtype::uint8;     ///< eager, offer
   std::uint16_t head_bytes = 0;  ///< eager, offer
   std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;     ///< eager, offer, credit: the lane. release, absent: a rank
+  std::uint64_t on = 0;     ///< a message's lane. release, absent: a rank
   std::uint64_t id = 0;     ///< the message, or the collective's sequence
   std::uint64_t word = 0;   ///< user word; data: offset; credit: content; absent: ranks
-  std::uint64_t bytes = 0;  ///< payload, slice, or credit
+  std::uint64_t bytes = 0;  ///< payload, slice, content kept, or credit
 
   friend bool operator==(const frame&, const frame&) noexcept = default;
 };
 
 // Meanings of `generation` where there is no pull.
 inline constexpr std::uint32_t eager_wants_taken = 1;
+inline constexpr std::uint32_t offer_may_be_kept = 1;
 inline constexpr std::uint32_t collective_barrier = 1;
 inline constexpr std::uint32_t release_complete = 0;
 inline constexpr std::uint32_t release_closed = 1;

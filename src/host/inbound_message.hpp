@@ -30,6 +30,9 @@ struct inbound_message {
   bool is_kept = false;       ///< in its lane's queue, and on the heap
   bool offered = false;       ///< the payload is still at the sender
   bool wants_taken = false;
+  /// The payload is being copied here although no receive waits; no receive gets the
+  /// message before that is done.
+  bool collecting = false;
   bool head_taken = false;
   /// The sender gave it up after its head was taken: the receive of its payload is told.
   bool cancelled = false;
@@ -39,9 +42,10 @@ struct inbound_message {
   /// Head, then payload if it came along.
   std::span<const std::byte> content;
   std::unique_ptr<std::byte[]> owned_content;
+  buffer_view collected;  ///< what a collected message is put together in
   inbound_message* next = nullptr;
 
-  // While a receive pulls it.
+  // While a receive pulls it, or it is collected.
   operation* taker = nullptr;
   view_cursor target;
   std::uint32_t generation = 0;
@@ -52,6 +56,13 @@ struct inbound_message {
 
   [[nodiscard]] std::size_t total_bytes() const noexcept {
     return head_bytes + payload_bytes;
+  }
+  [[nodiscard]] bool is_being_brought() const noexcept { return taker || collecting; }
+  /// Where the payload goes, from its start.
+  [[nodiscard]] view_cursor payload_place() const {
+    view_cursor place(taker ? taker->target : view_list(std::span(&collected, 1)));
+    place.advance(place.remaining() - payload_bytes);
+    return place;
   }
   [[nodiscard]] message_info info(std::uint64_t lane_number) const {
     message_info known;

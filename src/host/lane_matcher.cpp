@@ -23,18 +23,19 @@ lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit,
 
 lane_matcher::~lane_matcher() {
   for (peer_lanes& p : peers_) {
-    for (auto& entry : p.lanes) {
-      while (inbound_message* m = entry.second.first) {
-        entry.second.first = m->next;
+    p.lanes.for_each([](inbound_lane& l) {
+      while (inbound_message* m = l.first) {
+        l.first = m->next;
         delete m;
       }
-    }
+    });
   }
 }
 
 inbound_lane& lane_matcher::lane_of(rank_t rank, std::uint64_t number) {
-  inbound_lane& l = peer(rank).lanes[number];
-  l.number = number;
+  peer_lanes& p = peer(rank);
+  const auto [l, is_new] = p.lanes.at(number);
+  if (is_new) l.is_known = p.known.contains(number);
   return l;
 }
 
@@ -117,12 +118,11 @@ operation* lane_matcher::first_taker(peer_lanes& p, inbound_lane& l) {
 
 inbound_lane* lane_matcher::available(const operation& op, peer_lanes& p) {
   inbound_lane* found = nullptr;
-  const auto own = p.lanes.find(op.on.number());
-  if (own != p.lanes.end() && own->second.first && !own->second.first->taker) {
-    found = &own->second;
-  }
+  inbound_lane* own = p.lanes.find(op.on.number());
+  if (own && own->first && !own->first->is_being_brought()) found = own;
   if (op.takes_fresh_lanes && !p.fresh.empty()) {
     inbound_lane* fresh = p.fresh.front();
+    if (fresh->first->is_being_brought()) return found;
     if (!found || fresh->first->arrival < found->first->arrival) found = fresh;
   }
   return found;
@@ -141,18 +141,22 @@ inbound_lane* lane_matcher::available_from_any(const operation& op) {
 
 void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
   peer_lanes& p = peer(rank);
-  if (p.known.contains(number)) return;
-  p.known.insert(number, [&p](std::uint64_t lane_number) {
-    const auto found = p.lanes.find(lane_number);
-    return found != p.lanes.end() && !found->second.idle();
+  inbound_lane* const own = p.lanes.find(number);
+  if (own ? own->is_known : p.known.contains(number)) return;
+  p.known.insert(number, [&p](std::uint64_t oldest) {
+    inbound_lane* l = p.lanes.find(oldest);
+    if (!l) return false;
+    l->is_known = !l->idle();
+    return l->is_known;
   });
-  const auto found = p.lanes.find(number);
-  if (found != p.lanes.end()) set_fresh(p, found->second);
+  if (!own) return;
+  own->is_known = true;
+  set_fresh(p, *own);
 }
 
 // A lane is fresh while it has messages and nobody has received on it.
 void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
-  const bool fresh = l.first && !p.known.contains(l.number);
+  const bool fresh = l.first && !l.is_known;
   if (fresh == l.is_fresh) return;
   l.is_fresh = fresh;
   if (fresh) {
@@ -194,7 +198,7 @@ inbound_message* lane_matcher::keep(inbound_message& m) {
 
 void lane_matcher::match(rank_t source, inbound_lane& l) {
   peer_lanes& p = peer(source);
-  while (l.first && !l.first->taker) {
+  while (l.first && !l.first->is_being_brought()) {
     operation* op = first_taker(p, l);
     if (!op) return;
     unqueue(*op);

@@ -10,6 +10,7 @@
 
 #include "inbound_message.hpp"
 #include "known_lanes.hpp"
+#include "lane_table.hpp"
 #include "operation_queue.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -24,6 +25,7 @@ struct inbound_lane {
   std::size_t messages = 0;
   operation_queue waiting;
   bool is_fresh = false;  ///< stands in its peer's list of fresh lanes
+  bool is_known = false;  ///< stands among its peer's known lanes
 
   std::uint64_t received = 0;
   std::size_t held_bytes = 0;  ///< of the window, by messages here or not yet credited
@@ -73,6 +75,8 @@ class lane_matcher {
 
   /// All of a pulled message is in its taker's memory.
   void complete(inbound_message& m);
+  /// All of a message that nobody takes was brought here.
+  void collected(inbound_message& m);
   /// The taker of a pulled message gives up; the message is whole again at the head of
   /// its lane and the next receive takes it. The caller has stopped the sender.
   void release_taker(inbound_message& m);
@@ -90,15 +94,15 @@ class lane_matcher {
   template <class Visit>
   void for_each_lane(Visit&& visit) const {
     for (std::size_t p = 0; p < peers_.size(); ++p) {
-      for (const auto& entry : peers_[p].lanes)
-        visit(static_cast<rank_t>(p), entry.second);
+      peers_[p].lanes.for_each(
+          [&](const inbound_lane& l) { visit(static_cast<rank_t>(p), l); });
     }
   }
 
  private:
   struct peer_lanes {
     explicit peer_lanes(std::size_t known_limit) : known(known_limit) {}
-    std::unordered_map<std::uint64_t, inbound_lane> lanes;
+    lane_table<inbound_lane> lanes;
     known_lanes known;
     operation_queue waiting_for_fresh;
     /// Lanes not known that have messages, in order of their first.

@@ -25,6 +25,12 @@ void lane_matcher::complete(inbound_message& m) {
   match(source, l);
 }
 
+void lane_matcher::collected(inbound_message& m) {
+  m.collecting = false;
+  m.offered = false;
+  match(m.source, *m.on);
+}
+
 void lane_matcher::release_taker(inbound_message& m) {
   set_stage(*m.taker, stage::none, nullptr);
   m.taker = nullptr;
@@ -86,7 +92,7 @@ void lane_matcher::peer_left(rank_t rank) {
   peer_lanes& p = peer(rank);
   p.left = true;
   const std::string text = has_left_text(rank);
-  for (auto& entry : p.lanes) entry.second.waiting.fail_all(cause::closed, text);
+  p.lanes.for_each([&](inbound_lane& l) { l.waiting.fail_all(cause::closed, text); });
   p.waiting_for_fresh.fail_all(cause::closed, text);
   const auto gone = std::count_if(peers_.begin(), peers_.end(),
                                   [](const peer_lanes& each) { return each.left; });
@@ -97,7 +103,7 @@ void lane_matcher::peer_left(rank_t rank) {
 
 void lane_matcher::fail_waiting(enum cause why, const std::string& detail) {
   for (peer_lanes& p : peers_) {
-    for (auto& entry : p.lanes) entry.second.waiting.fail_all(why, detail);
+    p.lanes.for_each([&](inbound_lane& l) { l.waiting.fail_all(why, detail); });
     p.waiting_for_fresh.fail_all(why, detail);
   }
   for (auto& entry : waiting_for_any_) entry.second.fail_all(why, detail);

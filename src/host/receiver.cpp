@@ -1,6 +1,7 @@
 #include "receiver.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace manyworlds::inline v0::host {
@@ -20,6 +21,8 @@ const char* receiver::handle(const frame& f, std::span<const std::byte> content)
       return answers_.on_unpull(f);
     case frame_kind::taken:
       return answers_.on_taken(f);
+    case frame_kind::accepted:
+      return answers_.on_accepted(f);
     case frame_kind::withdrawn:
       return answers_.on_withdrawn(f);
     case frame_kind::credit:
@@ -31,9 +34,10 @@ const char* receiver::handle(const frame& f, std::span<const std::byte> content)
 
 void receiver::note_progress(inbound_message& m, std::size_t bytes) noexcept {
   m.received += bytes;
+  m.last_progress = core_.home.now();
+  if (!m.taker) return;
   m.taker->bytes_moved += bytes;
   m.taker->begun = true;
-  m.last_progress = core_.home.now();
 }
 
 void receiver::answer(frame_kind kind, std::uint64_t id, std::uint32_t generation) {
@@ -49,6 +53,37 @@ void receiver::pull(inbound_message& m) {
   pulled_.push_back(&m);
   begin(m);
   core_.watch();
+}
+
+// It is watched by nobody: no operation has begun here, and a peer that has no time for
+// it stalls none.
+void receiver::collect(inbound_message& m) {
+  const std::size_t head = m.content.size();
+  auto whole = std::make_unique_for_overwrite<std::byte[]>(head + m.payload_bytes);
+  if (head > 0) std::memcpy(whole.get(), m.content.data(), head);
+  m.owned_content = std::move(whole);
+  m.content = {m.owned_content.get(), head};
+  m.collected = buffer_view(m.owned_content.get(), head + m.payload_bytes, dtype::uint8);
+  m.collecting = true;
+  m.received = 0;
+  m.target = m.payload_place();
+  begin(m);
+}
+
+void receiver::complete(inbound_message& m) {
+  if (!m.collecting) return core_.matcher->complete(m);
+  named_.erase(m.id);
+  m.content = {m.owned_content.get(), m.content.size() + m.payload_bytes};
+  m.accounted = m.content.size();
+  m.is_accounted = true;
+  m.wants_taken = false;
+  frame f;
+  f.kind = frame_kind::accepted;
+  f.on = m.on->number;
+  f.id = m.id;
+  f.bytes = m.accounted;
+  answers_.control(f);
+  core_.matcher->collected(m);
 }
 
 void receiver::begin(inbound_message& m) {

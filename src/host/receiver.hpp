@@ -68,9 +68,14 @@ class receiver {
   /// Null and `into` if a slice follows that somebody waits for; `into` is null if it is
   /// to be dropped.
   [[nodiscard]] const char* on_data(const frame& f, inbound_message*& into);
-  /// So many bytes of `m` are in its taker's memory.
+  /// So many bytes of `m` are where they belong.
   void note_progress(inbound_message& m, std::size_t bytes) noexcept;
   void answer(frame_kind kind, std::uint64_t id, std::uint32_t generation = 0);
+  /// Has the payload of an offer brought that no receive waits for.
+  void collect(inbound_message& m);
+  /// All of `m` is where it belongs.
+  void complete(inbound_message& m);
+  [[nodiscard]] inbound_message* find(std::uint64_t id);
   /// The sender gave up `m`.
   void drop(inbound_message& m);
 
@@ -89,7 +94,6 @@ class receiver {
   [[nodiscard]] const char* on_complete(const frame& f);
   [[nodiscard]] const char* on_withdraw(const frame& f);
   [[nodiscard]] const char* check_id(const frame& f) const;
-  [[nodiscard]] inbound_message* find(std::uint64_t id);
   void unpull(inbound_message& m);
 
   frame_handler& others_;

@@ -1,6 +1,7 @@
 // What each frame about a message does to its receiver. All of it is read as if a
 // stranger wrote it.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "receiver.hpp"
@@ -20,7 +21,9 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   if (f.id != last_id_ + 1) return "a message out of sequence";
   last_id_ = f.id;
   if (ignoring_) return nullptr;
-  const std::size_t cost = message_cost + content.size();
+  const bool offered = f.kind == frame_kind::offer;
+  std::size_t cost = message_cost + content.size();
+  if (offered && f.generation == offer_may_be_kept) cost += f.bytes;
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
   if (l.held_bytes + cost > core_.options.lane_window ||
       held_bytes_ + cost > core_.peer_window) {
@@ -40,7 +43,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.payload_bytes = static_cast<std::size_t>(f.bytes);
   m.cost = cost;
   m.content = content;
-  m.offered = f.kind == frame_kind::offer;
+  m.offered = offered;
   m.wants_taken = m.offered || f.generation == eager_wants_taken;
   m.is_accounted = !m.wants_taken;
   m.accounted = m.is_accounted ? content.size() : 0;
@@ -61,7 +64,9 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   inbound_message* m = find(f.id);
   if (m && f.generation > m->generation) return "a slice that nobody asked for";
   // Sent before our `unpull` was read.
-  if (!m || !m->offered || !m->taker || f.generation != m->generation) return nullptr;
+  if (!m || !m->offered || !m->is_being_brought() || f.generation != m->generation) {
+    return nullptr;
+  }
   if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
     return "a slice that does not follow the one before";
   }
@@ -72,12 +77,14 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
 const char* receiver::on_complete(const frame& f) {
   if (const char* wrong = check_id(f)) return wrong;
   inbound_message* m = find(f.id);
-  if (!m || !m->offered || !m->taker || f.generation < m->generation) return nullptr;
+  if (!m || !m->offered || !m->is_being_brought() || f.generation < m->generation) {
+    return nullptr;
+  }
   if (f.generation > m->generation || m->received != m->payload_bytes) {
     return "a message that ends before its last byte";
   }
   m->giving_up = false;
-  core_.matcher->complete(*m);
+  complete(*m);
   return nullptr;
 }
 
@@ -94,6 +101,8 @@ void receiver::drop(inbound_message& m) {
   named_.erase(m.id);
   std::erase(pulled_, &m);
   let_go(m);
+  // No receive has seen anything of what was collected.
+  if (std::exchange(m.collecting, false)) m.received = 0;
   core_.matcher->withdraw(m);
 }
 

@@ -4,8 +4,9 @@
 
 namespace manyworlds::inline v0::host {
 
-std::size_t sender::cost_of(const operation& op, bool eager) noexcept {
-  return message_cost + op.head_bytes + (eager ? op.source.total_bytes() : 0);
+std::size_t sender::cost_of(const operation& op) const noexcept {
+  const bool kept = is_eager(op) || may_be_kept(op);
+  return message_cost + op.head_bytes + (kept ? op.source.total_bytes() : 0);
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
@@ -13,15 +14,19 @@ bool sender::is_eager(const operation& op) const noexcept {
          op.source.total_bytes() == 0;
 }
 
+bool sender::may_be_kept(const operation& op) const noexcept {
+  return !op.delivered &&
+         op.source.total_bytes() + op.head_bytes <= core_.options.eager_limit;
+}
+
 bool sender::may_send(const outgoing_lane& l, const operation& op) noexcept {
-  const std::size_t cost = cost_of(op, is_eager(op));
+  const std::size_t cost = cost_of(op);
   return l.used_window + cost <= core_.options.lane_window &&
          used_window_ + cost <= core_.peer_window && !is_full();
 }
 
 void sender::start(operation& op) {
-  outgoing_lane& l = lanes_[op.on.number()];
-  l.number = op.on.number();
+  outgoing_lane& l = lanes_.at(op.on.number()).first;
   if (l.waiting.empty() && may_send(l, op)) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;
@@ -39,7 +44,11 @@ void sender::announce(outgoing_lane& l, operation& op) {
   f.kind = eager ? frame_kind::eager : frame_kind::offer;
   f.type = op.source.type();
   f.head_bytes = static_cast<std::uint16_t>(op.head_bytes);
-  f.generation = eager && op.delivered ? eager_wants_taken : 0;
+  if (eager) {
+    f.generation = op.delivered ? eager_wants_taken : 0;
+  } else {
+    f.generation = may_be_kept(op) ? offer_may_be_kept : 0;
+  }
   f.on = l.number;
   f.id = ++last_id_;
   f.word = op.user.value();
@@ -55,7 +64,7 @@ void sender::announce(outgoing_lane& l, operation& op) {
   }
   put(f, op, p);
 
-  const std::size_t cost = cost_of(op, eager);
+  const std::size_t cost = cost_of(op);
   l.used_window += cost;
   used_window_ += cost;
   ++l.sent;

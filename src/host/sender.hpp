@@ -10,6 +10,7 @@
 #include "../link/offer_table.hpp"
 #include "core.hpp"
 #include "frame.hpp"
+#include "lane_table.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -69,6 +70,7 @@ class sender {
   const char* on_pull(const frame& f);
   const char* on_unpull(const frame& f);
   const char* on_taken(const frame& f);
+  const char* on_accepted(const frame& f);
   const char* on_withdrawn(const frame& f);
   const char* on_credit(const frame& f);
 
@@ -87,7 +89,7 @@ class sender {
 
   template <class Visit>
   void for_each_lane(Visit&& visit) const {
-    for (const auto& entry : lanes_) visit(entry.second);
+    lanes_.for_each(visit);
   }
 
  protected:
@@ -130,15 +132,17 @@ class sender {
  private:
   static constexpr std::size_t idle_lanes_kept = 64;
 
-  [[nodiscard]] static std::size_t cost_of(const operation& op, bool eager) noexcept;
+  [[nodiscard]] std::size_t cost_of(const operation& op) const noexcept;
   [[nodiscard]] bool is_eager(const operation& op) const noexcept;
+  /// Offered because that is faster, but small enough to be accepted before a receive.
+  [[nodiscard]] bool may_be_kept(const operation& op) const noexcept;
   [[nodiscard]] bool may_send(const outgoing_lane& l, const operation& op) noexcept;
   void announce(outgoing_lane& l, operation& op);
   void send_waiting(outgoing_lane& l);
   void stop_slices(pending_send& p);
   operation& release(pending_send& p);
 
-  std::unordered_map<std::uint64_t, outgoing_lane> lanes_;
+  lane_table<outgoing_lane> lanes_;
   std::deque<outgoing_lane*> blocked_;
   std::size_t waiting_ = 0;
   std::size_t used_window_ = 0;

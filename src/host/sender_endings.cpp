@@ -60,6 +60,28 @@ const char* sender::on_taken(const frame& f) {
   return nullptr;
 }
 
+const char* sender::on_accepted(const frame& f) {
+  if (f.id > last_id_) return "a message accepted that was not sent";
+  outgoing_lane* l = lanes_.find(f.on);
+  if (!l) return "a message accepted on an unknown lane";
+  pending_send* p = find(f.id);
+  if (p) {
+    const operation& op = *p->op;
+    const std::size_t whole = op.source.total_bytes() + op.head_bytes;
+    if (p->eager || op.delivered || op.on.number() != f.on || f.bytes > whole) {
+      return "a message accepted that it may not keep";
+    }
+    if (p->at != phase::sent) {
+      if (const char* wrong = check_taken(*p)) return wrong;
+    }
+  }
+  // Also of a send that was given up too late: its credit will come.
+  ++l->undelivered_messages;
+  l->undelivered_bytes += f.bytes;
+  if (p) finish(*p, ending::taken);
+  return nullptr;
+}
+
 const char* sender::on_withdrawn(const frame& f) {
   if (f.id > last_id_) return "an answer to a withdrawal that was not made";
   pending_send* p = find(f.id);
@@ -71,9 +93,9 @@ const char* sender::on_withdrawn(const frame& f) {
 }
 
 const char* sender::on_credit(const frame& f) {
-  const auto found = lanes_.find(f.on);
-  if (found == lanes_.end()) return "credit for an unknown lane";
-  outgoing_lane& l = found->second;
+  outgoing_lane* found = lanes_.find(f.on);
+  if (!found) return "credit for an unknown lane";
+  outgoing_lane& l = *found;
   if (f.bytes > l.used_window || f.id > l.undelivered_messages ||
       f.word > l.undelivered_bytes) {
     return "more credit than was used";
@@ -84,7 +106,7 @@ const char* sender::on_credit(const frame& f) {
   l.undelivered_messages -= f.id;
   l.undelivered_bytes -= f.word;
   const bool idle = l.used_window == 0 && l.waiting.empty() && !l.is_blocked;
-  if (idle && lanes_.size() > idle_lanes_kept) lanes_.erase(found);
+  if (idle && lanes_.size() > idle_lanes_kept) lanes_.erase(f.on);
   return nullptr;
 }
 
@@ -159,7 +181,7 @@ void sender::settle_overdue(time_point now) {
 
 void sender::close(const std::string& detail) {
   closed_detail_ = detail;
-  for (auto& entry : lanes_) entry.second.waiting.fail_all(cause::closed, detail);
+  lanes_.for_each([&](outgoing_lane& l) { l.waiting.fail_all(cause::closed, detail); });
   waiting_ = 0;
   std::vector<pending_send*> all;
   for (auto& entry : pending_) all.push_back(&entry.second);

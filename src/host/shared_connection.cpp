@@ -59,7 +59,7 @@ void shared_connection::pump() noexcept {
     receiver_.return_credit(sender_.has_something());
     more = sender_.progress();
     sender_.flush();
-    more = more || receiver_.has_to_read();
+    more = more || receiver_.has_to_read() || receiver_.has_untaken();
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
@@ -99,7 +99,11 @@ void shared_connection::go_on_soon() noexcept {
 void shared_connection::go_on() noexcept {
   next_.is_scheduled = false;
   if (stopped_) return rest();
-  guarded([this] { sender_.finish_taken(); });
+  guarded([this] {
+    sender_.finish_taken();
+    // A turn after they came: a receive that follows at once takes them itself.
+    receiver_.collect_untaken();
+  });
   pump();
 }
 

@@ -21,7 +21,7 @@ void pause_cpu() noexcept {
 }  // namespace
 
 reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
-    : engine_(std::move(engine)), options_(options) {}
+    : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {}
 
 // A poster whose work has already run may not yet have woken the engine it is about to.
 reactor::~reactor() { await_posters(); }
@@ -86,13 +86,34 @@ void reactor::remove(poller& p) noexcept {
 bool reactor::turn() noexcept {
   turn_scope here(*this);
   cancel_sleep();
-  bool did = inbox_.take(ready_);
-  did |= run_ready();
+  bool did = take_work();
   did |= engine_->poll();
   did |= poll_pollers();
-  if (!timers().empty()) did |= timers().expire(now(), turn_limit) > 0;
-  if (did) turns_.fetch_add(1, std::memory_order_relaxed);
+  recently_ = now();
+  if (!timers().empty()) did |= timers().expire(recently_, turn_limit) > 0;
+  if (did) count_turn();
   return did;
+}
+
+bool reactor::take_work() noexcept {
+  const bool posted = inbox_.take(ready_);
+  return run_ready() || posted;
+}
+
+// A turn without what costs most of it: the clock, and the engine, which may enter the
+// kernel.
+bool reactor::glance() noexcept {
+  turn_scope here(*this);
+  bool did = poll_pollers();
+  // What the pollers have made ready is run at once.
+  did |= take_work();
+  if (did) count_turn();
+  return did;
+}
+
+// Only this thread writes it.
+void reactor::count_turn() noexcept {
+  turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 void reactor::rest() noexcept {
@@ -143,13 +164,20 @@ bool reactor::poll_pollers() noexcept {
   return did;
 }
 
+// Something in shared memory is found 8 to 10 ns after it came if nothing but the pollers
+// is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
-  const time_point end = now() + options_.spin;
+  const time_point end = recently_ + options_.spin;
   do {
+    if (pollers_) {
+      for (unsigned look = 0; look < looks_between_turns; ++look) {
+        if (glance()) return true;
+      }
+    }
     if (turn()) return true;
     pause_cpu();
-  } while (now() < end);
+  } while (recently_ < end);
   return false;
 }
 

@@ -78,7 +78,10 @@ void operation_awaiter::begin() noexcept {
     reactor& user = core_->runtime().user();
     user.timers().arm(timer_, later(user.now(), *limit_));
   }
-  if (token_.stop_possible()) stop_.emplace(std::move(token_), on_stop{this});
+  if (token_.stop_possible()) {
+    had_token_ = true;
+    stop_.emplace(std::move(token_), on_stop{this});
+  }
 }
 
 void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
@@ -106,7 +109,7 @@ void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
 void operation_awaiter::finish(outcome how) noexcept {
   outcome_ = how;
   if (how == outcome::failed) settle_failure();
-  core_->runtime().user().timers().disarm(timer_);
+  if (limit_) core_->runtime().user().timers().disarm(timer_);
   // Waits for a callback that runs on another thread; it only queues a step.
   stop_.reset();
   if (!is_starting_) resume_if_quiet();
@@ -177,6 +180,7 @@ void operation_awaiter::step_is_done() noexcept {
 }
 
 void operation_awaiter::resume_if_quiet() noexcept {
+  if (!may_have_steps()) return waiter_->resume();
   // Fails while steps are queued, which refer to this object: the last of them resumes
   // the waiter.
   int none = 0;

@@ -24,9 +24,10 @@ void world_core::start(operation_awaiter& op) noexcept {
     op.fail(cause::forked, "a world cannot be used in a forked child");
     return;
   }
-  op.started = runtime_->user().now();
+  op.started = runtime_->user().recently();
   {
-    const std::lock_guard lock(runtime_->ledger().mutex());
+    biased_mutex::owners here = runtime_->ledger().mutex().for_owner();
+    const std::lock_guard lock(here);
     op.next_pending = pending_;
     op.previous_pending = nullptr;
     if (pending_) pending_->previous_pending = &op;
@@ -39,7 +40,11 @@ void world_core::start(operation_awaiter& op) noexcept {
 void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   auto& awaiter = static_cast<operation_awaiter&>(op);
   if (!std::exchange(awaiter.is_pending, false)) return;
-  operation_record record;
+  biased_mutex::owners here = runtime_->ledger().mutex().for_owner();
+  const std::lock_guard lock(here);
+  (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
+  if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
+  operation_record& record = runtime_->ledger().next();
   record.world = options_.name;
   record.epoch = epoch();
   record.kind = op.kind;
@@ -48,14 +53,10 @@ void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   record.bytes = op.bytes_moved;
   record.begun = op.begun;
   record.started = op.started;
-  record.ended = runtime_->user().now();
+  record.ended = runtime_->user().recently();
   record.failed_with = ended_by;
   record.file = op.where.file_name();
   record.line = op.where.line();
-  const std::lock_guard lock(runtime_->ledger().mutex());
-  (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
-  if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
-  runtime_->ledger().remember(record);
 }
 
 bool world_core::withdraw(operation_awaiter& op) noexcept {

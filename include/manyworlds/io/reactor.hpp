@@ -65,6 +65,10 @@ class reactor final : public executor {
   void post(work& w) noexcept override;
   [[nodiscard]] bool try_post(work& w) noexcept override;
   [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
+  /// The time when this reactor last looked at the clock: in the last turn, or since, while
+  /// it spins. For what is recorded on hot paths, never for a deadline: it is as old as
+  /// whatever runs now is long.
+  [[nodiscard]] time_point recently() const noexcept { return recently_; }
 
   [[nodiscard]] class engine& io() noexcept { return *engine_; }
   [[nodiscard]] network& sockets() noexcept { return engine_->sockets(); }
@@ -112,7 +116,13 @@ class reactor final : public executor {
  private:
   static constexpr std::size_t turn_limit = 128;
 
+  /// Empty looks at the pollers between two turns while it spins.
+  static constexpr unsigned looks_between_turns = 8;
+
   void await_posters() const noexcept;
+  bool take_work() noexcept;
+  bool glance() noexcept;
+  void count_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
@@ -126,6 +136,7 @@ class reactor final : public executor {
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
   bool sleep_prepared_ = false;
+  time_point recently_;
   std::atomic<std::uint32_t> posting_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};

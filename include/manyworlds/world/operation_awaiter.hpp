@@ -98,6 +98,8 @@ class operation_awaiter : public operation {
   bool give_up(reason why) noexcept;
   void finish(outcome how) noexcept;
   void resume_if_quiet() noexcept;
+  /// Whether steps may be queued at all, by other threads or a stop token.
+  [[nodiscard]] bool may_have_steps() const noexcept { return is_remote_ || had_token_; }
   /// Queues a step at the world's reactor unless the waiter is on its way.
   bool queue(step& s) noexcept;
   void step_is_done() noexcept;
@@ -130,6 +132,7 @@ class operation_awaiter : public operation {
   reason given_up_ = reason::none;
   bool is_starting_ = false;
   bool is_remote_ = false;
+  bool had_token_ = false;
 };
 
 /// The operation's value, by kind.

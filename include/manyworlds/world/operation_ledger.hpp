@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "manyworlds/backend/operation.hpp"
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/io/biased_mutex.hpp"
 #include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
@@ -29,16 +29,16 @@ struct operation_record {
 };
 
 /// The mutex guards the worlds' lists of pending operations too, so that a dump can read
-/// them from any thread while the reactor is stuck in user code. Uncontended otherwise.
+/// them from any thread while the reactor, its owner, is stuck in user code.
 class operation_ledger {
  public:
   static constexpr std::size_t remembered = 64;
 
-  [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
+  [[nodiscard]] biased_mutex& mutex() const noexcept { return mutex_; }
 
-  /// With the mutex held.
-  void remember(const operation_record& record) noexcept {
-    recent_[next_++ % remembered] = record;
+  /// The record to overwrite with the latest; with the mutex held.
+  [[nodiscard]] operation_record& next() noexcept {
+    return recent_[next_++ % remembered];
   }
   /// Oldest first; with the mutex held.
   [[nodiscard]] std::vector<operation_record> recent() const {
@@ -50,7 +50,7 @@ class operation_ledger {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable biased_mutex mutex_;
   std::array<operation_record, remembered> recent_{};
   std::uint64_t next_ = 0;
 };

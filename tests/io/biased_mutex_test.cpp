@@ -1,0 +1,65 @@
+#include "manyworlds/io/biased_mutex.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using manyworlds::biased_mutex;
+
+TEST_SUITE("io biased mutex") {
+  TEST_CASE("its owner and the others exclude each other") {
+    biased_mutex mutex;
+    // Two words that are equal whenever nobody holds the mutex.
+    std::uint64_t first = 0;
+    std::uint64_t second = 0;
+    std::atomic<bool> over{false};
+    std::uint64_t by_owner = 0;
+    std::atomic<std::uint64_t> by_others{0};
+    std::atomic<int> torn{0};
+
+    std::thread owner([&] {
+      while (!over.load(std::memory_order_relaxed)) {
+        biased_mutex::owners mine = mutex.for_owner();
+        const std::lock_guard lock(mine);
+        if (first != second) ++torn;
+        ++first;
+        ++second;
+        ++by_owner;
+      }
+    });
+    std::vector<std::thread> others;
+    for (int i = 0; i < 3; ++i) {
+      others.emplace_back([&] {
+        for (int n = 0; n < 2'000; ++n) {
+          const std::lock_guard lock(mutex);
+          if (first != second) ++torn;
+          ++first;
+          ++second;
+          ++by_others;
+        }
+      });
+    }
+    for (std::thread& t : others) t.join();
+    over = true;
+    owner.join();
+    CHECK(torn == 0);
+    CHECK(by_others == 6'000);
+    CHECK(first == by_owner + by_others);
+    CHECK(second == first);
+  }
+
+  TEST_CASE("its owner goes on while others come all the time") {
+    biased_mutex mutex;
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      while (!over.load()) const std::lock_guard lock(mutex);
+    });
+    biased_mutex::owners mine = mutex.for_owner();
+    for (int n = 0; n < 10'000; ++n) const std::lock_guard lock(mine);
+    over = true;
+    other.join();
+  }
+}
