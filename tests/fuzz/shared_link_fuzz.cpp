@@ -174,10 +174,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t at = in.take<std::uint8_t>() % sizeof header;
     in.take_into(arena->at(at), 4);
     std::memcpy(&header, arena->at(0), sizeof header);
-    const bool is_right = header.magic == shm::arena_magic &&
-                          header.version == shm::arena_version &&
-                          header.cells == shm::cell_ring::capacity &&
-                          header.bytes == shm::arena_bytes;
+    const bool is_right =
+        header.magic == shm::arena_magic && header.version == shm::arena_version &&
+        header.cells == shm::cell_ring::capacity && header.bytes == shm::arena_bytes;
     const victim v(*arena);
     must(static_cast<bool>(v) == is_right);
     return 0;
