@@ -108,14 +108,17 @@ void cell_sender::control(const frame& f) {
 
 void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   shm::cell_content c = cell_of(f);
-  const_view_cursor cursor(op.source);
   const bool eager = f.kind == frame_kind::eager;
-  const std::size_t payload = eager ? cursor.remaining() : sizeof(remote_payload);
+  const std::size_t payload =
+      eager ? op.source.total_bytes() : sizeof(remote_payload);
   const bool fits = op.head_bytes + payload <= inline_bytes;
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
-  if (eager) {
+  const_view_cursor cursor;
+  if (eager && op.source.size() == 1) {
+    if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
+  } else if (cursor = const_view_cursor(op.source); eager) {
     copy_out(cursor, payload, into);
   } else {
     p->ticket = *link_.offers_out().offer();
