@@ -45,6 +45,7 @@ bool cell_sender::has_chunk() noexcept {
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
+      link_.owners_out().note_allocated(got.index, slot_);
       spare_ = got.index;
       return true;
     }
@@ -52,10 +53,13 @@ bool cell_sender::has_chunk() noexcept {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
-    if (link_.add_chunks()) continue;
-    // The peer tells of chunks that come back, and nobody of memory that does.
-    if (link_.lacks_memory()) core_.tidy_soon();
-    if (link_.chunks_out().must_wait_for_chunk()) return false;
+    if (link_.reclaim_chunks() || link_.add_chunks()) continue;
+    if (link_.chunks_out().must_wait_for_chunk()) {
+      // The peer tells of chunks that come back, but nobody tells of memory that does, nor
+      // of chunks of worlds that are over.
+      core_.tidy_soon();
+      return false;
+    }
   }
 }
 

@@ -162,6 +162,7 @@ slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
     if (error == 0) {
       std::memset(shared_->arena().at(begin), 0, size);
       slots_->take(*slot);
+      shared_->owners_out().note_lent(*slot);
       slot_lease lease(shared_, *slot, slots_);
       wire_writer out;
       out.put(world_id).put(rank).put(static_cast<std::uint16_t>(*slot));
@@ -187,6 +188,7 @@ void neighbour::take_slot(std::span<const std::byte> body) {
   const unsigned slot = in.get<std::uint16_t>();
   in.expect_end();
   slots_->take_from_peer(slot);
+  shared_->owners_out().note_lent(slot);
   slot_lease lease(shared_, slot, slots_);
   link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(lease));
   return_slots();
@@ -200,6 +202,7 @@ void neighbour::take_returns(std::span<const std::byte> body) {
     slots.word(at) = in.get<std::uint64_t>();
   in.expect_end();
   slots_->peer_gave_back(slots);
+  shared_->owners_out().note_given_back(slots);
 }
 
 void neighbour::return_slots() {

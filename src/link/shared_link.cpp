@@ -43,6 +43,7 @@ shared_link::~shared_link() = default;
 
 void shared_link::attach(unsigned slot, slot_events& events) {
   slots_[slot] = {&events, 0};
+  owners_out_.reclaim(slot, [this](unsigned chunk) { chunks_out_.give_back(chunk); });
   if (++attached_ == 1) {
     user_.add(*this);
     listen_for_bell();
@@ -110,6 +111,17 @@ bool shared_link::add_chunks() noexcept {
   chunks_with_memory_ = wanted;
   chunks_out_.allow(wanted);
   return true;
+}
+
+bool shared_link::reclaim_chunks() noexcept {
+  bool any = false;
+  owners_out_.reclaim_over(
+      [this](unsigned slot) { return slots_[slot].events != nullptr; },
+      [this, &any](unsigned chunk) {
+        chunks_out_.give_back(chunk);
+        any = true;
+      });
+  return any;
 }
 
 bool shared_link::peer_has_died() const noexcept {

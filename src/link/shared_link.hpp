@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "chunk_owners.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "same_host.hpp"
 
@@ -91,6 +92,10 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// The kernel has written into its death word: its pid may soon be another's.
   [[nodiscard]] bool peer_has_died() const noexcept;
   [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }
+  /// Frees those that were sent in worlds that are over and that nobody will read. False
+  /// if there are none.
+  bool reclaim_chunks() noexcept;
+  [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
   [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
@@ -138,6 +143,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   bell_ringer ringer_;
   bell_listener listener_;
   chunk_writer chunks_out_;
+  chunk_owners owners_out_;
   chunk_reader chunks_in_;
   offer_sender offers_out_;
   offer_receiver offers_in_;

@@ -1,6 +1,10 @@
 // Two runtimes of one host share memory, or say once why not; slots go from one to the
 // other.
 #include "link/neighbour.hpp"
+
+#include <sys/syscall.h>
+
+#include "death_fixture.hpp"
 #include "io/reactor_fixture.hpp"
 #include "link/shared_link.hpp"
 #include "neighbour_fixture.hpp"
@@ -200,6 +204,25 @@ TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarke
   // It can still go and meet others.
   node c;
   CHECK(meet(a, c));
+}
+
+TEST_CASE(
+    "where no word of life can be held, no memory is read: nobody could tell whose it "
+    "is") {
+  child_process child([](child_process::voice) {
+    refuse(SYS_set_robust_list, EPERM);
+    node a;
+    node b;
+    if (!meet(a, b)) ::_exit(2);
+    const slot_lease mine = lend(a, b, 1, 0);
+    auto there = claim(b, a, 1, 0);
+    if (!mine || !there) ::_exit(3);
+    const slot_lease theirs = there->take_slot();
+    ::_exit(mine.link()->memory() || theirs.link()->memory() ? 4 : 0);
+  });
+  const int status = child.reap();
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("law 9: a peer that never says whether it shares memory is not waited for") {
