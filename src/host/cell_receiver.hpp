@@ -79,8 +79,6 @@ class cell_receiver final : public receiver {
   std::shared_ptr<shm::move_job> moving_;
   inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
-  /// The peer's memory was refused after all: it is asked to send.
-  bool must_ask_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

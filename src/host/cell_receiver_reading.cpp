@@ -2,6 +2,7 @@
 // or, where neither can be, asked for.
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "cell_receiver.hpp"
@@ -45,7 +46,7 @@ void cell_receiver::begin(inbound_message& m) {
       return;
     }
   }
-  if (must_ask_ || !link_.memory()) return receiver::begin(m);
+  if (!link_.memory()) return receiver::begin(m);
   readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
 }
 
@@ -71,6 +72,8 @@ const char* cell_receiver::read_slice() {
       // It was let go for that.
       if (readings_.empty() || readings_.front().message != &m) return nullptr;
     }
+    // Another world of this link may have found out that it must not read.
+    if (!link_.memory()) return cannot_read(m, link_.memory_refusal());
     if (source->remaining() == 0) {
       return moved_for_ == &m ? nullptr : finish_reading(m);
     }
@@ -199,6 +202,7 @@ const char* cell_receiver::finish_reading(inbound_message& m) {
 void cell_receiver::ask_instead(inbound_message& m) {
   let_go(m);
   receiver::begin(m);
+  if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
   m.target = m.payload_place();
   m.received = 0;
 }
@@ -206,9 +210,13 @@ void cell_receiver::ask_instead(inbound_message& m) {
 const char* cell_receiver::cannot_read(inbound_message& m, int error) {
   switch (error) {
     case EPERM:
+    case EACCES:
     case ENOSYS:
-      // Its rights have changed since it was probed.
-      must_ask_ = true;
+      // Our rights have changed since it was probed.
+      if (link_.stop_reading(error)) {
+        core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
+                            shm::unreadable_text(error));
+      }
       ask_instead(m);
       return nullptr;
     case ESRCH:

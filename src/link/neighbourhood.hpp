@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "death_watch.hpp"
@@ -20,6 +21,7 @@ class neighbourhood final : private same_host_events {
   neighbourhood(endpoint& owner, reactor& service, environment& env,
                 const endpoint_options& options);
 
+  static constexpr const char* turned_off = "it is turned off there";
   /// Why no memory is shared with anybody here; empty if it is.
   [[nodiscard]] std::string objection() const;
   /// Why nobody can visit; they may be visited.
@@ -35,6 +37,9 @@ class neighbourhood final : private same_host_events {
   [[nodiscard]] same_host& place() noexcept { return *place_; }
   [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
+  /// A line about something refused: the first one of a reason is a warning, those that
+  /// follow with other peers are for debugging.
+  void remark_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
   [[nodiscard]] const std::shared_ptr<class mover>& mover() const noexcept {
     return mover_;
@@ -56,6 +61,8 @@ class neighbourhood final : private same_host_events {
   death_watch deaths_;
   /// Null: turned off.
   std::unique_ptr<same_host> place_;
+  /// Reasons told, also those that peers gave us.
+  std::set<std::string> told_;
 };
 
 }  // namespace manyworlds::inline v0::shm

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace manyworlds::inline v0::shm {
 
@@ -20,6 +21,10 @@ struct memory_probe {
   std::uint64_t address = 0;
   std::array<std::byte, size> content{};
 };
+
+/// For the log, behind whose memory it is: that it may not be read, why, and what
+/// follows.
+[[nodiscard]] std::string unreadable_text(int error);
 
 /// Reads by process_vm_readv. A pid may belong to another process one day: whoever reads
 /// makes sure afterwards that the peer still lives, and only then believes what it read.

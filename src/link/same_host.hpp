@@ -41,7 +41,7 @@ struct shared_parts {
   pid_t pid = 0;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;
-  /// Why not, an errno.
+  /// Why not, an errno; ECANCELED: it is turned off here, which needs no explanation.
   int memory_refusal = 0;
   std::unique_ptr<process_watch> process;
   /// Our word for the peer to watch, held since before the peer could see it.

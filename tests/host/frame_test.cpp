@@ -40,7 +40,10 @@ frame sample(frame_kind kind) {
       f.id = 6;
       return f;
     case frame_kind::accepted:
-      return {kind, dtype::uint8, 0, 0, 7, 6, 0, 20'000};
+      f.id = 6;
+      f.on = 7;
+      f.bytes = 80;
+      return f;
     case frame_kind::credit:
       return {kind, dtype::uint8, 0, 0, 7, 2, 800, 928};
     case frame_kind::enter:

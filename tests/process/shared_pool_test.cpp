@@ -36,7 +36,7 @@ TEST_CASE("a peer's pool is mapped, also where its memory is not read, and then 
     CAPTURE(reads);
     site here(engine_kind::epoll);
     process other = streamer(here, "pooled");
-    leader us(here, 200ms, reads);
+    leader us(here, 200ms, nullptr, reads);
     world w = us.form("pooled");
     received seen;
     us.run(take_stream(w, 1, message_bytes, seen, [&] { return seen.messages == 20; }));
@@ -58,7 +58,7 @@ TEST_CASE("a peer killed while its pool is copied is an error, never half a mess
       CAPTURE(name_of(e));
       site here(e);
       process other = streamer(here, "killed");
-      leader us(here, 200ms, false);
+      leader us(here, 200ms, nullptr, false);
       world w = us.form("killed");
       received seen;
       std::atomic<std::uint64_t> come{0};
@@ -81,7 +81,7 @@ TEST_CASE("a peer killed while its pool is copied is an error, never half a mess
 TEST_CASE("a peer stopped while its pool is copied costs nothing but its own silence") {
   site here(engine_kind::epoll);
   process other = streamer(here, "stopped");
-  leader us(here, 200ms, false);
+  leader us(here, 200ms, nullptr, false);
   us.patience.broken_after = 2s;
   world w = us.form("stopped");
   received seen;
