@@ -189,12 +189,14 @@ void shared_link::listen_for_bell() noexcept {
   listening_.buffers = &bell_place_;
   listening_.buffer_count = 1;
   is_listening_ = true;
+  user_.count_loose_requests(1);
   keeps_itself_ = shared_from_this();
   user_.io().submit(listening_);
 }
 
 void shared_link::heard_bell() noexcept {
   is_listening_ = false;
+  user_.count_loose_requests(-1);
   const std::shared_ptr<shared_link> keeps = std::exchange(keeps_itself_, nullptr);
   // An end of the stream is the peer's end: the link notices it, and breaks the worlds.
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED

@@ -169,7 +169,8 @@ TEST_SUITE("host accepting") {
         const bool was_sent = !at_once && s.done();
         std::fill(sent.begin(), sent.end(), std::uint8_t{0xEE});
         send(c, after, 0, 1, last);
-        // Until it has heard of the withdrawal, the peer's next receive meets the message.
+        // Until it has heard of the withdrawal, the peer's next receive meets the
+        // message.
         c.settle();
         if (was_sent) {
           receive_op r;
