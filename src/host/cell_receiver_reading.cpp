@@ -33,7 +33,7 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }  // namespace
 
 void cell_receiver::begin(inbound_message& m) {
-  if (m.payload_bytes <= kept_awake) link_.note_pull();
+  if (m.payload_bytes <= kept_awake) link_.note_reading();
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
     const std::uint64_t name =
@@ -96,7 +96,7 @@ const char* cell_receiver::read_slice() {
   note_progress(m, count);
   core_.counters.bytes_received += count;
   if (left == 0) return moved_for_ == &m ? nullptr : finish_reading(m);
-  if (left <= kept_awake) link_.note_pull();
+  if (left <= kept_awake) link_.note_reading();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
     // A sender that gave it up says so in its turn; one whose world broke says that.

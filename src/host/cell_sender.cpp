@@ -116,10 +116,13 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   into += op.head_bytes;
   const_view_cursor cursor;
   if (eager && op.source.size() == 1) {
+    // Most messages: no cursor needed.
     if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
-  } else if (cursor = const_view_cursor(op.source); eager) {
+  } else if (eager) {
+    cursor = const_view_cursor(op.source);
     copy_out(cursor, payload, into);
   } else {
+    cursor = const_view_cursor(op.source);
     remote_payload where;
     pools_.describe(op.source, p->id, where);
     p->ticket = *link_.offers_out().offer();

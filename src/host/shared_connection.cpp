@@ -77,7 +77,7 @@ void shared_connection::pump() noexcept {
   if (is_done()) return stop();
   // Reading goes on with the next look, which is the next turn's: what is scheduled runs
   // many times in one.
-  link_->set_starving(slot_.slot(), sender_.is_starving() || receiver_.has_to_read());
+  link_->set_pending(slot_.slot(), sender_.is_starving() || receiver_.has_to_read());
   if (more) go_on_soon();
 }
 

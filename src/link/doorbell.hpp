@@ -52,7 +52,7 @@ template <class Memory>
 struct alignas(line_size) attention_line {
   wait_flag<Memory> sleeping;
   /// Changes while this side reads what the other has offered, near the end of it.
-  typename Memory::template atomic<std::uint32_t> pulls;
+  typename Memory::template atomic<std::uint32_t> reads;
   std::array<typename Memory::template atomic<std::uint64_t>, slot_set::words> hot;
 };
 
@@ -87,9 +87,9 @@ class basic_bell_ringer {
   }
 
   /// Whether the peer has read some of what we offered since the last call.
-  [[nodiscard]] bool has_pulled() noexcept {
-    const auto pulls = peer_->pulls.load(std::memory_order_relaxed);
-    return std::exchange(pulls_seen_, pulls) != pulls;
+  [[nodiscard]] bool has_read() noexcept {
+    const auto reads = peer_->reads.load(std::memory_order_relaxed);
+    return std::exchange(reads_seen_, reads) != reads;
   }
 
   /// `notify` for several slots, with one fence.
@@ -113,7 +113,7 @@ class basic_bell_ringer {
 
   attention_line<Memory>* peer_;
   bell_line<Memory>* bell_;
-  std::uint32_t pulls_seen_ = 0;
+  std::uint32_t reads_seen_ = 0;
 };
 
 /// The reading side: what was rung, what is hot, and how to fall asleep.
@@ -163,7 +163,7 @@ class basic_bell_listener {
   [[nodiscard]] const slot_set& hot() const noexcept { return hot_; }
 
   /// The other side should not fall asleep just now.
-  void note_pull() noexcept { own_->pulls.store(++pulls_, std::memory_order_relaxed); }
+  void note_reading() noexcept { own_->reads.store(++reads_, std::memory_order_relaxed); }
 
   /// Before sleeping. `look_again` says whether the ring of any hot slot has something.
   /// Returns whether to sleep; whoever publishes from now on wakes through the socket.
@@ -184,7 +184,7 @@ class basic_bell_listener {
   attention_line<Memory>* own_;
   bell_line<Memory>* bell_;
   slot_set hot_;
-  std::uint32_t pulls_ = 0;
+  std::uint32_t reads_ = 0;
 };
 
 using bell_ringer = basic_bell_ringer<hardware_memory>;

@@ -10,7 +10,7 @@
 namespace manyworlds::inline v0::shm {
 
 namespace {
-constexpr duration pause_of_pull = std::chrono::microseconds(200);
+constexpr duration pause_of_reading = std::chrono::microseconds(200);
 constexpr duration without_bell = std::chrono::milliseconds(1);
 /// Had at once: a system call for each would cost more than the memory.
 constexpr unsigned chunks_at_once = 8;
@@ -60,7 +60,7 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 void shared_link::detach(unsigned slot) noexcept {
   if (!slots_[slot].events) return;
   slots_[slot] = {};
-  starving_.erase(slot);
+  pending_.erase(slot);
   // Whatever is still in its ring belongs to a world that is over.
   if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
   if (--attached_ > 0) return;
@@ -94,9 +94,9 @@ bool shared_link::poll() noexcept {
       use.empty_looks = 0;
     }
   });
-  if (!starving_.empty()) [[unlikely]] {
-    const slot_set starving = starving_;
-    starving.for_each([this, &did](unsigned slot) {
+  if (!pending_.empty()) [[unlikely]] {
+    const slot_set pending = pending_;
+    pending.for_each([this, &did](unsigned slot) {
       if (!listener_.hot().contains(slot) && slots_[slot].events) {
         did |= slots_[slot].events->look();
       }
@@ -143,7 +143,7 @@ bool shared_link::any_has_something() noexcept {
     any = any || (slots_[slot].events && slots_[slot].events->has_something());
   };
   listener_.hot().for_each(ask);
-  starving_.for_each(ask);
+  pending_.for_each(ask);
   return any;
 }
 
@@ -157,15 +157,15 @@ bool shared_link::others_have_something(unsigned slot) noexcept {
 }
 
 // What is just being pulled is over before we would have woken up. A peer that pauses
-// does not keep us busy for longer than `pause_of_pull`.
-bool shared_link::is_being_pulled() noexcept {
+// does not keep us busy for longer than `pause_of_reading`.
+bool shared_link::is_being_read() noexcept {
   const time_point now = user_.now();
-  if (ringer_.has_pulled()) awake_until_ = now + pause_of_pull;
+  if (ringer_.has_read()) awake_until_ = now + pause_of_reading;
   return now < awake_until_;
 }
 
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
-  if (offers_out_.in_use() > 0 && is_being_pulled()) return false;
+  if (offers_out_.in_use() > 0 && is_being_read()) return false;
   // A peer that has closed its bell and lives on is looked after now and then.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
   return listener_.prepare_sleep([this] { return any_has_something(); });

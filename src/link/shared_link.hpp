@@ -78,8 +78,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void detach(unsigned slot) noexcept;
   /// The slot has something to go on with, or waits for room: as all slots share the
   /// chunks and the offers, it is looked at in each turn, hot or cold.
-  void set_starving(unsigned slot, bool starving) noexcept {
-    starving ? starving_.insert(slot) : starving_.erase(slot);
+  void set_pending(unsigned slot, bool is_pending) noexcept {
+    is_pending ? pending_.insert(slot) : pending_.erase(slot);
   }
   /// What was published in the slot may be seen by the peer; wakes it if it sleeps.
   void notify(unsigned slot) noexcept {
@@ -88,7 +88,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   }
   /// Part of what the peer has offered was read, and it will soon have something to do:
   /// it does not fall asleep now.
-  void note_pull() noexcept { listener_.note_pull(); }
+  void note_reading() noexcept { listener_.note_reading(); }
   /// The same, and if it sleeps already, it wakes meanwhile.
   void wake_peer() noexcept {
     if (ringer_.wake()) ring();
@@ -98,7 +98,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Gets memory for more outgoing chunks: false if they all have it, or none is to be
   /// had for now. Those that have it come back in any case.
   [[nodiscard]] bool add_chunks() noexcept;
-  [[nodiscard]] bool lacks_memory() const noexcept { return chunk_refusal_ != 0; }
   /// The errno for which memory is refused, the first time; then 0.
   [[nodiscard]] int tell_of_refusal() noexcept {
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
@@ -146,7 +145,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void ring() noexcept;
   void listen_for_bell() noexcept;
   void heard_bell() noexcept;
-  [[nodiscard]] bool is_being_pulled() noexcept;
+  [[nodiscard]] bool is_being_read() noexcept;
   [[nodiscard]] bool any_has_something() noexcept;
 
   reactor& user_;
@@ -173,7 +172,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   };
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
-  slot_set starving_;
+  slot_set pending_;
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;

@@ -96,7 +96,6 @@ class member {
     if (settings_["engine"] == "io_uring") o.engine = mw::engine_kind::io_uring;
     if (settings_.count("secret")) o.secret = settings_["secret"];
     if (settings_["shm"] == "off") o.shared_memory = false;
-    if (settings_["read"] == "off") o.read_peers = false;
     if (settings_.count("heartbeat")) o.heartbeat = limit("heartbeat");
     o.log_from = settings_.count("log") ? mw::log_level::debug : mw::log_level::error;
     return o;

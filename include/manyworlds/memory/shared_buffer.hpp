@@ -50,7 +50,6 @@ class shared_buffer {
 
  private:
   friend class shared_pool;
-  friend class pool_lists;
   shared_buffer(std::shared_ptr<pool_memory> pool, std::span<std::byte> bytes) noexcept
       : pool_(std::move(pool)), bytes_(bytes) {}
 
