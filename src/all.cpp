@@ -83,6 +83,7 @@
 #include "memory/dlpack.cpp"
 #include "memory/pool_memory.cpp"
 #include "memory/pool_registry.cpp"
+#include "memory/sealable_memory.cpp"
 #include "memory/shared_buffer.cpp"
 #include "memory/view_cursor.cpp"
 #include "memory/view_list.cpp"

@@ -50,7 +50,7 @@ class cell_receiver final : public receiver {
   }
   void let_go(inbound_message& m) noexcept override;
   void begin(inbound_message& m) override;
-  void stop(inbound_message& m) override;
+  void note_untaken(const inbound_message& m) override { untaken_.push_back(m.id); }
   [[nodiscard]] const char* describe(const frame& f, inbound_message& m) override;
 
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);

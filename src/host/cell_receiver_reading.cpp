@@ -50,12 +50,6 @@ void cell_receiver::begin(inbound_message& m) {
   readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
 }
 
-void cell_receiver::stop(inbound_message& m) {
-  const bool is_read = std::any_of(readings_.begin(), readings_.end(),
-                                   [&](const reading& r) { return r.message == &m; });
-  if (!is_read) receiver::stop(m);
-}
-
 // The receive's memory may be another's when this has returned: the mover's slice is
 // waited for.
 void cell_receiver::let_go(inbound_message& m) noexcept {

@@ -36,7 +36,7 @@ void cell_sender::shut() noexcept {
     (void)link_.offers_out().withdraw(p.ticket);
     link_.offers_out().finish(p.ticket);
   });
-  if (spare_) link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  give_back_spare();
   pools_.forget_all();
   overflow_.clear();
   active_.clear();
@@ -58,7 +58,7 @@ bool cell_sender::has_chunk() noexcept {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
-    if (link_.reclaim_chunks() || link_.add_chunks()) continue;
+    if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
     if (link_.chunks_out().must_wait_for_chunk()) {
       // The peer tells of chunks that come back, but nobody tells of memory that does,
       // nor of chunks of worlds that are over.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "../link/shared_link.hpp"
@@ -41,6 +42,13 @@ class cell_sender final : public sender {
   /// What waits for room in memory that the link's worlds share.
   [[nodiscard]] bool is_starving() const noexcept {
     return has_something() || may_go_on_;
+  }
+
+  /// Another world of the link needs a chunk more than this one may need it.
+  bool give_back_spare() noexcept {
+    if (!spare_) return false;
+    link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+    return true;
   }
 
   /// Sends that the peer had taken as they were given up.

@@ -53,6 +53,7 @@ inline void copy_part(const std::byte* from, std::size_t bytes, view_cursor& tar
                       std::size_t whole) {
   while (bytes > 0) {
     const auto place = target.front(bytes);
+    if (place.empty()) return;
     if (whole > largest_cached) {
       copy_past_caches(place.data(), from, place.size());
     } else {

@@ -170,8 +170,8 @@ void shared_connection::look(time_point now, bool late) {
     sender_.restart_window(now);
     return;
   }
-  const bool stuck =
-      sender_.has_begun() && now - sender_.last_progress() >= core_.options.stall_limit;
+  const time_point moved = std::max(sender_.last_progress(), sender_.active_since());
+  const bool stuck = sender_.has_begun() && now - moved >= core_.options.stall_limit;
   if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
 }
 

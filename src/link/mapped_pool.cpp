@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "manyworlds/memory/pool_memory.hpp"
 
@@ -15,7 +17,9 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 
-constexpr int expected_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Neither cut off nor punched full of holes under who reads it: that would be a signal.
+constexpr int expected_seals =
+    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 constexpr std::size_t piece_bytes = pool_memory::granule;
 
 const char* objection(int file, std::uint64_t bytes) noexcept {
@@ -33,6 +37,10 @@ const char* objection(int file, std::uint64_t bytes) noexcept {
   if (bytes == 0 || bytes % piece_bytes != 0 ||
       found.st_size != static_cast<off_t>(bytes)) {
     return "a shared pool of another size than it said";
+  }
+  // Of more than there can be of it nothing is used but our room for addresses.
+  if (bytes / page_bytes > static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES))) {
+    return "a shared pool larger than this machine's memory";
   }
   return nullptr;
 }
@@ -52,8 +60,13 @@ std::shared_ptr<mapped_pool> mapped_pool::map(const unique_descriptor& file,
   if (base == MAP_FAILED) return nullptr;
   // A forked child is not this member: it must not hold the memory.
   ::madvise(base, bytes, MADV_DONTFORK);
-  return std::shared_ptr<mapped_pool>(
-      new mapped_pool(static_cast<const std::byte*>(base), bytes));
+  try {
+    return std::shared_ptr<mapped_pool>(
+        new mapped_pool(static_cast<const std::byte*>(base), bytes));
+  } catch (const std::bad_alloc&) {
+    ::munmap(base, bytes);
+    throw;
+  }
 }
 
 const std::byte* mapped_pool::at(std::size_t offset, std::size_t bytes) noexcept {

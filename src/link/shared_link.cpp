@@ -132,6 +132,12 @@ bool shared_link::reclaim_chunks() noexcept {
   return any;
 }
 
+bool shared_link::collect_spares() noexcept {
+  bool any = false;
+  for (slot_use& use : slots_) any |= use.events && use.events->give_back_spare();
+  return any;
+}
+
 bool shared_link::peer_has_died() const noexcept {
   const auto& word = in_arena<std::atomic<std::uint32_t>>(offset::death(1 - side_));
   return (word.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
@@ -202,8 +208,8 @@ void shared_link::heard_bell() noexcept {
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
                                             : listening_.result.count() == 0;
   if (attached_ == 0) return;
-  // It also rings when a pool of its has gone.
-  if (pools_.mapped() > 0) pools_.listen();
+  // It also rings when a pool of its has gone, which may be one that it only told of.
+  pools_.listen();
   if (!over) return listen_for_bell();
   for (slot_use& use : slots_) {
     if (use.events) use.events->bell_ended();

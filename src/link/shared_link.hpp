@@ -24,6 +24,8 @@ class slot_events {
   virtual bool look() noexcept = 0;
   /// Whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
+  /// Gives back a chunk that is held ready and not used. True if there was one.
+  virtual bool give_back_spare() noexcept { return false; }
   /// The peer has closed its end of the bell: it is gone, or uses the link no more.
   virtual void bell_ended() noexcept = 0;
 
@@ -109,6 +111,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Frees those that were sent in worlds that are over and that nobody will read. False
   /// if there are none.
   bool reclaim_chunks() noexcept;
+  /// The same of those that other slots hold ready.
+  bool collect_spares() noexcept;
   [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }

@@ -1,7 +1,6 @@
 #include "manyworlds/memory/pool_memory.hpp"
 
 #include <fcntl.h>
-#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,11 +12,7 @@
 #include <utility>
 
 #include "manyworlds/memory/pool_registry.hpp"
-
-// Newer than Debian 12's headers.
-#if !defined(MFD_NOEXEC_SEAL)
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
+#include "sealable_memory.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -29,15 +24,6 @@ constexpr int pool_seals =
 
 constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) noexcept {
   return (bytes + to - 1) / to * to;
-}
-
-// With sysctl vm.memfd_noexec=2 only memory that can never be executed is given out;
-// kernels before 6.3 do not know how to ask for it.
-int make_file() noexcept {
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int sealed = ::memfd_create("manyworlds-pool", flags | MFD_NOEXEC_SEAL);
-  if (sealed >= 0 || errno != EINVAL) return sealed;
-  return ::memfd_create("manyworlds-pool", flags);
 }
 
 }  // namespace
@@ -76,8 +62,12 @@ bool pool_memory::map_shared() {
     refusal_ = std::string(what) + ": " + std::strerror(errno);
     return false;
   };
-  descriptor_ = make_file();
+  descriptor_ = make_sealable_memory("manyworlds-pool");
   if (descriptor_ < 0) return refused("memfd_create");
+  if (!is_within_file_limit(bytes_)) {
+    errno = EFBIG;
+    return refused("the limit of file sizes (ulimit -f)");
+  }
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0) {
     return refused("ftruncate of a shared pool");
   }
@@ -144,21 +134,29 @@ std::byte* pool_memory::allocate(std::size_t bytes) noexcept {
 }
 
 void pool_memory::free(std::byte* first, std::size_t bytes) noexcept {
-  std::size_t begin = offset_of(first);
-  std::size_t size = rounded_up(bytes, line);
+  const std::size_t begin = offset_of(first);
+  const std::size_t size = rounded_up(bytes, line);
   const std::lock_guard lock(mutex_);
-  auto next = free_.lower_bound(begin);
+  const auto next = free_.lower_bound(begin);
+  const bool joins_next = next != free_.end() && next->first == begin + size;
   if (next != free_.begin()) {
     const auto before = std::prev(next);
     if (before->first + before->second == begin) {
-      begin = before->first;
-      size += before->second;
-      free_.erase(before);
+      before->second += size;
+      if (joins_next) {
+        before->second += next->second;
+        free_.erase(next);
+      }
+      return;
     }
   }
-  if (next != free_.end() && next->first == begin + size) {
-    size += next->second;
-    free_.erase(next);
+  if (joins_next) {
+    // Its node is used again: memory may be short when it is given back.
+    auto node = free_.extract(next);
+    node.key() = begin;
+    node.mapped() += size;
+    free_.insert(std::move(node));
+    return;
   }
   free_.emplace(begin, size);
 }

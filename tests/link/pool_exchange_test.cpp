@@ -69,7 +69,7 @@ unique_descriptor file_of(std::size_t bytes, int seals) {
   REQUIRE(::fcntl(file.get(), F_ADD_SEALS, seals) == 0);
   return file;
 }
-constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 }  // namespace
 
