@@ -7,7 +7,7 @@ set -euo pipefail
 # Standard output belongs to the demo, so that --json can be piped.
 {
   require_packages "${build_packages[@]}"
-  [ -f "$build/build.ninja" ] || configure "$build" --buildtype=release -Dtests=disabled
+  [ -f "$build/build.ninja" ] || configure "$build" --buildtype=release -Done_file=false -Dtests=disabled
   say "building build/examples/quickstart"
   ninja -C "$build" examples/quickstart
 } >&2

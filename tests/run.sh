@@ -127,7 +127,7 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/thread_sanitizer.supp
 
 say "build and unit tests, in $build"
-if ! configure "$build" --buildtype=release -Dtests=enabled "${warnings[@]}"; then
+if ! configure "$build" --buildtype=release -Done_file=false -Dtests=enabled "${warnings[@]}"; then
   count 0 1
   finish
 fi

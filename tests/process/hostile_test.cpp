@@ -1,5 +1,6 @@
 // A hostile process on this host: whatever it does to the memory that it shares with us
 // harms its own world only, by a named error.
+#include "../support/refused_here.hpp"
 #include "any_size.hpp"
 #include "numbered.hpp"
 #include "process_fixture.hpp"
@@ -135,6 +136,7 @@ TEST_CASE("law 11: cells that change while they are read end their world, by nam
 }
 
 TEST_CASE("law 11: an offer of memory that is not there ends its world, by name") {
+  if (testing::reading_is_refused_here()) return;
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     between b(e);

@@ -68,7 +68,8 @@ TEST_CASE(
     "connections") {
   site here(engine_kind::epoll);
   int by_word = 0;
-  for (int round = 0; round < 4; ++round) {
+  // Where this machine is busy, a process handle may be looked at first.
+  for (int round = 0; round < 20 && by_word == 0; ++round) {
     const std::string name = "killed" + std::to_string(round);
     process other = here.worker(name);
     leader us(here);
@@ -77,7 +78,6 @@ TEST_CASE(
     CHECK(f.rank == 1);
     by_word += f.detail == "its death word" ? 1 : 0;
   }
-  // Where this machine is busy, a process handle may be looked at first.
   CHECK(by_word > 0);
 }
 
