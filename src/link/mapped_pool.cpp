@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <new>
 
+#include "arena_layout.hpp"
 #include "manyworlds/memory/pool_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
