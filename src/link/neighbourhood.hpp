@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "death_watch.hpp"
+#include "death_notices.hpp"
 #include "manyworlds/link/endpoint.hpp"
+#include "meeting_place.hpp"
 #include "robust_word.hpp"
-#include "same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -19,6 +19,7 @@ class neighbourhood final : private same_host_events {
  public:
   neighbourhood(endpoint& owner, reactor& service, environment& env,
                 const endpoint_options& options);
+  ~neighbourhood();
 
   /// Why no memory is shared with anybody here; empty if it is.
   [[nodiscard]] std::string objection() const;
@@ -32,8 +33,8 @@ class neighbourhood final : private same_host_events {
 
   /// Receives visitors until cancelled.
   [[nodiscard]] task<void> run();
-  [[nodiscard]] same_host& place() noexcept { return *place_; }
-  [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
+  [[nodiscard]] meeting_place& place() noexcept { return *place_; }
+  [[nodiscard]] death_notices& deaths() noexcept { return *deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
   [[nodiscard]] reactor& service() noexcept { return service_; }
 
@@ -44,10 +45,11 @@ class neighbourhood final : private same_host_events {
 
   endpoint& owner_;
   reactor& service_;
+  simulated_process* const simulated_;
   std::optional<robust_words> words_;
-  death_watch deaths_;
+  std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
-  std::unique_ptr<same_host> place_;
+  std::unique_ptr<meeting_place> place_;
 };
 
 }  // namespace manyworlds::inline v0::shm

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "manyworlds/io/stream.hpp"
-#include "same_host.hpp"
+#include "meeting_place.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -112,6 +112,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   reactor& user_;
   std::unique_ptr<shared_arena> arena_;
   const int side_;
+  network& sockets_;
   socket bell_;
   const pid_t pid_;
   const std::optional<remote_memory> memory_;

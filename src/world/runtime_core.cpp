@@ -26,7 +26,7 @@ socket_address address_from(std::string_view text, std::string_view what) {
   return *parsed;
 }
 
-endpoint_options endpoint_options_from(const runtime_options& o, const environment& env) {
+endpoint_options endpoint_options_from(const runtime_options& o, environment& env) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
   if (!o.advertise.empty())
@@ -36,8 +36,8 @@ endpoint_options endpoint_options_from(const runtime_options& o, const environme
   if (o.heartbeat < 1ms)
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
-  // Simulated processes share this one's memory, and die without its threads.
-  e.shared_memory = o.shared_memory && env.starts_threads();
+  e.shared_memory =
+      o.shared_memory && (env.starts_threads() || env.shared_memory() != nullptr);
   e.death_thread = o.thread_name.str() + "-die";
   return e;
 }

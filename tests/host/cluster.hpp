@@ -90,10 +90,18 @@ struct member {
 
 /// Streams on a real engine or simulated; or memory that the members share, where
 /// payloads are read from their sender or, where that is refused, asked for.
-enum class ground { epoll, io_uring, simulated, shared, shared_on_io_uring, asking };
+enum class ground {
+  epoll,
+  io_uring,
+  simulated,
+  shared,
+  shared_on_io_uring,
+  shared_simulated,
+  asking
+};
 inline const std::vector<ground> all_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated, ground::shared,
-                          ground::asking};
+                          ground::shared_simulated, ground::asking};
   if (io_uring_refusal() == 0) {
     all.push_back(ground::io_uring);
     all.push_back(ground::shared_on_io_uring);
@@ -112,6 +120,8 @@ inline const char* name_of(ground g) {
       return "shared memory";
     case ground::shared_on_io_uring:
       return "shared memory, io_uring";
+    case ground::shared_simulated:
+      return "shared memory, simulated";
     case ground::asking:
       break;
   }
@@ -123,9 +133,7 @@ inline std::vector<ground> stream_grounds() {
   if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
   return all;
 }
-inline bool is_shared(ground g) {
-  return g == ground::shared || g == ground::shared_on_io_uring || g == ground::asking;
-}
+inline bool is_shared(ground g) { return g >= ground::shared; }
 
 struct waited_request : io_request {
   waited_request()
@@ -213,11 +221,16 @@ class cluster {
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
                         std::uint64_t seed, bool with_backends)
     : where_(where) {
-  if (where == ground::simulated) sim_ = std::make_unique<simulation>(seed);
+  if (where == ground::simulated || where == ground::shared_simulated) {
+    sim_ = std::make_unique<simulation>(seed);
+  }
   for (rank_t rank = 0; rank < size; ++rank) {
     auto m = std::make_unique<member>();
     if (sim_) {
-      m->process = &sim_->add_process("m" + std::to_string(rank));
+      const std::string name = "m" + std::to_string(rank);
+      m->process = is_shared(where) && rank > 0
+                       ? &sim_->add_process(name, *members_.front()->process)
+                       : &sim_->add_process(name);
       m->home = std::make_unique<reactor>(
           m->process->make_engine(engine_kind::automatic).engine);
       m->process->attach(*m->home);
@@ -260,16 +273,24 @@ inline void cluster::share(rank_t from, rank_t to) {
   parts[1].arena =
       shm::shared_arena::attach(::dup(parts[0].arena->descriptor()), why_not);
   REQUIRE_MESSAGE(parts[1].arena, why_not);
-  int bell[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
-          0);
+  socket_handle bell[2];
+  if (sim_) {
+    const auto pair = (*this)[from].process->make_pair(*(*this)[to].process);
+    bell[0] = pair.first;
+    bell[1] = pair.second;
+  } else {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
+            0);
+    bell[0] = static_cast<socket_handle>(ends[0]);
+    bell[1] = static_cast<socket_handle>(ends[1]);
+  }
   const unsigned slot = 5;
   const rank_t ranks[] = {from, to};
   for (int side = 0; side < 2; ++side) {
     shm::shared_parts& p = parts[side];
     REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
-    p.bell = shm::unique_descriptor(bell[side]);
     p.pid = ::getpid();
     shm::memory_probe probe;
     probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
@@ -277,6 +298,7 @@ inline void cluster::share(rank_t from, rank_t to) {
       p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
     }
     reactor& home = *(*this)[ranks[side]].home;
+    p.bell = socket(home.sockets(), bell[side]);
     auto link = std::make_shared<shm::shared_link>(home, home.sockets(), std::move(p));
     slots_[static_cast<std::size_t>(ranks[side])]
           [static_cast<std::size_t>(ranks[1 - side])] = slot_lease(std::move(link), slot);

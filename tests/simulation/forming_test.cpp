@@ -11,4 +11,10 @@ TEST_CASE(
                 [](std::uint64_t seed) { return run_forming_seed(seed); });
 }
 
+TEST_CASE("nor does one among members that share their host's memory") {
+  for_each_seed(1, seed_count(400), [](std::uint64_t seed) {
+    return run_forming_seed(seed, 60, placement::together);
+  });
+}
+
 TEST_SUITE_END();
