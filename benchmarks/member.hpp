@@ -18,6 +18,9 @@ struct common_options {
   mw::engine_kind engine = mw::engine_kind::automatic;
   /// Where processes of one host share memory; else they talk tcp.
   bool shared_memory = true;
+  /// How long reactors look before they sleep, in microseconds; negative: as the library
+  /// chooses.
+  int spin_us = -1;
   /// Of this process, to start others with.
   std::vector<std::string> arguments;
   /// Where the leader's store is; empty in the leader.
@@ -37,6 +40,7 @@ struct common_options {
   options.thread_name = "mwbench";
   options.engine = common.engine;
   options.shared_memory = common.shared_memory;
+  options.spin = std::chrono::microseconds(common.spin_us);
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;
   return options;
@@ -58,8 +62,9 @@ class member {
   [[nodiscard]] mw::store& store() noexcept { return store_; }
   [[nodiscard]] std::string_view engine() { return runtime_.home().io().name(); }
 
-  [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank) {
-    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = 2});
+  [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank,
+                                   mw::rank_t size = 2) {
+    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = size});
   }
   [[nodiscard]] child start(std::string role = "peer") const {
     std::vector<std::string> arguments = common_.arguments;

@@ -27,6 +27,10 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
                  "shm (where the processes may share memory), or tcp")
       ->transform(CLI::CheckedTransformer(transports).description(""))
       ->default_str("shm");
+  app.add_option("--spin", common.spin_us,
+                 "microseconds to look before sleeping; -1: as the library chooses")
+      ->check(CLI::Range(-1, 10'000'000))
+      ->capture_default_str();
   app.add_option("--limit", limit, "seconds after which all of it is killed")
       ->capture_default_str();
   // How the leader starts the others.
@@ -61,6 +65,22 @@ void add_p2p(CLI::App& app, const common_options& common, p2p_options& o) {
       ->capture_default_str();
   sub->add_flag("--pin", o.pin, "the two processes to CPUs 0 and 1");
   sub->callback([&] { p2p(common, o); });
+}
+
+void add_pairs(CLI::App& app, const common_options& common, pairs_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "pairs", "latency of several pairs of processes at once, also on too few CPUs");
+  sub->add_option("--pairs", o.pairs)->check(CLI::Range(1, 64))->capture_default_str();
+  sub->add_option("--sizes", o.sizes, "of the messages: 8,64K")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
+      ->capture_default_str();
+  sub->add_option("--seconds", o.seconds, "a size")
+      ->check(CLI::Range(0.01, 60.0))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "the two processes of each pair to CPUs 0 and 1");
+  sub->callback([&] { pairs(common, o); });
 }
 
 void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
@@ -114,12 +134,14 @@ int main(int argc, char** argv) {
   common.arguments.assign(argv + 1, argv + argc);
   unsigned limit = 600;
   p2p_options p2p;
+  pairs_options pairs;
   fail_options fail;
   form_options form;
   idle_options idle;
   cancel_options cancel;
   add_common(app, common, limit);
   add_p2p(app, common, p2p);
+  add_pairs(app, common, pairs);
   add_fail(app, common, fail);
   add_form(app, common, form);
   add_idle(app, common, idle);

@@ -21,6 +21,16 @@ struct p2p_options {
 };
 void p2p(const common_options& common, const p2p_options& options);
 
+/// How fast are messages of several pairs of processes at once, where there may be more
+/// processes than CPUs? The slower pair's figures: a sum would hide one that starves.
+struct pairs_options {
+  int pairs = 2;
+  std::vector<std::size_t> sizes = {8, 64 << 10};
+  double seconds = 1;
+  bool pin = false;
+};
+void pairs(const common_options& common, const pairs_options& options);
+
 /// How soon does a waiter know that its peer died or was stopped, how soon is there a new
 /// world, and what does a healthy world beside notice?
 struct fail_options {

@@ -4,8 +4,10 @@ Prints doctest's summary line, by which tests/tally.py counts. Speeds are not ju
 each answer is there, plausible and in the fields that were promised."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 
 LIMIT_S = 60
 
@@ -32,6 +34,30 @@ def messages_are_measured_beside_raw_limits(engine, transport):
     for row in rows:
         check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s")
         assert row["transport"] == transport and row["p50_us"] <= row["p99_us"], row
+
+
+def pairs_at_once_are_told_by_the_slower_one():
+    rows = ask("pairs", "--pairs", "2", "--sizes", "8,64K", "--seconds", "0.1")
+    assert [row["size"] for row in rows] == [8, 65536], rows
+    for row in rows:
+        check_positive(row, "mean_us", "p50_us", "p99_us", "round_trips")
+
+
+def a_peer_that_is_missing_is_named_with_its_package():
+    compare = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "compare.py")
+    with tempfile.TemporaryDirectory() as empty:
+        figures = os.path.join(empty, "figures.json")
+        run = subprocess.run(
+            [sys.executable, compare, os.path.abspath(sys.argv[1]), "--question", "p2p", "--sizes",
+             "8,64K", "--rounds", "1", "--pings", "20", "--idle-worlds", "1", "--json", figures],
+            capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | {"PATH": empty})
+        assert run.returncode == 0, run.stderr
+        with open(figures) as lines:
+            about, *rows = map(json.loads, lines)
+    assert [(row["who"], row["size"]) for row in rows] == [
+        ("manyworlds", 8), ("manyworlds", 65536)], rows
+    for package in ("ucx-utils", "openmpi-bin", "mpich"):
+        assert any(package in note for note in about["notes"]), about
 
 
 def a_killed_peer_is_noticed_and_replaced():
@@ -77,6 +103,8 @@ def main():
         (messages_are_measured_beside_raw_limits, "auto", "shm"),
         (messages_are_measured_beside_raw_limits, "auto", "tcp"),
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
+        (pairs_at_once_are_told_by_the_slower_one,),
+        (a_peer_that_is_missing_is_named_with_its_package,),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
         (worlds_form_alone_and_at_once,),

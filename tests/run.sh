@@ -1,7 +1,8 @@
 #!/bin/bash
 # Builds and runs the tests: bash tests/run.sh [--quick | --full] [--strict]
 #   --quick   unit tests
-#   default   also process tests, both sanitizers, fuzzing, consumers, headers, format
+#   default   also process tests, all of it as in Docker, both sanitizers, fuzzing, consumers,
+#             headers, format
 #   --full    also clang-tidy and many more seeds
 #   --strict  a warning is an error (what CI runs)
 # Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). The last line
@@ -45,10 +46,11 @@ step() {
 run_tests() {
   local folder=$1 log=$2 times=$3 result
   shift 3
-  result=$folder/meson-logs/$log.json
-  rm -f "$result"
+  # A wrapper's name is appended to it.
+  rm -f "$folder/meson-logs/$log"*.json
   meson test -C "$folder" --logbase "$log" --timeout-multiplier "$times" --num-processes "$jobs" \
     --print-errorlogs "$@"
+  result=$(ls "$folder/meson-logs/$log"*.json 2>/dev/null)
   if [ -s "$result" ]; then
     count $(python3 "$root/tests/tally.py" "$result")
   else
@@ -91,6 +93,18 @@ tidy_finds_nothing() {
   grep -q 'all\.cpp' "$log" || { say "src/all.cpp is not in build-asan's list"; return 1; }
 }
 
+# Everything that asks the kernel for something, once more where a container refuses it.
+as_in_docker() {
+  say "the same, where a seccomp profile like Docker's default refuses system calls"
+  local refusing=tests/support/refusing
+  if ninja -C "$build" "$refusing"; then
+    run_tests "$build" as_in_docker 1 --wrapper "'$build/$refusing' docker --" \
+      io link host store world serve observe interop process
+  else
+    count 0 1
+  fi
+}
+
 finish() {
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
@@ -122,6 +136,7 @@ run_tests "$build" unit 1 --suite unit --suite checks
 
 say "process tests"
 run_tests "$build" process 1 --suite process
+as_in_docker
 say "headers, the library as one file, and planted bugs"
 run_tests "$build" slow_checks 1 --suite slow_checks
 step "everything else builds" ninja -C "$build"

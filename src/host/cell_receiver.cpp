@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 namespace manyworlds::inline v0::host {
@@ -96,7 +97,7 @@ const char* cell_receiver::describe(const frame& f, inbound_message& m) {
 }
 
 void cell_receiver::begin(inbound_message& m) {
-  if (must_ask_ || !link_.memory()) return receiver::begin(m);
+  if (!link_.memory()) return receiver::begin(m);
   readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
 }
 
@@ -114,6 +115,8 @@ const char* cell_receiver::read_slice() {
   reading& r = readings_.front();
   inbound_message& m = *r.message;
   std::array<iovec, pieces_at_once> from;
+  // Another world of this link may have found that out.
+  if (!link_.memory()) return cannot_read(m, link_.memory_refusal());
   int error = 0;
   const std::size_t pieces =
       r.source.fill(*link_.memory(), from, core_.options.slice, error);
@@ -156,11 +159,16 @@ const char* cell_receiver::finish_reading(inbound_message& m) {
 const char* cell_receiver::cannot_read(inbound_message& m, int error) {
   switch (error) {
     case EPERM:
+    case EACCES:
     case ENOSYS:
-      // Its rights have changed since it was probed.
-      must_ask_ = true;
+      // Our rights have changed since it was probed.
+      if (link_.stop_reading(error)) {
+        core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
+                            shm::unreadable_text(error));
+      }
       let_go(m);
       receiver::begin(m);
+      if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
       m.target = m.payload_place();
       m.received = 0;
       return nullptr;

@@ -58,8 +58,6 @@ class cell_receiver final : public receiver {
   remote_payload described_;
   std::deque<reading> readings_;
   std::vector<std::uint64_t> untaken_;
-  /// The peer's memory was refused after all: it is asked to send.
-  bool must_ask_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

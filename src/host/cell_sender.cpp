@@ -45,20 +45,21 @@ bool cell_sender::has_chunk() noexcept {
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
-      if (link_.has_memory_for(got.index)) {
-        spare_ = got.index;
-        return true;
-      }
-      // No more memory for now: those in use come back, and it is looked again later.
-      link_.chunks_out().give_back(got.index);
-      core_.tidy_soon();
-      return false;
+      link_.owners_out().note_allocated(got.index, slot_);
+      spare_ = got.index;
+      return true;
     }
     if (got.result == outcome::corrupt) {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
-    if (link_.chunks_out().must_wait_for_chunk()) return false;
+    if (link_.reclaim_chunks() || link_.add_chunks()) continue;
+    if (link_.chunks_out().must_wait_for_chunk()) {
+      // The peer tells of chunks that come back, but nobody tells of memory that does, nor
+      // of chunks of worlds that are over.
+      core_.tidy_soon();
+      return false;
+    }
   }
 }
 
@@ -102,14 +103,17 @@ void cell_sender::control(const frame& f) {
 
 void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   shm::cell_content c = cell_of(f);
-  const_view_cursor cursor(op.source);
   const bool eager = f.kind == frame_kind::eager;
-  const std::size_t payload = eager ? cursor.remaining() : sizeof(remote_payload);
+  const std::size_t payload =
+      eager ? op.source.total_bytes() : sizeof(remote_payload);
   const bool fits = op.head_bytes + payload <= inline_bytes;
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
-  if (eager) {
+  const_view_cursor cursor;
+  if (eager && op.source.size() == 1) {
+    if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
+  } else if (cursor = const_view_cursor(op.source); eager) {
     copy_out(cursor, payload, into);
   } else {
     p->ticket = *link_.offers_out().offer();

@@ -12,6 +12,17 @@ std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
          what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
+/// What has come of the message; `m.target` is where the rest goes.
+void copy_content(operation& op, inbound_message& m) {
+  m.target = view_cursor(op.target);
+  for (std::size_t copied = 0; copied < m.content.size();) {
+    const auto place = m.target.front(m.content.size() - copied);
+    std::memcpy(place.data(), m.content.data() + copied, place.size());
+    m.target.advance(place.size());
+    copied += place.size();
+  }
+}
+
 }  // namespace
 
 // True if the message was consumed by it.
@@ -54,12 +65,10 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
             two_sizes(op.target.total_bytes(), m.total_bytes(), "content"));
     return false;
   }
-  m.target = view_cursor(op.target);
-  for (std::size_t copied = 0; copied < m.content.size();) {
-    const auto place = m.target.front(m.content.size() - copied);
-    std::memcpy(place.data(), m.content.data() + copied, place.size());
-    m.target.advance(place.size());
-    copied += place.size();
+  if (m.offered || op.target.size() != 1) {
+    copy_content(op, m);
+  } else if (!m.content.empty()) {
+    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
   }
   if (m.offered) {
     m.taker = &op;

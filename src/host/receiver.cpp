@@ -96,9 +96,11 @@ void receiver::stop(inbound_message& m) {
 }
 
 void receiver::consumed(inbound_message& m, bool was_received) {
-  named_.erase(m.id);
-  std::erase(pulled_, &m);
-  let_go(m);
+  if (m.is_kept) {
+    named_.erase(m.id);
+    std::erase(pulled_, &m);
+    let_go(m);
+  }
   if (was_received) {
     ++core_.counters.messages_received;
     if (m.wants_taken) answer(frame_kind::taken, m.id);
@@ -117,7 +119,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
 
 // Small credits ride with other frames: by themselves they would cost a packet per
 // message.
-void receiver::return_credit(bool all) {
+void receiver::return_owed(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;
   if (owed_bytes_ >= core_.peer_window / 2) all = true;
   std::erase_if(owing_, [&](inbound_lane* l) {

@@ -44,7 +44,9 @@ class receiver {
   void close(const std::string& detail);
 
   /// Returns credit: what is worth a frame by itself, or all of it.
-  void return_credit(bool all);
+  void return_credit(bool all) {
+    if (owed_bytes_ >= (all ? 1 : core_.options.lane_window / 2)) return_owed(all);
+  }
 
   [[nodiscard]] bool has_begun() const noexcept { return !pulled_.empty(); }
   [[nodiscard]] bool is_stalled(time_point now) const;
@@ -95,6 +97,7 @@ class receiver {
   [[nodiscard]] const char* on_withdraw(const frame& f);
   [[nodiscard]] const char* check_id(const frame& f) const;
   void unpull(inbound_message& m);
+  void return_owed(bool all);
 
   frame_handler& others_;
   bool ignoring_ = false;

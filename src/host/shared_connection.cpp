@@ -1,5 +1,7 @@
 #include "shared_connection.hpp"
 
+#include <cstring>
+#include <string>
 #include <utility>
 
 namespace manyworlds::inline v0::host {
@@ -153,6 +155,12 @@ void shared_connection::look(time_point now, bool late) {
 
 void shared_connection::tidy() {
   if (stopped_ || ended_) return;
+  if (const int error = link_->tell_of_refusal()) {
+    core_.events.remark("no more memory for what is shared with rank " +
+                        std::to_string(peer_) + " (" + std::strerror(error) +
+                        "): messages to it wait for one another; usual cause: a memory "
+                        "limit");
+  }
   receiver_.return_credit(true);
   pump();
 }

@@ -289,7 +289,7 @@ std::unique_ptr<engine> make_io_uring_engine(int& refusal) {
   refusal = made->error();
   if (refusal == 0) return made;
   // Not a refusal: another engine would fail next, and less clearly.
-  if (refusal == EMFILE || refusal == ENFILE || refusal == ENOMEM) {
+  if (refusal == EMFILE || refusal == ENFILE) {
     throw std::system_error(refusal, std::generic_category(), "io_uring_queue_init");
   }
   return nullptr;

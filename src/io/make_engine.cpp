@@ -14,12 +14,21 @@ namespace {
 std::string describe_refusal(int refusal) {
   std::string text = "io_uring is refused here (";
   text += std::generic_category().message(refusal) + ")";
-  const bool forbidden = refusal == EPERM || refusal == ENOSYS || refusal == EACCES;
-  text += forbidden
-              ? "; usual causes: a seccomp filter (the default profiles of Docker and "
-                "Kubernetes block it), or sysctl kernel.io_uring_disabled"
-              : "; usual causes: a sandbox such as gVisor, or a kernel before Linux 5.11";
-  return text;
+  switch (refusal) {
+    case EPERM:
+    case ENOSYS:
+    case EACCES:
+      return text +
+             "; usual causes: a seccomp filter (the default profiles of Docker and "
+             "Kubernetes block it), or sysctl kernel.io_uring_disabled";
+    case ENOMEM:
+      return text +
+             "; usual causes: the limit of locked memory (ulimit -l), which counts rings "
+             "before Linux 5.12, or a memory limit of the control group";
+    default:
+      return text +
+             "; usual causes: a sandbox such as gVisor, or a kernel before Linux 5.11";
+  }
 }
 
 }  // namespace

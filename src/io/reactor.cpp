@@ -169,6 +169,7 @@ bool reactor::poll_pollers() noexcept {
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
   const time_point end = recently_ + options_.spin;
+  unsigned empty_turns = 0;
   do {
     if (pollers_) {
       for (unsigned look = 0; look < looks_between_turns; ++look) {
@@ -176,7 +177,13 @@ bool reactor::spin() noexcept {
       }
     }
     if (turn()) return true;
-    pause_cpu();
+    if (++empty_turns < turns_before_yields) {
+      pause_cpu();
+    } else {
+      // Whom we wait for may be ready to run on this very CPU, and would otherwise get it
+      // at the next tick, milliseconds from now. If nobody is, it costs 0.2 us.
+      std::this_thread::yield();
+    }
   } while (recently_ < end);
   return false;
 }

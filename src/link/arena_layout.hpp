@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "beat_line.hpp"
 #include "cell_ring.hpp"
 #include "chunk_slab.hpp"
 #include "doorbell.hpp"
@@ -17,7 +18,7 @@ inline constexpr int sides = 2;
 inline constexpr std::size_t page_bytes = 4096;
 
 inline constexpr std::uint64_t arena_magic = 0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
-inline constexpr std::uint32_t arena_version = 1;
+inline constexpr std::uint32_t arena_version = 2;
 
 /// What the maker writes at offset 0, before the peer maps it.
 struct arena_header {
@@ -44,7 +45,7 @@ inline constexpr std::size_t two_lines = 128;
 [[nodiscard]] constexpr std::size_t bell(int side) noexcept {
   return of_side(3 * two_lines, side);
 }
-/// Signs of life of a side.
+/// Signs of life of a side, written by its service thread.
 [[nodiscard]] constexpr std::size_t beat(int side) noexcept {
   return of_side(5 * two_lines, side);
 }
@@ -86,6 +87,7 @@ static_assert(offset::death(1) + sizeof(std::uint32_t) <= page_bytes);
 static_assert(offset::slab(1) + sizeof(chunk_states) <= 2 * page_bytes);
 static_assert(sizeof(chunk_states) <= offset::two_lines);
 static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);
+static_assert(sizeof(beat_line) <= offset::two_lines);
 static_assert(offset::rings_begin % page_bytes == 0);
 
 }  // namespace manyworlds::inline v0::shm

@@ -52,15 +52,20 @@ struct allocated_chunk {
 template <class States>
 class basic_chunk_writer {
  public:
-  explicit basic_chunk_writer(States& shared) noexcept : shared_(&shared) {}
+  /// Only the first `usable` chunks are allocated, until `allow`.
+  explicit basic_chunk_writer(States& shared, unsigned usable = States::chunks) noexcept
+      : shared_(&shared), usable_(first(usable)) {}
+
+  void allow(unsigned usable) noexcept { usable_ = first(usable); }
 
   /// The chunk is the caller's to fill until it names it in a published cell.
   [[nodiscard]] allocated_chunk allocate() noexcept {
     using outcome = allocated_chunk::outcome;
     take_back();
     if (corrupt_) return {outcome::corrupt, 0};
-    if (used_ == all) return {outcome::none_free, 0};
-    const auto index = static_cast<unsigned>(std::countr_one(used_));
+    const std::uint64_t unused = usable_ & ~used_;
+    if (unused == 0) return {outcome::none_free, 0};
+    const auto index = static_cast<unsigned>(std::countr_zero(unused));
     used_ |= std::uint64_t{1} << index;
     set(index, chunk_state::used);
     return {outcome::allocated, index};
@@ -77,7 +82,7 @@ class basic_chunk_writer {
   [[nodiscard]] bool must_wait_for_chunk() noexcept {
     return shared_->starved.raise_unless([this] {
       take_back();
-      return corrupt_ || used_ != all;
+      return corrupt_ || (usable_ & ~used_) != 0;
     });
   }
 
@@ -87,7 +92,9 @@ class basic_chunk_writer {
   }
 
  private:
-  static constexpr std::uint64_t all = ~std::uint64_t{0} >> (64 - States::chunks);
+  static constexpr std::uint64_t first(unsigned chunks) noexcept {
+    return ~std::uint64_t{0} >> (64 - chunks);
+  }
 
   void set(unsigned index, chunk_state state) noexcept {
     // Relaxed: the cell that names the chunk is published after it, with release.
@@ -108,6 +115,7 @@ class basic_chunk_writer {
   }
 
   States* shared_;
+  std::uint64_t usable_;
   std::uint64_t used_ = 0;
   bool corrupt_ = false;
 };

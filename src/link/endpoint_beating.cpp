@@ -30,12 +30,12 @@ void endpoint::beat_once() {
   last_look_ = now;
   // Parked counts as a turn: it would make one at once. A reactor that is neither is
   // blocked in user code, and its peers forbear (law 8).
-  if (beat_is_due && user_ && user_->is_parked()) ++beats_parked_;
+  if (user_ && user_->is_parked()) ++beats_parked_;
   const std::uint64_t progress = user_ ? user_->turns() + beats_parked_ : 0;
   for (const auto& l : links()) {
     if (was_late) l->note_heard(now);
     l->on_host().return_slots();
-    if (beat_is_due) l->send_beat(progress);
+    l->beat(progress, beat_is_due);
     const auto e = entry_of(l->peer().id);
     if (l->is_held() || l->take_declined()) {
       e->unused_since = now;

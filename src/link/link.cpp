@@ -29,11 +29,25 @@ link::~link() = default;
 
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
-void link::send_beat(std::uint64_t reactor_turns) {
+void link::beat(std::uint64_t progress, bool is_due) {
+  if (is_local()) {
+    if (const auto theirs = neighbour_->exchange_beats(progress)) {
+      note_heard(service_.now());
+      note_progress(*theirs);
+    }
+    return;
+  }
   // Something on its way says as much as a beat; a peer that reads nothing gets no pile
   // of them.
-  if (!outgoing_.empty()) return;
-  queue(frame::beat, std::as_bytes(std::span(&reactor_turns, 1)));
+  if (!is_due || !outgoing_.empty()) return;
+  queue(frame::beat, std::as_bytes(std::span(&progress, 1)));
+}
+
+void link::note_progress(std::uint64_t turns) noexcept {
+  if (turns == peer_turns()) return;
+  peer_progressed_.store(service_.now().time_since_epoch().count(),
+                         std::memory_order_relaxed);
+  peer_turns_.store(turns, std::memory_order_relaxed);
 }
 
 void link::say_goodbye() {
@@ -78,6 +92,7 @@ void link::peer_is_gone(const std::string& noticed_by) noexcept {
 
 task<bool> link::settled(time_point deadline) { return neighbour_->settled(deadline); }
 bool link::is_local() const noexcept { return neighbour_->is_local(); }
+bool link::is_readable() const noexcept { return neighbour_->is_readable(); }
 slot_lease link::lend_slot(std::uint64_t world_id, rank_t rank) {
   return neighbour_->lend(world_id, rank);
 }
@@ -140,11 +155,7 @@ void link::take(frame kind, std::span<const std::byte> body) {
       wire_reader in(body);
       const auto turns = in.get<std::uint64_t>();
       in.expect_end();
-      if (turns != peer_turns()) {
-        peer_progressed_.store(service_.now().time_since_epoch().count(),
-                               std::memory_order_relaxed);
-      }
-      peer_turns_.store(turns, std::memory_order_relaxed);
+      note_progress(turns);
       break;
     }
     case frame::message:

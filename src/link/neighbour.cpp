@@ -123,9 +123,14 @@ void neighbour::take_outcome(std::span<const std::byte> body) {
 void neighbour::note_refusal(bool is_elsewhere, const std::string& why_not) {
   // What was turned off here needs no explanation.
   if (!all_.objection().empty()) return;
-  all_.owner().remark(is_elsewhere ? log_level::debug : log_level::info,
-                      fmt::format("no memory is shared with {}, tcp is used: {}",
-                                  link_.peer().text(), why_not));
+  std::string line = fmt::format("no memory is shared with {}, tcp is used: {}",
+                                 link_.peer().text(), why_not);
+  if (is_elsewhere || why_not == neighbourhood::turned_off) {
+    all_.owner().remark(is_elsewhere ? log_level::debug : log_level::info,
+                        std::move(line));
+  } else {
+    all_.remark_refusal(why_not, std::move(line));
+  }
 }
 
 void neighbour::settle() noexcept {
@@ -157,6 +162,7 @@ slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
     if (error == 0) {
       std::memset(shared_->arena().at(begin), 0, size);
       slots_->take(*slot);
+      shared_->owners_out().note_lent(*slot);
       slot_lease lease(shared_, *slot, slots_);
       wire_writer out;
       out.put(world_id).put(rank).put(static_cast<std::uint16_t>(*slot));
@@ -166,7 +172,7 @@ slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
     trouble = std::strerror(error);
   }
   if (!std::exchange(said_full_, true)) {
-    all_.owner().remark(log_level::info,
+    all_.owner().remark(log_level::warning,
                         fmt::format("no place in the memory shared with {}, tcp is used "
                                     "for some worlds: {}",
                                     link_.peer().text(), trouble));
@@ -182,6 +188,7 @@ void neighbour::take_slot(std::span<const std::byte> body) {
   const unsigned slot = in.get<std::uint16_t>();
   in.expect_end();
   slots_->take_from_peer(slot);
+  shared_->owners_out().note_lent(slot);
   slot_lease lease(shared_, slot, slots_);
   link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(lease));
   return_slots();
@@ -195,6 +202,7 @@ void neighbour::take_returns(std::span<const std::byte> body) {
     slots.word(at) = in.get<std::uint64_t>();
   in.expect_end();
   slots_->peer_gave_back(slots);
+  shared_->owners_out().note_given_back(slots);
 }
 
 void neighbour::return_slots() {

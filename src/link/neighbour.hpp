@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "beat_line.hpp"
 #include "death_notices.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/link/data_channel.hpp"
@@ -48,9 +49,18 @@ class neighbour {
   /// Whether memory is shared, once that is known, or at `deadline`.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept { return shared_ != nullptr; }
+  /// Of a local one: whether its memory is read.
+  [[nodiscard]] bool is_readable() const noexcept;
   /// A place for a world; the peer is told whose. None, which is said once, if no slot or
   /// no memory is left.
   [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);
+  /// Local: shows our life in the shared memory, and gives the peer's progress if it has
+  /// beaten since the last call.
+  [[nodiscard]] std::optional<std::uint64_t> exchange_beats(
+      std::uint64_t progress) noexcept {
+    beats_->beat(progress);
+    return beats_->look();
+  }
   /// Tells the peer which slots were given back here.
   void return_slots();
 
@@ -83,6 +93,7 @@ class neighbour {
 
   std::shared_ptr<shared_link> shared_;
   std::shared_ptr<slot_register> slots_;
+  std::optional<beat_exchange> beats_;
   bool said_full_ = false;
   death_notices::ticket death_ = death_notices::ticket::none;
   /// Released before the memory is let go.

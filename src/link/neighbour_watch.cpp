@@ -7,13 +7,44 @@
 
 namespace manyworlds::inline v0::shm {
 
+namespace {
+
+/// The peer holds its word since before we could see the arena, or never will. Only that
+/// word tells at no cost that a process with the peer's number is the peer (see
+/// remote_memory): without it payloads are asked for.
+bool is_held_by_peer(shared_arena& arena) noexcept {
+  const auto& word =
+      *reinterpret_cast<const life_word*>(arena.at(offset::death(arena.peer_side())));
+  return word.load(std::memory_order_acquire) != 0;
+}
+
+}  // namespace
+
 void neighbour::share(shared_parts parts) {
+  // Whose death nobody would tell in time, another process could have its number.
+  if (parts.memory && !is_held_by_peer(*parts.arena)) {
+    parts.memory.reset();
+    parts.memory_refusal = ENOLCK;
+  }
+  if (!parts.memory) {
+    const std::string refusal = unreadable_text(parts.memory_refusal);
+    all_.remark_refusal(refusal, "the memory of " + link_.peer().text() + " " + refusal);
+  }
   life_ = std::move(parts.life);
   std::unique_ptr<process_watch> process = std::move(parts.process);
   reactor& user = *all_.owner().user();
+  shared_arena& arena = *parts.arena;
+  const auto line = [&arena](int side) -> beat_line& {
+    return *reinterpret_cast<beat_line*>(arena.at(offset::beat(side)));
+  };
+  beats_.emplace(line(arena.side()), line(arena.peer_side()));
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts));
   slots_ = std::make_shared<slot_register>(shared_->side());
   watch(std::move(process));
+}
+
+bool neighbour::is_readable() const noexcept {
+  return shared_ && shared_->memory_refusal() == 0;
 }
 
 void neighbour::watch(std::unique_ptr<process_watch> process) {
@@ -50,6 +81,7 @@ void neighbour::part() noexcept {
   visitor_.reset();
   all_.deaths().remove(std::exchange(death_, death_notices::ticket::none));
   life_.reset();
+  beats_.reset();
   shared_.reset();
 }
 

@@ -8,6 +8,10 @@
 
 namespace manyworlds::inline v0::shm {
 
+namespace {
+constexpr std::size_t most_told = 32;
+}  // namespace
+
 neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env,
                              const endpoint_options& options)
     : owner_(owner), service_(service), simulated_(env.shared_memory()) {
@@ -29,7 +33,7 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
 neighbourhood::~neighbourhood() = default;
 
 std::string neighbourhood::objection() const {
-  if (!place_) return "it is turned off there";
+  if (!place_) return turned_off;
   return owner_.user() ? "" : "nobody there would read it";
 }
 
@@ -48,8 +52,10 @@ void neighbourhood::begin() {
   }
   place_->hold_with(*words_);
   if (!place_->refusal().empty()) {
-    remark(place_->refusal() +
-           ": peers that dial this process share no memory with it, and use tcp");
+    owner_.remark(
+        log_level::warning,
+        place_->refusal() +
+            ": peers that dial this process share no memory with it, and use tcp");
   }
 }
 
@@ -66,6 +72,12 @@ const invitation* neighbourhood::invited(const incarnation& from) {
 
 void neighbourhood::visited(const incarnation& from, shared_parts parts) {
   if (link* const l = owner_.link_to(from)) l->on_host().receive(std::move(parts));
+}
+
+void neighbourhood::remark_refusal(const std::string& reason, std::string line) {
+  // What peers say may differ every time.
+  const bool is_news = told_.size() < most_told && told_.insert(reason).second;
+  owner_.remark(is_news ? log_level::warning : log_level::debug, std::move(line));
 }
 
 void neighbourhood::remark(std::string line) noexcept {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "death_notices.hpp"
@@ -21,6 +22,7 @@ class neighbourhood final : private same_host_events {
                 const endpoint_options& options);
   ~neighbourhood();
 
+  static constexpr const char* turned_off = "it is turned off there";
   /// Why no memory is shared with anybody here; empty if it is.
   [[nodiscard]] std::string objection() const;
   /// Why nobody can visit; they may be visited.
@@ -36,6 +38,9 @@ class neighbourhood final : private same_host_events {
   [[nodiscard]] meeting_place& place() noexcept { return *place_; }
   [[nodiscard]] death_notices& deaths() noexcept { return *deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
+  /// A line about something refused: the first one of a reason is a warning, those that
+  /// follow with other peers are for debugging.
+  void remark_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
 
  private:
@@ -50,6 +55,8 @@ class neighbourhood final : private same_host_events {
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
   std::unique_ptr<meeting_place> place_;
+  /// Reasons told, also those that peers gave us.
+  std::set<std::string> told_;
 };
 
 }  // namespace manyworlds::inline v0::shm

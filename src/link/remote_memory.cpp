@@ -1,8 +1,33 @@
 #include "remote_memory.hpp"
 
 #include <cerrno>
+#include <cstring>
 
 namespace manyworlds::inline v0::shm {
+
+std::string unreadable_text(int error) {
+  if (error == ENOLCK) {
+    return "is not read, since no robust futex tells of its death: its large messages are "
+           "copied through shared memory, which is slower; usual cause: a sandbox that "
+           "refuses set_robust_list";
+  }
+  std::string text = "may not be read (process_vm_readv: ";
+  text += std::strerror(error);
+  text +=
+      "): its large messages are copied through shared memory, which is slower; usual "
+      "causes: ";
+  switch (error) {
+    case ESRCH:
+      return text + "containers that do not share a pid namespace";
+    case ENOSYS:
+      return text + "a sandbox such as gVisor, a kernel without cross memory attach";
+    default:
+      return text +
+             "a seccomp filter (profiles of Docker and others block it unless "
+             "CAP_SYS_PTRACE is given), another user, sysctl "
+             "kernel.yama.ptrace_scope";
+  }
+}
 
 std::optional<remote_memory> remote_memory::of(pid_t pid, const memory_probe& probe,
                                                int& error) noexcept {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace manyworlds::inline v0::shm {
@@ -22,6 +23,10 @@ struct memory_probe {
   std::uint64_t address = 0;
   std::array<std::byte, size> content{};
 };
+
+/// For the log, behind whose memory it is: that it may not be read, why, and what
+/// follows.
+[[nodiscard]] std::string unreadable_text(int error);
 
 /// Reads in place of the kernel, where that is simulated.
 class memory_reader {

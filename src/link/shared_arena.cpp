@@ -4,6 +4,7 @@
 #include <linux/magic.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -32,8 +33,34 @@ int make_memory() noexcept {
   return ::memfd_create("manyworlds-link", flags);
 }
 
-std::string because(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
+const char* usual_cause_of(int error) noexcept {
+  switch (error) {
+    case EPERM:
+    case ENOSYS:
+      return "; usual causes: a seccomp filter, a sandbox such as gVisor";
+    case EACCES:
+      return "; usual causes: a security module, sysctl vm.memfd_noexec";
+    case ENOMEM:
+    case ENOSPC:
+      return "; usual cause: a memory limit";
+    case EFBIG:
+      return "; usual cause: the limit of file sizes (ulimit -f)";
+    case EMFILE:
+    case ENFILE:
+      return "; usual cause: the limit of open descriptors (ulimit -n)";
+    default:
+      return "";
+  }
+}
+
+std::string because(const char* what, int error = errno) {
+  return std::string(what) + ": " + std::strerror(error) + usual_cause_of(error);
+}
+
+/// Growing a file beyond this limit sends SIGXFSZ, which kills.
+bool is_within_file_limit(std::size_t bytes) noexcept {
+  ::rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes;
 }
 
 }  // namespace
@@ -45,6 +72,10 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
     return nullptr;
   }
   std::unique_ptr<shared_arena> arena(new shared_arena(fd, 0));
+  if (!is_within_file_limit(arena_bytes)) {
+    why_not = because("ftruncate of shared memory", EFBIG);
+    return nullptr;
+  }
   if (::ftruncate(fd, static_cast<off_t>(arena_bytes)) != 0) {
     why_not = because("ftruncate of shared memory");
     return nullptr;
@@ -53,8 +84,8 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
     why_not = because("sealing shared memory");
     return nullptr;
   }
-  if (arena->reserve(0, offset::rings_begin) != 0) {
-    why_not = because("reserving shared memory");
+  if (const int error = arena->reserve_what_always_is()) {
+    why_not = because("reserving shared memory", error);
     return nullptr;
   }
   if (!arena->map(why_not)) return nullptr;
@@ -86,8 +117,8 @@ std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& 
     why_not = "the peer's shared memory has another size: another version?";
     return nullptr;
   }
-  if (arena->reserve(0, offset::rings_begin) != 0) {
-    why_not = because("reserving shared memory");
+  if (const int error = arena->reserve_what_always_is()) {
+    why_not = because("reserving shared memory", error);
     return nullptr;
   }
   if (!arena->map(why_not)) return nullptr;
@@ -125,6 +156,14 @@ bool shared_arena::map(std::string& why_not) {
 shared_arena::~shared_arena() {
   if (base_) ::munmap(private_page(), page_bytes + arena_bytes);
   ::close(descriptor_);
+}
+
+int shared_arena::reserve_what_always_is() const noexcept {
+  int error = reserve(0, offset::rings_begin);
+  for (int direction = 0; direction < sides && error == 0; ++direction) {
+    error = reserve(offset::chunk(direction, 0), first_chunks * chunk_size);
+  }
+  return error;
 }
 
 int shared_arena::reserve(std::size_t offset, std::size_t bytes) const noexcept {

@@ -9,6 +9,10 @@
 
 namespace manyworlds::inline v0::shm {
 
+/// Chunks of each direction that have memory from the start: however little there is
+/// later, messages get through.
+inline constexpr unsigned first_chunks = 1;
+
 /// A mapping of `arena_bytes`, and one private page right before it (whose use is the
 /// robust futex's: the kernel's list of them must not lie where a peer can write).
 ///
@@ -44,6 +48,7 @@ class shared_arena {
   shared_arena(int descriptor, int side) noexcept
       : descriptor_(descriptor), side_(side) {}
   [[nodiscard]] bool map(std::string& why_not);
+  [[nodiscard]] int reserve_what_always_is() const noexcept;
 
   int descriptor_;
   int side_;

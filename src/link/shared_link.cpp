@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace manyworlds::inline v0::shm {
@@ -11,6 +12,13 @@ namespace {
 constexpr duration without_bell = std::chrono::milliseconds(1);
 /// Had at once: a system call for each would cost more than the memory.
 constexpr unsigned chunks_at_once = 8;
+/// After a refusal: looking for room is far more frequent.
+constexpr duration until_next_try = std::chrono::milliseconds(10);
+
+int refusal_of(const shared_parts& parts) noexcept {
+  if (parts.memory) return 0;
+  return parts.memory_refusal != 0 ? parts.memory_refusal : EPERM;
+}
 }  // namespace
 
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
@@ -21,11 +29,12 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
       bell_(std::move(parts.bell)),
       pid_(parts.pid),
       memory_(parts.memory),
+      memory_refusal_(refusal_of(parts)),
       ringer_(in_arena<attention_line<hardware_memory>>(offset::attention(1 - side_)),
               in_arena<bell_line<hardware_memory>>(offset::bell(1 - side_))),
       listener_(in_arena<attention_line<hardware_memory>>(offset::attention(side_)),
                 in_arena<bell_line<hardware_memory>>(offset::bell(side_))),
-      chunks_out_(in_arena<chunk_states>(offset::slab(side_))),
+      chunks_out_(in_arena<chunk_states>(offset::slab(side_)), first_chunks),
       chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
       offers_out_(in_arena<offer_table>(offset::offers(side_))),
       offers_in_(in_arena<offer_table>(offset::offers(1 - side_))) {}
@@ -34,6 +43,7 @@ shared_link::~shared_link() = default;
 
 void shared_link::attach(unsigned slot, slot_events& events) {
   slots_[slot] = {&events, 0};
+  owners_out_.reclaim(slot, [this](unsigned chunk) { chunks_out_.give_back(chunk); });
   if (++attached_ == 1) {
     user_.add(*this);
     listen_for_bell();
@@ -87,14 +97,31 @@ bool shared_link::poll() noexcept {
   return did;
 }
 
-bool shared_link::has_memory_for(unsigned chunk) noexcept {
-  if (chunk < chunks_with_memory_) return true;
-  const unsigned wanted =
-      std::min((chunk / chunks_at_once + 1) * chunks_at_once, chunk_states::chunks);
+bool shared_link::add_chunks() noexcept {
+  if (chunks_with_memory_ == chunk_states::chunks) return false;
+  if (chunk_refusal_ != 0 && user_.now() < next_try_) return false;
+  const unsigned wanted = std::min(
+      (chunks_with_memory_ / chunks_at_once + 1) * chunks_at_once, chunk_states::chunks);
   const std::size_t begin = offset::chunk(side_, chunks_with_memory_);
-  if (arena_->reserve(begin, offset::chunk(side_, wanted) - begin) != 0) return false;
+  chunk_refusal_ = arena_->reserve(begin, offset::chunk(side_, wanted) - begin);
+  if (chunk_refusal_ != 0) {
+    next_try_ = user_.now() + until_next_try;
+    return false;
+  }
   chunks_with_memory_ = wanted;
+  chunks_out_.allow(wanted);
   return true;
+}
+
+bool shared_link::reclaim_chunks() noexcept {
+  bool any = false;
+  owners_out_.reclaim_over(
+      [this](unsigned slot) { return slots_[slot].events != nullptr; },
+      [this, &any](unsigned chunk) {
+        chunks_out_.give_back(chunk);
+        any = true;
+      });
+  return any;
 }
 
 bool shared_link::peer_has_died() const noexcept {

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "chunk_owners.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "meeting_place.hpp"
 
@@ -41,8 +43,9 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
 
   // Any thread: fixed.
   [[nodiscard]] shared_arena& arena() noexcept { return *arena_; }
-  [[nodiscard]] const std::optional<remote_memory>& memory() const noexcept {
-    return memory_;
+  /// The errno for which the peer's memory is not read; 0 if it is.
+  [[nodiscard]] int memory_refusal() const noexcept {
+    return memory_refusal_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] int side() const noexcept { return arena_->side(); }
@@ -54,6 +57,15 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   }
 
   // The user reactor.
+  /// Set as long as the peer's memory may be read.
+  [[nodiscard]] const std::optional<remote_memory>& memory() const noexcept {
+    return memory_;
+  }
+  /// Reading is refused from now on; true the first time.
+  bool stop_reading(int error) noexcept {
+    memory_refusal_.store(error, std::memory_order_relaxed);
+    return std::exchange(memory_, std::nullopt).has_value();
+  }
   /// From now on the slot's events are called. Its pages must have been reserved.
   void attach(unsigned slot, slot_events& events);
   /// Nothing is called for the slot any more.
@@ -68,11 +80,22 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
-  /// Whether the pages of an outgoing chunk are there, or could be had now.
-  [[nodiscard]] bool has_memory_for(unsigned chunk) noexcept;
+  /// Gets memory for more outgoing chunks: false if they all have it, or none is to be
+  /// had for now. Those that have it come back in any case.
+  [[nodiscard]] bool add_chunks() noexcept;
+  [[nodiscard]] bool lacks_memory() const noexcept { return chunk_refusal_ != 0; }
+  /// The errno for which memory is refused, the first time; then 0.
+  [[nodiscard]] int tell_of_refusal() noexcept {
+    if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
+    return chunk_refusal_;
+  }
   /// The kernel has written into its death word: its pid may soon be another's.
   [[nodiscard]] bool peer_has_died() const noexcept;
   [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }
+  /// Frees those that were sent in worlds that are over and that nobody will read. False
+  /// if there are none.
+  bool reclaim_chunks() noexcept;
+  [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
   [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
@@ -115,11 +138,13 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   network& sockets_;
   socket bell_;
   const pid_t pid_;
-  const std::optional<remote_memory> memory_;
+  std::optional<remote_memory> memory_;
+  std::atomic<int> memory_refusal_;
 
   bell_ringer ringer_;
   bell_listener listener_;
   chunk_writer chunks_out_;
+  chunk_owners owners_out_;
   chunk_reader chunks_in_;
   offer_sender offers_out_;
   offer_receiver offers_in_;
@@ -131,7 +156,10 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
   slot_set starving_;
-  unsigned chunks_with_memory_ = 0;
+  unsigned chunks_with_memory_ = first_chunks;
+  int chunk_refusal_ = 0;
+  bool told_of_refusal_ = false;
+  time_point next_try_{};
   listening listening_{*this};
   iovec bell_place_{};
   std::array<std::byte, 64> bell_bytes_{};

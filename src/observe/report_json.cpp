@@ -35,6 +35,7 @@ void write_link(json_writer& out, const link_report& l) {
   out.field("up", l.is_up)
       .field("used", l.is_held)
       .field("shared_memory", l.is_local)
+      .field("memory_is_read", l.is_readable)
       .field("silence_ms", ms(l.silence));
   out.field("peer_turns", l.peer_turns).field("without_turn_ms", ms(l.without_turn));
   out.end_object();

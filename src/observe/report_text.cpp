@@ -54,6 +54,12 @@ void write_head(text_writer& out, const runtime_report& r) {
   reactor("service", r.service, "links and departures are");
 }
 
+const char* sharing_text(const link_report& l) noexcept {
+  if (!l.is_local) return "";
+  return l.is_readable ? "with shared memory, "
+                       : "with shared memory (its own may not be read), ";
+}
+
 void write_link(text_writer& out, const link_report& l) {
   out.line(
       1,
@@ -61,9 +67,8 @@ void write_link(text_writer& out, const link_report& l) {
       "made {} "
       "turns, the last seen {} ago",
       l.identity.host.view(), l.identity.pid, l.address, l.incarnation,
-      l.is_up ? "up" : "over", l.is_held ? "" : "unused, ",
-      l.is_local ? "with shared memory, " : "", duration_text(l.silence), l.peer_turns,
-      duration_text(l.without_turn));
+      l.is_up ? "up" : "over", l.is_held ? "" : "unused, ", sharing_text(l),
+      duration_text(l.silence), l.peer_turns, duration_text(l.without_turn));
 }
 
 void write_member(text_writer& out, const member_report& m) {

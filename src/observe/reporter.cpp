@@ -100,6 +100,7 @@ reporter::service_part reporter::look_at_service() const {
     report.is_up = l->is_up();
     report.is_held = l->is_held();
     report.is_local = l->is_local();
+    report.is_readable = l->is_readable();
     report.silence = now - l->last_heard();
     report.peer_turns = l->peer_turns();
     report.without_turn = now - l->peer_progressed();

@@ -6,27 +6,6 @@
 
 namespace manyworlds::inline v0 {
 
-operation_awaiter::operation_awaiter(operation_request&& request) noexcept
-    : operation(request.kind, &has_ended),
-      core_(request.core),
-      gathered_(std::move(request.source)),
-      scattered_(std::move(request.target)),
-      limit_(request.limit),
-      token_(std::move(request.stop)) {
-  peer = request.peer;
-  on = request.on;
-  user = request.user;
-  takes_fresh_lanes = request.takes_fresh_lanes;
-  delivered = request.delivered;
-  head = const_cast<void*>(request.head);
-  head_bytes = request.head_bytes;
-  source = gathered_.views();
-  target = scattered_.views();
-  where = request.where;
-}
-
-operation_awaiter::~operation_awaiter() = default;
-
 executor& operation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
@@ -54,8 +33,8 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
   waiter_ = &k;
   is_remote_ = !await_home().is_current();
   if (is_remote_) {
-    keeps_ = core_->shared_from_this();
-    if (queue(start_step_)) return true;
+    interruptible().keeps = core_->shared_from_this();
+    if (queue(interruption_->start)) return true;
     // Nobody takes the step of a runtime that has ended; all its worlds are over.
     is_remote_ = false;
   }
@@ -76,11 +55,10 @@ void operation_awaiter::begin() noexcept {
   if (outcome_ != outcome::pending) return;
   if (limit_) {
     reactor& user = core_->runtime().user();
-    user.timers().arm(timer_, later(user.now(), *limit_));
+    user.timers().arm(interruptible().limit, later(user.now(), *limit_));
   }
   if (token_.stop_possible()) {
-    had_token_ = true;
-    stop_.emplace(std::move(token_), on_stop{this});
+    interruptible().on_token.emplace(std::move(token_), on_stop{this});
   }
 }
 
@@ -109,10 +87,15 @@ void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
 void operation_awaiter::finish(outcome how) noexcept {
   outcome_ = how;
   if (how == outcome::failed) settle_failure();
-  if (limit_) core_->runtime().user().timers().disarm(timer_);
-  // Waits for a callback that runs on another thread; it only queues a step.
-  stop_.reset();
+  disarm();
   if (!is_starting_) resume_if_quiet();
+}
+
+void operation_awaiter::disarm() noexcept {
+  if (!interruption_) return;
+  core_->runtime().user().timers().disarm(interruption_->limit);
+  // Waits for a callback that runs on another thread; it only queues a step.
+  interruption_->on_token.reset();
 }
 
 void operation_awaiter::settle_failure() noexcept {
@@ -152,43 +135,45 @@ bool operation_awaiter::give_up(reason why) noexcept {
     return false;
   }
   outcome_ = outcome::cancelled;
-  core_->runtime().user().timers().disarm(timer_);
-  stop_.reset();
+  disarm();
+  return shut_gate();
+}
+
+bool operation_awaiter::shut_gate() noexcept {
   int none = 0;
-  return gate_.compare_exchange_strong(none, shut);
+  return !interruption_ || interruption_->gate.compare_exchange_strong(none, shut);
 }
 
 bool operation_awaiter::await_cancel() noexcept {
   if (!is_remote_) return give_up(reason::task_cancelled);
-  queue(cancel_step_);
+  queue(interruption_->cancel);
   return false;
 }
 
 bool operation_awaiter::queue(step& s) noexcept {
-  int queued = gate_.load();
+  std::atomic<int>& gate = interruption_->gate;
+  int queued = gate.load();
   do {
     if (queued == shut) return false;
-  } while (!gate_.compare_exchange_weak(queued, queued + 1));
+  } while (!gate.compare_exchange_weak(queued, queued + 1));
   if (core_->runtime().user().try_post(s)) return true;
   step_is_done();
   return false;
 }
 
 void operation_awaiter::step_is_done() noexcept {
-  gate_.fetch_sub(1);
+  interruption_->gate.fetch_sub(1);
   if (outcome_ != outcome::pending) resume_if_quiet();
 }
 
 void operation_awaiter::resume_if_quiet() noexcept {
-  if (!may_have_steps()) return waiter_->resume();
-  // Fails while steps are queued, which refer to this object: the last of them resumes
-  // the waiter.
-  int none = 0;
-  if (gate_.compare_exchange_strong(none, shut)) waiter_->resume();
+  // Not while steps are queued, which refer to this object: the last of them resumes the
+  // waiter.
+  if (shut_gate()) waiter_->resume();
 }
 
 void operation_awaiter::on_stop::operator()() const noexcept {
-  op->queue(op->stop_step_);
+  op->queue(op->interruption_->stop);
 }
 
 void operation_awaiter::begin_here() noexcept {

@@ -66,21 +66,6 @@ task<world> world::reform() {
   co_return std::move(next);
 }
 
-world_operation<void> world::send(gather_list data, to peer, lane on, user_word user,
-                                  source_position where) {
-  operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
-  r.user = user;
-  r.source = std::move(data);
-  return world_operation<void>(std::move(r));
-}
-
-world_operation<message_info> world::recv(scatter_list data, from peer, lane on,
-                                          source_position where) {
-  operation_request r(*core_, operation_kind::receive, peer.rank(), on, where);
-  r.target = std::move(data);
-  return world_operation<message_info>(std::move(r));
-}
-
 world_operation<message_info> world::arrival(from peer, source_position where) {
   operation_request r(*core_, operation_kind::arrival, peer.rank(), {}, where);
   r.takes_fresh_lanes = true;

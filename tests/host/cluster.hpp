@@ -17,8 +17,12 @@
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/simulation.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "support/pattern.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds::host_tests {
+
+using testing::pattern;
 
 /// An operation that remembers how it ended.
 struct test_operation : operation {
@@ -100,11 +104,15 @@ enum class ground {
   asking
 };
 inline const std::vector<ground> all_grounds() {
-  std::vector<ground> all{ground::epoll, ground::simulated, ground::shared,
-                          ground::shared_simulated, ground::asking};
-  if (io_uring_refusal() == 0) {
+  std::vector<ground> all{ground::epoll, ground::simulated, ground::asking};
+  const bool can_read = !testing::reading_is_refused_here();
+  if (can_read) {
+    all.push_back(ground::shared);
+    all.push_back(ground::shared_simulated);
+  }
+  if (!testing::io_uring_is_refused_here()) {
     all.push_back(ground::io_uring);
-    all.push_back(ground::shared_on_io_uring);
+    if (can_read) all.push_back(ground::shared_on_io_uring);
   }
   return all;
 }
@@ -130,7 +138,7 @@ inline const char* name_of(ground g) {
 /// Where a member's end is the end of its streams.
 inline std::vector<ground> stream_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated};
-  if (io_uring_refusal() == 0) all.push_back(ground::io_uring);
+  if (!testing::io_uring_is_refused_here()) all.push_back(ground::io_uring);
   return all;
 }
 inline bool is_shared(ground g) { return g >= ground::shared; }
@@ -368,16 +376,5 @@ struct arrival_op : test_operation {
 struct barrier_op : test_operation {
   barrier_op() : test_operation(operation_kind::barrier) {}
 };
-
-/// Bytes that differ with their place and the seed.
-inline std::vector<std::uint8_t> pattern(std::size_t bytes, unsigned seed = 1) {
-  std::vector<std::uint8_t> made(bytes);
-  std::uint32_t x = seed * 2654435761U + 1;
-  for (auto& b : made) {
-    x = x * 1664525U + 1013904223U;
-    b = static_cast<std::uint8_t>(x >> 24);
-  }
-  return made;
-}
 
 }  // namespace manyworlds::host_tests

@@ -39,6 +39,11 @@ frame sample(frame_kind kind) {
     case frame_kind::withdrawn:
       f.id = 6;
       return f;
+    case frame_kind::accepted:
+      f.id = 6;
+      f.on = 7;
+      f.bytes = 80;
+      return f;
     case frame_kind::credit:
       return {kind, dtype::uint8, 0, 0, 7, 2, 800, 928};
     case frame_kind::enter:

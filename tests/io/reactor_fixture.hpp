@@ -13,6 +13,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/io/stream.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds::testing {
 
@@ -25,10 +26,10 @@ inline std::string text_of(engine_kind kind) {
 }
 
 /// Runs the rest of the test case once per engine that this machine has.
-#define FOR_EACH_ENGINE(kind)                                       \
-  for (const engine_kind kind : manyworlds::testing::real_engines)  \
-    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) { \
-      MESSAGE("io_uring is refused here: tested on epoll only");    \
+#define FOR_EACH_ENGINE(kind)                                      \
+  for (const engine_kind kind : manyworlds::testing::real_engines) \
+    if (kind == engine_kind::io_uring &&                           \
+        manyworlds::testing::io_uring_is_refused_here()) {         \
     } else if (INFO("engine: ", manyworlds::testing::text_of(kind)); true)
 
 /// A task running on a reactor beside others, as a scope's child would.

@@ -1,5 +1,6 @@
 // What other threads do to a reactor: post, wake, ring.
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -62,6 +63,43 @@ class bell final : public poller {
   std::atomic<bool> armed_{false};
   int heard_ = 0;
   int asked_ = 0;
+};
+
+void pin_to(int cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(cpu), &one);
+  REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+/// Hands a word to another thread and waits for it to come back; counts its empty looks.
+class juggler final : public poller {
+ public:
+  explicit juggler(reactor& r, std::atomic<bool>& away) : reactor_(r), away_(away) {
+    r.add(*this);
+  }
+  ~juggler() { reactor_.remove(*this); }
+
+  [[nodiscard]] const std::vector<int>& looks() const { return looks_; }
+
+  bool poll() noexcept override {
+    ++looking_;
+    if (away_.load()) return false;
+    looks_.push_back(std::exchange(looking_, 0));
+    away_.store(true);
+    return true;
+  }
+  bool prepare_sleep(std::optional<duration>& limit) noexcept override {
+    limit = 1ms;
+    return away_.load();
+  }
+  void cancel_sleep() noexcept override {}
+
+ private:
+  reactor& reactor_;
+  std::atomic<bool>& away_;
+  std::vector<int> looks_;
+  int looking_ = 0;
 };
 
 }  // namespace
@@ -175,6 +213,39 @@ TEST_CASE("a poller is heard while the reactor spins and while it sleeps") {
       ringer.join();
       if (spin == duration::zero()) CHECK(b.asked() > 0);
     }
+  }
+}
+
+TEST_CASE("a reactor that spins lets a thread of its own CPU run that it waits for") {
+  FOR_EACH_ENGINE(kind) {
+    constexpr std::size_t rounds = 200;
+    std::atomic<bool> away{false};
+    std::atomic<bool> over{false};
+    const int cpu = ::sched_getcpu();
+    std::thread other([&] {
+      pin_to(cpu);
+      while (!over.load()) {
+        away.store(false);
+        std::this_thread::yield();
+      }
+    });
+    std::vector<int> looks;
+    std::thread spinning([&] {
+      pin_to(cpu);
+      reactor r(make_engine(kind).engine, reactor_options{.spin = 10s});
+      juggler j(r, away);
+      const time_limit limit;
+      r.run_until([&] { return j.looks().size() >= rounds || limit.passed(); });
+      looks = j.looks();
+    });
+    spinning.join();
+    over.store(true);
+    other.join();
+    REQUIRE(looks.size() >= rounds);
+    // Until the next tick, which would end the spinning otherwise, it looks 100,000
+    // times.
+    std::nth_element(looks.begin(), looks.begin() + rounds / 2, looks.end());
+    CHECK(looks[rounds / 2] < 2000);
   }
 }
 

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <doctest/doctest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +20,7 @@
 #include "io/engines.hpp"
 #include "link/death_watch.hpp"
 #include "link/robust_word.hpp"
+#include "support/refused_calls.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -143,18 +141,7 @@ inline child_process holder_of(word_page& page, std::size_t index = 0) {
   return child;
 }
 
-/// System calls of this number give this errno, in this process from now on.
-inline void refuse(long number, int error) {
-  ::sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(::seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const ::sock_fprog filter{4, program};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-    ::_exit(9);
-}
+using testing::refuse;
 
 /// A reactor, and a death watch on it.
 class watcher {

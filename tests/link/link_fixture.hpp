@@ -66,6 +66,22 @@ class raw_peer {
       if (heard == kind) return body;
     }
   }
+  /// Whether a frame of that kind comes within `limit`; others are read and dropped.
+  [[nodiscard]] bool hears_link_frame(std::uint8_t kind, duration limit) const {
+    const auto until = clock::now() + limit;
+    while (clock::now() < until) {
+      pollfd wanted{fd_, POLLIN, 0};
+      std::uint32_t size = 0;
+      std::uint8_t heard = 0;
+      if (::poll(&wanted, 1, 10) != 1) continue;
+      if (!hear(std::as_writable_bytes(std::span(&size, 1))) || size > 4096) return false;
+      if (!hear(std::as_writable_bytes(std::span(&heard, 1)))) return false;
+      bytes body(size);
+      if (!hear(body)) return false;
+      if (heard == kind) return true;
+    }
+    return false;
+  }
   /// Whether the other side hangs up within `limit`; what it says before is read and
   /// dropped.
   [[nodiscard]] bool is_hung_up_on(duration limit) const {

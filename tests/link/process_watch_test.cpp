@@ -1,7 +1,6 @@
 // Process watch: the last notice, which nobody can hold back or take over.
 #include "link/process_watch.hpp"
 
-#include <linux/sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -10,6 +9,7 @@
 
 #include "../io/reactor_fixture.hpp"
 #include "death_fixture.hpp"
+#include "impostor.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -65,20 +65,6 @@ struct awaiting {
     over = true;
   }
 };
-
-/// A process with this number, if we may choose numbers.
-pid_t fork_as(pid_t number) {
-  ::clone_args how{};
-  how.exit_signal = SIGCHLD;
-  how.set_tid = reinterpret_cast<std::uintptr_t>(&number);
-  how.set_tid_size = 1;
-  const auto made = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
-  if (made == 0) {
-    ::alarm(60);
-    for (;;) ::pause();
-  }
-  return made;
-}
 
 }  // namespace
 

@@ -47,9 +47,20 @@ TEST_CASE("what one side of an arena writes, the other reads") {
 }
 
 TEST_CASE("law 11: an arena that could be cut off under its reader is refused") {
-  CHECK(refusal_of(memory_of(arena_bytes, 0)).find("sealed") != std::string::npos);
-  CHECK(refusal_of(memory_of(arena_bytes, F_SEAL_SHRINK)).find("sealed") !=
-        std::string::npos);
+  for (const int missing : {all_seals, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL,
+                            F_SEAL_SHRINK | F_SEAL_SEAL}) {
+    CAPTURE(missing);
+    CHECK(refusal_of(memory_of(arena_bytes, all_seals & ~missing)).find("sealed") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("law 11: an arena that is sealed against its reader's writing is refused") {
+  for (const int too_much : {F_SEAL_WRITE, F_SEAL_FUTURE_WRITE}) {
+    CAPTURE(too_much);
+    CHECK(refusal_of(memory_of(arena_bytes, all_seals | too_much))
+              .find("Operation not permitted") != std::string::npos);
+  }
 }
 
 TEST_CASE("law 11: an arena of another size or layout is refused") {

@@ -2,28 +2,40 @@
 // tells what happens to it, one line each on its standard output. Orders run side by
 // side.
 //
-//   member serve                          hosts a store until its input ends
-//   member KEY=VALUE...                   obeys; keys: engine, store, secret, shm=off and
-//   the limits below
+//   member serve                hosts a store until its input ends
+//   member KEY=VALUE...         obeys; keys: engine, store, secret, shm=off,
+//                               refuse=CALL, user=NUMBER and the limits below
 //
-//   world NAME RANK SIZE                  joining NAME | formed NAME EPOCH | failed NAME
-//   CAUSE RANK
-//                                         and, once formed: over NAME CAUSE RANK PID
-//   stream NAME PEER BYTES COUNT          numbered messages; streamed NAME N | error NAME
-//   CAUSE RANK N drain NAME PEER BYTES COUNT           takes them; drained NAME N | wrong
-//   NAME N | error ... echo NAME PEER BYTES                  sends back what comes; error
-//   NAME CAUSE RANK N send NAME PEER LANE TEXT              sent NAME LANE | error ...
-//   recv NAME PEER LANE                   got NAME LANE TEXT | error ...
-//   park NAME PEER COUNT                  that many receives on lanes from 1; parked NAME
-//   | error ... leave NAME                            left NAME | error ... block
-//   MILLISECONDS                    blocks the reactor's thread; blocking | unblocked
-//   fork                                  has a child that holds its descriptors; forked
+//   world NAME RANK SIZE        joining NAME | formed NAME EPOCH | failed NAME CAUSE RANK
+//                               and, once formed: over NAME CAUSE RANK PID
+//   stream NAME PEER BYTES COUNT
+//                               numbered messages; streamed NAME N | error NAME CAUSE
+//                               RANK N
+//   drain NAME PEER BYTES COUNT takes them; drained NAME N | wrong NAME N | error ...
+//   echo NAME PEER BYTES        sends back what comes; error NAME CAUSE RANK N
+//   answer NAME PEER            the same with messages of any size up to 1 MiB
+//   send NAME PEER LANE TEXT    sent NAME LANE | error ...
+//   recv NAME PEER LANE         got NAME LANE TEXT | error ...
+//   park NAME PEER COUNT        that many receives on lanes from 1; parked NAME | error
+//   leave NAME                  left NAME | error ...
+//   suspicions NAME             suspicions NAME N
+//   block MILLISECONDS          blocks the reactor's thread; blocking | unblocked
+//   touch MEGABYTES             has so much memory, page by page; touched
+//   scribble PART SEED          for ever, over part of the shared memory; at it
+//   flip                        for ever, what stands in its cells; at it
+//   deaf                        reads nothing any more; at it
+//   unmapped NAME PEER BYTES    offers memory that is not there
+//   refuse CALL                 to its reactor's thread; refused
+//   hide                        nobody may trace it or read its memory; hidden
+//   fork                        has a child that holds its descriptors; forked
 //   quit
-#include <poll.h>
+//
+// and those of held_transfers.hpp.
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -34,19 +46,18 @@
 #include <thread>
 #include <vector>
 
+#include "burdens.hpp"
+#include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
+#include "member_rights.hpp"
+#include "misdeeds.hpp"
+#include "traffic_orders.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
-using words = std::vector<std::string>;
-
-/// One write for a line: lines of several threads must not mix.
-void say(const std::string& line) {
-  const std::string whole = line + "\n";
-  if (::write(STDOUT_FILENO, whole.data(), whole.size()) < 0) std::_Exit(3);
-}
+using namespace mw::process_tests;
 
 std::string text(const mw::failure& f) {
   return std::string(name_of(f.cause)) + " " + std::to_string(f.rank);
@@ -58,17 +69,6 @@ words split(const std::string& line) {
   for (std::string word; in >> word;) all.push_back(word);
   return all;
 }
-
-/// Numbered at both ends, so that a mixture of two messages shows.
-struct numbered {
-  explicit numbered(std::size_t bytes)
-      : data(std::max<std::size_t>(bytes / 8, 2), 0x5a5a5a5a5a5a5a5a) {}
-  void number(std::uint64_t n) { data.front() = data.back() = n; }
-  [[nodiscard]] bool is(std::uint64_t n) const {
-    return data.front() == n && data.back() == n;
-  }
-  std::vector<std::uint64_t> data;
-};
 
 class member {
  public:
@@ -133,44 +133,64 @@ class member {
     mw::failure failed;
     try {
       if (what == "world") co_await form(order);
-      if (what == "stream") co_await stream(order, count);
-      if (what == "drain") co_await drain(order, count);
-      if (what == "echo") co_await echo(order, count);
-      if (what == "send") co_await send(order);
-      if (what == "recv") co_await recv(order);
+      if (what == "stream") co_await stream(co_await formed(order[1]), order, count);
+      if (what == "drain") co_await drain(co_await formed(order[1]), order, count);
+      if (what == "echo") co_await echo(co_await formed(order[1]), order, count);
+      if (what == "answer") co_await answer(co_await formed(order[1]), order);
+      if (what == "send") co_await send(co_await formed(order[1]), order);
+      if (what == "recv") co_await recv(co_await formed(order[1]), order);
       if (what == "park") co_await park(order);
       if (what == "leave") co_await leave(order);
+      if (what == "take") co_await transfers_.take(co_await formed(order[1]), order);
+      if (what == "offer") co_await transfers_.offer(co_await formed(order[1]), order);
+      if (what == "arrival")
+        co_await transfers_.arrival(co_await formed(order[1]), order);
+      if (what == "unmapped") co_await offer_unmapped(co_await formed(order[1]), order);
     } catch (const mw::world_error& e) {
       failed = e.failure();
     }
     if (failed) {
       const std::string word = what == "world" ? "failed " : "error ";
-      say(word + order[1] + " " + text(failed) + " " + std::to_string(count));
+      tell(word + order[1] + " " + text(failed) + " " + std::to_string(count));
     }
-    if (what == "fork") {
-      // Holds every descriptor of ours until the test lets go of it.
-      if (::fork() == 0) {
-        pollfd released{STDIN_FILENO, 0, 0};
-        while (::poll(&released, 1, 60'000) < 0) continue;
-        ::_exit(0);
-      }
-      say("forked");
+    if (what == "suspicions") {
+      const auto times = worlds_.at(order[1]).history().times_suspect;
+      tell("suspicions " + order[1] + " " + std::to_string(times));
+    }
+    if (what == "give_up") transfers_.give_up(order[1]);
+    if (what == "canaries") transfers_.look_at_canaries(order[1]);
+    if (what == "fork" && hold_descriptors_in_child()) tell("forked");
+    if (what == "touch" && touch_memory(std::stoul(order[1]) << 20)) tell("touched");
+    if (what == "scribble" || what == "flip" || what == "deaf") {
+      tell("at it");
+      if (what == "scribble")
+        scribble(order[1], static_cast<unsigned>(std::stoul(order[2])));
+      if (what == "flip") flip();
+      if (what == "deaf") turn_deaf();
+    }
+    if (what == "refuse") {
+      refuse_call(order[1]);
+      tell("refused");
+    }
+    if (what == "hide") {
+      hide();
+      tell("hidden");
     }
     if (what == "block") {
-      say("blocking");
+      tell("blocking");
       std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(order[1])));
-      say("unblocked");
+      tell("unblocked");
     }
   }
 
   mw::task<void> form(const words& order) {
     mw::world& w = worlds_[order[1]];
     w = mw::world(rt_, store_, world_options(order));
-    say("joining " + order[1]);
+    tell("joining " + order[1]);
     co_await w;
-    say("formed " + order[1] + " " + std::to_string(w.epoch()));
+    tell("formed " + order[1] + " " + std::to_string(w.epoch()));
     const mw::failure f = co_await w.broken();
-    say("over " + order[1] + " " + text(f) + " " + std::to_string(f.peer.pid));
+    tell("over " + order[1] + " " + text(f) + " " + std::to_string(f.peer.pid));
   }
 
   /// The leader may be up, and have its orders given, before this member has heard of it.
@@ -178,57 +198,6 @@ class member {
     mw::world& w = worlds_.at(name);
     co_await w;
     co_return w;
-  }
-
-  mw::task<void> stream(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const mw::to peer(std::stoi(order[2]));
-    numbered message(std::stoul(order[3]));
-    for (const auto count = std::stoul(order[4]); n < count; ++n) {
-      message.number(n);
-      co_await w.send(message.data, peer, {}, mw::user_word(n));
-    }
-    say("streamed " + order[1] + " " + std::to_string(n));
-  }
-
-  mw::task<void> drain(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const mw::from peer(std::stoi(order[2]));
-    numbered message(std::stoul(order[3]));
-    for (const auto count = std::stoul(order[4]); n < count; ++n) {
-      const mw::message_info info = co_await w.recv(message.data, peer);
-      if (info.user.value() != n || !message.is(n)) {
-        say("wrong " + order[1] + " " + std::to_string(n));
-        co_return;
-      }
-    }
-    say("drained " + order[1] + " " + std::to_string(n));
-  }
-
-  mw::task<void> echo(const words& order, std::uint64_t& n) {
-    mw::world& w = co_await formed(order[1]);
-    const int peer = std::stoi(order[2]);
-    numbered message(std::stoul(order[3]));
-    for (;; ++n) {
-      const mw::message_info info = co_await w.recv(message.data, mw::from(peer));
-      co_await w.send(message.data, mw::to(peer), {}, info.user);
-    }
-  }
-
-  mw::task<void> send(const words& order) {
-    mw::world& w = co_await formed(order[1]);
-    std::array<char, 64> data{};
-    std::copy_n(order[4].begin(), std::min<std::size_t>(order[4].size(), 63),
-                data.begin());
-    co_await w.send(data, mw::to(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
-    say("sent " + order[1] + " " + order[3]);
-  }
-
-  mw::task<void> recv(const words& order) {
-    mw::world& w = co_await formed(order[1]);
-    std::array<char, 64> data{};
-    co_await w.recv(data, mw::from(std::stoi(order[2])), mw::lane(std::stoul(order[3])));
-    say("got " + order[1] + " " + order[3] + " " + data.data());
   }
 
   mw::task<void> park(const words& order) {
@@ -239,7 +208,7 @@ class member {
         s.spawn(park_one(w, peer, l));
       // Behind all of them in the home's queue.
       co_await mw::yield();
-      say("parked " + order[1]);
+      tell("parked " + order[1]);
     };
     co_await mw::scope::run(body);
   }
@@ -251,11 +220,12 @@ class member {
   mw::task<void> leave(const words& order) {
     mw::world& w = co_await formed(order[1]);
     co_await w.leave();
-    say("left " + order[1]);
+    tell("left " + order[1]);
   }
 
   std::map<std::string, std::string> settings_;
   mw::channel<std::string> orders_{4096};
+  held_transfers transfers_{&tell};
   mw::runtime rt_;
   mw::tcp_store store_;
   std::map<std::string, mw::world> worlds_;
@@ -268,7 +238,7 @@ void serve_store() {
     co_await mw::run_on(rt.service(), server.serve());
   };
   auto served = rt.start(serve());
-  say("listening " + server.address().text());
+  tell("listening " + server.address().text());
   for (std::string line; std::getline(std::cin, line);) continue;
   rt.stop();
   served.get();
@@ -290,9 +260,11 @@ int main(int argc, char** argv) {
     settings[word.substr(0, at)] = word.substr(at + 1);
   }
   try {
+    if (settings.count("user")) become(static_cast<uid_t>(std::stoul(settings["user"])));
+    if (settings.count("refuse")) refuse_call(settings["refuse"]);
     member(std::move(settings)).obey();
   } catch (const std::exception& e) {
-    say(std::string("died ") + e.what());
+    tell(std::string("died ") + e.what());
     return 2;
   }
 }

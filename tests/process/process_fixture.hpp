@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "manyworlds/manyworlds.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -29,11 +30,7 @@ using clock = std::chrono::steady_clock;
 inline const std::vector<engine_kind>& engines() {
   static const std::vector<engine_kind> all = [] {
     std::vector<engine_kind> found{engine_kind::epoll};
-    if (const int refusal = io_uring_refusal(); refusal == 0) {
-      found.push_back(engine_kind::io_uring);
-    } else {
-      MESSAGE("io_uring is not tested: " << std::strerror(refusal));
-    }
+    if (!testing::io_uring_is_refused_here()) found.push_back(engine_kind::io_uring);
     return found;
   }();
   return all;
@@ -222,14 +219,16 @@ class site {
 /// the main one.
 class leader {
  public:
-  explicit leader(const site& s, duration heartbeat = 200ms)
-      : rt(options(s.engine, heartbeat)), store(rt, s.store_address) {}
+  explicit leader(const site& s, duration heartbeat = 200ms, log_sink* log = nullptr)
+      : rt(options(s.engine, heartbeat, log)), store(rt, s.store_address) {}
 
-  static runtime_options options(engine_kind e, duration heartbeat) {
+  /// Without a log only errors are shown.
+  static runtime_options options(engine_kind e, duration heartbeat, log_sink* log) {
     runtime_options o;
     o.engine = e;
     o.heartbeat = heartbeat;
-    o.log_from = log_level::error;
+    o.log = log;
+    o.log_from = log ? log_level::debug : log_level::error;
     return o;
   }
 

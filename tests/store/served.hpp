@@ -60,10 +60,7 @@ class served {
 template <class Body>
 void for_each_engine(Body body) {
   for (const engine_kind kind : {engine_kind::io_uring, engine_kind::epoll}) {
-    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) {
-      MESSAGE("io_uring is refused here: tested on epoll only");
-      continue;
-    }
+    if (kind == engine_kind::io_uring && testing::io_uring_is_refused_here()) continue;
     const std::string engine = kind == engine_kind::epoll ? "epoll" : "io_uring";
     INFO("engine: ", engine);
     body(kind);

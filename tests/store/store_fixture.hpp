@@ -20,6 +20,7 @@
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "manyworlds/store/tcp_store_server.hpp"
+#include "support/refused_here.hpp"
 
 namespace manyworlds_tests {
 
@@ -170,10 +171,7 @@ template <class Body>
 void for_each_store(Body body) {
   for (const store_kind kind :
        {store_kind::memory, store_kind::tcp_io_uring, store_kind::tcp_epoll}) {
-    if (kind == store_kind::tcp_io_uring && io_uring_refusal() != 0) {
-      MESSAGE("io_uring is refused here: tested on epoll only");
-      continue;
-    }
+    if (kind == store_kind::tcp_io_uring && testing::io_uring_is_refused_here()) continue;
     const std::string which = text_of(kind);
     INFO("store: ", which);
     store_under_test under_test(kind);

@@ -126,7 +126,7 @@ TEST_CASE("a name that resolves leads to the store") {
 
 TEST_CASE("clients outlive their server: operations and waits go on with its successor") {
   for (const engine_kind kind : {engine_kind::io_uring, engine_kind::epoll}) {
-    if (kind == engine_kind::io_uring && io_uring_refusal() != 0) continue;
+    if (kind == engine_kind::io_uring && testing::io_uring_is_refused_here()) continue;
     service_thread service(kind);
     auto server =
         std::make_unique<hosted_server>(service.home(), socket_address::loopback(0));

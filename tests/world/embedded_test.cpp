@@ -18,6 +18,7 @@
 #include <stop_token>
 
 #include "../coro/foreign_coroutine.hpp"
+#include "support/refused_here.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -32,7 +33,7 @@ constexpr std::uint64_t rounds = 200;
 
 std::vector<engine_kind> engines() {
   std::vector<engine_kind> all{engine_kind::epoll};
-  if (io_uring_refusal() == 0) all.push_back(engine_kind::io_uring);
+  if (!testing::io_uring_is_refused_here()) all.push_back(engine_kind::io_uring);
   return all;
 }
 

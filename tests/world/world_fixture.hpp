@@ -24,27 +24,23 @@ using clock = std::chrono::steady_clock;
 /// Keeps the lines instead of showing them.
 class kept_log final : public log_sink {
  public:
-  void write(log_level, std::string_view line) noexcept override {
+  void write(log_level level, std::string_view line) noexcept override {
     const std::lock_guard lock(mutex_);
-    lines_.emplace_back(line);
+    lines_.emplace_back(level, line);
   }
-  [[nodiscard]] bool has(std::string_view part) const {
+  [[nodiscard]] bool has(std::string_view part) const { return count(part) > 0; }
+  /// The lines with that in them, of that level or above.
+  [[nodiscard]] std::ptrdiff_t count(std::string_view part,
+                                     log_level from = log_level::debug) const {
     const std::lock_guard lock(mutex_);
-    for (const auto& line : lines_) {
-      if (line.find(part) != std::string::npos) return true;
-    }
-    return false;
-  }
-  [[nodiscard]] std::ptrdiff_t count(std::string_view part) const {
-    const std::lock_guard lock(mutex_);
-    return std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {
-      return line.find(part) != std::string::npos;
+    return std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
+      return line.first >= from && line.second.find(part) != std::string::npos;
     });
   }
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
+  std::vector<std::pair<log_level, std::string>> lines_;
 };
 
 /// One runtime with a thread of its own, and a quiet log.

@@ -87,8 +87,8 @@ struct engine_choice {
 
 /// The engine of this machine for the calling thread or a later one (the ring is enabled
 /// by the first thread that polls). `automatic` falls back to epoll where io_uring is
-/// refused; `io_uring` throws std::system_error there; resource exhaustion (EMFILE,
-/// ENOMEM) always throws.
+/// refused, also for want of memory that rings may use (ENOMEM); `io_uring` throws
+/// std::system_error there. Out of descriptors (EMFILE, ENFILE) always throws.
 [[nodiscard]] engine_choice make_engine(engine_kind kind);
 
 /// Whether io_uring may be used here: 0, or the errno that refuses it.

@@ -61,7 +61,9 @@ class link : public std::enable_shared_from_this<link> {
   /// Queues a message. Never suspends: control messages are small; a peer that reads none
   /// for `send_limit` bytes ends the link.
   void send(std::span<const std::byte> message);
-  void send_beat(std::uint64_t reactor_turns);
+  /// Shows the peer that we live, and looks whether it does: in the memory that both
+  /// share; else, if it `is_due`, by a message.
+  void beat(std::uint64_t progress, bool is_due);
   /// Says goodbye, flushes, and ends the link in order.
   void say_goodbye();
   /// Nobody uses it here. The peer, if it does not either, answers with its goodbye;
@@ -76,6 +78,9 @@ class link : public std::enable_shared_from_this<link> {
   /// or at `deadline` what is known then. While the link is up.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept;
+  /// Of a local link: whether large messages are read from the peer's memory, and not
+  /// copied through what is shared.
+  [[nodiscard]] bool is_readable() const noexcept;
   /// A place in the shared memory for a world with the peer, which is told that member
   /// `rank` speaks there. Empty, and the world uses tcp, if there is none.
   [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
@@ -131,6 +136,7 @@ class link : public std::enable_shared_from_this<link> {
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> write();
   void take(frame kind, std::span<const std::byte> body);
+  void note_progress(std::uint64_t turns) noexcept;
   /// The process is known to have ended, before its end of the connection has.
   void peer_is_gone(const std::string& noticed_by) noexcept;
 

@@ -136,7 +136,7 @@ void basic_gather_list<View>::take(B&& buffer) {
   constexpr bool temporary = !std::is_lvalue_reference_v<B> && !std::is_const_v<B>;
   if constexpr (std::convertible_to<B, View>) {
     inline_[0] = std::forward<B>(buffer);
-    list_ = list{inline_.data(), 1};
+    list_ = list(inline_[0]);
   } else if constexpr (std::convertible_to<B, list>) {
     list_ = std::forward<B>(buffer);
   } else if constexpr (temporary && std::same_as<bare, std::vector<View>>) {

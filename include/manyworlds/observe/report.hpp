@@ -85,6 +85,8 @@ struct link_report {
   bool is_held = false;
   /// The peer lives on this host and shares memory with us.
   bool is_local = false;
+  /// Its large messages are read from its memory, not copied through what is shared.
+  bool is_readable = false;
   duration silence{0};
   /// The peer reactor's turns, and since when that number has not changed.
   std::uint64_t peer_turns = 0;

@@ -122,11 +122,21 @@ class world {
   // --- operations; `within`, `stop` and, of sends, `delivered` modify them
 
   /// Ends when the data was accepted and the buffers may be reused.
-  world_operation<void> send(gather_list data, to peer, lane on = {}, user_word user = {},
-                             source_position where = source_position());
+  world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
+                                          user_word user = {},
+                                          source_position where = source_position()) {
+    operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
+    r.user = user;
+    return world_operation<void, gather_list>(std::move(r), std::move(data));
+  }
   /// Fills the buffers with the next message of that lane, which must have as many bytes.
-  world_operation<message_info> recv(scatter_list data, from peer, lane on = {},
-                                     source_position where = source_position());
+  world_operation<message_info, scatter_list> recv(
+      scatter_list data, from peer, lane on = {},
+      source_position where = source_position()) {
+    return world_operation<message_info, scatter_list>(
+        operation_request(*core_, operation_kind::receive, peer.rank(), on, where),
+        std::move(data));
+  }
   /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the
   /// first message of a lane that nobody has received on yet.
   world_operation<message_info> arrival(from peer,
@@ -138,22 +148,21 @@ class world {
   /// apart, once it has read the head and chosen its buffers. `head` must live until the
   /// await ends.
   template <class Head>
-  world_operation<void> send_message(const Head& head, to peer, lane on = {},
-                                     user_word user = {},
-                                     source_position where = source_position()) {
+  world_operation<void, gather_list> send_message(
+      const Head& head, to peer, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
     return send_message(head, gather_list(), peer, on, user, where);
   }
   template <class Head>
-  world_operation<void> send_message(const Head& head, gather_list data, to peer,
-                                     lane on = {}, user_word user = {},
-                                     source_position where = source_position()) {
+  world_operation<void, gather_list> send_message(
+      const Head& head, gather_list data, to peer, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
     check_head<Head>();
     operation_request r(*core_, operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
     r.head_bytes = sizeof(Head);
-    r.source = std::move(data);
-    return world_operation<void>(std::move(r));
+    return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
   /// The head of the next message and the size of what follows it, which the next `recv`
   /// of that lane takes. Without a lane: of lane 0, or the first message of a lane that

@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "questions.hpp"
+#include "timing.hpp"
+
+namespace mwbench {
+
+namespace {
+
+/// What the first of a pair measured in one size.
+struct pair_figures {
+  double mean_us = 0;
+  double p50_us = 0;
+  double p99_us = 0;
+  double round_trips = 0;
+};
+
+constexpr char more = 'x';
+constexpr char last = 'q';
+
+/// The last message says that it is the last: nobody counts along.
+mw::task<pair_figures> ping(mw::world& w, std::span<char> buffer, double seconds) {
+  samples halves;
+  const auto begin = now_ns();
+  bool ends = false;
+  while (!ends) {
+    const auto sent = now_ns();
+    ends = us_since(begin) >= seconds * 1e6;
+    buffer[0] = ends ? last : more;
+    co_await w.send(buffer, mw::to{1});
+    co_await w.recv(buffer, mw::from{1});
+    halves.add(us_since(sent) / 2);
+  }
+  const auto trips = static_cast<double>(halves.count());
+  co_return pair_figures{us_since(begin) / 2 / trips, halves.median(), halves.p99(),
+                         trips};
+}
+
+mw::task<void> echo(mw::world& w, std::span<char> buffer) {
+  do {
+    co_await w.recv(buffer, mw::from{0});
+    co_await w.send(buffer, mw::to{0});
+  } while (buffer[0] != last);
+}
+
+mw::task<pair_figures> gather(mw::world& all, pair_figures slowest) {
+  for (mw::rank_t rank = 2; rank < all.size(); rank += 2) {
+    const auto arrived = co_await all.recv_message<pair_figures>(mw::from{rank});
+    const pair_figures& of = arrived.head;
+    slowest.mean_us = std::max(slowest.mean_us, of.mean_us);
+    slowest.p50_us = std::max(slowest.p50_us, of.p50_us);
+    slowest.p99_us = std::max(slowest.p99_us, of.p99_us);
+    slowest.round_trips += of.round_trips;
+  }
+  co_return slowest;
+}
+
+fields row_of(const pairs_options& o, std::size_t size, std::string_view transport,
+              const pair_figures& f) {
+  return {
+      {"bench", "pairs"},   {"transport", transport},        {"pairs", o.pairs},
+      {"size", size},       {"mean_us", rounded(f.mean_us)}, {"p50_us", f.p50_us},
+      {"p99_us", f.p99_us}, {"round_trips", f.round_trips},
+  };
+}
+
+mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
+                         report& out) {
+  std::vector<mw::world> worlds;
+  worlds.push_back(m.describe("all", rank, 2 * o.pairs));
+  worlds.push_back(m.describe(fmt::format("pair/{}", rank / 2), rank % 2));
+  co_await form_all(worlds);
+  mw::world& all = worlds[0];
+  mw::world& pair = worlds[1];
+  // Not earlier: the service thread would inherit it.
+  if (o.pin) pin_this_thread(rank % 2);
+  if (rank == 0) out.machine(m.engine());
+  std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), more);
+  for (const std::size_t size : o.sizes) {
+    const std::span<char> buffer = std::span(memory).first(size);
+    co_await all.barrier();
+    if (rank % 2 == 1) {
+      co_await echo(pair, buffer);
+      continue;
+    }
+    const pair_figures own = co_await ping(pair, buffer, o.seconds);
+    if (rank == 0) {
+      const pair_figures slowest = co_await gather(all, own);
+      out.row(row_of(o, size, pair.transport(), slowest));
+    } else {
+      co_await all.send_message(own, mw::to{0});
+    }
+  }
+  co_await leave_all(worlds);
+}
+
+}  // namespace
+
+void pairs(const common_options& common, const pairs_options& options) {
+  member m(common);
+  report out(common.json, common.transport());
+  std::vector<child> others;
+  const mw::rank_t size = common.leads() ? 2 * options.pairs : 0;
+  for (mw::rank_t rank = 1; rank < size; ++rank) {
+    others.push_back(m.start(std::to_string(rank)));
+  }
+  const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
+  m.runtime().run(take_part(m, options, rank, out));
+}
+
+}  // namespace mwbench

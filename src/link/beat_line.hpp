@@ -1,0 +1,50 @@
+// Beat line: the signs of life of one process, in memory that its peer can see.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "shared_word.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// Zeroed memory: no beat yet. No clock stands here: those of two containers may differ.
+struct alignas(line_size) beat_line {
+  std::atomic<std::uint64_t> beats;
+  /// Of the user reactor: grows while it turns, or is parked.
+  std::atomic<std::uint64_t> progress;
+};
+
+/// One side's use of both lines, on its service thread. Silence is measured here, by our
+/// clock, between two looks that found another number; so whatever a peer writes, it can
+/// only seem alive or silent, which it could anyhow.
+class beat_exchange {
+ public:
+  beat_exchange(beat_line& ours, const beat_line& theirs) noexcept
+      : ours_(&ours), theirs_(&theirs) {}
+
+  /// Shows the peer that we live.
+  void beat(std::uint64_t progress) noexcept {
+    ours_->progress.store(progress, std::memory_order_relaxed);
+    // Release: pairs with the acquire in look(), which then sees that progress or later.
+    ours_->beats.store(++count_, std::memory_order_release);
+  }
+
+  /// The peer's progress, if it has beaten since the last call.
+  [[nodiscard]] std::optional<std::uint64_t> look() noexcept {
+    const auto now = theirs_->beats.load(std::memory_order_acquire);
+    if (now == seen_) return std::nullopt;
+    seen_ = now;
+    return theirs_->progress.load(std::memory_order_relaxed);
+  }
+
+ private:
+  beat_line* ours_;
+  const beat_line* theirs_;
+  // Ours: what stands in the line could have been scribbled on.
+  std::uint64_t count_ = 0;
+  std::uint64_t seen_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::shm

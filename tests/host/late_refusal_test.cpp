@@ -1,0 +1,174 @@
+// Reading that was allowed when two processes met, and is refused in the midst of a
+// message: by a filter that came later, or since its process may not be traced any more.
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "cluster.hpp"
+#include "support/refused_calls.hpp"
+#include "support/refused_here.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::host_tests;
+
+namespace {
+
+constexpr std::size_t large = std::size_t{8} << 20;
+
+bool reads(member& m) {
+  for (const std::string& line : m.events.remarks) {
+    if (line.find("may not be read") != std::string::npos) return false;
+  }
+  return true;
+}
+
+/// Runs `body` on a thread of its own, unless this machine refuses to read in any case.
+template <class Body>
+void where_reading_is_allowed(Body body) {
+  if (!testing::reading_is_refused_here()) testing::on_own_thread(body);
+}
+
+void refuse_reading(int error) { testing::refuse(SYS_process_vm_readv, error); }
+
+bool is_half_done(const receive_op& r) {
+  return !r.ended() && r.bytes_moved > 0 && r.bytes_moved < large;
+}
+
+}  // namespace
+
+TEST_SUITE("host late refusal") {
+  TEST_CASE("law 1: a message whose reading is refused half way arrives whole") {
+    for (const int error : {EPERM, EACCES, ENOSYS}) {
+      where_reading_is_allowed([error] {
+        CAPTURE(error);
+        cluster c(2, ground::shared);
+        const auto sent = pattern(large);
+        std::vector<std::uint8_t> got(large);
+        send_op s;
+        receive_op r;
+        receive(c, r, 1, 0, got);
+        send(c, s, 0, 1, sent);
+        CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+        CHECK(is_half_done(r));
+        refuse_reading(error);
+        CHECK(c.until([&] { return s.ended() && r.ended(); }));
+        CHECK(s.done());
+        CHECK(r.done());
+        CHECK(got == sent);
+        CHECK(r.bytes_moved == large);
+        CHECK(c[1].events.remarks.size() == 1);
+        CHECK_FALSE(reads(c[1]));
+        CHECK(c[0].events.quiet());
+        CHECK(c[1].events.quiet());
+      });
+    }
+  }
+
+  TEST_CASE("law 1: so do many messages at once, some of them lists") {
+    where_reading_is_allowed([] {
+      cluster c(2, ground::shared);
+      constexpr std::size_t count = 12;
+      constexpr std::size_t each = 700'001;
+      std::deque<std::vector<std::uint8_t>> sent;
+      std::deque<std::vector<const_buffer_view>> lists(count);
+      std::vector<std::vector<std::uint8_t>> got(count, std::vector<std::uint8_t>(each));
+      std::deque<send_op> sends(count);
+      std::deque<receive_op> receives(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        sent.push_back(pattern(each, static_cast<unsigned>(i)));
+        receive(c, receives[i], 1, 0, got[i], i % 5);
+        for (std::size_t at = 0; at < each; at += 999) {
+          lists[i].emplace_back(sent[i].data() + at,
+                                std::min<std::size_t>(999, each - at), dtype::uint8);
+        }
+        if (i % 2 == 0) {
+          send(c, sends[i], 0, 1, lists[i], i % 5);
+        } else {
+          send(c, sends[i], 0, 1, sent[i], i % 5);
+        }
+      }
+      const auto ended = [&] {
+        return std::count_if(receives.begin(), receives.end(),
+                             [](const receive_op& r) { return r.ended(); });
+      };
+      CHECK(c.until([&] { return receives[0].bytes_moved > 0; }));
+      CHECK(ended() < static_cast<std::ptrdiff_t>(count));
+      refuse_reading(EPERM);
+      CHECK(c.until([&] {
+        return ended() == static_cast<std::ptrdiff_t>(count) &&
+               std::all_of(sends.begin(), sends.end(),
+                           [](const send_op& s) { return s.ended(); });
+      }));
+      for (std::size_t i = 0; i < count; ++i) {
+        CAPTURE(i);
+        CHECK(sends[i].done());
+        CHECK(receives[i].done());
+        CHECK(got[i] == sent[i]);
+      }
+      CHECK(c[1].events.remarks.size() == 1);
+      CHECK(c[1].events.quiet());
+    });
+  }
+
+  TEST_CASE("law 10: giving up such a message leaves it whole for the next receive") {
+    where_reading_is_allowed([] {
+      cluster c(2, ground::shared);
+      const auto sent = pattern(large);
+      std::vector<std::uint8_t> first(large);
+      send_op s;
+      receive_op r;
+      receive(c, r, 1, 0, first);
+      send(c, s, 0, 1, sent);
+      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+      refuse_reading(EPERM);
+      // Asked for, and partly there.
+      CHECK(c.until([&] { return !reads(c[1]); }));
+      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+      CHECK(is_half_done(r));
+      if (!c.at(1).withdraw(r)) CHECK(c.until([&] { return r.withdrawn(); }));
+      std::fill(first.begin(), first.end(), std::uint8_t{0x5a});
+      std::vector<std::uint8_t> second(large);
+      receive_op again;
+      receive(c, again, 1, 0, second);
+      CHECK(c.until([&] { return s.ended() && again.ended(); }));
+      CHECK(s.done());
+      CHECK(again.done());
+      CHECK(second == sent);
+      // Law 4: nothing came into what was given back.
+      CHECK(std::all_of(first.begin(), first.end(),
+                        [](std::uint8_t b) { return b == 0x5a; }));
+      CHECK(c[1].events.quiet());
+    });
+  }
+
+  TEST_CASE("law 10: a send that is given up as its reading is refused gives nothing") {
+    where_reading_is_allowed([] {
+      cluster c(2, ground::shared);
+      const auto sent = pattern(large);
+      std::vector<std::uint8_t> got(large);
+      send_op s;
+      receive_op r;
+      receive(c, r, 1, 0, got);
+      send(c, s, 0, 1, sent);
+      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+      refuse_reading(EPERM);
+      if (!c.at(0).withdraw(s)) CHECK(c.until([&] { return s.withdrawn(); }));
+      // The receive is told, or it had begun anew and gets the next message whole.
+      const auto next = pattern(large, 2);
+      send_op after;
+      send(c, after, 0, 1, next);
+      CHECK(c.until([&] { return r.ended(); }));
+      if (r.done()) {
+        CHECK(got == next);
+      } else {
+        CHECK(r.failed(cause::cancelled_by_peer));
+        CHECK(c.at(0).withdraw(after));
+      }
+      CHECK(c[0].events.quiet());
+      CHECK(c[1].events.quiet());
+    });
+  }
+}

@@ -1,0 +1,33 @@
+// What makes the end of a process late to be seen.
+#pragma once
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+namespace manyworlds::process_tests {
+
+/// A child holds every descriptor of ours, until its standard input, which is ours, ends.
+inline bool hold_descriptors_in_child() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    pollfd released{STDIN_FILENO, 0, 0};
+    while (::poll(&released, 1, 60'000) < 0) continue;
+    ::_exit(0);
+  }
+  return child > 0;
+}
+
+/// Memory in small pages, so that tearing it down takes its time; for good.
+inline bool touch_memory(std::size_t bytes) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return false;
+  ::madvise(at, bytes, MADV_NOHUGEPAGE);
+  for (std::size_t i = 0; i < bytes; i += 4096) static_cast<volatile char*>(at)[i] = 1;
+  return true;
+}
+
+}  // namespace manyworlds::process_tests

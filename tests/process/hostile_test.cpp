@@ -1,0 +1,220 @@
+// A hostile process on this host: whatever it does to the memory that it shares with us
+// harms its own world only, by a named error.
+#include "any_size.hpp"
+#include "numbered.hpp"
+#include "process_fixture.hpp"
+
+namespace manyworlds::process_tests {
+
+TEST_SUITE_BEGIN("process");
+
+namespace {
+
+/// No stall like those of a world that is torn down by its library's own threads
+/// (seconds); a test machine may be busy.
+constexpr duration no_stall = 1s;
+
+/// Messages of all kinds there and back, until the world is over or `stop`: in a cell, in
+/// a chunk, read from the sender's memory. Whatever comes back, and whether anything
+/// does.
+task<void> converse(world& w, const std::atomic<bool>& stop, std::atomic<int>& answers) {
+  const std::vector<std::uint8_t> out(std::size_t{1} << 17);
+  std::vector<std::uint8_t> in(std::size_t{1} << 20);
+  auto exchange = [&](std::size_t size) -> task<void> {
+    co_await w.send(std::span(out).first(size), to(1)).within(200ms);
+    const std::span<std::uint8_t> answer = co_await take_any(w, 1, in, 200ms);
+    if (answer.size() == size) ++answers;
+  };
+  while (!stop && w.state() == world_state::up) {
+    for (const std::size_t size : {16U, 800U, 8000U, 1U << 17}) {
+      (void)co_await outcome(exchange(size));
+      // A broken world answers at once.
+      co_await yield();
+    }
+  }
+}
+
+task<void> some_of(const std::atomic<int>& answers) {
+  while (answers < 8) co_await sleep_for(1ms);
+}
+
+/// A leader with one world with a hostile member, and one with an honest one.
+struct between {
+  explicit between(engine_kind e, const std::vector<std::string>& settings = {})
+      : here(e), hostile(here.worker("evil", settings)), honest(here.worker("good")) {}
+
+  void meet(leader& us) {
+    evil = us.form("evil");
+    good = us.form("good");
+    honest.order("echo good 0 64");
+    us.run(ping(good, 1, 10));
+  }
+  /// The honest world goes on while the other may do its worst.
+  void check_undisturbed(leader& us, duration span) {
+    for (const auto until = clock::now() + span; clock::now() < until;)
+      CHECK(us.run(ping(good, 1, 20)) < no_stall);
+    CHECK(good.state() == world_state::up);
+    CHECK_FALSE(good.is_suspect(1));
+  }
+
+  site here;
+  process hostile;
+  process honest;
+  world evil;
+  world good;
+};
+
+}  // namespace
+
+TEST_CASE("law 11: scribbles over the shared memory harm no world but the scribbler's") {
+  const char* const parts[] = {"all",   "header", "doorbells", "beats",
+                               "slabs", "offers", "rings",     "chunks"};
+  unsigned seed = 1;
+  for (const engine_kind e : engines()) {
+    CAPTURE(name_of(e));
+    for (const std::string part : parts) {
+      CAPTURE(part);
+      between b(e);
+      std::atomic<bool> stop{false};
+      std::atomic<int> answers{0};
+      leader us(b.here);
+      b.meet(us);
+      b.hostile.order("answer evil 0");
+      auto talking = us.rt.start(converse(b.evil, stop, answers));
+      us.run(some_of(answers));
+      b.hostile.order("scribble " + part + " " + std::to_string(seed++));
+      b.hostile.expect("at it");
+      b.check_undisturbed(us, 1s);
+      MESSAGE(part << ": "
+                   << (b.evil.state() == world_state::up ? std::string("up")
+                                                         : b.evil.failure().text()));
+      // What hurts it at once, and what only makes it useless.
+      if (part == "rings") CHECK(us.broken(b.evil).cause != cause::none);
+      b.hostile.kill();
+      CHECK(us.broken(b.evil).cause != cause::none);
+      stop = true;
+      us.finish(talking);
+      b.check_undisturbed(us, 100ms);
+      // Its name is free for an honest one.
+      process better = b.here.worker("evil");
+      better.order("echo evil 0 64");
+      b.evil = us.form("evil");
+      us.run(ping(b.evil, 1, 10));
+    }
+  }
+}
+
+TEST_CASE("law 11: cells that change while they are read end their world, by name") {
+  for (const engine_kind e : engines()) {
+    CAPTURE(name_of(e));
+    // A change may say what a liar may say, such as another lane, or less credit: then
+    // nothing more comes of the world, and it is tried again.
+    bool was_named = false;
+    for (int attempt = 0; attempt < 8 && !was_named; ++attempt) {
+      between b(e);
+      std::atomic<bool> stop{false};
+      std::atomic<int> answers{0};
+      leader us(b.here);
+      b.meet(us);
+      b.hostile.order("answer evil 0");
+      auto talking = us.rt.start(converse(b.evil, stop, answers));
+      us.run(some_of(answers));
+      b.hostile.order("flip");
+      b.hostile.expect("at it");
+      b.check_undisturbed(us, 500ms);
+      b.hostile.kill();
+      const failure f = us.broken(b.evil);
+      was_named = f.cause == cause::protocol_error;
+      CHECK((was_named || f.cause == cause::peer_died));
+      stop = true;
+      us.finish(talking);
+      b.check_undisturbed(us, 100ms);
+    }
+    CHECK(was_named);
+  }
+}
+
+TEST_CASE("law 11: an offer of memory that is not there ends its world, by name") {
+  for (const engine_kind e : engines()) {
+    CAPTURE(name_of(e));
+    between b(e);
+    std::vector<char> into(std::size_t{8} << 20);
+    leader us(b.here);
+    b.meet(us);
+    b.hostile.order("unmapped evil 0 " + std::to_string(into.size()));
+    auto receive = [&](world& w) -> task<failure> {
+      co_return (co_await outcome(w.recv(into, from(1)))).error();
+    };
+    const failure f = us.run(receive(b.evil));
+    CHECK(f.cause == cause::protocol_error);
+    CHECK(f.rank == 1);
+    CHECK(f.detail.find("memory that is not there") != std::string::npos);
+    // What is there was read.
+    CHECK(into.front() == 1);
+    CHECK(into.back() == 0);
+    b.check_undisturbed(us, 300ms);
+  }
+}
+
+TEST_CASE("a peer that reads nothing any more holds up those who wait for it only") {
+  for (const engine_kind e : engines()) {
+    CAPTURE(name_of(e));
+    between b(e);
+    const std::vector<std::uint64_t> message(1 << 17);
+    leader us(b.here);
+    us.patience.drain = 1s;
+    b.meet(us);
+    b.hostile.order("deaf");
+    b.hostile.expect("at it");
+    auto give_up = [&](world& w) -> task<failure> {
+      co_return (co_await outcome(w.send(message, to(1)).within(300ms))).error();
+    };
+    CHECK(us.run(give_up(b.evil)).cause == cause::timed_out);
+    CHECK(b.evil.state() == world_state::up);
+    b.check_undisturbed(us, 300ms);
+    const auto begun = clock::now();
+    us.run(b.evil.leave());
+    CHECK(clock::now() - begun < 5s);
+    b.check_undisturbed(us, 100ms);
+  }
+}
+
+TEST_CASE("a peer that stops reading in mid-transfer, and lives, is told as stalled") {
+  // Between two messages it holds up nothing that has begun: then it is tried again.
+  bool has_begun = false;
+  for (int attempt = 0; attempt < 5 && !has_begun; ++attempt) {
+    // It asks for payloads.
+    between b(engines().back(), {"refuse=process_vm_readv"});
+    leader us(b.here);
+    us.patience.stall = 1s;
+    b.meet(us);
+    auto stream = [](world& w) -> task<failure> {
+      numbered message(std::size_t{1} << 20);
+      for (std::uint64_t n = 0;; ++n) {
+        message.number(n);
+        const auto sent =
+            co_await outcome(w.send(message.data, to(1), {}, user_word(n)).within(5s));
+        if (!sent) co_return sent.error();
+      }
+    };
+    b.hostile.order("drain evil 0 1048576 1000000000");
+    auto streaming = us.rt.start(stream(b.evil));
+    auto under_way = [](world& w) -> task<void> {
+      while (w.counters().bytes_sent < (std::size_t{8} << 20)) co_await sleep_for(1ms);
+    };
+    us.run(under_way(b.evil));
+    b.hostile.order("deaf");
+    b.hostile.expect("at it");
+    b.check_undisturbed(us, 300ms);
+    const failure f = us.finish(streaming);
+    has_begun = f.cause == cause::stalled;
+    CHECK((has_begun || f.cause == cause::timed_out));
+    CHECK((f.rank == 1 || !has_begun));
+    b.check_undisturbed(us, 300ms);
+  }
+  CHECK(has_begun);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::process_tests
