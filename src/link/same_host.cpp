@@ -207,9 +207,10 @@ task<void> same_host::receive_visitor(local_socket visitor) {
 void same_host::hold_life(shared_parts& parts) {
   if (!words_) return;
   std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
-  parts.life = std::make_unique<robust_word>(*words_, word);
+  auto life = std::make_unique<robust_word>(*words_, word);
   // Where it cannot be held, the peer has its other notices.
-  static_cast<void>(parts.life->hold());
+  static_cast<void>(life->hold());
+  parts.life = std::move(life);
 }
 
 task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation words,
