@@ -143,7 +143,7 @@ void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
   });
   // One that nobody held tells nothing of the peer: whoever wants it dials again.
   if (l->is_held()) {
-    for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id);
+    for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id, why, detail);
   }
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
 }

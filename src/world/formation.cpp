@@ -93,9 +93,13 @@ bool formation::may_say(const control_message& message,
   return true;
 }
 
-void formation::link_lost(const incarnation& peer) {
-  if (std::find(members_.begin(), members_.end(), peer) == members_.end()) return;
-  lost_member_ = true;
+void formation::link_lost(const incarnation& peer, enum cause why,
+                          const std::string& detail) {
+  const auto found = std::find(members_.begin(), members_.end(), peer);
+  if (found == members_.end()) return;
+  if (!std::exchange(lost_member_, true)) {
+    loss_ = {world_id_, why, static_cast<rank_t>(found - members_.begin()), detail};
+  }
   news_.set();
 }
 

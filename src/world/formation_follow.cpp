@@ -52,9 +52,13 @@ task<void> formation::follow() {
   answer.reason = trouble;
   tell(parts.links[0], answer);
   if (!trouble.empty()) throw try_again{trouble};
-  co_await await_commit();
+  co_await await_commit(parts.links);
   core_.take_formed(std::move(parts));
-  // Behind the commit may stand why it is broken already; nobody says that again.
+  heed_what_followed();
+}
+
+// Behind the commit may stand why it is broken already; nobody says that again.
+void formation::heed_what_followed() {
   for (const control_message& message : inbox_) {
     if (const auto* broken = std::get_if<broken_message>(&message)) {
       core_.break_with(core_.describe_failure(broken->why, broken->culprit,
@@ -137,21 +141,38 @@ task<void> formation::until_called_off() {
   }
 }
 
-task<void> formation::await_commit() {
+task<void> formation::await_commit(const std::vector<link_hold>& links) {
   waiting_for_ = "rank 0 has not committed the world";
+  // Whoever has said that it is ready, and is so no more, says that too: rank 0 may just
+  // commit, and the member that is lost here may be well everywhere else.
+  struct on_exit {
+    formation& self;
+    const std::vector<link_hold>& links;
+    bool is_known = false;
+    on_exit(formation& f, const std::vector<link_hold>& all) : self(f), links(all) {}
+    ~on_exit() {
+      if (is_known) return;
+      if (!self.lost_member_) {
+        self.loss_ = {self.world_id_, cause::abandoned, self.rank_,
+                      "it gave up before the commit"};
+      }
+      for (const link_hold& l : links) self.tell(l, self.loss_);
+    }
+  } unless_known(*this, links);
   for (;;) {
     while (!inbox_.empty()) {
       const control_message message = std::move(inbox_.front());
       inbox_.pop_front();
-      if (std::holds_alternative<commit_message>(message)) co_return;
-      if (const auto* rolled = std::get_if<rollback_message>(&message)) {
-        throw try_again{rolled->reason};
-      }
-      if (std::holds_alternative<broken_message>(message)) {
+      const auto* rolled = std::get_if<rollback_message>(&message);
+      const bool is_formed = std::holds_alternative<commit_message>(message);
+      const bool is_broken = std::holds_alternative<broken_message>(message);
+      unless_known.is_known = is_formed || rolled || is_broken;
+      if (is_formed) co_return;
+      if (rolled) throw try_again{rolled->reason};
+      if (is_broken) {
         throw try_again{"another member broke the world before it was committed here"};
       }
     }
-    // A member that died is the leader's to notice; without a leader there is no commit.
     if (lost_member_) throw try_again{"a member died before the commit"};
     news_.reset();
     co_await news_.wait();

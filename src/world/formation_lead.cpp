@@ -90,6 +90,7 @@ task<void> formation::lead() {
   for (const link_hold& l : parts.links) tell(l, commit_message{world_id_});
   done = true;
   core_.take_formed(std::move(parts));
+  heed_what_followed();
 }
 
 task<join_record> formation::collect(rank_t rank, formed_parts& parts,
@@ -187,6 +188,9 @@ task<void> formation::gather_readiness() {
     while (!inbox_.empty()) {
       const control_message message = std::move(inbox_.front());
       inbox_.pop_front();
+      if (const auto* broken = std::get_if<broken_message>(&message)) {
+        throw try_again{"a member that was ready is so no more: " + broken->detail};
+      }
       const auto* said = std::get_if<ready_message>(&message);
       if (!said || said->rank < 1 || said->rank >= size_) continue;
       if (!said->able) {

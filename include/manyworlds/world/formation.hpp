@@ -50,7 +50,7 @@ class formation {
   /// A commit and a rollback are rank 0's to say, `ready` is each member's own word.
   [[nodiscard]] bool may_say(const control_message& message,
                              const incarnation& speaker) const noexcept;
-  void link_lost(const incarnation& peer);
+  void link_lost(const incarnation& peer, enum cause why, const std::string& detail);
   void connection_arrived() noexcept { news_.set(); }
 
   [[nodiscard]] std::uint64_t attempt() const noexcept { return attempt_; }
@@ -117,7 +117,8 @@ class formation {
   [[nodiscard]] task<propose_message> await_proposal();
   [[nodiscard]] task<void> examine_leader();
   [[nodiscard]] task<void> until_called_off();
-  [[nodiscard]] task<void> await_commit();
+  [[nodiscard]] task<void> await_commit(const std::vector<link_hold>& links);
+  void heed_what_followed();
   [[nodiscard]] task<void> connect(const world_view& view, formed_parts& parts);
   [[nodiscard]] task<void> connect_one(const world_view& view, rank_t peer,
                                        formed_parts& parts);
@@ -149,6 +150,8 @@ class formation {
   std::deque<control_message> inbox_;
   std::vector<incarnation> members_;
   bool lost_member_ = false;
+  /// Who was lost first, as the others are told.
+  broken_message loss_;
   std::optional<refusal> refused_;
   bool leader_is_proven_ = false;
   event news_;
