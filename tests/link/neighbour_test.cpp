@@ -1,5 +1,6 @@
 // Two runtimes of one host share memory, or say once why not; slots go from one to the
 // other.
+#include "link/local_socket.hpp"
 #include "link/neighbour.hpp"
 
 #include <sys/syscall.h>
