@@ -6,6 +6,10 @@ mwbench=${1:?usage: measure.sh MWBENCH}
 for engine in io_uring epoll; do
   "$mwbench" --json --engine "$engine" p2p --pin --idle-worlds 63
 done
+"$mwbench" --json --refuse-reading p2p --pin
+"$mwbench" --json p2p --shared-buffers --pin
+"$mwbench" --json p2p --sizes 256M --views 16384 --pin
+"$mwbench" --json pairs
 "$mwbench" --json fail --fault kill --repeat 20
 "$mwbench" --json fail --fault kill --repeat 20 --alone
 "$mwbench" --json fail --fault stop --repeat 3

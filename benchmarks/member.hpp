@@ -18,6 +18,10 @@ struct common_options {
   mw::engine_kind engine = mw::engine_kind::automatic;
   /// Where processes of one host share memory; else they talk tcp.
   bool shared_memory = true;
+  /// Whether they may read each other's.
+  bool read_peers = true;
+  /// Whether a second thread reads part of what is large.
+  bool mover = true;
   /// How long reactors look before they sleep, in microseconds; negative: as the library
   /// chooses.
   int spin_us = -1;
@@ -40,6 +44,8 @@ struct common_options {
   options.thread_name = "mwbench";
   options.engine = common.engine;
   options.shared_memory = common.shared_memory;
+  options.read_peers = common.read_peers;
+  options.mover = common.mover;
   options.spin = std::chrono::microseconds(common.spin_us);
   // Breaking worlds is what some of this is about.
   options.log_from = mw::log_level::error;

@@ -27,6 +27,10 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
                  "shm (where the processes may share memory), or tcp")
       ->transform(CLI::CheckedTransformer(transports).description(""))
       ->default_str("shm");
+  app.add_flag("!--refuse-reading", common.read_peers,
+               "as where process_vm_readv is refused");
+  app.add_flag("!--no-mover", common.mover,
+               "without its second thread for what is large");
   app.add_option("--spin", common.spin_us,
                  "microseconds to look before sleeping; -1: as the library chooses")
       ->check(CLI::Range(-1, 10'000'000))
@@ -63,6 +67,10 @@ void add_p2p(CLI::App& app, const common_options& common, p2p_options& o) {
                   "worlds beside in which nothing happens")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  sub->add_option("--views", o.views, "pieces of each message, scattered")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_flag("--shared-buffers", o.shared_buffers, "messages lie in a shared pool");
   sub->add_flag("--pin", o.pin, "the two processes to CPUs 0 and 1");
   sub->callback([&] { p2p(common, o); });
 }

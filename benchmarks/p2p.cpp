@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string_view>
 
+#include "payload_memory.hpp"
 #include "questions.hpp"
 #include "raw_limits.hpp"
 #include "raw_memory.hpp"
@@ -48,11 +50,11 @@ struct figures {
   samples gb_s;
   samples gb_s_limit;
   samples gb_s_blocking;
-  samples memory_us;
-  samples gb_s_memory;
 };
 
-mw::task<void> ping(mw::world& w, std::span<char> buffer, int count, samples& into) {
+/// Of bytes, or of the views that cut them into pieces.
+template <class Buffer>
+mw::task<void> ping(mw::world& w, Buffer buffer, int count, samples& into) {
   for (int i = 0; i < count; ++i) {
     const auto begin = now_ns();
     co_await w.send(buffer, mw::to{1});
@@ -61,22 +63,26 @@ mw::task<void> ping(mw::world& w, std::span<char> buffer, int count, samples& in
   }
 }
 
-mw::task<void> echo(mw::world& w, std::span<char> buffer, int count) {
+template <class Buffer>
+mw::task<void> echo(mw::world& w, Buffer buffer, int count) {
   for (int i = 0; i < count; ++i) {
     co_await w.recv(buffer, mw::from{0});
     co_await w.send(buffer, mw::to{0});
   }
 }
 
-mw::task<void> send_some(mw::world& w, std::span<char> buffer, int count) {
+template <class Buffer>
+mw::task<void> send_some(mw::world& w, Buffer buffer, int count) {
   for (int i = 0; i < count; ++i) co_await w.send(buffer, mw::to{1});
 }
 
-mw::task<void> receive_some(mw::world& w, std::span<char> buffer, int count) {
+template <class Buffer>
+mw::task<void> receive_some(mw::world& w, Buffer buffer, int count) {
   for (int i = 0; i < count; ++i) co_await w.recv(buffer, mw::from{0});
 }
 
-mw::task<double> stream(mw::world& w, std::span<char> buffer, int count) {
+template <class Buffer>
+mw::task<double> stream(mw::world& w, Buffer buffer, int count) {
   char taken = 0;
   const auto begin = now_ns();
   std::vector<mw::task<void>> sending;
@@ -88,14 +94,14 @@ mw::task<double> stream(mw::world& w, std::span<char> buffer, int count) {
   co_return us_since(begin) / 1e6;
 }
 
-/// Each receive under way has a buffer of its own, in `memory`.
-mw::task<void> drain(mw::world& w, std::span<char> memory, int count) {
+/// Each receive under way has a buffer of its own.
+template <class Buffer>
+mw::task<void> drain(mw::world& w, const std::array<Buffer, in_flight>& buffers,
+                     int count) {
   char taken = 0;
   std::vector<mw::task<void>> receiving;
-  const std::size_t size = memory.size() / in_flight;
-  for (std::size_t i = 0; i < in_flight; ++i) {
-    receiving.push_back(
-        receive_some(w, memory.subspan(i * size, size), count / in_flight));
+  for (const Buffer& buffer : buffers) {
+    receiving.push_back(receive_some(w, buffer, count / in_flight));
   }
   co_await mw::when_all(std::move(receiving));
   co_await w.send(std::span(&taken, 1), mw::to{0});
@@ -105,57 +111,88 @@ mw::task<void> drain(mw::world& w, std::span<char> memory, int count) {
 /// which a thread that blocks in plain sockets would not take.
 mw::task<void> let_out() { co_await mw::sleep_for(std::chrono::milliseconds(1)); }
 
+/// One process's side of one size.
+template <class Buffer>
+struct side {
+  mw::world& w;
+  int raw;
+  raw_memory* shared;  ///< over tcp null
+  std::span<char> memory;
+  std::array<Buffer, in_flight> buffers;
+  counts n;
+};
+
 /// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run
 /// where, and as warm as, the world's messages do.
-mw::task<void> measure(mw::world& w, int raw, raw_memory* memory, std::span<char> buffer,
-                       const counts& n, figures& into) {
-  raw_ping(raw, buffer, n.warm_up, waiting::spinning);
-  into.limit_us.add_all(raw_ping(raw, buffer, n.pings, waiting::spinning));
+template <class Buffer>
+mw::task<void> measure(side<Buffer> s, figures& into) {
+  const counts& n = s.n;
+  const std::span<char> bytes = s.memory;
+  if (!s.shared) {
+    raw_ping(s.raw, bytes, n.warm_up, waiting::spinning);
+    into.limit_us.add_all(raw_ping(s.raw, bytes, n.pings, waiting::spinning));
+  }
   samples unused;
-  co_await ping(w, buffer, n.warm_up, unused);
-  co_await ping(w, buffer, n.pings, into.half_us);
+  co_await ping(s.w, s.buffers[0], n.warm_up, unused);
+  co_await ping(s.w, s.buffers[0], n.pings, into.half_us);
   co_await let_out();
-  into.blocking_us.add_all(raw_ping(raw, buffer, n.blocking, waiting::blocking));
-  if (memory) {
-    memory->ping(buffer, n.warm_up);
-    into.memory_us.add_all(memory->ping(buffer, n.pings));
+  if (s.shared) {
+    s.shared->ping(bytes, n.warm_up);
+    into.limit_us.add_all(s.shared->ping(bytes, n.pings));
+  } else {
+    into.blocking_us.add_all(raw_ping(s.raw, bytes, n.blocking, waiting::blocking));
   }
 
-  const double gb = static_cast<double>(buffer.size()) * n.messages / 1e9;
-  into.gb_s_limit.add(gb / raw_stream(raw, buffer, n.messages, waiting::spinning));
-  into.gb_s.add(gb / co_await stream(w, buffer, n.messages));
-  into.gb_s_blocking.add(gb / raw_stream(raw, buffer, n.messages, waiting::blocking));
-  if (memory) into.gb_s_memory.add(gb / memory->stream(buffer, n.messages));
+  const double gb = static_cast<double>(bytes.size()) * n.messages / 1e9;
+  if (!s.shared) {
+    into.gb_s_limit.add(gb / raw_stream(s.raw, bytes, n.messages, waiting::spinning));
+  }
+  into.gb_s.add(gb / co_await stream(s.w, s.buffers[0], n.messages));
+  if (s.shared) {
+    into.gb_s_limit.add(gb / s.shared->stream(bytes, n.messages));
+  } else {
+    into.gb_s_blocking.add(gb / raw_stream(s.raw, bytes, n.messages, waiting::blocking));
+  }
 }
 
-mw::task<void> answer(mw::world& w, int raw, raw_memory* shared, std::span<char> memory,
-                      const counts& n) {
-  const std::span<char> buffer = memory.first(memory.size() / in_flight);
-  raw_echo(raw, buffer, n.warm_up + n.pings, waiting::spinning);
-  co_await echo(w, buffer, n.warm_up + n.pings);
+template <class Buffer>
+mw::task<void> answer(side<Buffer> s) {
+  const counts& n = s.n;
+  const std::span<char> first = s.memory.first(s.memory.size() / in_flight);
+  if (!s.shared) raw_echo(s.raw, first, n.warm_up + n.pings, waiting::spinning);
+  co_await echo(s.w, s.buffers[0], n.warm_up + n.pings);
   co_await let_out();
-  raw_echo(raw, buffer, n.blocking, waiting::blocking);
-  if (shared) shared->echo(buffer, n.warm_up + n.pings);
-  raw_drain(raw, buffer, n.messages, waiting::spinning);
-  co_await drain(w, memory, n.messages);
+  if (s.shared) {
+    s.shared->echo(first, n.warm_up + n.pings);
+  } else {
+    raw_echo(s.raw, first, n.blocking, waiting::blocking);
+    raw_drain(s.raw, first, n.messages, waiting::spinning);
+  }
+  co_await drain(s.w, s.buffers, n.messages);
   co_await let_out();
-  raw_drain(raw, buffer, n.messages, waiting::blocking);
-  if (shared) shared->drain(buffer, n.messages);
+  if (s.shared) {
+    s.shared->drain(s.memory, n.messages);
+  } else {
+    raw_drain(s.raw, first, n.messages, waiting::blocking);
+  }
 }
 
 /// The limit over tcp is what the better way of waiting reaches: spinning wins as long as
 /// it does not keep the kernel's own work off the CPU. Over shared memory it is a line,
-/// and for more than a line process_vm_readv, of a process that has nothing else to do.
-fields row_of(std::size_t size, std::string_view transport, const figures& f) {
+/// and for more than a line what `way` says, of a process that has nothing else to do.
+fields row_of(std::size_t size, std::string_view transport, const p2p_options& o,
+              const figures& f) {
   const bool shared = transport == "shm";
-  const double limit = shared ? f.memory_us.median()
+  const double limit = shared ? f.limit_us.median()
                               : std::min(f.limit_us.median(), f.blocking_us.median());
   const double gb_s_limit =
-      shared ? f.gb_s_memory.median()
+      shared ? f.gb_s_limit.median()
              : std::max(f.gb_s_limit.median(), f.gb_s_blocking.median());
   return {
       {"bench", "p2p"},
       {"size", size},
+      {"views", o.views},
+      {"memory", o.shared_buffers ? "shared" : "plain"},
       {"transport", transport},
       {"p50_us", f.half_us.median()},
       {"p99_us", f.half_us.p99()},
@@ -168,31 +205,58 @@ fields row_of(std::size_t size, std::string_view transport, const figures& f) {
   };
 }
 
+template <class Buffer>
+mw::task<void> run_size(side<Buffer> s, std::string_view transport, bool leads,
+                        const p2p_options& o, report& out) {
+  figures f;
+  for (int round = 0; round < o.rounds; ++round) {
+    co_await s.w.barrier();
+    co_await let_out();
+    if (leads) {
+      co_await measure(s, f);
+    } else {
+      co_await answer(s);
+    }
+  }
+  const std::size_t size = s.memory.size() / (leads ? 1 : in_flight);
+  if (leads) out.row(row_of(size, transport, o, f));
+}
+
 mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
                          const p2p_options& o, class line& raw, report& out) {
   // Not earlier: the service thread would inherit it, and no thread would spin.
   if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
   const std::string transport = w.transport();
   const std::size_t largest = *std::max_element(o.sizes.begin(), o.sizes.end());
-  std::vector<char> memory(largest * (common.leads() ? 1 : in_flight), 'x');
+  const std::size_t places = common.leads() ? 1 : in_flight;
+  payload_memory memory(m.runtime(), o, largest * places);
   if (common.leads()) out.machine(m.engine());
   std::unique_ptr<raw_memory> shared;
   if (transport == "shm") {
-    shared = std::make_unique<raw_memory>(raw.fd(), common.leads());
+    const way how = o.shared_buffers    ? way::copy
+                    : common.read_peers ? way::read
+                                        : way::ring;
+    shared =
+        std::make_unique<raw_memory>(raw.fd(), common.leads(), how, largest, in_flight);
   }
   for (const std::size_t size : o.sizes) {
+    const std::span<char> bytes = memory.bytes().first(size * places);
     const counts n(size, o.pings);
-    figures f;
-    for (int round = 0; round < o.rounds; ++round) {
-      co_await w.barrier();
-      co_await let_out();
-      if (common.leads()) {
-        co_await measure(w, raw.fd(), shared.get(), {memory.data(), size}, n, f);
-      } else {
-        co_await answer(w, raw.fd(), shared.get(), {memory.data(), size * in_flight}, n);
+    if (o.views == 1) {
+      std::array<std::span<char>, in_flight> buffers{bytes.first(size)};
+      for (std::size_t i = 1; i < places; ++i) buffers[i] = bytes.subspan(i * size, size);
+      side<std::span<char>> s{w, raw.fd(), shared.get(), bytes, buffers, n};
+      co_await run_size(s, transport, common.leads(), o, out);
+    } else {
+      std::array<std::vector<mw::buffer_view>, in_flight> pieces;
+      std::array<std::span<mw::buffer_view>, in_flight> buffers;
+      for (std::size_t i = 0; i < places; ++i) {
+        pieces[i] = memory.scattered(i * size, size);
+        buffers[i] = pieces[i];
       }
+      side<std::span<mw::buffer_view>> s{w, raw.fd(), shared.get(), bytes, buffers, n};
+      co_await run_size(s, transport, common.leads(), o, out);
     }
-    if (common.leads()) out.row(row_of(size, transport, f));
   }
 }
 

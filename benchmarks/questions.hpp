@@ -17,6 +17,10 @@ struct p2p_options {
   int rounds = 5;
   int pings = 2000;
   int idle_worlds = 0;
+  /// Pieces of each message, scattered.
+  int views = 1;
+  /// Messages lie in a shared pool.
+  bool shared_buffers = false;
   bool pin = false;
 };
 void p2p(const common_options& common, const p2p_options& options);

@@ -25,17 +25,22 @@ constexpr std::size_t page_bytes = 4096;
 struct place {
   pid_t pid;
   int fd;
+  const void* probe;
 };
 
-void pass(int socket, int fd) {
-  const place where{::getpid(), fd};
-  if (::send(socket, &where, sizeof where, MSG_NOSIGNAL) != sizeof where) {
+/// Gives whether the other process may read this one's memory.
+bool pass(int socket, int fd) {
+  const place where{::getpid(), fd, &where};
+  char can_read = 0;
+  if (::send(socket, &where, sizeof where, MSG_NOSIGNAL) != sizeof where ||
+      ::recv(socket, &can_read, 1, MSG_WAITALL) != 1) {
     fail("passing shared memory");
   }
+  return can_read != 0;
 }
 
 /// The line is tcp, which passes no descriptors; the leader waits until it is opened.
-int receive(int socket) {
+int receive(int socket, bool& can_read) {
   place where{};
   if (::recv(socket, &where, sizeof where, MSG_WAITALL) != sizeof where) {
     fail("taking shared memory");
@@ -43,69 +48,114 @@ int receive(int socket) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", where.pid, where.fd);
   const int fd = ::open(path, O_RDWR | O_CLOEXEC);
-  const char opened = 1;
-  if (::send(socket, &opened, 1, MSG_NOSIGNAL) != 1) fail("taking shared memory");
+  place seen{};
+  const iovec here{&seen, sizeof seen};
+  const iovec there{const_cast<void*>(where.probe), sizeof seen};
+  can_read = ::process_vm_readv(where.pid, &here, 1, &there, 1, 0) == sizeof seen;
+  const char answer = can_read ? 1 : 0;
+  if (::send(socket, &answer, 1, MSG_NOSIGNAL) != 1) fail("taking shared memory");
   return fd;
 }
 
 }  // namespace
 
-raw_memory::raw_memory(int fd, bool leads) : own_(leads ? 0 : 1) {
-  const int memory = leads ? ::memfd_create("mwbench", MFD_CLOEXEC) : receive(fd);
+raw_memory::raw_memory(int fd, bool leads, way how, std::size_t largest,
+                       std::size_t places)
+    : own_(leads ? 0 : 1), how_(how), places_(places) {
+  shared_bytes_ = how == way::copy
+                      ? (largest * places + page_bytes - 1) / page_bytes * page_bytes
+                      : cells * cell_bytes;
+  mapped_bytes_ = page_bytes + 2 * shared_bytes_;
+  bool can_read = false;
+  const int memory =
+      leads ? ::memfd_create("mwbench", MFD_CLOEXEC) : receive(fd, can_read);
   if (memory < 0) fail("memfd_create");
   if (leads) {
-    if (::ftruncate(memory, page_bytes) != 0) fail("ftruncate");
-    pass(fd, memory);
-    char opened = 0;
-    if (::recv(fd, &opened, 1, MSG_WAITALL) != 1) fail("passing shared memory");
+    if (::ftruncate(memory, static_cast<off_t>(mapped_bytes_)) != 0) fail("ftruncate");
+    can_read = pass(fd, memory);
   }
+  if (how_ == way::read && !can_read) how_ = way::ring;
   void* mapped =
-      ::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+      ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   ::close(memory);
   if (mapped == MAP_FAILED) fail("mmap");
   page_ = static_cast<page*>(mapped);
   static_assert(sizeof(page) <= page_bytes);
   page_->of[own_].pid = ::getpid();
+  // What a library that was warmed up has met before.
+  std::memset(shared(own_), 'x', shared_bytes_);
 }
 
-raw_memory::~raw_memory() { ::munmap(page_, page_bytes); }
+raw_memory::~raw_memory() { ::munmap(page_, mapped_bytes_); }
+
+char* raw_memory::shared(int of) const noexcept {
+  return reinterpret_cast<char*>(page_) + page_bytes +
+         static_cast<std::size_t>(of) * shared_bytes_;
+}
 
 void raw_memory::give(std::span<char> buffer) {
   side& mine = page_->of[own_];
-  if (buffer.size() <= sizeof mine.line) {
+  const bool in_line = buffer.size() <= sizeof mine.line;
+  if (in_line) {
     std::memcpy(mine.line, buffer.data(), buffer.size());
   } else {
     mine.address.store(reinterpret_cast<std::uintptr_t>(buffer.data()),
                        std::memory_order_relaxed);
   }
   mine.turn.store(++given_, std::memory_order_release);
+  if (!in_line && how_ == way::ring) fill_cells(buffer);
 }
 
-void raw_memory::take(std::span<char> buffer) {
+void raw_memory::take(std::span<char> buffer, std::size_t place) {
   side& theirs = page_->of[1 - own_];
   ++taken_;
   while (theirs.turn.load(std::memory_order_acquire) < taken_) {}
   if (buffer.size() <= sizeof theirs.line) {
     std::memcpy(buffer.data(), theirs.line, buffer.size());
-  } else {
+  } else if (how_ == way::read) {
     read_peer(buffer);
+  } else if (how_ == way::copy) {
+    // The world's buffers are shared memory too: where it comes, it is sent from.
+    char* const into = shared(own_) + place * buffer.size();
+    std::memcpy(into, shared(1 - own_), buffer.size());
+  } else {
+    empty_cells(buffer);
   }
 }
 
 void raw_memory::read_peer(std::span<char> into) {
   const side& theirs = page_->of[1 - own_];
   std::size_t done = 0;
-  while (can_read_ && done < into.size()) {
+  while (done < into.size()) {
     const iovec here{into.data() + done, into.size() - done};
     const iovec there{
         reinterpret_cast<void*>(theirs.address.load(std::memory_order_relaxed) + done),
         into.size() - done};
     const ssize_t got = ::process_vm_readv(theirs.pid.load(), &here, 1, &there, 1, 0);
-    if (got <= 0) {
-      can_read_ = false;
-    } else {
-      done += static_cast<std::size_t>(got);
-    }
+    if (got <= 0) fail("process_vm_readv");
+    done += static_cast<std::size_t>(got);
+  }
+}
+
+void raw_memory::fill_cells(std::span<const char> from) {
+  side& mine = page_->of[own_];
+  for (; !from.empty(); ++filled_) {
+    while (filled_ - mine.emptied.load(std::memory_order_acquire) >= cells) {}
+    const std::size_t part = std::min(from.size(), cell_bytes);
+    std::memcpy(shared(own_) + filled_ % cells * cell_bytes, from.data(), part);
+    mine.filled.store(filled_ + 1, std::memory_order_release);
+    from = from.subspan(part);
+  }
+}
+
+void raw_memory::empty_cells(std::span<char> into) {
+  side& theirs = page_->of[1 - own_];
+  for (; !into.empty(); ++emptied_) {
+    while (theirs.filled.load(std::memory_order_acquire) <= emptied_) {}
+    const std::size_t part = std::min(into.size(), cell_bytes);
+    std::memcpy(into.data(), shared(1 - own_) + emptied_ % cells * cell_bytes, part);
+    theirs.emptied.store(emptied_ + 1, std::memory_order_release);
+    into = into.subspan(part);
   }
 }
 
@@ -139,13 +189,15 @@ double raw_memory::stream(std::span<char> buffer, int count) {
   return us_since(begin) / 1e6;
 }
 
-void raw_memory::drain(std::span<char> buffer, int count) {
+void raw_memory::drain(std::span<char> memory, int count) {
   char done = 0;
+  const std::size_t size = memory.size() / places_;
   for (int i = 0; i < count; ++i) {
-    take(buffer);
-    if (buffer.size() <= sizeof(side::line)) give(std::span(&done, 1));
+    const std::size_t place = static_cast<std::size_t>(i) % places_;
+    take(memory.subspan(place * size, size), place);
+    if (size <= sizeof(side::line)) give(std::span(&done, 1));
   }
-  if (buffer.size() > sizeof(side::line)) give(std::span(&done, 1));
+  if (size > sizeof(side::line)) give(std::span(&done, 1));
 }
 
 }  // namespace mwbench

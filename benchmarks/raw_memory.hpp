@@ -1,5 +1,5 @@
-// Raw memory: what a line of shared memory and process_vm_readv do between the same two
-// processes, in the same run.
+// Raw memory: what a line of shared memory, process_vm_readv and memcpy do between the
+// same two processes, in the same run.
 #pragma once
 
 #include <sys/types.h>
@@ -12,13 +12,19 @@
 
 namespace mwbench {
 
-/// A page that both processes map. Messages of at most a line are written into it; the
-/// receiver of a larger one reads it out of the sender's memory.
+/// How what is longer than a line goes.
+enum class way {
+  read,  ///< the receiver reads it out of the sender's memory; a ring where it may not
+  copy,  ///< the receiver copies it from where the sender shares it
+  ring,  ///< copied into a ring of cells, and out of it
+};
+
+/// Memory that both processes map. Messages of at most a line are written into it.
 class raw_memory {
  public:
   /// The leader makes it and says over the connection `fd` where it is; the other process
-  /// opens it there.
-  raw_memory(int fd, bool leads);
+  /// opens it there. `largest` of all messages, of which `places` are received in turns.
+  raw_memory(int fd, bool leads, way how, std::size_t largest, std::size_t places);
   ~raw_memory();
   raw_memory(const raw_memory&) = delete;
   raw_memory& operator=(const raw_memory&) = delete;
@@ -26,33 +32,44 @@ class raw_memory {
   /// Half round trips in microseconds; the other side echoes.
   samples ping(std::span<char> buffer, int count);
   void echo(std::span<char> buffer, int count);
-  /// Seconds until `count` messages one way were read; the other side drains.
+  /// Seconds until `count` messages one way were read; the other side drains each into
+  /// the next of its places, as it does with the world's.
   double stream(std::span<char> buffer, int count);
-  void drain(std::span<char> buffer, int count);
-
-  /// Whether one may read the memory of the other.
-  [[nodiscard]] bool can_read() const noexcept { return can_read_; }
+  void drain(std::span<char> memory, int count);
 
  private:
+  static constexpr std::size_t cells = 16;
+  static constexpr std::size_t cell_bytes = std::size_t{32} << 10;
+
   struct side {
     alignas(128) std::atomic<std::uint64_t> turn;
     char line[48];
     alignas(128) std::atomic<std::uint64_t> address;
     std::atomic<pid_t> pid;
+    alignas(128) std::atomic<std::uint64_t> filled;
+    alignas(128) std::atomic<std::uint64_t> emptied;
   };
   struct page {
     side of[2];
   };
 
+  [[nodiscard]] char* shared(int of) const noexcept;
   void give(std::span<char> buffer);
-  void take(std::span<char> buffer);
+  void take(std::span<char> buffer, std::size_t place = 0);
   void read_peer(std::span<char> into);
+  void fill_cells(std::span<const char> from);
+  void empty_cells(std::span<char> into);
 
   int own_;
+  way how_;
+  std::size_t places_;
+  std::size_t shared_bytes_;
+  std::size_t mapped_bytes_;
   page* page_ = nullptr;
   std::uint64_t given_ = 0;
   std::uint64_t taken_ = 0;
-  bool can_read_ = true;
+  std::uint64_t filled_ = 0;
+  std::uint64_t emptied_ = 0;
 };
 
 }  // namespace mwbench

@@ -28,6 +28,7 @@
 #include "manyworlds/memory/dlpack.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/memory/shared_buffer.hpp"
 #include "manyworlds/memory/view_list.hpp"
 
 // Rendezvous: stores through which members find each other

@@ -50,6 +50,19 @@ struct remote_payload {
   /// Of the payload, or of an array of so many `const_buffer_view`s.
   std::uint64_t address = 0;
   std::uint64_t views = 0;
+  /// If all of it lies in shared pools: the payload, or an array of so many
+  /// `pool_piece`s, stands at `offset` of the pool that the peer calls `pool - 1`. 0: it
+  /// does not.
+  std::uint64_t pool = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t pieces = 0;
+};
+
+/// A part of a payload, in a shared pool, by the name that the peer has for it.
+struct pool_piece {
+  std::uint64_t pool = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
 };
 
 }  // namespace manyworlds::inline v0::host

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <deque>
+#include <variant>
 #include <vector>
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "pool_cursor.hpp"
 #include "receiver.hpp"
 #include "remote_cursor.hpp"
 
@@ -26,6 +28,11 @@ class cell_receiver final : public receiver {
   /// Reads the next slice of an offered payload. Null, or what is wrong with it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
+  /// Nothing writes to the memory of a receive any more.
+  void shut() noexcept {
+    stop_moving();
+    readings_.clear();
+  }
   /// Offers that may be kept, and that nobody took as they came.
   [[nodiscard]] bool has_untaken() const noexcept { return !untaken_.empty(); }
   /// Keeps those that still wait, so that their senders need not: no two members wait for
@@ -35,7 +42,7 @@ class cell_receiver final : public receiver {
  private:
   struct reading {
     inbound_message* message;
-    remote_cursor source;
+    std::variant<remote_cursor, pool_cursor> source;
   };
 
   [[nodiscard]] bool is_in_use(const inbound_message&) const noexcept override {
@@ -43,13 +50,25 @@ class cell_receiver final : public receiver {
   }
   void let_go(inbound_message& m) noexcept override;
   void begin(inbound_message& m) override;
-  void stop(inbound_message& m) override;
+  void note_untaken(const inbound_message& m) override { untaken_.push_back(m.id); }
   [[nodiscard]] const char* describe(const frame& f, inbound_message& m) override;
 
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
   [[nodiscard]] const char* handle_content(const frame& f,
                                            std::span<const std::byte> content);
+  /// The next slice is in its place: `count` bytes. None: it was let go.
+  [[nodiscard]] const char* read_from(remote_cursor& source, inbound_message& m,
+                                      std::size_t& count);
+  [[nodiscard]] const char* read_from(pool_cursor& source, inbound_message& m,
+                                      std::size_t& count);
+  // The mover's part of a payload, at most one slice at a time.
+  [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
+  void start_moving(remote_cursor& source, inbound_message& m);
+  /// What it has read by now is in its place. Null, or what is wrong with it.
+  [[nodiscard]] const char* collect_moved(inbound_message& m);
+  void stop_moving() noexcept;
   [[nodiscard]] const char* finish_reading(inbound_message& m);
+  void ask_instead(inbound_message& m);
   [[nodiscard]] const char* cannot_read(inbound_message& m, int error);
 
   shm::shared_link& link_;
@@ -57,6 +76,8 @@ class cell_receiver final : public receiver {
   shm::ring_reader ring_;
   remote_payload described_;
   std::deque<reading> readings_;
+  std::shared_ptr<shm::move_job> moving_;
+  inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
 };
 

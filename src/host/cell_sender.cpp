@@ -23,7 +23,11 @@ void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
 }  // namespace
 
 cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
-    : sender(shared), link_(link), slot_(slot), ring_(link.outgoing(slot)) {}
+    : sender(shared),
+      link_(link),
+      slot_(slot),
+      ring_(link.outgoing(slot)),
+      pools_(link) {}
 
 void cell_sender::shut() noexcept {
   for_each_pending([this](pending_send& p) {
@@ -32,7 +36,8 @@ void cell_sender::shut() noexcept {
     (void)link_.offers_out().withdraw(p.ticket);
     link_.offers_out().finish(p.ticket);
   });
-  if (spare_) link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  give_back_spare();
+  pools_.forget_all();
   overflow_.clear();
   active_.clear();
   taken_.clear();
@@ -53,10 +58,10 @@ bool cell_sender::has_chunk() noexcept {
       violation_ = "chunk states that it cannot have set";
       return false;
     }
-    if (link_.reclaim_chunks() || link_.add_chunks()) continue;
+    if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
     if (link_.chunks_out().must_wait_for_chunk()) {
-      // The peer tells of chunks that come back, but nobody tells of memory that does, nor
-      // of chunks of worlds that are over.
+      // The peer tells of chunks that come back, but nobody tells of memory that does,
+      // nor of chunks of worlds that are over.
       core_.tidy_soon();
       return false;
     }
@@ -104,20 +109,23 @@ void cell_sender::control(const frame& f) {
 void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   shm::cell_content c = cell_of(f);
   const bool eager = f.kind == frame_kind::eager;
-  const std::size_t payload =
-      eager ? op.source.total_bytes() : sizeof(remote_payload);
+  const std::size_t payload = eager ? op.source.total_bytes() : sizeof(remote_payload);
   const bool fits = op.head_bytes + payload <= inline_bytes;
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
   const_view_cursor cursor;
   if (eager && op.source.size() == 1) {
+    // Most messages: no cursor needed.
     if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
-  } else if (cursor = const_view_cursor(op.source); eager) {
+  } else if (eager) {
+    cursor = const_view_cursor(op.source);
     copy_out(cursor, payload, into);
   } else {
-    p->ticket = *link_.offers_out().offer();
+    cursor = const_view_cursor(op.source);
     remote_payload where;
+    pools_.describe(op.source, p->id, where);
+    p->ticket = *link_.offers_out().offer();
     where.ticket = p->ticket;
     const bool in_one_place = cursor.front(cursor.remaining()).size() == f.bytes;
     where.views = in_one_place ? 0 : op.source.size();
@@ -156,6 +164,7 @@ const char* cell_sender::check_taken(const pending_send& p) const noexcept {
 void cell_sender::forget(pending_send& p) noexcept {
   std::erase(taken_, &p);
   if (p.eager || is_shut_) return;
+  pools_.forget(p.id);
   if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
     p.op->bytes_moved = p.op->source.total_bytes() + p.op->head_bytes;
     core_.counters.bytes_sent += p.op->source.total_bytes() + p.op->head_bytes;

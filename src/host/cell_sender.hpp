@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "pool_offers.hpp"
 #include "sender.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -42,6 +44,13 @@ class cell_sender final : public sender {
     return has_something() || may_go_on_;
   }
 
+  /// Another world of the link needs a chunk more than this one may need it.
+  bool give_back_spare() noexcept {
+    if (!spare_) return false;
+    link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+    return true;
+  }
+
   /// Sends that the peer had taken as they were given up.
   [[nodiscard]] bool has_taken() const noexcept { return !taken_.empty(); }
   void finish_taken();
@@ -71,6 +80,7 @@ class cell_sender final : public sender {
   shm::shared_link& link_;
   const unsigned slot_;
   shm::ring_writer ring_;
+  pool_offers pools_;
   /// One chunk is held ready, so that whoever found room has it.
   std::optional<unsigned> spare_;
   /// Control frames that found no room; they are bounded by what they answer.

@@ -38,8 +38,8 @@ struct frame {
   dtype type = dtype::uint8;     ///< eager, offer
   std::uint16_t head_bytes = 0;  ///< eager, offer
   std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;     ///< a message's lane. release, absent: a rank
-  std::uint64_t id = 0;     ///< the message, or the collective's sequence
+  std::uint64_t on = 0;          ///< a message's lane. release, absent: a rank
+  std::uint64_t id = 0;          ///< the message, or the collective's sequence
   std::uint64_t word = 0;   ///< user word; data: offset; credit: content; absent: ranks
   std::uint64_t bytes = 0;  ///< payload, slice, content kept, or credit
 

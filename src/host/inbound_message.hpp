@@ -30,6 +30,7 @@ struct inbound_message {
   bool is_kept = false;       ///< in its lane's queue, and on the heap
   bool offered = false;       ///< the payload is still at the sender
   bool wants_taken = false;
+  bool may_be_kept = false;  ///< offered, but small enough to be copied unasked
   /// The payload is being copied here although no receive waits; no receive gets the
   /// message before that is done.
   bool collecting = false;
@@ -49,6 +50,8 @@ struct inbound_message {
   operation* taker = nullptr;
   view_cursor target;
   std::uint32_t generation = 0;
+  /// The sender was asked for it, and its slices count.
+  bool asked = false;
   std::size_t received = 0;
   /// The taker's memory is in the kernel's hands; it is given up when they are empty.
   bool giving_up = false;

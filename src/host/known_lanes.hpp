@@ -9,8 +9,8 @@
 namespace manyworlds::inline v0::host {
 
 /// A set with a limit: beyond it the lane that became known first is forgotten, unless
-/// `in_use`, asked right before, says that it is in use. A peer that uses a new lane per request must not grow
-/// us for ever.
+/// `in_use`, asked right before, says that it is. A peer that uses a new lane per
+/// request must not grow us for ever.
 class known_lanes {
  public:
   explicit known_lanes(std::size_t limit) noexcept : limit_(limit) {}

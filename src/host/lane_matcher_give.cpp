@@ -1,6 +1,7 @@
 // How a message and the operation that was found for it meet.
 #include <cstring>
 
+#include "copy_past_caches.hpp"
 #include "lane_matcher.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -15,12 +16,7 @@ std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
 /// What has come of the message; `m.target` is where the rest goes.
 void copy_content(operation& op, inbound_message& m) {
   m.target = view_cursor(op.target);
-  for (std::size_t copied = 0; copied < m.content.size();) {
-    const auto place = m.target.front(m.content.size() - copied);
-    std::memcpy(place.data(), m.content.data() + copied, place.size());
-    m.target.advance(place.size());
-    copied += place.size();
-  }
+  copy_part(m.content.data(), m.content.size(), m.target, m.content.size());
 }
 
 }  // namespace

@@ -88,10 +88,12 @@ void receiver::complete(inbound_message& m) {
 
 void receiver::begin(inbound_message& m) {
   ++m.generation;
+  m.asked = true;
   answer(frame_kind::pull, m.id, m.generation);
 }
 
 void receiver::stop(inbound_message& m) {
+  if (!std::exchange(m.asked, false)) return;
   answer(frame_kind::unpull, m.id, m.generation);
 }
 
@@ -147,6 +149,7 @@ void receiver::unpull(inbound_message& m) {
   stop(m);
   let_go(m);
   core_.matcher->release_taker(m);
+  if (m.may_be_kept && !m.is_being_brought()) note_untaken(m);
 }
 
 bool receiver::withdraw(inbound_message& m) {

@@ -93,6 +93,8 @@ class receiver {
   [[nodiscard]] virtual const char* describe(const frame&, inbound_message&) {
     return nullptr;
   }
+  /// Nobody takes an offer any more that may be kept.
+  virtual void note_untaken(const inbound_message&) {}
   [[nodiscard]] const char* on_complete(const frame& f);
   [[nodiscard]] const char* on_withdraw(const frame& f);
   [[nodiscard]] const char* check_id(const frame& f) const;

@@ -23,7 +23,8 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   if (ignoring_) return nullptr;
   const bool offered = f.kind == frame_kind::offer;
   std::size_t cost = message_cost + content.size();
-  if (offered && f.generation == offer_may_be_kept) cost += f.bytes;
+  const bool may_be_kept = offered && f.generation == offer_may_be_kept;
+  if (may_be_kept) cost += f.bytes;
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
   if (l.held_bytes + cost > core_.options.lane_window ||
       held_bytes_ + cost > core_.peer_window) {
@@ -44,6 +45,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.cost = cost;
   m.content = content;
   m.offered = offered;
+  m.may_be_kept = may_be_kept;
   m.wants_taken = m.offered || f.generation == eager_wants_taken;
   m.is_accounted = !m.wants_taken;
   m.accounted = m.is_accounted ? content.size() : 0;
@@ -64,9 +66,7 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   inbound_message* m = find(f.id);
   if (m && f.generation > m->generation) return "a slice that nobody asked for";
   // Sent before our `unpull` was read.
-  if (!m || !m->offered || !m->is_being_brought() || f.generation != m->generation) {
-    return nullptr;
-  }
+  if (!m || !m->offered || !m->asked || f.generation != m->generation) return nullptr;
   if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
     return "a slice that does not follow the one before";
   }
@@ -77,9 +77,7 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
 const char* receiver::on_complete(const frame& f) {
   if (const char* wrong = check_id(f)) return wrong;
   inbound_message* m = find(f.id);
-  if (!m || !m->offered || !m->is_being_brought() || f.generation < m->generation) {
-    return nullptr;
-  }
+  if (!m || !m->offered || !m->asked || f.generation < m->generation) return nullptr;
   if (f.generation > m->generation || m->received != m->payload_bytes) {
     return "a message that ends before its last byte";
   }

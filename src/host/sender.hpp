@@ -84,6 +84,8 @@ class sender {
     return waiting_ == 0 && pending_.empty();
   }
   [[nodiscard]] bool has_begun() const noexcept { return !active_.empty(); }
+  /// Since when, if it has.
+  [[nodiscard]] time_point active_since() const noexcept { return active_since_; }
   [[nodiscard]] bool is_settling() const noexcept { return settling_ > 0; }
   void settle_overdue(time_point now);
 
@@ -128,6 +130,7 @@ class sender {
   /// Pulled, in turns: a large message does not delay another lane's by more than a
   /// slice.
   std::deque<pending_send*> active_;
+  time_point active_since_{};
 
  private:
   static constexpr std::size_t idle_lanes_kept = 64;

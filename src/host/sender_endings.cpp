@@ -28,6 +28,7 @@ const char* sender::on_pull(const frame& f) {
   p->cursor = const_view_cursor(p->op->source);
   p->op->begun = true;
   p->op->bytes_moved = 0;
+  if (active_.empty()) active_since_ = core_.home.now();
   active_.push_back(p);
   core_.watch();
   return nullptr;
@@ -68,7 +69,7 @@ const char* sender::on_accepted(const frame& f) {
   if (p) {
     const operation& op = *p->op;
     const std::size_t whole = op.source.total_bytes() + op.head_bytes;
-    if (p->eager || op.delivered || op.on.number() != f.on || f.bytes > whole) {
+    if (p->eager || !may_be_kept(op) || op.on.number() != f.on || f.bytes > whole) {
       return "a message accepted that it may not keep";
     }
     if (p->at != phase::sent) {
@@ -78,7 +79,12 @@ const char* sender::on_accepted(const frame& f) {
   // Also of a send that was given up too late: its credit will come.
   ++l->undelivered_messages;
   l->undelivered_bytes += f.bytes;
-  if (p) finish(*p, ending::taken);
+  if (!p) return nullptr;
+  if (is_in_use(*p)) {
+    p->wanted = ending::taken;
+  } else {
+    finish(*p, ending::taken);
+  }
   return nullptr;
 }
 

@@ -6,6 +6,10 @@
 
 namespace manyworlds::inline v0::host {
 
+namespace {
+constexpr duration reading_at_once = std::chrono::microseconds(100);
+}  // namespace
+
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
                                      slot_lease slot)
     : connection(shared, events, peer),
@@ -37,7 +41,7 @@ bool shared_connection::look() noexcept {
     corked_ = true;
     guarded([&] { wrong = receiver_.take(any); });
     if (is_over(wrong)) return true;
-  } else if (!sender_.could_go_on()) {
+  } else if (!sender_.could_go_on() && !receiver_.has_to_read()) {
     return false;
   }
   pump();
@@ -45,7 +49,8 @@ bool shared_connection::look() noexcept {
 }
 
 bool shared_connection::has_something() noexcept {
-  return !stopped_ && !ended_ && (receiver_.has_cells() || sender_.could_go_on());
+  return !stopped_ && !ended_ &&
+         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on());
 }
 
 void shared_connection::pump() noexcept {
@@ -54,19 +59,35 @@ void shared_connection::pump() noexcept {
   bool more = false;
   corked_ = true;
   guarded([&] {
-    if (receiver_.has_to_read()) wrong = receiver_.read_slice();
-    if (stopped_ || wrong) return;
-    say_leave_when_drained();
-    // What is sent anyway takes the small credits along.
-    receiver_.return_credit(sender_.has_something());
-    more = sender_.progress();
-    sender_.flush();
-    more = more || receiver_.has_to_read() || receiver_.has_untaken();
+    const std::uint64_t received = core_.counters.messages_received;
+    time_point enough = time_point::min();
+    do {
+      if (receiver_.has_to_read()) wrong = receiver_.read_slice();
+      if (stopped_ || wrong) return;
+      say_leave_when_drained();
+      // What is sent anyway takes the small credits along.
+      receiver_.return_credit(sender_.has_something());
+      more = sender_.progress();
+      sender_.flush();
+      more = more || receiver_.has_untaken();
+      // Whoever waits for what has come is resumed first.
+    } while (received == core_.counters.messages_received && may_read_on(enough));
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
-  link_->set_starving(slot_.slot(), sender_.is_starving());
+  // Reading goes on with the next look, which is the next turn's: what is scheduled runs
+  // many times in one.
+  link_->set_pending(slot_.slot(), sender_.is_starving() || receiver_.has_to_read());
   if (more) go_on_soon();
+}
+
+// Slice after slice, as long as nobody else waits for this reactor: what it cannot see
+// from here waits for `reading_at_once` at most (law 9).
+bool shared_connection::may_read_on(time_point& enough) noexcept {
+  if (!receiver_.has_to_read() || receiver_.has_cells()) return false;
+  const time_point now = core_.home.now();
+  if (enough == time_point::min()) enough = now + reading_at_once;
+  return now < enough && !link_->others_have_something(slot_.slot());
 }
 
 // There is no end of a stream to wait for. So who leaves first confirms the answer, and
@@ -117,6 +138,7 @@ void shared_connection::stop() noexcept {
   if (std::exchange(stopped_, true)) return;
   link_->detach(slot_.slot());
   sender_.shut();
+  receiver_.shut();
   // In the midst of a step the memory is still looked at.
   if (!corked_) rest();
 }
@@ -148,8 +170,8 @@ void shared_connection::look(time_point now, bool late) {
     sender_.restart_window(now);
     return;
   }
-  const bool stuck =
-      sender_.has_begun() && now - sender_.last_progress() >= core_.options.stall_limit;
+  const time_point moved = std::max(sender_.last_progress(), sender_.active_since());
+  const bool stuck = sender_.has_begun() && now - moved >= core_.options.stall_limit;
   if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
 }
 

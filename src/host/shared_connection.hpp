@@ -45,6 +45,8 @@ class shared_connection final : public connection, private shm::slot_events {
   bool look() noexcept override;
   void bell_ended() noexcept override;
   bool has_something() noexcept override;
+  bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
+  [[nodiscard]] bool may_read_on(time_point& enough) noexcept;
   [[nodiscard]] bool is_done();
   void go_on() noexcept;
   void go_on_soon() noexcept;

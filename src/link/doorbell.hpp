@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
@@ -50,6 +51,8 @@ class slot_set {
 template <class Memory>
 struct alignas(line_size) attention_line {
   wait_flag<Memory> sleeping;
+  /// Changes while this side reads what the other has offered, near the end of it.
+  typename Memory::template atomic<std::uint32_t> reads;
   std::array<typename Memory::template atomic<std::uint64_t>, slot_set::words> hot;
 };
 
@@ -77,7 +80,19 @@ class basic_bell_ringer {
     return peer_->sleeping.take_after_fence();
   }
 
-  /// The same for several slots, with one fence.
+  /// Nothing was published: whether the peer sleeps and should be woken all the same.
+  [[nodiscard]] bool wake() noexcept {
+    Memory::full_fence();
+    return peer_->sleeping.take_after_fence();
+  }
+
+  /// Whether the peer has read some of what we offered since the last call.
+  [[nodiscard]] bool has_read() noexcept {
+    const auto reads = peer_->reads.load(std::memory_order_relaxed);
+    return std::exchange(reads_seen_, reads) != reads;
+  }
+
+  /// `notify` for several slots, with one fence.
   [[nodiscard]] bool notify(const slot_set& slots) noexcept {
     Memory::full_fence();
     for (std::size_t at = 0; at != slot_set::words; ++at)
@@ -98,6 +113,7 @@ class basic_bell_ringer {
 
   attention_line<Memory>* peer_;
   bell_line<Memory>* bell_;
+  std::uint32_t reads_seen_ = 0;
 };
 
 /// The reading side: what was rung, what is hot, and how to fall asleep.
@@ -146,6 +162,9 @@ class basic_bell_listener {
 
   [[nodiscard]] const slot_set& hot() const noexcept { return hot_; }
 
+  /// The other side should not fall asleep just now.
+  void note_reading() noexcept { own_->reads.store(++reads_, std::memory_order_relaxed); }
+
   /// Before sleeping. `look_again` says whether the ring of any hot slot has something.
   /// Returns whether to sleep; whoever publishes from now on wakes through the socket.
   template <class LookAgain>
@@ -165,6 +184,7 @@ class basic_bell_listener {
   attention_line<Memory>* own_;
   bell_line<Memory>* bell_;
   slot_set hot_;
+  std::uint32_t reads_ = 0;
 };
 
 using bell_ringer = basic_bell_ringer<hardware_memory>;

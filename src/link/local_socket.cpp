@@ -33,7 +33,10 @@ union control_block {
   char bytes[CMSG_SPACE(sizeof(int) * most_passed)];
 };
 
-io_result receive_now(int fd, std::span<std::byte> buffer, passed_descriptors& passed) {
+}  // namespace
+
+io_result receive_packet(int fd, std::span<std::byte> buffer,
+                         passed_descriptors& passed) noexcept {
   iovec place{buffer.data(), buffer.size()};
   control_block control{};
   msghdr message{};
@@ -58,7 +61,29 @@ io_result receive_now(int fd, std::span<std::byte> buffer, passed_descriptors& p
   return io_result::success(got);
 }
 
-}  // namespace
+int send_packet(int fd, std::span<const std::byte> packet,
+                std::span<const int> descriptors) noexcept {
+  iovec place{const_cast<std::byte*>(packet.data()), packet.size()};
+  control_block control{};
+  msghdr message{};
+  message.msg_iov = &place;
+  message.msg_iovlen = 1;
+  const std::size_t size = sizeof(int) * std::min(descriptors.size(), most_passed);
+  if (size > 0) {
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(c), descriptors.data(), size);
+  }
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? errno : 0;
+}
 
 unique_descriptor::~unique_descriptor() {
   if (fd_ >= 0) ::close(fd_);
@@ -110,35 +135,11 @@ task<io_result> local_socket::accept(reactor& r, local_socket& into) {
 task<io_result> local_socket::receive(reactor& r, std::span<std::byte> buffer,
                                       passed_descriptors& passed) {
   for (;;) {
-    const io_result got = receive_now(fd_.get(), buffer, passed);
+    const io_result got = receive_packet(fd_.get(), buffer, passed);
     if (got.ok() || (got.error() != EAGAIN && got.error() != EINTR)) co_return got;
     const io_result waited = co_await readable(r, fd_.get());
     if (!waited.ok()) co_return waited;
   }
-}
-
-int local_socket::send(std::span<const std::byte> packet,
-                       std::span<const int> descriptors) noexcept {
-  iovec place{const_cast<std::byte*>(packet.data()), packet.size()};
-  control_block control{};
-  msghdr message{};
-  message.msg_iov = &place;
-  message.msg_iovlen = 1;
-  const std::size_t size = sizeof(int) * std::min(descriptors.size(), most_passed);
-  if (size > 0) {
-    message.msg_control = control.bytes;
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(c), descriptors.data(), size);
-  }
-  ssize_t sent = -1;
-  do {
-    sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent < 0 ? errno : 0;
 }
 
 pid_t local_socket::peer_pid() const noexcept {

@@ -38,6 +38,13 @@ class unique_descriptor {
 inline constexpr std::size_t most_passed = 2;
 using passed_descriptors = std::array<unique_descriptor, most_passed>;
 
+/// One packet, if it is there now: EAGAIN if not, EBADMSG as below.
+[[nodiscard]] io_result receive_packet(int socket, std::span<std::byte> buffer,
+                                       passed_descriptors& passed) noexcept;
+/// 0, or the errno: EAGAIN if there is no room for it.
+[[nodiscard]] int send_packet(int socket, std::span<const std::byte> packet,
+                              std::span<const int> descriptors) noexcept;
+
 /// A Unix socket of packets (SOCK_SEQPACKET) in the abstract namespace: nothing of it
 /// stays behind in a file system, and only processes of the same network namespace find
 /// it. It does not block. On the reactor's thread.
@@ -59,12 +66,15 @@ class local_socket {
                                         passed_descriptors& passed);
   /// 0, or the errno. A fresh connection always has room for one packet.
   [[nodiscard]] int send(std::span<const std::byte> packet,
-                         std::span<const int> descriptors) noexcept;
+                         std::span<const int> descriptors) noexcept {
+    return send_packet(fd_.get(), packet, descriptors);
+  }
 
   /// The process that connected or listens, as this process may name it; 0 if it lives
   /// in a foreign pid namespace.
   [[nodiscard]] pid_t peer_pid() const noexcept;
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
+  [[nodiscard]] unique_descriptor take() noexcept { return std::move(fd_); }
 
  private:
   [[nodiscard]] int open() noexcept;

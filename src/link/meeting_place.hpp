@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "local_socket.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "manyworlds/link/process_address.hpp"
@@ -35,11 +36,14 @@ struct shared_parts {
   std::unique_ptr<shared_arena> arena;
   /// One end of a stream socket: a byte on it wakes the peer's reactor.
   socket bell;
+  /// One end of the connection on which they have met, which carries descriptors; none
+  /// where the kernel is simulated.
+  unique_descriptor line;
   /// The peer's process; 0 if this process has no name for it.
   pid_t pid = 0;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;
-  /// Why not, an errno.
+  /// Why not, an errno; ECANCELED: it is turned off here, which needs no explanation.
   int memory_refusal = 0;
   /// Null where the kernel is simulated.
   std::unique_ptr<process_watch> process;

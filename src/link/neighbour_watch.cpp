@@ -1,4 +1,6 @@
 // How the end of a neighbour is noticed, and the memory let go.
+#include <cerrno>
+
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "neighbour.hpp"
@@ -26,7 +28,7 @@ void neighbour::share(shared_parts parts) {
     parts.memory.reset();
     parts.memory_refusal = ENOLCK;
   }
-  if (!parts.memory) {
+  if (!parts.memory && parts.memory_refusal != ECANCELED) {
     const std::string refusal = unreadable_text(parts.memory_refusal);
     all_.remark_refusal(refusal, "the memory of " + link_.peer().text() + " " + refusal);
   }
@@ -38,7 +40,8 @@ void neighbour::share(shared_parts parts) {
     return *reinterpret_cast<beat_line*>(arena.at(offset::beat(side)));
   };
   beats_.emplace(line(arena.side()), line(arena.peer_side()));
-  shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts));
+  shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts),
+                                          all_.pools(), all_.mover());
   slots_ = std::make_shared<slot_register>(shared_->side());
   watch(std::move(process));
 }

@@ -14,7 +14,11 @@ constexpr std::size_t most_told = 32;
 
 neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env,
                              const endpoint_options& options)
-    : owner_(owner), service_(service), simulated_(env.shared_memory()) {
+    : owner_(owner),
+      service_(service),
+      simulated_(env.shared_memory()),
+      pools_(options.pools),
+      mover_(options.mover) {
   const incarnation& self = owner.self().id;
   auto& events = static_cast<same_host_events&>(*this);
   if (simulated_) {
@@ -26,7 +30,7 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
         service, options.death_thread,
         [this](std::string line) { remark(std::move(line)); });
     if (!options.shared_memory) return;
-    place_ = std::make_unique<same_host>(service, env, self, events);
+    place_ = std::make_unique<same_host>(service, env, self, events, options.read_peers);
   }
 }
 

@@ -42,6 +42,12 @@ class neighbourhood final : private same_host_events {
   /// follow with other peers are for debugging.
   void remark_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
+  [[nodiscard]] const std::shared_ptr<class mover>& mover() const noexcept {
+    return mover_;
+  }
+  [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
+    return pools_;
+  }
 
  private:
   const invitation* invited(const incarnation& from) override;
@@ -51,6 +57,8 @@ class neighbourhood final : private same_host_events {
   endpoint& owner_;
   reactor& service_;
   simulated_process* const simulated_;
+  std::shared_ptr<pool_registry> pools_;
+  std::shared_ptr<class mover> mover_;
   std::optional<robust_words> words_;
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.

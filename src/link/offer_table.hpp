@@ -138,6 +138,8 @@ class basic_offer_receiver {
 
   /// Whether reading on makes sense; take() decides. Ask between slices.
   [[nodiscard]] bool still_offered(const offer_ticket& ticket) const noexcept {
+    // Acquire: what was read of the buffer is older than the answer.
+    std::atomic_thread_fence(std::memory_order_acquire);
     return table_->words[ticket.index].load(std::memory_order_relaxed) ==
            offer_word(ticket.generation, offer_state::offered);
   }

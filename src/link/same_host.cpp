@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t magic = 0x4853'574d;  // "MWSH"
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
 constexpr std::size_t largest_packet = 256;
 constexpr duration visitor_limit = 1s;
 constexpr std::size_t most_visitors = 64;
@@ -103,11 +103,6 @@ host_words decode_host(std::span<const std::byte> packet) {
   return w;
 }
 
-void probe_peer(shared_parts& parts, pid_t pid, const memory_probe& probe) {
-  parts.pid = pid;
-  parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
-}
-
 bool is_stream_socket(int fd) noexcept {
   int type = 0;
   int domain = 0;
@@ -125,11 +120,12 @@ socket bell_of(reactor& service, unique_descriptor end) {
 }  // namespace
 
 same_host::same_host(reactor& service, environment& env, const incarnation& self,
-                     same_host_events& events)
+                     same_host_events& events, bool reads_peers)
     : meeting_place(env),
       service_(service),
       self_(self),
       events_(events),
+      reads_peers_(reads_peers),
       probe_(std::make_unique<memory_probe>()) {
   env_.fill_random(probe_->content);
   probe_->address = reinterpret_cast<std::uintptr_t>(probe_->content.data());
@@ -195,6 +191,7 @@ task<void> same_host::receive_visitor(local_socket visitor) {
       probe_peer(parts, visitor.peer_pid(), words.probe);
       const bytes reply = encode(answer);
       if (visitor.send(reply, {}) == 0 && answer.welcome) {
+        parts.line = visitor.take();
         events_.visited(words.from, std::move(parts));
       }
     }
@@ -211,6 +208,13 @@ void same_host::hold_life(shared_parts& parts) {
   // Where it cannot be held, the peer has its other notices.
   static_cast<void>(life->hold());
   parts.life = std::move(life);
+}
+
+void same_host::probe_peer(shared_parts& parts, pid_t pid,
+                           const memory_probe& probe) const {
+  parts.pid = pid;
+  parts.memory_refusal = ECANCELED;
+  if (reads_peers_) parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
 }
 
 task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation words,
@@ -265,6 +269,7 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
       co_return std::nullopt;
     }
     probe_peer(parts, host.peer_pid(), answer.probe);
+    parts.line = host.take();
   } catch (const wire_error& e) {
     why_not = e.what();
     co_return std::nullopt;

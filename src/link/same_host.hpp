@@ -15,8 +15,9 @@ namespace manyworlds::inline v0::shm {
 /// on the service reactor.
 class same_host final : public meeting_place {
  public:
+  /// `reads_peers`: whether it tries to read their memory.
   same_host(reactor& service, environment& env, const incarnation& self,
-            same_host_events& events);
+            same_host_events& events, bool reads_peers = true);
 
   void hold_with(robust_words& words) noexcept override { words_ = &words; }
   [[nodiscard]] const std::string& refusal() const noexcept override { return refusal_; }
@@ -27,10 +28,12 @@ class same_host final : public meeting_place {
   [[nodiscard]] task<std::optional<shared_parts>> meet(incarnation peer, invitation words,
                                                        std::string& why_not) override;
   void hold_life(shared_parts& parts);
+  void probe_peer(shared_parts& parts, pid_t pid, const memory_probe& probe) const;
 
   reactor& service_;
   incarnation self_;
   same_host_events& events_;
+  const bool reads_peers_;
   local_socket listener_;
   std::string refusal_;
   /// Peers read it to see whether they read us.

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <linux/memfd.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -13,25 +11,13 @@
 #include <cstring>
 #include <new>
 
-// Newer than Debian 12's headers.
-#if !defined(MFD_NOEXEC_SEAL)
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
+#include "../memory/sealable_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
 
 namespace {
 
 constexpr int wanted_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-// With sysctl vm.memfd_noexec=2 only memory that can never be executed is given out;
-// kernels before 6.3 do not know how to ask for it.
-int make_memory() noexcept {
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int sealed = ::memfd_create("manyworlds-link", flags | MFD_NOEXEC_SEAL);
-  if (sealed >= 0 || errno != EINVAL) return sealed;
-  return ::memfd_create("manyworlds-link", flags);
-}
 
 const char* usual_cause_of(int error) noexcept {
   switch (error) {
@@ -57,16 +43,10 @@ std::string because(const char* what, int error = errno) {
   return std::string(what) + ": " + std::strerror(error) + usual_cause_of(error);
 }
 
-/// Growing a file beyond this limit sends SIGXFSZ, which kills.
-bool is_within_file_limit(std::size_t bytes) noexcept {
-  ::rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes;
-}
-
 }  // namespace
 
 std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
-  const int fd = make_memory();
+  const int fd = make_sealable_memory("manyworlds-link");
   if (fd < 0) {
     why_not = because("memfd_create");
     return nullptr;

@@ -9,6 +9,7 @@
 namespace manyworlds::inline v0::shm {
 
 namespace {
+constexpr duration pause_of_reading = std::chrono::microseconds(200);
 constexpr duration without_bell = std::chrono::milliseconds(1);
 /// Had at once: a system call for each would cost more than the memory.
 constexpr unsigned chunks_at_once = 8;
@@ -21,7 +22,9 @@ int refusal_of(const shared_parts& parts) noexcept {
 }
 }  // namespace
 
-shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
+shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
+                         std::shared_ptr<pool_registry> ours,
+                         std::shared_ptr<class mover> helper)
     : user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
@@ -37,7 +40,9 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts)
       chunks_out_(in_arena<chunk_states>(offset::slab(side_)), first_chunks),
       chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
       offers_out_(in_arena<offer_table>(offset::offers(side_))),
-      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))) {}
+      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))),
+      pools_(std::move(parts.line), std::move(ours)),
+      mover_(std::move(helper)) {}
 
 shared_link::~shared_link() = default;
 
@@ -55,7 +60,7 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 void shared_link::detach(unsigned slot) noexcept {
   if (!slots_[slot].events) return;
   slots_[slot] = {};
-  starving_.erase(slot);
+  pending_.erase(slot);
   // Whatever is still in its ring belongs to a world that is over.
   if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
   if (--attached_ > 0) return;
@@ -73,6 +78,9 @@ bool shared_link::poll() noexcept {
       if (!listener_.hot().contains(slot)) listener_.go_hot(slot);
     });
   }
+  if (pools_.may_have_lost_some()) [[unlikely]] {
+    if (pools_.tell_gone()) ring();
+  }
   const slot_set hot = listener_.hot();
   hot.for_each([this, &did](unsigned slot) {
     slot_use& use = slots_[slot];
@@ -86,9 +94,9 @@ bool shared_link::poll() noexcept {
       use.empty_looks = 0;
     }
   });
-  if (!starving_.empty()) [[unlikely]] {
-    const slot_set starving = starving_;
-    starving.for_each([this, &did](unsigned slot) {
+  if (!pending_.empty()) [[unlikely]] {
+    const slot_set pending = pending_;
+    pending.for_each([this, &did](unsigned slot) {
       if (!listener_.hot().contains(slot) && slots_[slot].events) {
         did |= slots_[slot].events->look();
       }
@@ -124,6 +132,12 @@ bool shared_link::reclaim_chunks() noexcept {
   return any;
 }
 
+bool shared_link::collect_spares() noexcept {
+  bool any = false;
+  for (slot_use& use : slots_) any |= use.events && use.events->give_back_spare();
+  return any;
+}
+
 bool shared_link::peer_has_died() const noexcept {
   const auto& word = in_arena<std::atomic<std::uint32_t>>(offset::death(1 - side_));
   return (word.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
@@ -135,11 +149,29 @@ bool shared_link::any_has_something() noexcept {
     any = any || (slots_[slot].events && slots_[slot].events->has_something());
   };
   listener_.hot().for_each(ask);
-  starving_.for_each(ask);
+  pending_.for_each(ask);
   return any;
 }
 
+bool shared_link::others_have_something(unsigned slot) noexcept {
+  bool any = listener_.rung();
+  listener_.hot().for_each([&](unsigned other) {
+    any = any || (other != slot && slots_[other].events &&
+                  slots_[other].events->has_something());
+  });
+  return any;
+}
+
+// What is just being pulled is over before we would have woken up. A peer that pauses
+// does not keep us busy for longer than `pause_of_reading`.
+bool shared_link::is_being_read() noexcept {
+  const time_point now = user_.now();
+  if (ringer_.has_read()) awake_until_ = now + pause_of_reading;
+  return now < awake_until_;
+}
+
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
+  if (offers_out_.in_use() > 0 && is_being_read()) return false;
   // A peer that has closed its bell and lives on is looked after now and then.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
   return listener_.prepare_sleep([this] { return any_has_something(); });
@@ -159,17 +191,21 @@ void shared_link::listen_for_bell() noexcept {
   listening_.buffers = &bell_place_;
   listening_.buffer_count = 1;
   is_listening_ = true;
+  user_.count_loose_requests(1);
   keeps_itself_ = shared_from_this();
   user_.io().submit(listening_);
 }
 
 void shared_link::heard_bell() noexcept {
   is_listening_ = false;
+  user_.count_loose_requests(-1);
   const std::shared_ptr<shared_link> keeps = std::exchange(keeps_itself_, nullptr);
   // An end of the stream is the peer's end: the link notices it, and breaks the worlds.
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
                                             : listening_.result.count() == 0;
   if (attached_ == 0) return;
+  // It also rings when a pool of its has gone, which may be one that it only told of.
+  pools_.listen();
   if (!over) return listen_for_bell();
   for (slot_use& use : slots_) {
     if (use.events) use.events->bell_ended();

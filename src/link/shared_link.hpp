@@ -11,6 +11,8 @@
 #include "chunk_owners.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "meeting_place.hpp"
+#include "mover.hpp"
+#include "pool_exchange.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -22,6 +24,8 @@ class slot_events {
   virtual bool look() noexcept = 0;
   /// Whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
+  /// Gives back a chunk that is held ready and not used. True if there was one.
+  virtual bool give_back_spare() noexcept { return false; }
   /// The peer has closed its end of the bell: it is gone, or uses the link no more.
   virtual void bell_ended() noexcept = 0;
 
@@ -38,7 +42,10 @@ class slot_events {
 class shared_link final : public std::enable_shared_from_this<shared_link>,
                           private poller {
  public:
-  shared_link(reactor& user, network& sockets, shared_parts parts);
+  /// `ours`: the pools from which its worlds send; null for none. So is `helper`.
+  shared_link(reactor& user, network& sockets, shared_parts parts,
+              std::shared_ptr<pool_registry> ours = nullptr,
+              std::shared_ptr<class mover> helper = nullptr);
   ~shared_link();
 
   // Any thread: fixed.
@@ -47,6 +54,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] int memory_refusal() const noexcept {
     return memory_refusal_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] int side() const noexcept { return arena_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
@@ -70,20 +78,28 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void attach(unsigned slot, slot_events& events);
   /// Nothing is called for the slot any more.
   void detach(unsigned slot) noexcept;
-  /// The slot waits for room: as all slots share the chunks and the offers, it is looked
-  /// at whenever anything happens, hot or cold.
-  void set_starving(unsigned slot, bool starving) noexcept {
-    starving ? starving_.insert(slot) : starving_.erase(slot);
+  /// The slot has something to go on with, or waits for room: as all slots share the
+  /// chunks and the offers, it is looked at in each turn, hot or cold.
+  void set_pending(unsigned slot, bool is_pending) noexcept {
+    is_pending ? pending_.insert(slot) : pending_.erase(slot);
   }
   /// What was published in the slot may be seen by the peer; wakes it if it sleeps.
   void notify(unsigned slot) noexcept {
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
+  /// Part of what the peer has offered was read, and it will soon have something to do:
+  /// it does not fall asleep now.
+  void note_reading() noexcept { listener_.note_reading(); }
+  /// The same, and if it sleeps already, it wakes meanwhile.
+  void wake_peer() noexcept {
+    if (ringer_.wake()) ring();
+  }
+  /// Whether one of the others that are looked at has something.
+  [[nodiscard]] bool others_have_something(unsigned slot) noexcept;
   /// Gets memory for more outgoing chunks: false if they all have it, or none is to be
   /// had for now. Those that have it come back in any case.
   [[nodiscard]] bool add_chunks() noexcept;
-  [[nodiscard]] bool lacks_memory() const noexcept { return chunk_refusal_ != 0; }
   /// The errno for which memory is refused, the first time; then 0.
   [[nodiscard]] int tell_of_refusal() noexcept {
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
@@ -95,10 +111,13 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Frees those that were sent in worlds that are over and that nobody will read. False
   /// if there are none.
   bool reclaim_chunks() noexcept;
+  /// The same of those that other slots hold ready.
+  bool collect_spares() noexcept;
   [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
   [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
+  [[nodiscard]] pool_exchange& pools() noexcept { return pools_; }
   [[nodiscard]] std::byte* chunk_out(unsigned index) const noexcept {
     return arena_->at(offset::chunk(side_, index));
   }
@@ -130,6 +149,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void ring() noexcept;
   void listen_for_bell() noexcept;
   void heard_bell() noexcept;
+  [[nodiscard]] bool is_being_read() noexcept;
   [[nodiscard]] bool any_has_something() noexcept;
 
   reactor& user_;
@@ -148,6 +168,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   chunk_reader chunks_in_;
   offer_sender offers_out_;
   offer_receiver offers_in_;
+  pool_exchange pools_;
+  const std::shared_ptr<class mover> mover_;
 
   struct slot_use {
     slot_events* events = nullptr;
@@ -155,7 +177,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   };
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
-  slot_set starving_;
+  slot_set pending_;
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;
@@ -164,6 +186,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   iovec bell_place_{};
   std::array<std::byte, 64> bell_bytes_{};
   bool is_listening_ = false;
+  time_point awake_until_{};
   /// While the engine holds our request.
   std::shared_ptr<shared_link> keeps_itself_;
 };

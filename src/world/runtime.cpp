@@ -39,6 +39,9 @@ runtime::~runtime() { end(); }
 
 reactor& runtime::home() noexcept { return core_->user(); }
 reactor& runtime::service() noexcept { return core_->service(); }
+const std::shared_ptr<pool_registry>& runtime::pools() const noexcept {
+  return core_->pools();
+}
 bool runtime::is_stopping() const noexcept { return core_->refuses_worlds(); }
 
 void runtime::launch_service() {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
+#include "../link/mover.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0 {
@@ -26,7 +28,8 @@ socket_address address_from(std::string_view text, std::string_view what) {
   return *parsed;
 }
 
-endpoint_options endpoint_options_from(const runtime_options& o, environment& env) {
+endpoint_options endpoint_options_from(const runtime_options& o, environment& env,
+                                       std::shared_ptr<pool_registry> pools) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
   if (!o.advertise.empty())
@@ -38,6 +41,11 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
   e.heartbeat = o.heartbeat;
   e.shared_memory =
       o.shared_memory && (env.starts_threads() || env.shared_memory() != nullptr);
+  e.read_peers = o.read_peers;
+  e.pools = std::move(pools);
+  if (o.mover && env.starts_threads() && default_spin() > duration::zero()) {
+    e.mover = std::make_shared<shm::mover>(o.thread_name.str() + "-mov");
+  }
   e.death_thread = o.thread_name.str() + "-die";
   return e;
 }
@@ -71,9 +79,9 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
                                        service_options);
 
   directory_ = std::make_unique<world_directory>(*service_);
-  endpoint_ =
-      std::make_unique<endpoint>(*service_, *env_, endpoint_options_from(options, *env_),
-                                 static_cast<endpoint_events&>(*this));
+  endpoint_ = std::make_unique<endpoint>(*service_, *env_,
+                                         endpoint_options_from(options, *env_, pools_),
+                                         static_cast<endpoint_events&>(*this));
   endpoint_->serve(*user_);
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);

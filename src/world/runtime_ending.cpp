@@ -75,9 +75,10 @@ void runtime::end() noexcept {
   }
   const time_point drained_by = user.now() + drain_patience;
   turn_until(ours, [&] {
-    return user.now() >= drained_by ||
-           std::all_of(worlds.begin(), worlds.end(),
-                       [](const auto& w) { return w->drained().is_set(); });
+    const bool drained = std::all_of(worlds.begin(), worlds.end(), [](const auto& w) {
+      return w->drained().is_set();
+    });
+    return (drained && !user.has_loose_requests()) || user.now() >= drained_by;
   });
   if (reactor_thread_.joinable()) {
     thread_must_end_.store(true);

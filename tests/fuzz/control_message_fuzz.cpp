@@ -12,29 +12,35 @@ using namespace manyworlds;
 
 namespace {
 
-template <class Decode, class Encode>
-void there_and_back(Decode decode, Encode encode) {
-  const auto said = encode(decode());
-  if (encode(decode()) != said) std::abort();
+/// What it encodes it can read, and says the same again.
+template <class Said, class Decode, class Encode>
+void there_and_back(const Said& said, Decode decode, Encode encode) {
+  const auto once = encode(decode(said));
+  if (encode(decode(once)) != once) std::abort();
 }
 
 void read(unsigned kind, std::span<const std::byte> rest) {
   const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
   switch (kind % 6) {
     case 0:
-      there_and_back([&] { return decode_control(rest); },
-                     [](const control_message& m) { return encode(m); });
-      // What it encodes it can read.
-      static_cast<void>(decode_control(encode(decode_control(rest))));
+      there_and_back(
+          rest, [](const auto& bytes) { return decode_control(bytes); },
+          [](const control_message& m) { return encode(m); });
       break;
     case 1:
-      static_cast<void>(decode_view(encode(decode_view(text))));
+      there_and_back(
+          text, [](const auto& said) { return decode_view(said); },
+          [](const auto& view) { return encode(view); });
       break;
     case 2:
-      static_cast<void>(join_record::decode(join_record::decode(text).encode()));
+      there_and_back(
+          text, [](const auto& said) { return join_record::decode(said); },
+          [](const join_record& join) { return join.encode(); });
       break;
     case 3:
-      static_cast<void>(decode_claim(encode(decode_claim(rest))));
+      there_and_back(
+          rest, [](const auto& bytes) { return decode_claim(bytes); },
+          [](const auto& claim) { return encode(claim); });
       break;
     case 4:
       if (!rest.empty()) static_cast<void>(decode_answer(rest));
@@ -55,18 +61,8 @@ void read(unsigned kind, std::span<const std::byte> rest) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const auto all = std::as_bytes(std::span(data, size));
-  bool refused = false;
   try {
     read(data[0], all.subspan(1));
-  } catch (const wire_error&) {
-    refused = true;
-  }
-  // Refused alike each time.
-  try {
-    read(data[0], all.subspan(1));
-    if (refused) std::abort();
-  } catch (const wire_error&) {
-    if (!refused) std::abort();
-  }
+  } catch (const wire_error&) {}
   return 0;
 }

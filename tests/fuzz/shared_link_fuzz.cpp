@@ -137,7 +137,7 @@ class victim {
       default:
         link_->reclaim_chunks();
         static_cast<void>(link_->peer_has_died());
-        static_cast<void>(link_->has_memory_for(what % shm::chunk_states::chunks));
+        static_cast<void>(link_->add_chunks());
     }
   }
 

@@ -169,7 +169,8 @@ TEST_SUITE("host accepting") {
         const bool was_sent = !at_once && s.done();
         std::fill(sent.begin(), sent.end(), std::uint8_t{0xEE});
         send(c, after, 0, 1, last);
-        // Until it has heard of the withdrawal, the peer's next receive meets the message.
+        // Until it has heard of the withdrawal, the peer's next receive meets the
+        // message.
         c.settle();
         if (was_sent) {
           receive_op r;
@@ -181,6 +182,65 @@ TEST_SUITE("host accepting") {
         receive(c, r, 1, 0, got_last);
         REQUIRE(c.until([&] { return r.ended(); }));
         CHECK(got_last == last);
+        CHECK(c[0].events.quiet());
+        CHECK(c[1].events.quiet());
+      }
+    }
+  }
+
+  TEST_CASE("a message is accepted also when the receive that had begun is given up") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      for (std::size_t stage = 0; stage < 8; ++stage) {
+        CAPTURE(stage);
+        cluster c(2, g, {}, stage + 1);
+        const auto sent = pattern(60'000);
+        std::vector<std::uint8_t> lost(sent.size(), 0x11);
+        std::vector<std::uint8_t> got(sent.size());
+        receive_op first;
+        receive(c, first, 1, 0, lost);
+        send_op s;
+        send(c, s, 0, 1, sent);
+        for (std::size_t turn = 0; turn < stage; ++turn) c.turn();
+        const bool given_up = !first.ended() && c.at(1).withdraw(first);
+        REQUIRE(c.until([&] { return s.ended(); }));
+        CHECK(s.done());
+        if (!given_up) continue;
+        receive_op second;
+        receive(c, second, 1, 0, got);
+        REQUIRE(c.until([&] { return second.ended(); }));
+        CHECK(got == sent);
+      }
+    }
+  }
+
+  TEST_CASE("both sides may give up a message at the same moment, and nobody is blamed") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      for (std::size_t stage = 0; stage < 8; ++stage) {
+        CAPTURE(stage);
+        cluster c(2, g, {}, stage + 1);
+        const auto sent = pattern(8U << 20);
+        std::vector<std::uint8_t> lost(sent.size());
+        receive_op r;
+        receive(c, r, 1, 0, lost);
+        send_op s;
+        send(c, s, 0, 1, sent);
+        for (std::size_t turn = 0; turn < stage; ++turn) c.turn();
+        const bool sender_gave_up = !s.ended() && c.at(0).withdraw(s);
+        // Its words are not read before the receive is given up too.
+        if (!c[1].process) c[1].home->turn();
+        const bool receiver_gave_up = !r.ended() && c.at(1).withdraw(r);
+        if (!sender_gave_up) REQUIRE(c.until([&] { return s.ended(); }));
+        if (!receiver_gave_up) c.settle();
+        std::uint64_t word = 7;
+        std::uint64_t got = 0;
+        send_op after;
+        receive_op taken;
+        c.settle();
+        send(c, after, 0, 1, std::span(&word, 1));
+        receive(c, taken, 1, 0, std::span(&got, 1));
+        REQUIRE(c.until([&] { return taken.ended() && after.ended(); }));
         CHECK(c[0].events.quiet());
         CHECK(c[1].events.quiet());
       }

@@ -84,6 +84,8 @@ struct flag_work : work {
 
 struct member {
   simulated_process* process = nullptr;
+  /// For shared pools that it sends from.
+  std::shared_ptr<pool_registry> pools = std::make_shared<pool_registry>();
   std::unique_ptr<reactor> home;
   recorded_events events;
   std::unique_ptr<host_backend> backend;
@@ -161,6 +163,11 @@ class cluster {
   member& operator[](rank_t rank) { return *members_[static_cast<std::size_t>(rank)]; }
   host_backend& at(rank_t rank) { return *(*this)[rank].backend; }
   simulation& sim() { return *sim_; }
+  /// What `rank` has of the memory shared with `peer`, on such a ground.
+  shm::shared_link& link(rank_t rank, rank_t peer) {
+    return *links_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)].lock();
+  }
+  static constexpr unsigned slot = 5;
   /// The streams of a member that has no backend.
   std::vector<socket>& streams(rank_t rank) {
     return sockets_[static_cast<std::size_t>(rank)];
@@ -224,13 +231,19 @@ class cluster {
   std::vector<std::unique_ptr<member>> members_;
   std::vector<std::vector<socket>> sockets_;
   std::vector<std::vector<slot_lease>> slots_;
+  std::vector<std::vector<std::weak_ptr<shm::shared_link>>> links_;
+  /// On `ground::shared` a second thread reads part of what is large.
+  std::shared_ptr<shm::mover> helper_;
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
                         std::uint64_t seed, bool with_backends)
     : where_(where) {
   if (where == ground::simulated || where == ground::shared_simulated) {
-    sim_ = std::make_unique<simulation>(seed);
+    simulation_options network;
+    // Who is being read stays awake for a while: time must pass meanwhile.
+    if (is_shared(where)) network.longest_turn = std::chrono::microseconds(2);
+    sim_ = std::make_unique<simulation>(seed, network);
   }
   for (rank_t rank = 0; rank < size; ++rank) {
     auto m = std::make_unique<member>();
@@ -251,6 +264,7 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
     members_.push_back(std::move(m));
     sockets_.emplace_back(static_cast<std::size_t>(size));
     slots_.emplace_back(static_cast<std::size_t>(size));
+    links_.emplace_back(static_cast<std::size_t>(size));
   }
   for (rank_t a = 0; a < size; ++a) {
     for (rank_t b = a + 1; b < size; ++b) is_shared(where) ? share(a, b) : connect(a, b);
@@ -293,21 +307,30 @@ inline void cluster::share(rank_t from, rank_t to) {
     bell[0] = static_cast<socket_handle>(ends[0]);
     bell[1] = static_cast<socket_handle>(ends[1]);
   }
-  const unsigned slot = 5;
+  if (where_ == ground::shared && !helper_) {
+    helper_ = std::make_shared<shm::mover>("mw-test-mov");
+  }
+  int line[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, line) ==
+          0);
   const rank_t ranks[] = {from, to};
   for (int side = 0; side < 2; ++side) {
     shm::shared_parts& p = parts[side];
     REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
+    p.line = shm::unique_descriptor(line[side]);
     p.pid = ::getpid();
     shm::memory_probe probe;
     probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
     if (where_ != ground::asking) {
       p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
     }
-    reactor& home = *(*this)[ranks[side]].home;
-    p.bell = socket(home.sockets(), bell[side]);
-    auto link = std::make_shared<shm::shared_link>(home, home.sockets(), std::move(p));
+    member& m = (*this)[ranks[side]];
+    p.bell = socket(m.home->sockets(), bell[side]);
+    auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
+                                                   std::move(p), m.pools, helper_);
+    links_[static_cast<std::size_t>(ranks[side])]
+          [static_cast<std::size_t>(ranks[1 - side])] = link;
     slots_[static_cast<std::size_t>(ranks[side])]
           [static_cast<std::size_t>(ranks[1 - side])] = slot_lease(std::move(link), slot);
   }

@@ -172,6 +172,18 @@ TEST_SUITE("host hostile") {
     CHECK_FALSE(offered.ended());
   }
 
+  TEST_CASE("law 4: a large message cannot be accepted before a receive has it") {
+    stranger s;
+    const auto large = pattern(100'000);
+    send_op offered;
+    send(s.c, offered, 0, 1, large);
+    s.say(about(frame_kind::pull, 1, 1));
+    s.c.settle();
+    s.say({frame_kind::accepted, dtype::uint8, 0, 0, 0, 1, 0, 100'000});
+    CHECK(s.answer() == "rank 1 sent a message accepted that it may not keep");
+    CHECK_FALSE(offered.ended());
+  }
+
   TEST_CASE("members that disagree on a collective break by mismatch") {
     for (const int lie : {0, 1, 2}) {
       stranger s;

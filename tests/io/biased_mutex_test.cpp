@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -54,12 +55,24 @@ TEST_SUITE("io biased mutex") {
   TEST_CASE("its owner goes on while others come all the time") {
     biased_mutex mutex;
     std::atomic<bool> over{false};
+    std::atomic<int> by_other{0};
     std::thread other([&] {
-      while (!over.load()) const std::lock_guard lock(mutex);
+      while (!over.load()) {
+        const std::lock_guard lock(mutex);
+        ++by_other;
+      }
     });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     biased_mutex::owners mine = mutex.for_owner();
-    for (int n = 0; n < 10'000; ++n) const std::lock_guard lock(mine);
+    int by_owner = 0;
+    while ((by_owner < 10'000 || by_other < 1'000) &&
+           std::chrono::steady_clock::now() < end) {
+      const std::lock_guard lock(mine);
+      ++by_owner;
+    }
     over = true;
     other.join();
+    CHECK(by_owner >= 10'000);
+    CHECK(by_other >= 1'000);
   }
 }

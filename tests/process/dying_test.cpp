@@ -125,9 +125,9 @@ TEST_CASE(
     "a peer killed at any moment of sending has sent whole messages, in order, and "
     "nothing else") {
   std::uint64_t seen = 0;
-  for (int round = 0; round < 12; ++round) {
+  for (std::size_t round = 0; round < 12; ++round) {
     CAPTURE(round);
-    site here(engines()[static_cast<std::size_t>(round) % engines().size()]);
+    site here(engines()[round % engines().size()]);
     process sender = here.worker("cut");
     leader us(here);
     world w = us.form("cut");
@@ -136,7 +136,7 @@ TEST_CASE(
     received got;
     sender.order("stream cut 0 " + std::to_string(bytes) + " 1000000000");
     auto taking = us.rt.start(take_stream(w, 1, bytes, got, [] { return false; }));
-    const auto wanted = static_cast<std::uint64_t>(100 + 37 * round);
+    const std::uint64_t wanted = 100 + 37 * round;
     auto under_way = [wanted](world& w) -> task<void> {
       while (w.counters().messages_received < wanted) co_await sleep_for(100us);
     };

@@ -4,7 +4,8 @@
 //
 //   member serve                hosts a store until its input ends
 //   member KEY=VALUE...         obeys; keys: engine, store, secret, shm=off,
-//                               refuse=CALL, user=NUMBER and the limits below
+//                               refuse=CALL, user=NUMBER, pool=BYTES (streams come
+//                               out of it) and the limits below
 //
 //   world NAME RANK SIZE        joining NAME | formed NAME EPOCH | failed NAME CAUSE RANK
 //                               and, once formed: over NAME CAUSE RANK PID
@@ -41,6 +42,8 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -75,7 +78,10 @@ class member {
   explicit member(std::map<std::string, std::string> settings)
       : settings_(std::move(settings)),
         rt_(runtime_options()),
-        store_(rt_, settings_["store"]) {}
+        store_(rt_, settings_["store"]) {
+    if (settings_.count("pool"))
+      pool_.emplace(rt_.pools(), std::stoul(settings_["pool"]));
+  }
 
   void obey() {
     std::thread reader([this] { read_orders(); });
@@ -133,7 +139,8 @@ class member {
     mw::failure failed;
     try {
       if (what == "world") co_await form(order);
-      if (what == "stream") co_await stream(co_await formed(order[1]), order, count);
+      if (what == "stream")
+        co_await stream(co_await formed(order[1]), order, count, pool());
       if (what == "drain") co_await drain(co_await formed(order[1]), order, count);
       if (what == "echo") co_await echo(co_await formed(order[1]), order, count);
       if (what == "answer") co_await answer(co_await formed(order[1]), order);
@@ -223,10 +230,13 @@ class member {
     tell("left " + order[1]);
   }
 
+  mw::shared_pool* pool() noexcept { return pool_ ? &*pool_ : nullptr; }
+
   std::map<std::string, std::string> settings_;
   mw::channel<std::string> orders_{4096};
   held_transfers transfers_{&tell};
   mw::runtime rt_;
+  std::optional<mw::shared_pool> pool_;
   mw::tcp_store store_;
   std::map<std::string, mw::world> worlds_;
 };

@@ -219,14 +219,17 @@ class site {
 /// the main one.
 class leader {
  public:
-  explicit leader(const site& s, duration heartbeat = 200ms, log_sink* log = nullptr)
-      : rt(options(s.engine, heartbeat, log)), store(rt, s.store_address) {}
+  explicit leader(const site& s, duration heartbeat = 200ms, log_sink* log = nullptr,
+                  bool reads_peers = true)
+      : rt(options(s.engine, heartbeat, log, reads_peers)), store(rt, s.store_address) {}
 
   /// Without a log only errors are shown.
-  static runtime_options options(engine_kind e, duration heartbeat, log_sink* log) {
+  static runtime_options options(engine_kind e, duration heartbeat, log_sink* log,
+                                 bool reads_peers) {
     runtime_options o;
     o.engine = e;
     o.heartbeat = heartbeat;
+    o.read_peers = reads_peers;
     o.log = log;
     o.log_from = log ? log_level::debug : log_level::error;
     return o;

@@ -24,9 +24,10 @@ inline void tell(const std::string& line) {
   if (::write(STDOUT_FILENO, whole.data(), whole.size()) < 0) std::_Exit(3);
 }
 
-inline task<void> stream(world& w, const words& order, std::uint64_t& n) {
+inline task<void> stream(world& w, const words& order, std::uint64_t& n,
+                         shared_pool* pool) {
   const to peer(std::stoi(order[2]));
-  numbered message(std::stoul(order[3]));
+  numbered message(std::stoul(order[3]), pool);
   for (const auto count = std::stoul(order[4]); n < count; ++n) {
     message.number(n);
     co_await w.send(message.data, peer, {}, user_word(n));

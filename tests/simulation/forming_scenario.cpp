@@ -39,6 +39,7 @@ class forming_scenario {
   static mw::simulation_options network(std::uint64_t seed, placement where) {
     mw::simulation_options o;
     o.shared_memory = where == placement::together;
+    if (o.shared_memory) o.longest_turn = 2us;
     // Goodbyes and greetings cross.
     if (kind_of(seed) == trouble::idle) o.latency = 8ms;
     return o;

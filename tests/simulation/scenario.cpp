@@ -70,6 +70,8 @@ mw::simulation_options random_scenario::network(mw::simulated_random& random,
                                                 placement where) {
   mw::simulation_options o;
   o.shared_memory = where == placement::together;
+  // Who is being read stays awake for a while: time must pass meanwhile.
+  if (o.shared_memory) o.longest_turn = 2us;
   if (random.one_in(3)) o.latency = random.at_most(3ms);
   if (random.one_in(3)) o.jitter = random.at_most(5ms);
   if (random.one_in(6)) o.bytes_per_second = 5'000'000 + random.below(100'000'000);

@@ -12,6 +12,7 @@ namespace {
 mw::simulation_options sharing() {
   mw::simulation_options o;
   o.shared_memory = true;
+  o.longest_turn = 2us;
   return o;
 }
 

@@ -24,8 +24,8 @@ class biased_mutex {
     explicit owners(biased_mutex& m) noexcept : mutex_(m) {}
     void lock() noexcept {
       mutex_.hold();
-      while (mutex_.wanted_.load(std::memory_order_acquire)) [[unlikely]]
-        mutex_.step_back();
+      while (mutex_.wanted_.load(std::memory_order_acquire))
+        [[unlikely]] mutex_.step_back();
     }
     // Release: pairs with the acquire in the others' lock().
     void unlock() noexcept { mutex_.held_.store(false, std::memory_order_release); }

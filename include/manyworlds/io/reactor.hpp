@@ -112,6 +112,10 @@ class reactor final : public executor {
   [[nodiscard]] bool is_parked() const noexcept {
     return parked_.load(std::memory_order_relaxed);
   }
+  /// Requests in flight that nothing else waits for. They are counted on this thread;
+  /// whoever ends the reactor turns it until there are none. Any thread may ask.
+  void count_loose_requests(int more) noexcept { loose_requests_.fetch_add(more); }
+  [[nodiscard]] bool has_loose_requests() const noexcept { return loose_requests_ != 0; }
   /// When the earliest timer is due, or at once if work is ready; for simulations.
   [[nodiscard]] std::optional<time_point> next_due() noexcept;
 
@@ -146,6 +150,7 @@ class reactor final : public executor {
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> parked_{false};
+  std::atomic<int> loose_requests_{0};
 };
 
 }  // namespace manyworlds::inline v0

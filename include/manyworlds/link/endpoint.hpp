@@ -14,9 +14,14 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/link/hello.hpp"
 #include "manyworlds/link/link.hpp"
+#include "manyworlds/memory/pool_registry.hpp"
 #include "manyworlds/observe/log.hpp"
 
 namespace manyworlds::inline v0 {
+
+namespace shm {
+class mover;
+}
 
 struct endpoint_options {
   socket_address listen = socket_address::loopback(0);
@@ -29,6 +34,12 @@ struct endpoint_options {
   duration heartbeat = std::chrono::milliseconds(200);
   /// With peers on this host; needs real threads and a user reactor.
   bool shared_memory = true;
+  /// Whether the memory of such peers is read, where that is allowed.
+  bool read_peers = true;
+  /// What its peers may map; null for none.
+  std::shared_ptr<pool_registry> pools;
+  /// A second thread for what is large; null for none.
+  std::shared_ptr<shm::mover> mover;
   /// The thread that hears of their deaths.
   std::string death_thread = "mw-deaths";
 };

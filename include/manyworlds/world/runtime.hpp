@@ -16,6 +16,7 @@
 
 namespace manyworlds::inline v0 {
 
+class pool_registry;
 class runtime_core;
 
 /// Owns a reactor for user coroutines and a service thread for everything that must go on
@@ -73,6 +74,10 @@ class runtime {
   [[nodiscard]] std::string dump_json() const;
   /// Serves both over a Unix socket that `mwstat PID` finds; off unless called.
   void serve_dumps();
+
+  /// For shared pools whose memory this runtime's worlds send: `shared_pool{rt.pools(),
+  /// bytes}`. Any thread.
+  [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept;
 
   /// The reactor that user tasks live on: their home.
   [[nodiscard]] reactor& home() noexcept;

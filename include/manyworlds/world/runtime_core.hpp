@@ -11,6 +11,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/endpoint.hpp"
+#include "manyworlds/memory/pool_registry.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/observe/reporter.hpp"
 #include "manyworlds/world/directory.hpp"
@@ -35,6 +36,9 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
   [[nodiscard]] world_directory& worlds() noexcept { return *directory_; }
   [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
+  [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
+    return pools_;
+  }
   [[nodiscard]] reporter& reports() noexcept { return *reporter_; }
   [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
   [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
@@ -84,6 +88,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   const runtime_options options_;
   std::unique_ptr<environment> own_env_;
   environment* env_;
+  const std::shared_ptr<pool_registry> pools_ = std::make_shared<pool_registry>();
   std::unique_ptr<reactor> user_;
   std::unique_ptr<reactor> service_;
   std::unique_ptr<world_directory> directory_;

@@ -30,6 +30,14 @@ struct runtime_options {
   duration heartbeat = std::chrono::milliseconds(200);
   /// With peers on this host that allow it too; otherwise all data goes over tcp.
   bool shared_memory = true;
+  /// Whether large messages of such peers are read out of their memory
+  /// (process_vm_readv), where the machine allows it. If not they come out of shared
+  /// pools, or in pieces.
+  bool read_peers = true;
+  /// A second thread that reads part of each message of 8 MiB and more from such peers,
+  /// where there are as many CPUs as members, and more than one. It is started when it is
+  /// first needed, and sleeps otherwise.
+  bool mover = true;
   /// Null: lines of `log_from` and above go to standard error.
   log_sink* log = nullptr;
   log_level log_from = log_level::warning;

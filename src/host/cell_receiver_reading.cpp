@@ -1,0 +1,230 @@
+// How an offered payload comes: read from its sender's memory, copied from a shared pool,
+// or, where neither can be, asked for.
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "cell_receiver.hpp"
+#include "copy_past_caches.hpp"
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+constexpr std::size_t pieces_at_once = 64;
+/// Of one system call, whose own cost is that of some 8 KiB.
+constexpr std::size_t slice_of_memory = std::size_t{512} * 1024;
+/// What is smaller is as good as over when a second thread has woken up.
+constexpr std::size_t least_moved = std::size_t{8} * 1024 * 1024;
+/// From so much on before the end of a payload its sender does not fall asleep. Before
+/// that it may: of a long payload it would only keep a CPU busy.
+constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
+/// So much before the end it is woken, if it sleeps all the same: that takes about as
+/// long as reading so much.
+constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+
+std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
+}  // namespace
+
+void cell_receiver::begin(inbound_message& m) {
+  if (m.payload_bytes <= kept_awake) link_.note_reading();
+  if (m.remote.pool > 0) {
+    const char* wrong = nullptr;
+    const std::uint64_t name =
+        std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
+    const bool can =
+        link_.pools().pool_of_peer(static_cast<std::uint32_t>(name), wrong) != nullptr;
+    // What is wrong is said by the step that reads.
+    if (can || wrong) {
+      readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
+      return;
+    }
+  }
+  if (!link_.memory()) return receiver::begin(m);
+  readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
+}
+
+// The receive's memory may be another's when this has returned: the mover's slice is
+// waited for.
+void cell_receiver::let_go(inbound_message& m) noexcept {
+  if (moved_for_ == &m) stop_moving();
+  std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
+}
+
+const char* cell_receiver::read_slice() {
+  reading& r = readings_.front();
+  inbound_message& m = *r.message;
+  if (auto* source = std::get_if<remote_cursor>(&r.source)) {
+    if (moved_for_ == &m && moving_->has_ended()) {
+      if (const char* wrong = collect_moved(m)) return wrong;
+      // It was let go for that.
+      if (readings_.empty() || readings_.front().message != &m) return nullptr;
+    }
+    // Another world of this link may have found out that it must not read.
+    if (!link_.memory()) return cannot_read(m, link_.memory_refusal());
+    if (source->remaining() == 0) {
+      return moved_for_ == &m ? nullptr : finish_reading(m);
+    }
+    if (!moved_for_ && may_move(m) && source->remaining() >= 2 * slice_of_memory) {
+      start_moving(*source, m);
+    }
+  }
+  std::size_t count = 0;
+  const char* const wrong =
+      std::visit([&](auto& source) { return read_from(source, m, count); }, r.source);
+  // Without a byte it has been let go, or is had otherwise from now on.
+  if (wrong || count == 0) return wrong;
+  const std::size_t left = std::visit(
+      [count](auto& source) {
+        source.advance(count);
+        return source.remaining();
+      },
+      r.source);
+  m.target.advance(count);
+  note_progress(m, count);
+  core_.counters.bytes_received += count;
+  if (left == 0) return moved_for_ == &m ? nullptr : finish_reading(m);
+  if (left <= kept_awake) link_.note_reading();
+  if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
+  if (!link_.offers_in().still_offered(m.remote.ticket)) {
+    // A sender that gave it up says so in its turn; one whose world broke says that.
+    let_go(m);
+  } else if (readings_.size() > 1) {
+    readings_.push_back(r);
+    readings_.pop_front();
+  }
+  return nullptr;
+}
+
+bool cell_receiver::may_move(const inbound_message& m) const noexcept {
+  return m.payload_bytes >= least_moved && link_.mover() &&
+         core_.size <= link_.mover()->cpus();
+}
+
+void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
+  auto job = std::make_shared<shm::move_job>(*link_.memory());
+  int error = 0;
+  job->pieces = source.fill(*link_.memory(), job->there, slice_of_memory, error);
+  // Whatever is wrong with it, the reading that follows meets it too.
+  if (job->pieces == 0) return;
+  const auto there = std::span<const iovec>(job->there).first(job->pieces);
+  job->places = m.target.fill(job->here, bytes_of(there));
+  job->bytes = bytes_of(std::span<const iovec>(job->here).first(job->places));
+  if (!link_.mover()->start(job)) return;
+  source.advance(job->bytes);
+  m.target.advance(job->bytes);
+  moving_ = std::move(job);
+  moved_for_ = &m;
+}
+
+const char* cell_receiver::collect_moved(inbound_message& m) {
+  const std::shared_ptr<shm::move_job> job = std::exchange(moving_, nullptr);
+  moved_for_ = nullptr;
+  if (job->error() != 0) return cannot_read(m, job->error());
+  note_progress(m, job->bytes);
+  core_.counters.bytes_received += job->bytes;
+  return nullptr;
+}
+
+void cell_receiver::stop_moving() noexcept {
+  if (moving_) moving_->end();
+  moving_ = nullptr;
+  moved_for_ = nullptr;
+}
+
+const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
+                                     std::size_t& count) {
+  std::array<iovec, pieces_at_once> from;
+  int error = 0;
+  const std::size_t pieces = source.fill(*link_.memory(), from, slice_of_memory, error);
+  if (pieces == 0) {
+    return error == 0 ? "an offer of less than it says" : cannot_read(m, error);
+  }
+  const auto there = std::span<const iovec>(from).first(pieces);
+  std::array<iovec, pieces_at_once> into;
+  const std::size_t places = m.target.fill(into, bytes_of(there));
+  const ssize_t got = link_.memory()->read(std::span(into).first(places), there);
+  if (got <= 0) return cannot_read(m, got < 0 ? errno : EFAULT);
+  count = static_cast<std::size_t>(got);
+  return nullptr;
+}
+
+const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
+                                     std::size_t& count) {
+  std::array<iovec, pieces_at_once> from;
+  std::shared_ptr<shm::mapped_pool> held;
+  const char* wrong = nullptr;
+  const std::size_t pieces =
+      source.fill(link_.pools(), from, core_.options.slice, held, wrong);
+  if (pieces == 0) {
+    // A sender that gave up may have used the memory for something else since.
+    if (!link_.offers_in().still_offered(m.remote.ticket)) {
+      let_go(m);
+    } else if (!wrong) {
+      ask_instead(m);
+    } else {
+      return wrong;
+    }
+    return nullptr;
+  }
+  const auto there = std::span<const iovec>(from).first(pieces);
+  view_cursor target = m.target;
+  for (const iovec& piece : there) {
+    copy_part(static_cast<const std::byte*>(piece.iov_base), piece.iov_len, target,
+              m.payload_bytes);
+  }
+  count = bytes_of(there);
+  return nullptr;
+}
+
+const char* cell_receiver::finish_reading(inbound_message& m) {
+  let_go(m);
+  // Given up meanwhile: what was read may be anything. A peer that has not died since was
+  // the owner of its pid all the time.
+  if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
+    complete(m);
+  }
+  return nullptr;
+}
+
+void cell_receiver::ask_instead(inbound_message& m) {
+  let_go(m);
+  receiver::begin(m);
+  if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
+  m.target = m.payload_place();
+  m.received = 0;
+}
+
+const char* cell_receiver::cannot_read(inbound_message& m, int error) {
+  switch (error) {
+    case EPERM:
+    case EACCES:
+    case ENOSYS:
+      // Our rights have changed since it was probed.
+      if (link_.stop_reading(error)) {
+        core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
+                            shm::unreadable_text(error));
+      }
+      ask_instead(m);
+      return nullptr;
+    case ESRCH:
+      // Its death is told by its link.
+      let_go(m);
+      return nullptr;
+    default:
+      // A sender that gave up may have freed the memory since.
+      if (!link_.offers_in().still_offered(m.remote.ticket)) {
+        let_go(m);
+        return nullptr;
+      }
+      return "an offer of memory that is not there";
+  }
+}
+
+}  // namespace manyworlds::inline v0::host

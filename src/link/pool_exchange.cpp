@@ -1,0 +1,134 @@
+#include "pool_exchange.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+
+/// More than a peer that keeps to the rules can have under way.
+constexpr unsigned packets_at_once = 2 * most_pools;
+
+}  // namespace
+
+bool pool_exchange::say(const pool_notice& what, int descriptor) noexcept {
+  const std::span<const int> carried(&descriptor, descriptor >= 0 ? 1 : 0);
+  return send_packet(line_.get(), std::as_bytes(std::span(&what, 1)), carried) == 0;
+}
+
+std::optional<unsigned> pool_exchange::name_for_peer(const pool_memory& pool) noexcept {
+  const auto named = std::find_if(told_pools_.begin(), told_pools_.end(),
+                                  [&](const told_pool& t) { return t.id == pool.id(); });
+  if (named != told_pools_.end()) {
+    return static_cast<unsigned>(named - told_pools_.begin());
+  }
+  // Names may have come free meanwhile.
+  listen();
+  const auto free = std::find_if(told_pools_.begin(), told_pools_.end(),
+                                 [](const told_pool& t) { return t.id == 0; });
+  if (free == told_pools_.end()) return std::nullopt;
+  const auto index = static_cast<unsigned>(free - told_pools_.begin());
+  // Before the offer that names it is published: who reads that finds this. It fails if
+  // the peer listens to none, or may have no more descriptors under way.
+  if (!say({pool_notice::what::pool, index, pool.size()}, pool.descriptor())) {
+    return std::nullopt;
+  }
+  if (told_ == 0) removals_seen_ = ours_->removals();
+  *free = {pool.id(), false};
+  ++told_;
+  return index;
+}
+
+bool pool_exchange::tell_gone() noexcept {
+  // Read before we look: one that goes after that is seen by the next call.
+  const std::uint64_t removals = ours_->removals();
+  bool all = true;
+  bool any = false;
+  for (unsigned i = 0; i < most_pools; ++i) {
+    told_pool& t = told_pools_[i];
+    if (t.id == 0 || t.gone || ours_->has(t.id)) continue;
+    t.gone = say({pool_notice::what::gone, i, 0});
+    any = any || t.gone;
+    all = all && t.gone;
+  }
+  if (all) removals_seen_ = removals;
+  return any;
+}
+
+std::shared_ptr<mapped_pool> pool_exchange::pool_of_peer(std::uint32_t name,
+                                                         const char*& wrong) noexcept {
+  wrong = nullptr;
+  if (name >= most_pools) {
+    wrong = "an offer from a shared pool that cannot be one";
+    return nullptr;
+  }
+  if (!known_[name].is_known) listen();
+  known_pool& k = known_[name];
+  wrong = k.is_known ? k.wrong : "an offer from a shared pool that was not passed";
+  return k.pool;
+}
+
+void pool_exchange::listen() noexcept {
+  if (!line_) return;
+  if (std::exchange(owes_answers_, false)) {
+    for (unsigned i = 0; i < most_pools; ++i) {
+      if (known_[i].owes_answer) answer(i);
+    }
+  }
+  for (unsigned i = 0; i < packets_at_once; ++i) {
+    pool_notice notice;
+    passed_descriptors passed;
+    const io_result got = receive_packet(
+        line_.get(), std::as_writable_bytes(std::span(&notice, 1)), passed);
+    if (!got.ok() && got.error() == EBADMSG) {
+      // We had no room for its descriptor: its payloads are had by other ways.
+      if (notice.kind == pool_notice::what::pool && notice.index < most_pools) {
+        known_[notice.index].is_known = true;
+      }
+      continue;
+    }
+    if (!got.ok() || got.count() != sizeof notice) return;
+    take(notice, std::move(passed[0]));
+  }
+}
+
+void pool_exchange::take(const pool_notice& notice, unique_descriptor file) noexcept {
+  if (notice.index >= most_pools) return;
+  known_pool& k = known_[notice.index];
+  told_pool& t = told_pools_[notice.index];
+  switch (notice.kind) {
+    case pool_notice::what::pool:
+      if (k.is_known) {
+        k.wrong = "a shared pool under the name of another";
+        return;
+      }
+      k.is_known = true;
+      try {
+        k.pool = mapped_pool::map(file, notice.bytes, k.wrong);
+      } catch (const std::bad_alloc&) {
+        // As with no address space: its payloads are had by other ways.
+      }
+      mapped_ += k.pool ? 1 : 0;
+      return;
+    case pool_notice::what::gone:
+      mapped_ -= k.pool ? 1 : 0;
+      k = {};
+      return answer(notice.index);
+    case pool_notice::what::unmapped:
+      if (t.id == 0 || !t.gone) return;
+      t = {};
+      --told_;
+      return;
+  }
+}
+
+void pool_exchange::answer(unsigned index) noexcept {
+  known_[index].owes_answer = !say({pool_notice::what::unmapped, index, 0});
+  owes_answers_ = owes_answers_ || known_[index].owes_answer;
+}
+
+}  // namespace manyworlds::inline v0::shm

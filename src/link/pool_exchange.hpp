@@ -1,0 +1,84 @@
+// Pool exchange: which shared pools the two processes of a link know of each other.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "local_socket.hpp"
+#include "manyworlds/memory/pool_registry.hpp"
+#include "mapped_pool.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// At a time, in each direction; the peer's name for a pool is an index below it.
+inline constexpr unsigned most_pools = 64;
+
+/// A packet between the two: a pool, with its descriptor, before the first offer that
+/// names it; that it is gone; that it was let go, from when its name may be another's.
+struct pool_notice {
+  enum class what : std::uint32_t { pool, gone, unmapped };
+  what kind = what::pool;
+  std::uint32_t index = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Over the connection on which the two have met, which carries descriptors; nothing of
+/// it waits. On the user reactor.
+class pool_exchange {
+ public:
+  /// Without either of them nothing is shared.
+  pool_exchange(unique_descriptor line, std::shared_ptr<pool_registry> ours) noexcept
+      : line_(std::move(line)), ours_(std::move(ours)) {}
+
+  // Ours.
+  [[nodiscard]] std::shared_ptr<pool_memory> find(const void* first,
+                                                  std::size_t bytes) const {
+    return line_ && ours_ ? ours_->find(first, bytes) : nullptr;
+  }
+  /// What the peer calls it, which is told of it now if it was not before. Nothing if it
+  /// cannot be: then it is memory as any other.
+  [[nodiscard]] std::optional<unsigned> name_for_peer(const pool_memory& pool) noexcept;
+  /// Whether a pool that the peer knows may have gone: one load.
+  [[nodiscard]] bool may_have_lost_some() const noexcept {
+    return told_ > 0 && ours_->removals() != removals_seen_;
+  }
+  /// Tells the peer of those that have gone. True if it should be woken for that.
+  [[nodiscard]] bool tell_gone() noexcept;
+
+  // Theirs.
+  /// Null: it is not to be read. Then `wrong` says what the peer did, if it did anything.
+  [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint32_t name,
+                                                          const char*& wrong) noexcept;
+  /// Takes what the peer has said; a bounded number of packets.
+  void listen() noexcept;
+  [[nodiscard]] unsigned mapped() const noexcept { return mapped_; }
+
+ private:
+  struct told_pool {
+    std::uint64_t id = 0;  ///< 0: the name is free
+    bool gone = false;
+  };
+  struct known_pool {
+    std::shared_ptr<mapped_pool> pool;
+    const char* wrong = nullptr;
+    bool is_known = false;
+    bool owes_answer = false;
+  };
+
+  [[nodiscard]] bool say(const pool_notice& what, int descriptor = -1) noexcept;
+  void take(const pool_notice& notice, unique_descriptor file) noexcept;
+  void answer(unsigned index) noexcept;
+
+  unique_descriptor line_;
+  std::shared_ptr<pool_registry> ours_;
+  std::array<told_pool, most_pools> told_pools_{};
+  unsigned told_ = 0;
+  std::uint64_t removals_seen_ = 0;
+  std::array<known_pool, most_pools> known_{};
+  unsigned mapped_ = 0;
+  bool owes_answers_ = false;
+};
+
+}  // namespace manyworlds::inline v0::shm

@@ -1,0 +1,24 @@
+#include "manyworlds/memory/shared_buffer.hpp"
+
+#include <limits>
+#include <new>
+
+namespace manyworlds::inline v0 {
+
+shared_pool::shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes) {
+  if (!known_to || bytes == 0) {
+    throw std::invalid_argument("a shared pool of no bytes, or of no runtime");
+  }
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4) throw std::bad_alloc();
+  memory_ = std::make_shared<pool_memory>(known_to, bytes);
+  if (memory_->descriptor() >= 0) known_to->add(memory_);
+}
+
+shared_buffer shared_pool::allocate(std::size_t bytes) {
+  if (bytes == 0) return {};
+  std::byte* const first = memory_->allocate(bytes);
+  if (!first) throw std::bad_alloc();
+  return {memory_, {first, bytes}};
+}
+
+}  // namespace manyworlds::inline v0
