@@ -43,6 +43,8 @@ std::pair<socket_handle, socket_handle> simulated_process::make_pair(
   return network_.make_pair(*this, other);
 }
 
+void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }
+
 void simulated_process::attach(reactor& r) { simulation_.attach(*this, r); }
 void simulated_process::detach(reactor& r) noexcept { simulation_.detach(r); }
 

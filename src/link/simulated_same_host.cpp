@@ -19,6 +19,7 @@ constexpr duration first_look = 20us;
 constexpr duration longest_look = 10ms;
 /// A read that is shorter is one that the caller wants whole: descriptions of payloads.
 constexpr std::size_t shortest_slice = 4096;
+constexpr ssize_t bytes_a_nanosecond = 8;
 
 std::string raw_name(const incarnation& id) {
   const auto raw = id.raw();
@@ -35,9 +36,9 @@ std::uint64_t seed_of(environment& env) {
 /// same: what a sender has given up and freed must fail to be read, not crash.
 class simulated_memory final : public memory_reader {
  public:
-  simulated_memory(const simulated_process& peer, std::uint64_t seed,
-                   std::uint64_t reads_allowed)
-      : peer_(peer), random_(seed), reads_left_(reads_allowed) {}
+  simulated_memory(simulated_process& self, const simulated_process& peer,
+                   std::uint64_t seed, std::uint64_t reads_allowed)
+      : self_(self), peer_(peer), random_(seed), reads_left_(reads_allowed) {}
 
   ssize_t read(std::span<const iovec> into,
                std::span<const iovec> from) noexcept override {
@@ -52,8 +53,10 @@ class simulated_memory final : public memory_reader {
       start.iov_len = random_.up_to(start.iov_len);
       into = {&start, 1};
     }
-    return ::process_vm_readv(::getpid(), into.data(), into.size(), from.data(),
-                              from.size(), 0);
+    const ssize_t got = ::process_vm_readv(::getpid(), into.data(), into.size(),
+                                           from.data(), from.size(), 0);
+    if (got > 0) self_.spend(duration(got / bytes_a_nanosecond));
+    return got;
   }
 
  private:
@@ -62,6 +65,7 @@ class simulated_memory final : public memory_reader {
     return -1;
   }
 
+  simulated_process& self_;
   const simulated_process& peer_;
   simulated_random random_;
   std::uint64_t reads_left_;
@@ -151,8 +155,8 @@ void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) 
     return;
   }
   const std::uint64_t allowed = random_.one_in(4) ? random_.below(40) : ~std::uint64_t{0};
-  parts.memory.emplace(parts.pid,
-                       std::make_shared<simulated_memory>(peer, random_.next(), allowed));
+  parts.memory.emplace(parts.pid, std::make_shared<simulated_memory>(
+                                      self_, peer, random_.next(), allowed));
 }
 
 task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,

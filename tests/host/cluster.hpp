@@ -145,6 +145,23 @@ inline std::vector<ground> stream_grounds() {
 }
 inline bool is_shared(ground g) { return g >= ground::shared; }
 
+/// As the kernel reads, and takes its time in the simulation.
+class slow_memory final : public shm::memory_reader {
+ public:
+  slow_memory(shm::remote_memory memory, simulated_process& reader)
+      : memory_(std::move(memory)), reader_(reader) {}
+  ssize_t read(std::span<const iovec> into,
+               std::span<const iovec> from) noexcept override {
+    const ssize_t got = memory_.read(into, from);
+    if (got > 0) reader_.spend(duration(got / 8));
+    return got;
+  }
+
+ private:
+  shm::remote_memory memory_;
+  simulated_process& reader_;
+};
+
 struct waited_request : io_request {
   waited_request()
       : io_request([](io_request& r) noexcept {
@@ -326,6 +343,10 @@ inline void cluster::share(rank_t from, rank_t to) {
       p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
     }
     member& m = (*this)[ranks[side]];
+    if (sim_ && p.memory) {
+      p.memory = shm::remote_memory(
+          p.pid, std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
+    }
     p.bell = socket(m.home->sockets(), bell[side]);
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
                                                    std::move(p), m.pools, helper_);

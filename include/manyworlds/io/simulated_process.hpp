@@ -79,6 +79,8 @@ class simulated_process final : public environment {
   /// A socket pair, whose second end is the other's; both none if it cannot be had.
   [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(
       simulated_process& other);
+  /// Inside a turn: what it does takes that long.
+  void spend(duration time) noexcept;
   [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
 
   /// Sockets not closed yet; a test that leaves some has found a leak.
