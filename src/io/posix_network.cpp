@@ -72,6 +72,12 @@ class posix_sockets final : public network {
     ::shutdown(descriptor_of(s), SHUT_WR);
   }
 
+  void send_byte(socket_handle s) noexcept override {
+    const char one = 1;
+    [[maybe_unused]] const ssize_t sent =
+        ::send(descriptor_of(s), &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
   socket_address local_address(socket_handle s) const override {
     return address_from(::getsockname, descriptor_of(s));
   }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr duration first_patience = std::chrono::seconds(1);
 constexpr duration last_patience = std::chrono::seconds(16);
+constexpr duration longest_local_way = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -37,6 +38,7 @@ duration simulated_network::travel_time(const simulated_process& from,
 }
 
 bool simulated_network::is_held(const simulated_connection& c, std::size_t side) const {
+  if (c.is_local) return false;
   return c.stalled ||
          blocked_.count({c.processes[side]->index_, c.processes[1 - side]->index_}) > 0;
 }
@@ -149,8 +151,10 @@ void simulated_network::launch(const std::shared_ptr<simulated_connection>& c,
     const double seconds = static_cast<double>(bytes) / static_cast<double>(rate);
     pipe.wire_free += duration(static_cast<std::int64_t>(seconds * 1e9));
   }
-  const time_point arrival =
-      pipe.wire_free + travel_time(*c->processes[side], *c->processes[1 - side]);
+  const duration way = c->is_local
+                           ? clockwork_.random.at_most(longest_local_way)
+                           : travel_time(*c->processes[side], *c->processes[1 - side]);
+  const time_point arrival = pipe.wire_free + way;
   // One that would overtake waits in the queue for those before it.
   pipe.flight.push_back({kind, bytes, arrival});
   expect(c, side, arrival);

@@ -158,6 +158,10 @@ void simulated_sockets::shut_down_sending(socket_handle socket) noexcept {
   if (!process_.is_dead()) process_.network_.shut_down_sending(socket);
 }
 
+void simulated_sockets::send_byte(socket_handle socket) noexcept {
+  process_.network_.send_byte(process_, socket);
+}
+
 socket_address simulated_sockets::local_address(socket_handle socket) const {
   const simulated_socket* s = process_.network_.find(process_, socket);
   return s ? s->local : socket_address{};

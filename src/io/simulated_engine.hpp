@@ -16,6 +16,7 @@ class simulated_sockets final : public network {
   io_result open_stream(const socket_address& peer) override;
   void close(socket_handle socket) noexcept override;
   void shut_down_sending(socket_handle socket) noexcept override;
+  void send_byte(socket_handle socket) noexcept override;
   socket_address local_address(socket_handle socket) const override;
   socket_address peer_address(socket_handle socket) const override;
 

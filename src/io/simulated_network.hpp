@@ -22,6 +22,8 @@ struct simulated_connection {
   simulated_process* processes[2];
   simulated_pipe pipes[2];
   bool stalled = false;
+  /// A socket pair within one host: what is done to the network does not touch it.
+  bool is_local = false;
 };
 
 struct simulated_socket {
@@ -63,6 +65,10 @@ class simulated_network {
   io_result open_stream(simulated_process& p, const socket_address& peer);
   void close(simulated_process& p, socket_handle handle) noexcept;
   void shut_down_sending(socket_handle handle) noexcept;
+  void send_byte(simulated_process& p, socket_handle handle) noexcept;
+  /// A connected pair, one end for each; both none if either has too many open.
+  [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(simulated_process& a,
+                                                                  simulated_process& b);
   [[nodiscard]] simulated_socket* find(socket_handle handle) const noexcept;
   /// A process may use its own sockets only.
   [[nodiscard]] simulated_socket* find(const simulated_process& p,

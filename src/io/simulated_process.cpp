@@ -30,6 +30,21 @@ process_identity simulated_process::identity() const {
           decltype(process_identity::host)::clipped("host" + std::to_string(host_))};
 }
 
+simulated_process* simulated_process::shared_memory() noexcept {
+  return clockwork_.options.shared_memory ? this : nullptr;
+}
+
+simulated_resident* simulated_process::neighbour(std::string_view name) const noexcept {
+  return simulation_.find_resident(host_, name);
+}
+
+std::pair<socket_handle, socket_handle> simulated_process::make_pair(
+    simulated_process& other) {
+  return network_.make_pair(*this, other);
+}
+
+void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }
+
 void simulated_process::attach(reactor& r) { simulation_.attach(*this, r); }
 void simulated_process::detach(reactor& r) noexcept { simulation_.detach(r); }
 

@@ -2,6 +2,11 @@
 
 namespace manyworlds::inline v0 {
 
+namespace {
+constexpr duration usual_notice = std::chrono::microseconds(300);
+constexpr duration late_notice = std::chrono::milliseconds(20);
+}  // namespace
+
 void simulation::at_step(std::uint64_t n, action what) {
   machinery_->step_actions.emplace(n, std::move(what));
 }
@@ -21,8 +26,35 @@ void simulation::kill(simulated_process& p) {
   if (p.is_dead()) return;
   machinery_->clockwork.record(p.name_, "killed");
   p.state_ = process_state::killed;
+  tell_neighbours(p);
   machinery_->network.close_all(p);
   for (simulated_engine* e : p.engines_) e->wake();
+}
+
+// The kernel marks the words of the dead before it closes their sockets; who waits for
+// them is woken about then, and runs when it gets to it.
+void simulation::tell_neighbours(simulated_process& dead) {
+  for (simulated_resident* r : dead.residents_) r->killed();
+  simulated_clockwork& clock = machinery_->clockwork;
+  for (const auto& p : machinery_->processes) {
+    if (p->host_ != dead.host_ || p->is_dead() || p->residents_.empty()) continue;
+    const duration until_it_runs =
+        clock.random.at_most(clock.random.one_in(4) ? late_notice : usual_notice);
+    clock.at(clock.now + until_it_runs, [&told = *p] {
+      for (simulated_resident* r : told.residents_) r->neighbour_killed();
+    });
+  }
+}
+
+simulated_resident* simulation::find_resident(std::size_t host,
+                                              std::string_view name) const noexcept {
+  for (const auto& p : machinery_->processes) {
+    if (p->host_ != host || p->is_dead()) continue;
+    for (simulated_resident* r : p->residents_) {
+      if (r->name() == name) return r;
+    }
+  }
+  return nullptr;
 }
 
 void simulation::release(simulated_process& p) {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "death_notices.hpp"
 #include "manyworlds/io/reactor.hpp"
-#include "robust_word.hpp"
 #include "word_group.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -27,7 +27,7 @@ namespace manyworlds::inline v0::shm {
 ///
 /// All calls on the reactor's thread. Destroyed before the reactor, once
 /// that turns no more: a notice may be in its queue.
-class death_watch {
+class death_watch final : public death_notices {
  public:
   using remark_function = std::function<void(std::string)>;
 
@@ -36,18 +36,13 @@ class death_watch {
   death_watch(reactor& home, std::string thread_name, remark_function remark);
   death_watch(const death_watch&) = delete;
   death_watch& operator=(const death_watch&) = delete;
-  ~death_watch();
+  ~death_watch() override;
 
-  enum class ticket : std::uint64_t { none };
-
-  /// Calls `died` on the reactor, once, when the word says so: also if it does already.
-  /// It may add and remove. The word stays mapped until `remove`, also after the notice.
   /// `none` where the kernel does not let us wait for several words (futex_waitv: Linux
-  /// 5.16) or gives no thread; that was remarked, once, and the other notices remain.
-  [[nodiscard]] ticket add(life_word& word, std::function<void()> died);
-  /// After it nobody touches the word, and `died` is not called. Waits for the watching
-  /// thread to take notice, some 50 us.
-  void remove(ticket t) noexcept;
+  /// 5.16) or gives no thread; that was remarked, once.
+  [[nodiscard]] ticket add(life_word& word, std::function<void()> died) override;
+  /// Waits for the watching thread to take notice, some 50 us.
+  void remove(ticket t) noexcept override;
 
   /// How often words have been looked at, for tests: idle is free.
   [[nodiscard]] std::uint64_t looks() const noexcept;

@@ -79,7 +79,7 @@ task<void> neighbour::visit(std::shared_ptr<link> l, invitation words) {
     self.share(std::move(*parts));
     self.tell_outcome(true, false, {});
   } else {
-    const bool is_elsewhere = why_not == same_host::elsewhere;
+    const bool is_elsewhere = why_not == meeting_place::elsewhere;
     self.tell_outcome(false, is_elsewhere, why_not);
     self.note_refusal(is_elsewhere, why_not);
   }

@@ -8,13 +8,13 @@
 #include <string>
 
 #include "beat_line.hpp"
-#include "death_watch.hpp"
+#include "death_notices.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/link.hpp"
+#include "meeting_place.hpp"
 #include "process_watch.hpp"
 #include "robust_word.hpp"
-#include "same_host.hpp"
 #include "slot_register.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -95,9 +95,9 @@ class neighbour {
   std::shared_ptr<slot_register> slots_;
   std::optional<beat_exchange> beats_;
   bool said_full_ = false;
-  death_watch::ticket death_ = death_watch::ticket::none;
+  death_notices::ticket death_ = death_notices::ticket::none;
   /// Released before the memory is let go.
-  std::unique_ptr<robust_word> life_;
+  std::unique_ptr<held_life> life_;
 };
 
 }  // namespace manyworlds::inline v0::shm

@@ -82,7 +82,7 @@ task<void> neighbour::mourn(std::shared_ptr<link> l, const char* noticed_by) {
 void neighbour::part() noexcept {
   settle();
   visitor_.reset();
-  all_.deaths().remove(std::exchange(death_, death_watch::ticket::none));
+  all_.deaths().remove(std::exchange(death_, death_notices::ticket::none));
   life_.reset();
   beats_.reset();
   shared_.reset();

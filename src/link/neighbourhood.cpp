@@ -1,6 +1,10 @@
 #include "neighbourhood.hpp"
 
+#include "death_watch.hpp"
 #include "neighbour.hpp"
+#include "same_host.hpp"
+#include "simulated_deaths.hpp"
+#include "simulated_same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -12,15 +16,25 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
                              const endpoint_options& options)
     : owner_(owner),
       service_(service),
+      simulated_(env.shared_memory()),
       pools_(options.pools),
-      mover_(options.mover),
-      deaths_(service, options.death_thread,
-              [this](std::string line) { remark(std::move(line)); }) {
-  if (!options.shared_memory) return;
-  place_ = std::make_unique<same_host>(service, env, owner.self().id,
-                                       static_cast<same_host_events&>(*this),
-                                       options.read_peers);
+      mover_(options.mover) {
+  const incarnation& self = owner.self().id;
+  auto& events = static_cast<same_host_events&>(*this);
+  if (simulated_) {
+    deaths_ = std::make_unique<simulated_deaths>(*simulated_, service);
+    if (!options.shared_memory) return;
+    place_ = std::make_unique<simulated_same_host>(*simulated_, service, self, events);
+  } else {
+    deaths_ = std::make_unique<death_watch>(
+        service, options.death_thread,
+        [this](std::string line) { remark(std::move(line)); });
+    if (!options.shared_memory) return;
+    place_ = std::make_unique<same_host>(service, env, self, events, options.read_peers);
+  }
 }
+
+neighbourhood::~neighbourhood() = default;
 
 std::string neighbourhood::objection() const {
   if (!place_) return turned_off;
@@ -33,7 +47,7 @@ std::string neighbourhood::listening_objection() const {
 }
 
 void neighbourhood::begin() {
-  if (!place_) return;
+  if (!place_ || simulated_) return;
   words_.emplace();
   if (!words_->is_installed()) {
     remark(

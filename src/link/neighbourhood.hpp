@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
-#include "death_watch.hpp"
+#include "death_notices.hpp"
 #include "manyworlds/link/endpoint.hpp"
+#include "meeting_place.hpp"
 #include "robust_word.hpp"
-#include "same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -20,6 +20,7 @@ class neighbourhood final : private same_host_events {
  public:
   neighbourhood(endpoint& owner, reactor& service, environment& env,
                 const endpoint_options& options);
+  ~neighbourhood();
 
   static constexpr const char* turned_off = "it is turned off there";
   /// Why no memory is shared with anybody here; empty if it is.
@@ -34,8 +35,8 @@ class neighbourhood final : private same_host_events {
 
   /// Receives visitors until cancelled.
   [[nodiscard]] task<void> run();
-  [[nodiscard]] same_host& place() noexcept { return *place_; }
-  [[nodiscard]] death_watch& deaths() noexcept { return deaths_; }
+  [[nodiscard]] meeting_place& place() noexcept { return *place_; }
+  [[nodiscard]] death_notices& deaths() noexcept { return *deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
   /// A line about something refused: the first one of a reason is a warning, those that
   /// follow with other peers are for debugging.
@@ -55,12 +56,13 @@ class neighbourhood final : private same_host_events {
 
   endpoint& owner_;
   reactor& service_;
+  simulated_process* const simulated_;
   std::shared_ptr<pool_registry> pools_;
   std::shared_ptr<class mover> mover_;
   std::optional<robust_words> words_;
-  death_watch deaths_;
+  std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
-  std::unique_ptr<same_host> place_;
+  std::unique_ptr<meeting_place> place_;
   /// Reasons told, also those that peers gave us.
   std::set<std::string> told_;
 };

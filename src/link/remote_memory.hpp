@@ -8,9 +8,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace manyworlds::inline v0::shm {
 
@@ -26,6 +28,15 @@ struct memory_probe {
 /// follows.
 [[nodiscard]] std::string unreadable_text(int error);
 
+/// Reads in place of the kernel, where that is simulated.
+class memory_reader {
+ public:
+  virtual ~memory_reader() = default;
+  /// As process_vm_readv.
+  [[nodiscard]] virtual ssize_t read(std::span<const iovec> into,
+                                     std::span<const iovec> from) noexcept = 0;
+};
+
 /// Reads by process_vm_readv. A pid may belong to another process one day: whoever reads
 /// makes sure afterwards that the peer still lives, and only then believes what it read.
 class remote_memory {
@@ -36,10 +47,15 @@ class remote_memory {
                                                        const memory_probe& probe,
                                                        int& error) noexcept;
 
+  remote_memory(pid_t pid, std::shared_ptr<memory_reader> reader) noexcept
+      : pid_(pid), reader_(std::move(reader)) {}
+
   /// Copies from the peer's pieces to ours, in order, as much as fits both; counts bytes.
   /// Less than asked, or -1 with errno: the memory is not there, or the peer is gone.
   [[nodiscard]] ssize_t read(std::span<const iovec> into,
                              std::span<const iovec> from) const noexcept {
+    if (reader_) [[unlikely]]
+      return reader_->read(into, from);
     return ::process_vm_readv(pid_, into.data(), into.size(), from.data(), from.size(),
                               0);
   }
@@ -48,6 +64,7 @@ class remote_memory {
  private:
   explicit remote_memory(pid_t pid) noexcept : pid_(pid) {}
   pid_t pid_;
+  std::shared_ptr<memory_reader> reader_;
 };
 
 }  // namespace manyworlds::inline v0::shm

@@ -66,6 +66,12 @@ enum class robust_step : unsigned char {
   settled,    ///< the announcement is withdrawn
 };
 
+/// What tells a peer of our death; destroying it is a goodbye.
+class held_life {
+ public:
+  virtual ~held_life() = default;
+};
+
 /// One word of ours in a link's arena, held from `hold` to `release` by the service
 /// thread, where all of it is called.
 ///
@@ -75,14 +81,14 @@ enum class robust_step : unsigned char {
 /// (`entry_distance`) leads from any entry to its word. The word lies in the arena's
 /// first page, which must stay mapped until the word was released: at one it cannot read,
 /// the kernel stops.
-class robust_word {
+class robust_word final : public held_life {
  public:
   robust_word(robust_words& words, std::byte* in_first_page) noexcept;
   robust_word(const robust_word&) = delete;
   robust_word& operator=(const robust_word&) = delete;
   /// Releases. On another thread than the words' (a forked child, or after that thread
   /// has ended) it leaves the word alone.
-  ~robust_word() { release(); }
+  ~robust_word() override { release(); }
 
   [[nodiscard]] bool is_held() const noexcept { return held_; }
 

@@ -113,12 +113,16 @@ bool is_stream_socket(int fd) noexcept {
          domain == AF_UNIX;
 }
 
+socket bell_of(reactor& service, unique_descriptor end) {
+  return {service.sockets(), static_cast<socket_handle>(end.release())};
+}
+
 }  // namespace
 
 same_host::same_host(reactor& service, environment& env, const incarnation& self,
                      same_host_events& events, bool reads_peers)
-    : service_(service),
-      env_(env),
+    : meeting_place(env),
+      service_(service),
       self_(self),
       events_(events),
       reads_peers_(reads_peers),
@@ -128,13 +132,6 @@ same_host::same_host(reactor& service, environment& env, const incarnation& self
   if (const int error = listener_.listen(name_of(self_))) {
     refusal_ = fmt::format("a Unix socket cannot listen: {}", std::strerror(error));
   }
-}
-
-invitation same_host::invite() {
-  invitation words;
-  env_.fill_random(words.visitor);
-  env_.fill_random(words.host);
-  return words;
 }
 
 task<void> same_host::run() {
@@ -184,7 +181,7 @@ task<void> same_host::receive_visitor(local_socket visitor) {
       answer.probe = *probe_;
       shared_parts parts;
       parts.arena = shared_arena::attach(passed[0].release(), trouble);
-      parts.bell = std::move(passed[1]);
+      parts.bell = bell_of(service_, std::move(passed[1]));
       answer.welcome = parts.arena != nullptr;
       if (answer.welcome) hold_life(parts);
       parts.process = std::make_unique<process_watch>(
@@ -207,9 +204,10 @@ task<void> same_host::receive_visitor(local_socket visitor) {
 void same_host::hold_life(shared_parts& parts) {
   if (!words_) return;
   std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
-  parts.life = std::make_unique<robust_word>(*words_, word);
+  auto life = std::make_unique<robust_word>(*words_, word);
   // Where it cannot be held, the peer has its other notices.
-  static_cast<void>(parts.life->hold());
+  static_cast<void>(life->hold());
+  parts.life = std::move(life);
 }
 
 void same_host::probe_peer(shared_parts& parts, pid_t pid,
@@ -217,16 +215,6 @@ void same_host::probe_peer(shared_parts& parts, pid_t pid,
   parts.pid = pid;
   parts.memory_refusal = ECANCELED;
   if (reads_peers_) parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
-}
-
-task<std::optional<shared_parts>> same_host::visit(incarnation peer, invitation words,
-                                                   duration limit, std::string& why_not) {
-  try {
-    co_return co_await within(meet(peer, words, why_not), limit);
-  } catch (const timed_out&) {
-    why_not = "it did not answer on its Unix socket in time";
-  }
-  co_return std::nullopt;
 }
 
 task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation words,
@@ -250,7 +238,7 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
     why_not = std::string("socketpair: ") + std::strerror(errno);
     co_return std::nullopt;
   }
-  parts.bell = unique_descriptor(ends[0]);
+  parts.bell = bell_of(service_, unique_descriptor(ends[0]));
   const unique_descriptor theirs(ends[1]);
 
   visit_words said;

@@ -1,7 +1,6 @@
 #include "shared_link.hpp"
 
 #include <linux/futex.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,7 +28,8 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
     : user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
-      bell_(sockets, static_cast<socket_handle>(parts.bell.release())),
+      sockets_(sockets),
+      bell_(std::move(parts.bell)),
       pid_(parts.pid),
       memory_(parts.memory),
       memory_refusal_(refusal_of(parts)),
@@ -179,13 +179,9 @@ bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
 
 void shared_link::cancel_sleep() noexcept { listener_.cancel_sleep(); }
 
-void shared_link::ring() noexcept {
-  const char one = 1;
-  // It fails when the socket is full of rings that were not heard yet, or the peer is
-  // gone: neither needs another.
-  [[maybe_unused]] const ssize_t sent =
-      ::send(static_cast<int>(bell_.handle()), &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
+// It is not sent when the socket is full of rings that were not heard yet, or the peer is
+// gone: neither needs another.
+void shared_link::ring() noexcept { sockets_.send_byte(bell_.handle()); }
 
 void shared_link::listen_for_bell() noexcept {
   if (is_listening_) return;

@@ -10,9 +10,9 @@
 
 #include "chunk_owners.hpp"
 #include "manyworlds/io/stream.hpp"
+#include "meeting_place.hpp"
 #include "mover.hpp"
 #include "pool_exchange.hpp"
-#include "same_host.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -155,6 +155,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   reactor& user_;
   std::unique_ptr<shared_arena> arena_;
   const int side_;
+  network& sockets_;
   socket bell_;
   const pid_t pid_;
   std::optional<remote_memory> memory_;

@@ -28,7 +28,7 @@ socket_address address_from(std::string_view text, std::string_view what) {
   return *parsed;
 }
 
-endpoint_options endpoint_options_from(const runtime_options& o, const environment& env,
+endpoint_options endpoint_options_from(const runtime_options& o, environment& env,
                                        std::shared_ptr<pool_registry> pools) {
   endpoint_options e;
   e.listen = address_from(o.listen, "the listening address");
@@ -39,11 +39,11 @@ endpoint_options endpoint_options_from(const runtime_options& o, const environme
   if (o.heartbeat < 1ms)
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
-  // Simulated processes share this one's memory, and die without its threads.
-  e.shared_memory = o.shared_memory && env.starts_threads();
+  e.shared_memory =
+      o.shared_memory && (env.starts_threads() || env.shared_memory() != nullptr);
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
-  if (o.mover && default_spin() > duration::zero()) {
+  if (o.mover && env.starts_threads() && default_spin() > duration::zero()) {
     e.mover = std::make_shared<shm::mover>(o.thread_name.str() + "-mov");
   }
   e.death_thread = o.thread_name.str() + "-die";

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/engines.hpp"
+#include "link/local_socket.hpp"
 #include "link/shared_link.hpp"
 
 using namespace manyworlds;
@@ -62,7 +63,7 @@ class victim {
     if (!parts.arena) return;
     int bell[2];
     must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) == 0);
-    parts.bell = shm::unique_descriptor(bell[0]);
+    parts.bell = {home_.sockets(), static_cast<socket_handle>(bell[0])};
     peers_bell_ = shm::unique_descriptor(bell[1]);
     shm::shared_arena& arena = *parts.arena;
     const auto line = [&](int side) -> shm::beat_line& {

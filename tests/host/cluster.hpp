@@ -96,11 +96,22 @@ struct member {
 
 /// Streams on a real engine or simulated; or memory that the members share, where
 /// payloads are read from their sender or, where that is refused, asked for.
-enum class ground { epoll, io_uring, simulated, shared, shared_on_io_uring, asking };
+enum class ground {
+  epoll,
+  io_uring,
+  simulated,
+  shared,
+  shared_on_io_uring,
+  shared_simulated,
+  asking
+};
 inline const std::vector<ground> all_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated, ground::asking};
   const bool can_read = !testing::reading_is_refused_here();
-  if (can_read) all.push_back(ground::shared);
+  if (can_read) {
+    all.push_back(ground::shared);
+    all.push_back(ground::shared_simulated);
+  }
   if (!testing::io_uring_is_refused_here()) {
     all.push_back(ground::io_uring);
     if (can_read) all.push_back(ground::shared_on_io_uring);
@@ -119,6 +130,8 @@ inline const char* name_of(ground g) {
       return "shared memory";
     case ground::shared_on_io_uring:
       return "shared memory, io_uring";
+    case ground::shared_simulated:
+      return "shared memory, simulated";
     case ground::asking:
       break;
   }
@@ -130,9 +143,24 @@ inline std::vector<ground> stream_grounds() {
   if (!testing::io_uring_is_refused_here()) all.push_back(ground::io_uring);
   return all;
 }
-inline bool is_shared(ground g) {
-  return g == ground::shared || g == ground::shared_on_io_uring || g == ground::asking;
-}
+inline bool is_shared(ground g) { return g >= ground::shared; }
+
+/// As the kernel reads, and takes its time in the simulation.
+class slow_memory final : public shm::memory_reader {
+ public:
+  slow_memory(shm::remote_memory memory, simulated_process& reader)
+      : memory_(std::move(memory)), reader_(reader) {}
+  ssize_t read(std::span<const iovec> into,
+               std::span<const iovec> from) noexcept override {
+    const ssize_t got = memory_.read(into, from);
+    if (got > 0) reader_.spend(duration(got / 8));
+    return got;
+  }
+
+ private:
+  shm::remote_memory memory_;
+  simulated_process& reader_;
+};
 
 struct waited_request : io_request {
   waited_request()
@@ -228,11 +256,19 @@ class cluster {
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
                         std::uint64_t seed, bool with_backends)
     : where_(where) {
-  if (where == ground::simulated) sim_ = std::make_unique<simulation>(seed);
+  if (where == ground::simulated || where == ground::shared_simulated) {
+    simulation_options network;
+    // Who is being read stays awake for a while: time must pass meanwhile.
+    if (is_shared(where)) network.longest_turn = std::chrono::microseconds(2);
+    sim_ = std::make_unique<simulation>(seed, network);
+  }
   for (rank_t rank = 0; rank < size; ++rank) {
     auto m = std::make_unique<member>();
     if (sim_) {
-      m->process = &sim_->add_process("m" + std::to_string(rank));
+      const std::string name = "m" + std::to_string(rank);
+      m->process = is_shared(where) && rank > 0
+                       ? &sim_->add_process(name, *members_.front()->process)
+                       : &sim_->add_process(name);
       m->home = std::make_unique<reactor>(
           m->process->make_engine(engine_kind::automatic).engine);
       m->process->attach(*m->home);
@@ -276,9 +312,18 @@ inline void cluster::share(rank_t from, rank_t to) {
   parts[1].arena =
       shm::shared_arena::attach(::dup(parts[0].arena->descriptor()), why_not);
   REQUIRE_MESSAGE(parts[1].arena, why_not);
-  int bell[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
-          0);
+  socket_handle bell[2];
+  if (sim_) {
+    const auto pair = (*this)[from].process->make_pair(*(*this)[to].process);
+    bell[0] = pair.first;
+    bell[1] = pair.second;
+  } else {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
+            0);
+    bell[0] = static_cast<socket_handle>(ends[0]);
+    bell[1] = static_cast<socket_handle>(ends[1]);
+  }
   if (where_ == ground::shared && !helper_) {
     helper_ = std::make_shared<shm::mover>("mw-test-mov");
   }
@@ -290,7 +335,6 @@ inline void cluster::share(rank_t from, rank_t to) {
     shm::shared_parts& p = parts[side];
     REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
-    p.bell = shm::unique_descriptor(bell[side]);
     p.line = shm::unique_descriptor(line[side]);
     p.pid = ::getpid();
     shm::memory_probe probe;
@@ -299,6 +343,11 @@ inline void cluster::share(rank_t from, rank_t to) {
       p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
     }
     member& m = (*this)[ranks[side]];
+    if (sim_ && p.memory) {
+      p.memory = shm::remote_memory(
+          p.pid, std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
+    }
+    p.bell = socket(m.home->sockets(), bell[side]);
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
                                                    std::move(p), m.pools, helper_);
     links_[static_cast<std::size_t>(ranks[side])]

@@ -4,6 +4,7 @@
 #include "../link/death_fixture.hpp"
 #include "../link/impostor.hpp"
 #include "cluster.hpp"
+#include "io/posix_network.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -72,7 +73,7 @@ struct side {
   shm::shared_parts parts;
   parts.arena = shm::shared_arena::attach(arena, why_not);
   if (!parts.arena) ::_exit(2);
-  parts.bell = shm::unique_descriptor(bell);
+  parts.bell = {posix_network(), static_cast<socket_handle>(bell)};
   shm::robust_words words;
   shm::robust_word word(words, parts.arena->at(shm::offset::death(1)));
   if (!word.hold()) ::_exit(2);
@@ -110,7 +111,7 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
     offer(v, ::dup(parts.arena->descriptor()), bell[1], p);
   });
   ::close(bell[1]);
-  parts.bell = shm::unique_descriptor(bell[0]);
+  parts.bell = {posix_network(), static_cast<socket_handle>(bell[0])};
   REQUIRE(peer.hear());
   const pid_t number = peer.pid();
   parts.pid = number;

@@ -44,9 +44,10 @@ std::vector<std::uint8_t> numbered(std::size_t size, std::uint64_t number) {
   return bytes;
 }
 
-void run(std::uint64_t seed) {
+void run(ground where, std::uint64_t seed) {
+  CAPTURE(std::string(name_of(where)));
   CAPTURE(seed);
-  cluster c(3, ground::simulated, {}, seed);
+  cluster c(3, where, {}, seed);
   std::mt19937_64 dice(seed);
   // All messages of a lane have one size, so that who gives up does not shift sizes.
   const std::vector<std::size_t> sizes{8, 5'000, 40'000, 600'000};
@@ -143,6 +144,9 @@ TEST_SUITE("host random") {
   TEST_CASE(
       "no message is lost, doubled, torn or overtaken whatever the network and the "
       "receivers do") {
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) run(seed);
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+      run(ground::simulated, seed);
+      run(ground::shared_simulated, seed);
+    }
   }
 }

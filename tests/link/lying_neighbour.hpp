@@ -3,6 +3,7 @@
 
 #include "io/reactor_fixture.hpp"
 #include "link/neighbour.hpp"
+#include "link/same_host.hpp"
 #include "neighbour_fixture.hpp"
 
 namespace manyworlds::link_tests {

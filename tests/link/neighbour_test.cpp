@@ -1,6 +1,7 @@
 // Two runtimes of one host share memory, or say once why not; slots go from one to the
 // other.
 #include "link/neighbour.hpp"
+#include "link/local_socket.hpp"
 
 #include <sys/syscall.h>
 

@@ -85,9 +85,9 @@ TEST_CASE("two that know each other's words meet, and share memory and a bell") 
     CHECK(theirs.arena->side() == 1);
     mine->arena->at(offset::beat(0))[0] = std::byte{42};
     CHECK(theirs.arena->at(offset::beat(0))[0] == std::byte{42});
-    CHECK(::write(theirs.bell.get(), "x", 1) == 1);
+    CHECK(::write(static_cast<int>(theirs.bell.handle()), "x", 1) == 1);
     char heard = 0;
-    CHECK(::read(mine->bell.get(), &heard, 1) == 1);
+    CHECK(::read(static_cast<int>(mine->bell.handle()), &heard, 1) == 1);
     CHECK(heard == 'x');
     CHECK(mine->pid == ::getpid());
     CHECK(theirs.pid == ::getpid());

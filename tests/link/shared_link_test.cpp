@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "io/posix_network.hpp"
 #include "io/reactor_fixture.hpp"
 
 using namespace manyworlds;
@@ -30,8 +31,8 @@ struct two_parts {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
-    first.bell = unique_descriptor(ends[0]);
-    second.bell = unique_descriptor(ends[1]);
+    first.bell = {posix_network(), static_cast<socket_handle>(ends[0])};
+    second.bell = {posix_network(), static_cast<socket_handle>(ends[1])};
   }
   shared_parts first;
   shared_parts second;

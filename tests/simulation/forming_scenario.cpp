@@ -15,8 +15,8 @@ namespace {
 
 class forming_scenario {
  public:
-  forming_scenario(std::uint64_t seed, std::size_t lines)
-      : all_(seed, network(seed)), seed_(seed) {
+  forming_scenario(std::uint64_t seed, std::size_t lines, placement where)
+      : all_(seed, network(seed, where)), seed_(seed), where_(where) {
     all_.lines_kept = lines;
   }
   seed_report run();
@@ -36,11 +36,18 @@ class forming_scenario {
   static trouble kind_of(std::uint64_t seed) {
     return static_cast<trouble>(seed % static_cast<std::uint64_t>(trouble::kinds));
   }
-  static mw::simulation_options network(std::uint64_t seed) {
+  static mw::simulation_options network(std::uint64_t seed, placement where) {
     mw::simulation_options o;
+    o.shared_memory = where == placement::together;
+    if (o.shared_memory) o.longest_turn = 2us;
     // Goodbyes and greetings cross.
     if (kind_of(seed) == trouble::idle) o.latency = 8ms;
     return o;
+  }
+  /// On a host of its own, or on that of the first.
+  member_process& settle(std::string name) {
+    const bool is_alone = where_ == placement::apart || all_.size() == 0;
+    return is_alone ? all_.add(std::move(name)) : all_.add(std::move(name), all_.at(0));
   }
   void plan(world_plan& p, std::string name);
   void join(std::size_t member);
@@ -50,6 +57,7 @@ class forming_scenario {
 
   cluster all_;
   std::uint64_t seed_;
+  placement where_;
   world_plan forming_;
   world_plan beside_;
   std::size_t victim_ = 0;
@@ -114,14 +122,14 @@ void forming_scenario::begin_trouble() {
     return all_.sim.after(1s, [this] {
       all_.kill(all_.at(0));
       all_.empty_store();
-      member_process& after = all_.add("successor");
+      member_process& after = settle("successor");
       after.start(keep_talking(all_, after, forming_, 0));
     });
   }
   if (kind_ == trouble::rival) {
     // Once the world is up nobody may be pushed out of it.
     return all_.sim.after(1s, [this] {
-      member_process& rival = all_.add("rival");
+      member_process& rival = settle("rival");
       rival.start(claim_in_vain(rival));
     });
   }
@@ -146,7 +154,7 @@ seed_report forming_scenario::run() {
   plan(forming_, "forming");
   plan(beside_, "beside");
   for (std::size_t i = 0; i < size; ++i) {
-    all_.add(fmt::format("p{}", i));
+    settle(fmt::format("p{}", i));
     forming_.members.push_back(i);
     if (kind_ == trouble::idle || i != victim_) beside_.members.push_back(i);
   }
@@ -173,8 +181,8 @@ seed_report forming_scenario::run() {
 
 }  // namespace
 
-seed_report run_forming_seed(std::uint64_t seed, std::size_t lines) {
-  forming_scenario scenario(seed, lines);
+seed_report run_forming_seed(std::uint64_t seed, std::size_t lines, placement where) {
+  forming_scenario scenario(seed, lines, where);
   return scenario.run();
 }
 

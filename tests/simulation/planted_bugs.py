@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -56,10 +57,34 @@ class Plant:
         found = text.count(bug["from"])
         if found != 1:
             raise LookupError(f"its text is found {found} times in {bug['file']}")
-        copy = self.work / f"{number}_{original.name}"
-        copy.write_text(text.replace(bug["from"], bug["to"]))
+        changed = text.replace(bug["from"], bug["to"])
+        if original.suffix == ".cpp":
+            copy = self.work / f"{number}_{original.name}"
+            copy.write_text(changed)
+            objects = [self.compile(f"{number}", original, copy)]
+        else:
+            objects = self.compile_users(number, bug, changed)
+        program = self.work / f"seed_runner_{number}"
+        link = replaced(self.link, "-o", str(program))
+        at = link.index("-o") + 2
+        link[at:at] = [str(o) for o in objects]
+        self.run(link)
+        return program
+
+    def compile_users(self, number, bug, changed):
+        """Of a header: the sources that use it, in a copy of all sources."""
+        copies = self.work / f"{number}_sources"
+        shutil.rmtree(copies, ignore_errors=True)
+        shutil.copytree(self.source / "src", copies / "src")
+        (copies / bug["file"]).write_text(changed)
+        objects = [self.compile(f"{number}_{i}", self.source / user, copies / user)
+                   for i, user in enumerate(bug["users"])]
+        shutil.rmtree(copies)
+        return objects
+
+    def compile(self, name, original, copy):
         command, word = compile_command(self.commands, self.build, original)
-        place = self.work / f"{number}.o"
+        place = self.work / f"{name}.o"
         command = replaced(command, "-o", str(place))
         for option in ("-MF", "-MQ"):
             command = replaced(command, option, str(place) + ".d")
@@ -67,11 +92,7 @@ class Plant:
         # Much of the time is the optimizer's, and the machine may warn of what the bug leaves unused.
         command += ["-O1", "-w", f"-I{original.parent}"]
         self.run(command)
-        program = self.work / f"seed_runner_{number}"
-        link = replaced(self.link, "-o", str(program))
-        link.insert(link.index("-o") + 2, str(place))
-        self.run(link)
-        return program
+        return place
 
     def run(self, command):
         done = subprocess.run(command, cwd=self.build, capture_output=True, text=True)
@@ -119,7 +140,7 @@ def main():
     bugs = [b for b in bugs if not args.only or args.only in b["bug"]]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for scenario in ("random", "forming"):
+        for scenario in ("random", "shared", "forming", "forming-shared"):
             code, words = verdict(plant.runner, scenario)
             if code != 0:
                 failed += 1

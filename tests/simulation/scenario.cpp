@@ -15,8 +15,10 @@ namespace {
 /// One seed's processes, worlds and faults.
 class random_scenario {
  public:
-  random_scenario(std::uint64_t seed, std::size_t lines)
-      : random_(mixed(seed)), all_(seed, network(random_)) {
+  random_scenario(std::uint64_t seed, std::size_t lines, placement where)
+      : random_(mixed(seed)),
+        all_(seed, network(random_, where)),
+        hosts_(where == placement::together ? 1 + random_.below(3) : 0) {
     all_.lines_kept = lines;
     plan_worlds();
   }
@@ -24,7 +26,7 @@ class random_scenario {
   seed_report run();
 
  private:
-  static mw::simulation_options network(mw::simulated_random& random);
+  static mw::simulation_options network(mw::simulated_random& random, placement where);
   void plan_worlds();
   void join_all(member_process& m, std::size_t as);
   void plan_faults();
@@ -36,6 +38,8 @@ class random_scenario {
     if (store_) m.use_store_of(*store_);
     return m;
   }
+  /// The i-th of the first processes, on one of the hosts.
+  member_process& settle(std::size_t i);
   void replace(std::size_t victim);
   void everything_forms_again();
 
@@ -46,6 +50,8 @@ class random_scenario {
 
   mw::simulated_random random_;
   cluster all_;
+  /// So many hosts are shared by all processes; 0: each has its own.
+  std::size_t hosts_;
   /// Who stands for each of the processes that the plans name: after a kill another one.
   std::vector<member_process*> holders_;
   std::vector<bool> is_vacant_;
@@ -60,8 +66,12 @@ constexpr mw::duration trouble = 4s;
 constexpr mw::duration recovery = 40s;
 constexpr mw::duration afterwards = 6s;
 
-mw::simulation_options random_scenario::network(mw::simulated_random& random) {
+mw::simulation_options random_scenario::network(mw::simulated_random& random,
+                                                placement where) {
   mw::simulation_options o;
+  o.shared_memory = where == placement::together;
+  // Who is being read stays awake for a while: time must pass meanwhile.
+  if (o.shared_memory) o.longest_turn = 2us;
   if (random.one_in(3)) o.latency = random.at_most(3ms);
   if (random.one_in(3)) o.jitter = random.at_most(5ms);
   if (random.one_in(6)) o.bytes_per_second = 5'000'000 + random.below(100'000'000);
@@ -76,8 +86,7 @@ void random_scenario::plan_worlds() {
     store_ = &all_.add("store");
     all_.host_store(*store_);
   }
-  for (std::size_t i = 0; i < processes; ++i)
-    holders_.push_back(&add(fmt::format("p{}", i)));
+  for (std::size_t i = 0; i < processes; ++i) holders_.push_back(&settle(i));
   is_vacant_.resize(processes);
   const std::size_t worlds =
       random_.one_in(2) ? 1 + random_.below(3) : 1 + random_.below(10);
@@ -106,6 +115,12 @@ void random_scenario::plan_worlds() {
     p.calm = begin + trouble;
     p.quiet = begin + trouble + recovery;
   }
+}
+
+member_process& random_scenario::settle(std::size_t i) {
+  const std::string name = fmt::format("p{}", i);
+  if (i < hosts_ || hosts_ == 0) return add(name);
+  return add(name, *holders_[random_.below(hosts_)]);
 }
 
 void random_scenario::join_all(member_process& m, std::size_t as) {
@@ -192,7 +207,8 @@ void random_scenario::do_fault() {
       return all_.freeze(any_span());
     case 10: {
       // A second claimant of every rank that this process has.
-      member_process& rival = add(victim.name() + "-rival");
+      member_process& rival = hosts_ > 0 ? add(victim.name() + "-rival", victim)
+                                         : add(victim.name() + "-rival");
       return join_all(rival, at);
     }
     default: {
@@ -242,13 +258,14 @@ seed_report finished(cluster& all) {
   report.operations = all.story.operations();
   report.messages = all.story.messages();
   report.worlds = all.story.worlds_formed();
+  report.shared_links = all.shared_links();
   report.steps = all.sim.steps();
   report.fingerprint = all.sim.fingerprint();
   return report;
 }
 
-seed_report run_seed(std::uint64_t seed, std::size_t lines) {
-  random_scenario scenario(seed, lines);
+seed_report run_seed(std::uint64_t seed, std::size_t lines, placement where) {
+  random_scenario scenario(seed, lines, where);
   return scenario.run();
 }
 

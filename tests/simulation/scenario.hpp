@@ -14,17 +14,24 @@ struct seed_report {
   std::size_t operations = 0;
   std::size_t messages = 0;
   std::size_t worlds = 0;
+  /// Links on which memory was shared.
+  std::size_t shared_links = 0;
   std::uint64_t steps = 0;
   std::uint64_t fingerprint = 0;
 };
 
+/// Each process on a host of its own; or on one of a few, where they share memory.
+enum class placement : unsigned char { apart, together };
+
 /// The whole of one seed: 2 to 6 processes, 1 to 10 worlds, up to 5 faults.
 /// `lines` of logs and events are kept for the context.
-[[nodiscard]] seed_report run_seed(std::uint64_t seed, std::size_t lines = 60);
+[[nodiscard]] seed_report run_seed(std::uint64_t seed, std::size_t lines = 60,
+                                   placement where = placement::apart);
 
 /// A world of 2 to 4 that is formed beside another, with trouble at a step that the seed
 /// counts up.
-[[nodiscard]] seed_report run_forming_seed(std::uint64_t seed, std::size_t lines = 60);
+[[nodiscard]] seed_report run_forming_seed(std::uint64_t seed, std::size_t lines = 60,
+                                           placement where = placement::apart);
 
 class cluster;
 /// Closes it and says what came of it.

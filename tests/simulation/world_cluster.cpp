@@ -66,6 +66,7 @@ cluster::cluster(std::uint64_t seed, mw::simulation_options options)
   story.at_first_complaint([this] { return dumps(); });
   sim.trace_to([this](const mw::simulated_event& e) {
     if (e.what == "turn") return;
+    if (e.what == "pair") ++shared_links_;
     events_.push_back(e);
     if (events_.size() > lines_kept) events_.pop_front();
   });

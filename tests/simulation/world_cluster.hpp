@@ -146,6 +146,8 @@ class cluster {
   void close();
 
   void watch(const mw::world& w) { cores_.push_back(w.core()); }
+  /// How many links have shared memory so far.
+  [[nodiscard]] std::size_t shared_links() const { return shared_links_; }
   [[nodiscard]] std::string last_lines() const;
   [[nodiscard]] std::string dumps();
 
@@ -170,6 +172,7 @@ class cluster {
   std::deque<mw::simulated_event> events_;
   std::vector<std::unique_ptr<member_process>> members_;
   std::vector<std::weak_ptr<mw::world_core>> cores_;
+  std::size_t shared_links_ = 0;
   bool closed_ = false;
 };
 

@@ -31,6 +31,9 @@ class network {
   virtual void close(socket_handle socket) noexcept = 0;
   /// The peer reads the end of the stream after what was sent.
   virtual void shut_down_sending(socket_handle socket) noexcept = 0;
+  /// Sends one byte if that goes at once. Nobody is told if it does not: the stream is
+  /// full of such bytes, or over.
+  virtual void send_byte(socket_handle socket) noexcept = 0;
   [[nodiscard]] virtual socket_address local_address(socket_handle socket) const = 0;
   [[nodiscard]] virtual socket_address peer_address(socket_handle socket) const = 0;
 };

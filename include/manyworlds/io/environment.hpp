@@ -11,6 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
+class simulated_process;
+
 class environment {
  public:
   environment() = default;
@@ -25,6 +27,9 @@ class environment {
   /// True: a runtime starts threads for its reactors. False: somebody else (a simulation)
   /// turns every reactor that is attached, on one thread.
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
+  /// Who stands for the kernel where processes share memory. Null with threads: the
+  /// kernel itself. Null without: nobody, they share none.
+  [[nodiscard]] virtual simulated_process* shared_memory() noexcept { return nullptr; }
   virtual void attach(reactor& r) = 0;
   virtual void detach(reactor& r) noexcept = 0;
 };

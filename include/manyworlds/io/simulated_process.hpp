@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/io/environment.hpp"
@@ -17,6 +19,25 @@ class simulated_clockwork;
 class simulated_engine;
 class simulated_network;
 class simulated_sockets;
+
+/// A part of a process that others on its host know of, as they would by the kernel.
+/// Everything is called on the simulation's thread, not in a turn of the process.
+class simulated_resident {
+ public:
+  simulated_resident(const simulated_resident&) = delete;
+  simulated_resident& operator=(const simulated_resident&) = delete;
+
+  /// By which the processes of its host find it; empty if not at all.
+  [[nodiscard]] virtual std::string_view name() const noexcept { return {}; }
+  /// Its process is killed: only what the kernel does for the dead.
+  virtual void killed() noexcept {}
+  /// Some process of its host was killed a moment ago.
+  virtual void neighbour_killed() noexcept {}
+
+ protected:
+  simulated_resident() = default;
+  ~simulated_resident() = default;
+};
 
 enum class process_state : unsigned char {
   running,
@@ -41,6 +62,7 @@ class simulated_process final : public environment {
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
   /// The simulation turns `r` from now on; its engine must have been made here.
+  [[nodiscard]] simulated_process* shared_memory() noexcept override;
   void attach(reactor& r) override;
   void detach(reactor& r) noexcept override;
 
@@ -48,6 +70,18 @@ class simulated_process final : public environment {
   [[nodiscard]] process_state state() const noexcept { return state_; }
   [[nodiscard]] socket_address address(std::uint16_t port = 0) const;
   [[nodiscard]] network& sockets() noexcept;
+
+  // What stands for the kernel between the processes of one host.
+  void add_resident(simulated_resident& r) { residents_.push_back(&r); }
+  void remove_resident(simulated_resident& r) noexcept { std::erase(residents_, &r); }
+  /// Of a living process of this host; null if there is none.
+  [[nodiscard]] simulated_resident* neighbour(std::string_view name) const noexcept;
+  /// A socket pair, whose second end is the other's; both none if it cannot be had.
+  [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(
+      simulated_process& other);
+  /// Inside a turn: what it does takes that long.
+  void spend(duration time) noexcept;
+  [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
 
   /// Sockets not closed yet; a test that leaves some has found a leak.
   [[nodiscard]] std::size_t open_sockets() const noexcept { return open_sockets_; }
@@ -64,8 +98,6 @@ class simulated_process final : public environment {
                     simulated_clockwork& clockwork, std::size_t index, std::size_t host,
                     std::string name);
 
-  [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
-
   simulation& simulation_;
   simulated_network& network_;
   simulated_clockwork& clockwork_;
@@ -75,6 +107,7 @@ class simulated_process final : public environment {
   simulated_random random_;
   std::unique_ptr<simulated_sockets> sockets_;
   std::vector<simulated_engine*> engines_;
+  std::vector<simulated_resident*> residents_;
   process_state state_ = process_state::running;
   std::size_t open_sockets_ = 0;
   std::size_t descriptor_limit_ = 1024;

@@ -28,6 +28,8 @@ struct simulation_options {
   bool short_transfers = true;
   /// After that long without an answer a connect ends with ETIMEDOUT.
   duration connect_limit = std::chrono::seconds(127);
+  /// Processes of one host share memory.
+  bool shared_memory = false;
   /// A seed-chosen part of it passes with every turn. Zero: only waiting takes time.
   duration longest_turn = duration::zero();
 };
@@ -146,6 +148,9 @@ class simulation {
   void sleep(simulated_engine& sleeper, std::optional<time_point> until);
   void attach(simulated_process& p, reactor& r);
   void detach(reactor& r) noexcept;
+  void tell_neighbours(simulated_process& dead);
+  [[nodiscard]] simulated_resident* find_resident(std::size_t host,
+                                                  std::string_view name) const noexcept;
 
   std::unique_ptr<machinery> machinery_;
 };

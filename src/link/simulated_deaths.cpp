@@ -1,0 +1,66 @@
+#include "simulated_deaths.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+/// As the id of a thread.
+constexpr std::uint32_t some_thread = 1;
+
+bool says_dead(const life_word& word) noexcept {
+  return (word.load(std::memory_order_relaxed) & FUTEX_OWNER_DIED) != 0;
+}
+}  // namespace
+
+simulated_life::simulated_life(simulated_process& self, life_word& word)
+    : self_(self), word_(word) {
+  word_.store(some_thread, std::memory_order_relaxed);
+  self_.add_resident(*this);
+}
+
+simulated_life::~simulated_life() {
+  self_.remove_resident(*this);
+  // The dead say no goodbye.
+  if (!self_.is_dead()) word_.store(0, std::memory_order_relaxed);
+}
+
+void simulated_life::killed() noexcept {
+  word_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
+}
+
+simulated_deaths::simulated_deaths(simulated_process& self, reactor& home)
+    : self_(self), home_(home) {
+  self_.add_resident(*this);
+}
+
+simulated_deaths::~simulated_deaths() { self_.remove_resident(*this); }
+
+death_notices::ticket simulated_deaths::add(life_word& word, std::function<void()> died) {
+  const auto t = static_cast<ticket>(++last_ticket_);
+  watched_.emplace(t, watched{&word, std::move(died)});
+  if (says_dead(word)) neighbour_killed();
+  return t;
+}
+
+void simulated_deaths::neighbour_killed() noexcept {
+  if (!std::exchange(looking_.is_posted, true)) home_.post(looking_);
+}
+
+void simulated_deaths::look() noexcept {
+  looking_.is_posted = false;
+  std::vector<ticket> dead;
+  for (const auto& [t, w] : watched_) {
+    if (w.died && says_dead(*w.word)) dead.push_back(t);
+  }
+  for (const ticket t : dead) {
+    const auto found = watched_.find(t);
+    if (found == watched_.end()) continue;
+    // Moved: it may remove itself.
+    const auto died = std::exchange(found->second.died, nullptr);
+    died();
+  }
+}
+
+}  // namespace manyworlds::inline v0::shm

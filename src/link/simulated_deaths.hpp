@@ -1,0 +1,59 @@
+// Simulated deaths: what the kernel does with the words of the dead, where it is
+// simulated.
+#pragma once
+
+#include <map>
+
+#include "death_notices.hpp"
+#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/io/simulated_process.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+/// One word of ours: a kill of the process marks it at once, as the kernel does before
+/// anything else of the process goes.
+class simulated_life final : public held_life, private simulated_resident {
+ public:
+  simulated_life(simulated_process& self, life_word& word);
+  ~simulated_life() override;
+
+ private:
+  void killed() noexcept override;
+
+  simulated_process& self_;
+  life_word& word_;
+};
+
+/// Looks at the words it knows some time after a process of this host was killed.
+class simulated_deaths final : public death_notices, private simulated_resident {
+ public:
+  simulated_deaths(simulated_process& self, reactor& home);
+  ~simulated_deaths() override;
+
+  [[nodiscard]] ticket add(life_word& word, std::function<void()> died) override;
+  void remove(ticket t) noexcept override { watched_.erase(t); }
+
+ private:
+  struct watched {
+    life_word* word;
+    std::function<void()> died;
+  };
+  struct looking final : work {
+    explicit looking(simulated_deaths& d) noexcept
+        : work([](work& w) noexcept { static_cast<looking&>(w).owner.look(); }),
+          owner(d) {}
+    simulated_deaths& owner;
+    bool is_posted = false;
+  };
+
+  void neighbour_killed() noexcept override;
+  void look() noexcept;
+
+  simulated_process& self_;
+  reactor& home_;
+  std::map<ticket, watched> watched_;
+  std::uint64_t last_ticket_ = 0;
+  looking looking_{*this};
+};
+
+}  // namespace manyworlds::inline v0::shm

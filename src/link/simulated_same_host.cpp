@@ -1,0 +1,195 @@
+#include "simulated_same_host.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "simulated_deaths.hpp"
+
+namespace manyworlds::inline v0::shm {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr duration first_look = 20us;
+constexpr duration longest_look = 10ms;
+/// A read that is shorter is one that the caller wants whole: descriptions of payloads.
+constexpr std::size_t shortest_slice = 4096;
+constexpr ssize_t bytes_a_nanosecond = 8;
+
+std::string raw_name(const incarnation& id) {
+  const auto raw = id.raw();
+  return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+}
+
+std::uint64_t seed_of(environment& env) {
+  std::uint64_t seed = 0;
+  env.fill_random(std::as_writable_bytes(std::span(&seed, 1)));
+  return seed;
+}
+
+/// The memory of a process that is simulated in this one. By the system call all the
+/// same: what a sender has given up and freed must fail to be read, not crash.
+class simulated_memory final : public memory_reader {
+ public:
+  simulated_memory(simulated_process& self, const simulated_process& peer,
+                   std::uint64_t seed, std::uint64_t reads_allowed)
+      : self_(self), peer_(peer), random_(seed), reads_left_(reads_allowed) {}
+
+  ssize_t read(std::span<const iovec> into,
+               std::span<const iovec> from) noexcept override {
+    if (peer_.is_dead()) return refused(ESRCH);
+    if (reads_left_ == 0) return refused(EPERM);
+    --reads_left_;
+    std::size_t bytes = 0;
+    for (const iovec& piece : from) bytes += piece.iov_len;
+    iovec start = into.front();
+    // Slices of any length, so that much may happen between two.
+    if (bytes >= shortest_slice && start.iov_len > 1 && random_.one_in(2)) {
+      start.iov_len = random_.up_to(start.iov_len);
+      into = {&start, 1};
+    }
+    const ssize_t got = ::process_vm_readv(::getpid(), into.data(), into.size(),
+                                           from.data(), from.size(), 0);
+    if (got > 0) self_.spend(duration(got / bytes_a_nanosecond));
+    return got;
+  }
+
+ private:
+  static ssize_t refused(int error) noexcept {
+    errno = error;
+    return -1;
+  }
+
+  simulated_process& self_;
+  const simulated_process& peer_;
+  simulated_random random_;
+  std::uint64_t reads_left_;
+};
+
+}  // namespace
+
+/// A visitor's words, and what it is given.
+struct simulated_same_host::visit_words {
+  simulated_process* process = nullptr;
+  incarnation from;
+  nonce proof{};
+  shared_parts parts;
+  bool is_answered = false;
+  std::string trouble;
+  nonce host_proof{};
+};
+
+simulated_same_host::simulated_same_host(simulated_process& self, reactor& service,
+                                         const incarnation& id, same_host_events& events)
+    : meeting_place(self),
+      self_(self),
+      service_(service),
+      id_(id),
+      name_(raw_name(id)),
+      events_(events),
+      random_(seed_of(self)) {
+  self_.add_resident(*this);
+}
+
+simulated_same_host::~simulated_same_host() { self_.remove_resident(*this); }
+
+task<void> simulated_same_host::run() {
+  for (;;) {
+    while (!visitors_.empty()) {
+      const std::shared_ptr<visit_words> visitor = std::move(visitors_.front());
+      visitors_.pop_front();
+      receive(*visitor);
+      visitor->is_answered = true;
+    }
+    somebody_came_.reset();
+    co_await somebody_came_.wait();
+  }
+}
+
+void simulated_same_host::come(std::shared_ptr<visit_words> visitor) {
+  visitors_.push_back(std::move(visitor));
+  if (!std::exchange(arrival_.is_posted, true)) service_.post(arrival_);
+}
+
+void simulated_same_host::arrived() noexcept {
+  arrival_.is_posted = false;
+  somebody_came_.set();
+}
+
+void simulated_same_host::receive(visit_words& visitor) {
+  if (visitor.process->is_dead()) return;
+  const invitation* expected = events_.invited(visitor.from);
+  if (!expected || expected->visitor != visitor.proof) {
+    visitor.trouble = "it hung up";
+    return events_.remark("refused a visitor of this host: it was not invited");
+  }
+  shared_parts parts;
+  parts.arena =
+      shared_arena::attach(::dup(visitor.parts.arena->descriptor()), visitor.trouble);
+  if (!parts.arena) return;
+  const auto [here, there] = self_.make_pair(*visitor.process);
+  if (here == socket_handle::none) {
+    visitor.trouble = "it has no socket left for a bell";
+    return;
+  }
+  parts.bell = socket(self_.sockets(), here);
+  visitor.parts.bell = socket(visitor.process->sockets(), there);
+  visitor.host_proof = expected->host;
+  furnish(parts, *visitor.process);
+  events_.visited(visitor.from, std::move(parts));
+}
+
+// Our word in the arena, and the peer's memory.
+void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) {
+  std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
+  parts.life =
+      std::make_unique<simulated_life>(self_, *reinterpret_cast<life_word*>(word));
+  parts.pid = static_cast<pid_t>(peer.identity().pid);
+  if (random_.one_in(4)) {
+    parts.memory_refusal = EPERM;
+    return;
+  }
+  const std::uint64_t allowed = random_.one_in(4) ? random_.below(40) : ~std::uint64_t{0};
+  parts.memory.emplace(parts.pid, std::make_shared<simulated_memory>(
+                                      self_, peer, random_.next(), allowed));
+}
+
+task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,
+                                                            invitation words,
+                                                            std::string& why_not) {
+  auto* const host = static_cast<simulated_same_host*>(self_.neighbour(raw_name(peer)));
+  if (!host) {
+    why_not = elsewhere;
+    co_return std::nullopt;
+  }
+  const simulated_process& their_process = host->self_;
+  const auto visitor = std::make_shared<visit_words>();
+  visitor->process = &self_;
+  visitor->from = id_;
+  visitor->proof = words.visitor;
+  visitor->parts.arena = shared_arena::make(why_not);
+  if (!visitor->parts.arena) co_return std::nullopt;
+  furnish(visitor->parts, host->self_);
+  host->come(visitor);
+  // From here on it may end at any time.
+  for (duration pause = first_look; !visitor->is_answered && !their_process.is_dead();
+       pause = std::min(2 * pause, longest_look)) {
+    co_await sleep_for(pause);
+  }
+  if (!visitor->parts.bell.is_open()) {
+    why_not = visitor->trouble.empty() ? "it hung up" : visitor->trouble;
+    co_return std::nullopt;
+  }
+  if (visitor->host_proof != words.host) {
+    why_not = "another process listens under its name";
+    co_return std::nullopt;
+  }
+  co_return std::move(visitor->parts);
+}
+
+}  // namespace manyworlds::inline v0::shm
