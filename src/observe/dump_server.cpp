@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "../io/descriptor.hpp"
+#include "../io/forked_thread.hpp"
 #include "../io/signals_blocked.hpp"
 
 namespace manyworlds::inline v0 {
@@ -84,7 +85,7 @@ dump_server::~dump_server() {
     ending_->give();
     thread_.join();
   } else {
-    thread_.detach();
+    forget_forked_thread(thread_);
   }
 }
 

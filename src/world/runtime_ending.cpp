@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "../io/forked_thread.hpp"
 #include "manyworlds/observe/dump_server.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -43,8 +44,8 @@ void runtime::end() noexcept {
   // A forked child has this object but none of its threads, and shares its kernel
   // objects: it lets go of them by ending, and must not say anything on them.
   if (core_->is_forked_child()) {
-    if (reactor_thread_.joinable()) reactor_thread_.detach();
-    if (service_thread_.joinable()) service_thread_.detach();
+    forget_forked_thread(reactor_thread_);
+    forget_forked_thread(service_thread_);
     core_->keep_for_ever();
     // Tasks wait in their frames for what never comes here, and must not be destroyed
     // meanwhile.
@@ -75,9 +76,8 @@ void runtime::end() noexcept {
   }
   const time_point drained_by = user.now() + drain_patience;
   turn_until(ours, [&] {
-    const bool drained = std::all_of(worlds.begin(), worlds.end(), [](const auto& w) {
-      return w->drained().is_set();
-    });
+    const bool drained = std::all_of(worlds.begin(), worlds.end(),
+                                     [](const auto& w) { return w->drained().is_set(); });
     return (drained && !user.has_loose_requests()) || user.now() >= drained_by;
   });
   if (reactor_thread_.joinable()) {

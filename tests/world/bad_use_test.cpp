@@ -196,6 +196,7 @@ TEST_CASE("a forked child may destroy the runtime; the parent is undisturbed") {
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
   CHECK(!b.run(sending(wb, 0)));
   auto got = a->start(receiving(*wa, from(1)));
   CHECK(got.wait_for(10s));
