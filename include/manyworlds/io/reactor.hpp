@@ -145,6 +145,8 @@ class reactor final : public executor {
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
   bool sleep_prepared_ = false;
+  bool found_ = false;  ///< the pollers, something since the engine was asked
+  time_point engine_asked_{};
   time_point recently_;
   std::atomic<std::uint32_t> posting_{0};
   std::atomic<bool> closed_{false};
