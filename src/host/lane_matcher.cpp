@@ -34,9 +34,10 @@ lane_matcher::~lane_matcher() {
 
 inbound_lane& lane_matcher::lane_of(rank_t rank, std::uint64_t number) {
   peer_lanes& p = peer(rank);
-  const auto [l, is_new] = p.lanes.at(number);
-  if (is_new) l.is_known = p.known.contains(number);
-  return l;
+  if (inbound_lane* there = p.lanes.find(number)) return *there;
+  inbound_lane& fresh = p.lanes.at(number);
+  fresh.is_known = p.known.contains(number);
+  return fresh;
 }
 
 void lane_matcher::post(operation& op) {

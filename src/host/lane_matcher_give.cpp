@@ -28,7 +28,7 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
     op.end(operation_end::done);
     return false;
   }
-  set_known(m.source, m.on->number);
+  if (!m.on->is_known) set_known(m.source, m.on->number);
   if (m.cancelled) {
     const std::string who = "rank " + std::to_string(m.source);
     consume(m, false);

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
-#include <utility>
 
 namespace manyworlds::inline v0::host {
 
@@ -20,12 +19,12 @@ class lane_table {
     if (found == lanes_.end()) return nullptr;
     return last_ = &found->second;
   }
-  /// The lane, and whether it is new.
-  [[nodiscard]] std::pair<Lane&, bool> at(std::uint64_t number) {
-    if (Lane* known = find(number)) return {*known, false};
+  /// Makes it if there is none.
+  [[nodiscard]] Lane& at(std::uint64_t number) {
+    if (Lane* known = find(number)) return *known;
     last_ = &lanes_[number];
     last_->number = number;
-    return {*last_, true};
+    return *last_;
   }
   void erase(std::uint64_t number) {
     last_ = nullptr;

@@ -45,7 +45,11 @@ class receiver {
 
   /// Returns credit: what is worth a frame by itself, or all of it.
   void return_credit(bool all) {
-    if (owed_bytes_ >= (all ? 1 : core_.options.lane_window / 2)) return_owed(all);
+    if (all ? owed_bytes_ > 0 : owes_credit()) return_owed(all);
+  }
+  /// Credit that is worth a frame by itself.
+  [[nodiscard]] bool owes_credit() const noexcept {
+    return owed_bytes_ >= core_.options.lane_window / 2;
   }
 
   [[nodiscard]] bool has_begun() const noexcept { return !pulled_.empty(); }
@@ -104,6 +108,9 @@ class receiver {
   frame_handler& others_;
   bool ignoring_ = false;
   std::uint64_t last_id_ = 0;
+  /// What has just come, until it is taken or kept. Clearing all of a new one would cost
+  /// each message 8 ns; of this one, matching changes only what is set each time.
+  inbound_message arriving_;
   /// Messages that later frames may name.
   std::unordered_map<std::uint64_t, inbound_message*> named_;
   std::vector<inbound_message*> pulled_;

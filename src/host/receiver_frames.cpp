@@ -33,7 +33,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   l.held_bytes += cost;
   held_bytes_ += cost;
 
-  inbound_message m;
+  inbound_message& m = arriving_;
   if (const char* wrong = describe(f, m)) return wrong;
   m.source = peer_;
   m.on = &l;
@@ -44,6 +44,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.payload_bytes = static_cast<std::size_t>(f.bytes);
   m.cost = cost;
   m.content = content;
+  m.head_taken = false;
   m.offered = offered;
   m.may_be_kept = may_be_kept;
   m.wants_taken = m.offered || f.generation == eager_wants_taken;

@@ -26,7 +26,7 @@ bool sender::may_send(const outgoing_lane& l, const operation& op) noexcept {
 }
 
 void sender::start(operation& op) {
-  outgoing_lane& l = lanes_.at(op.on.number()).first;
+  outgoing_lane& l = lanes_.at(op.on.number());
   if (l.waiting.empty() && may_send(l, op)) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;

@@ -53,8 +53,16 @@ bool shared_connection::has_something() noexcept {
          (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on());
 }
 
+// What a small message leaves to do, and 15 ns less than asking for everything else.
+bool shared_connection::has_only_to_flush() noexcept {
+  return !leaving_ && !peer_left_ && !is_pending_ && !sender_.is_starving() &&
+         !sender_.violation() && !receiver_.has_to_read() && !receiver_.has_untaken() &&
+         !receiver_.owes_credit();
+}
+
 void shared_connection::pump() noexcept {
   if (corked_ || stopped_ || ended_) return;
+  if (has_only_to_flush()) return sender_.flush();
   const char* wrong = nullptr;
   bool more = false;
   corked_ = true;
@@ -77,7 +85,8 @@ void shared_connection::pump() noexcept {
   if (is_done()) return stop();
   // Reading goes on with the next look, which is the next turn's: what is scheduled runs
   // many times in one.
-  link_->set_pending(slot_.slot(), sender_.is_starving() || receiver_.has_to_read());
+  is_pending_ = sender_.is_starving() || receiver_.has_to_read();
+  link_->set_pending(slot_.slot(), is_pending_);
   if (more) go_on_soon();
 }
 

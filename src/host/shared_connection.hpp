@@ -46,6 +46,7 @@ class shared_connection final : public connection, private shm::slot_events {
   void bell_ended() noexcept override;
   bool has_something() noexcept override;
   bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
+  [[nodiscard]] bool has_only_to_flush() noexcept;
   [[nodiscard]] bool may_read_on(time_point& enough) noexcept;
   [[nodiscard]] bool is_done();
   void go_on() noexcept;
@@ -61,7 +62,8 @@ class shared_connection final : public connection, private shm::slot_events {
   cell_receiver receiver_;
   next_step next_{*this};
   bool corked_ = false;
-  bool confirmed_ = false;  ///< it has our answer to its leave
+  bool is_pending_ = false;  ///< what the link was told
+  bool confirmed_ = false;   ///< it has our answer to its leave
   bool said_goodbye_ = false;
 };
 

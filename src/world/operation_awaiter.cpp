@@ -6,27 +6,34 @@
 
 namespace manyworlds::inline v0 {
 
+namespace {
+
+bool is_point_to_point(operation_kind kind) noexcept {
+  return kind == operation_kind::send || kind == operation_kind::receive ||
+         kind == operation_kind::arrival;
+}
+
+}  // namespace
+
 executor& operation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
 
+bool operation_awaiter::is_objectionable() const noexcept {
+  if (!is_point_to_point(kind)) return false;
+  if (on.number() & lane::reserved) return true;
+  if (peer == no_rank) return kind == operation_kind::send;
+  return peer < 0 || peer >= core_->options().size || peer == core_->options().rank;
+}
+
 std::string operation_awaiter::objection() const {
-  const rank_t size = core_->options().size;
-  const bool point_to_point = kind == operation_kind::send ||
-                              kind == operation_kind::receive ||
-                              kind == operation_kind::arrival;
-  if (!point_to_point) return {};
   if (on.number() & lane::reserved) {
     return fmt::format("lane {:#x} is the library's own", on.number());
-  }
-  if (peer == no_rank && kind != operation_kind::send) return {};
-  if (peer < 0 || peer >= size) {
-    return fmt::format("rank {} in a world of {} members", peer, size);
   }
   if (peer == core_->options().rank) {
     return fmt::format("rank {} is this member itself", peer);
   }
-  return {};
+  return fmt::format("rank {} in a world of {} members", peer, core_->options().size);
 }
 
 bool operation_awaiter::await_start(continuation& k) noexcept {
@@ -44,8 +51,8 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
 
 void operation_awaiter::begin() noexcept {
   is_starting_ = !is_remote_;
-  if (const std::string wrong = objection(); !wrong.empty()) {
-    fail(cause::invalid_argument, wrong);
+  if (is_objectionable()) [[unlikely]] {
+    fail(cause::invalid_argument, objection());
   } else if (token_.stop_requested()) {
     fail(cause::cancelled, "the stop token was triggered before it started");
   } else {

@@ -4,6 +4,7 @@
 #include <coroutine>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -65,9 +66,9 @@ class awaitable_by_all : public Awaiter {
   awaitable_by_all(const awaitable_by_all&) = delete;
   awaitable_by_all& operator=(const awaitable_by_all&) = delete;
   ~awaitable_by_all() {
-    if (!waiter_.is_waiting()) return;
-    const bool is_here = resumption_ || waiter_.home().is_current();
-    if (starter_.is_queued || !is_here || !this->await_cancel()) {
+    if (!foreign_ || !foreign_->waiter.is_waiting()) return;
+    const bool is_here = resumption_ || foreign_->waiter.home().is_current();
+    if (foreign_->start.is_queued || !is_here || !this->await_cancel()) {
       foreign_continuation::cannot_withdraw();
     }
   }
@@ -78,22 +79,24 @@ class awaitable_by_all : public Awaiter {
   template <class Promise>
   [[gnu::noinline]] std::coroutine_handle<> await_suspend(
       std::coroutine_handle<Promise> waiter) {
-    is_foreign_ = true;
+    foreign_side& foreign = foreign_.emplace(*this);
     executor& home = resumption_ ? *resumption_ : this->await_home();
-    waiter_.wait(waiter, home);
+    foreign.waiter.wait(waiter, home);
     if (!resumption_ && !home.is_current()) {
-      starter_.is_queued = true;
-      if (home.try_post(starter_)) return std::noop_coroutine();
+      foreign.start.is_queued = true;
+      if (home.try_post(foreign.start)) return std::noop_coroutine();
       // Nobody would start it there any more: the operation itself says so, here.
-      starter_.is_queued = false;
+      foreign.start.is_queued = false;
     }
     return start();
   }
 
   decltype(auto) await_resume() {
-    if (start_error_) std::rethrow_exception(start_error_);
-    // There is no cancelled end for a foreign coroutine but an exception.
-    if (is_foreign_ && !this->await_must_resume()) throw stopped();
+    if (foreign_) {
+      if (foreign_->start_error) std::rethrow_exception(foreign_->start_error);
+      // There is no cancelled end for a foreign coroutine but an exception.
+      if (!this->await_must_resume()) throw stopped();
+    }
     return Awaiter::await_resume();
   }
 
@@ -109,30 +112,35 @@ class awaitable_by_all : public Awaiter {
     awaitable_by_all& awaiter;
     bool is_queued = false;
   };
+  /// A task is its own continuation and should not pay for this.
+  struct foreign_side {
+    explicit foreign_side(awaitable_by_all& a) noexcept : start(a) {}
+    foreign_continuation waiter;
+    starter start;
+    std::exception_ptr start_error;
+  };
 
   /// What to run next: the waiter itself if the operation has ended at once.
   std::coroutine_handle<> start() noexcept {
-    using result = decltype(this->await_start(waiter_));
+    continuation& waiter = foreign_->waiter;
+    using result = decltype(this->await_start(waiter));
     try {
       if constexpr (std::is_void_v<result>) {
-        this->await_start(waiter_);
+        this->await_start(waiter);
         return std::noop_coroutine();
       } else if constexpr (std::is_same_v<result, bool>) {
-        if (this->await_start(waiter_)) return std::noop_coroutine();
+        if (this->await_start(waiter)) return std::noop_coroutine();
       } else {
-        return this->await_start(waiter_);
+        return this->await_start(waiter);
       }
     } catch (...) {
-      start_error_ = std::current_exception();
+      foreign_->start_error = std::current_exception();
     }
-    return waiter_.take();
+    return waiter.take();
   }
 
-  foreign_continuation waiter_;
-  starter starter_{*this};
+  std::optional<foreign_side> foreign_;
   executor* resumption_ = nullptr;
-  std::exception_ptr start_error_;
-  bool is_foreign_ = false;
 };
 
 }  // namespace manyworlds::inline v0

@@ -13,6 +13,8 @@
 namespace manyworlds::inline v0 {
 
 class const_buffer_view;
+template <class View>
+class basic_gather_list;
 
 namespace detail {
 
@@ -105,6 +107,16 @@ class const_buffer_view {
   }
 
  protected:
+  template <class View>
+  friend class basic_gather_list;
+
+  /// A copy for who moves an operation that was written down just now: in blocks of 16
+  /// bytes, as the compiler copies a view, it would wait until the single members are in
+  /// the cache (5 ns each time, of a message that takes 200).
+  constexpr const_buffer_view by_member() const noexcept {
+    return {trusted{}, data_, count_, type_};
+  }
+
   struct trusted {};
   constexpr const_buffer_view(trusted, const void* data, std::size_t count,
                               dtype type) noexcept
@@ -156,8 +168,14 @@ class buffer_view : public const_buffer_view {
   }
 
  private:
+  template <class View>
+  friend class basic_gather_list;
+
   constexpr buffer_view(trusted, const const_buffer_view& writable) noexcept
       : const_buffer_view{writable} {}
+  constexpr buffer_view by_member() const noexcept {
+    return {trusted{}, const_buffer_view::by_member()};
+  }
 };
 
 static_assert(sizeof(buffer_view) == sizeof(const_buffer_view));

@@ -84,7 +84,10 @@ class basic_gather_list {
   basic_gather_list& operator=(basic_gather_list&& other) noexcept;
 
   /// Valid until this object is moved or destroyed.
-  const basic_view_list<View>& views() const noexcept { return list_; }
+  // Made of its members, as `by_member` is.
+  basic_view_list<View> views() const noexcept {
+    return {list_.first_, list_.size_, {list_.extent_.bytes, list_.extent_.type}};
+  }
 
   std::size_t total_bytes() const noexcept { return list_.total_bytes(); }
   dtype type() const noexcept { return list_.type(); }
@@ -118,14 +121,18 @@ using scatter_list = basic_gather_list<buffer_view>;
 // ---------------------------------------------------------------------------------------
 
 template <class View>
-basic_gather_list<View>& basic_gather_list<View>::operator=(
+[[gnu::always_inline]] inline basic_gather_list<View>& basic_gather_list<View>::operator=(
     basic_gather_list&& other) noexcept {
   if (this == &other) return *this;
   const bool is_inline = other.list_.first_ == other.inline_.data();
-  inline_ = other.inline_;
+  list_ = other.views();
+  if (is_inline) {
+    list_.first_ = inline_.data();
+    inline_[0] = other.inline_[0].by_member();
+    if (list_.size_ > 1) inline_[1] = other.inline_[1];
+  }
   owned_ = std::move(other.owned_);
-  list_ = std::exchange(other.list_, list{});
-  if (is_inline) list_.first_ = inline_.data();
+  other.list_ = list{};
   return *this;
 }
 

@@ -85,6 +85,9 @@ class basic_view_list {
 
   basic_view_list(const View* first, std::size_t size)
       : first_{first}, size_{size}, extent_{detail::measure(first, size)} {}
+  basic_view_list(const View* first, std::size_t size,
+                  detail::list_extent extent) noexcept
+      : first_{first}, size_{size}, extent_{extent} {}
   explicit basic_view_list(const View& only) noexcept : first_{&only}, size_{1} {
     extent_.bytes = only.size_bytes();
     if (!only.empty()) extent_.type = only.type();

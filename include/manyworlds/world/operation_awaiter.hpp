@@ -147,6 +147,8 @@ class operation_awaiter : public operation {
   void cancel_here() noexcept;
   void stop_here() noexcept;
   void settle_failure() noexcept;
+  [[nodiscard]] bool is_objectionable() const noexcept;
+  /// Why it is.
   [[nodiscard]] std::string objection() const;
 
   world_core* core_;
