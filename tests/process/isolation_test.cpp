@@ -157,16 +157,19 @@ TEST_CASE("B8: an application that blocks its thread breaks no healthy world") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);
-    process busy = here.worker("healthy");
+    const std::vector<std::string> limits{"heartbeat=100", "suspect=500", "broken=1000"};
+    process busy = here.worker("healthy", limits);
     busy.order("world doomed 0 2");
-    process victim = here.worker("doomed");
+    process victim = here.worker("doomed", limits);
     busy.expect("formed doomed");
-    leader us(here);
+    leader us(here, 100ms);
+    us.patience.suspect_after = 500ms;
+    us.patience.broken_after = 1s;
     world w = us.form("healthy");
     busy.order("echo healthy 0 64");
     us.run(ping(w, 1, 10));
     // Longer than the silence that breaks a world.
-    busy.order("block 6500");
+    busy.order("block 2000");
     busy.expect("blocking");
     const auto begun = clock::now();
     victim.kill();
