@@ -27,13 +27,15 @@ def check_positive(row, *names):
         assert row[name] > 0, f"{name} in {row}"
 
 
-def messages_are_measured_beside_raw_limits(engine, transport):
+def messages_are_measured_beside_raw_limits(engine, transport, *options):
     rows = ask("p2p", "--sizes", "8,64K,1M", "--rounds", "1", "--pings", "20", "--idle-worlds", "3",
-               "--engine", engine, "--transport", transport)
+               "--engine", engine, "--transport", transport, *options)
     assert [row["size"] for row in rows] == [8, 65536, 1048576], rows
     for row in rows:
         check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s")
         assert row["transport"] == transport and row["p50_us"] <= row["p99_us"], row
+        assert row["memory"] == ("shared" if "--shared-buffers" in options else "plain"), row
+        assert row["views"] == (7 if "--views" in options else 1), row
 
 
 def pairs_at_once_are_told_by_the_slower_one():
@@ -102,6 +104,9 @@ def main():
     tests = [
         (messages_are_measured_beside_raw_limits, "auto", "shm"),
         (messages_are_measured_beside_raw_limits, "auto", "tcp"),
+        (messages_are_measured_beside_raw_limits, "auto", "shm", "--views", "7"),
+        (messages_are_measured_beside_raw_limits, "auto", "shm", "--shared-buffers"),
+        (messages_are_measured_beside_raw_limits, "auto", "shm", "--refuse-reading"),
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
         (pairs_at_once_are_told_by_the_slower_one,),
         (a_peer_that_is_missing_is_named_with_its_package,),

@@ -10,19 +10,16 @@
 #include <iterator>
 #include <thread>
 
+#include "support/entries.hpp"
+#include "support/eventually.hpp"
+
 // There in sanitized builds only.
 extern "C" [[gnu::weak]] void __sanitizer_symbolize_pc(void* pc, const char* format,
                                                        char* text, std::size_t size);
 
 namespace {
 
-std::size_t entries(const char* directory) {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator(directory))
-    ++count;
-  return count;
-}
+using manyworlds::testing::entries;
 
 // Those that ended and were not waited for as well.
 std::size_t children_of_all_threads() {
@@ -59,12 +56,13 @@ void start_what_sanitizers_start() {
 // The kernel takes a joined thread off its list, and a ring's pages back, a little after
 // the call that ended it has returned.
 resources settled(const resources& before) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds{2};
   resources now;
-  while (now.more_than(before) && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::yield();
+  auto nothing_more = [&] {
     now = resources{};
-  }
+    return !now.more_than(before);
+  };
+  static_cast<void>(
+      manyworlds::testing::eventually(nothing_more, std::chrono::seconds{2}));
   return now;
 }
 

@@ -139,12 +139,7 @@ TEST_SUITE("host accepting") {
       REQUIRE(before.size() == 1);
       CHECK(before[0].messages == 2);
       CHECK(before[0].bytes == 80'000);
-      std::vector<std::uint8_t> got(sent.size());
-      receive_op r[2];
-      for (receive_op& each : r) {
-        receive(c, each, 1, 0, got, 4);
-        REQUIRE(c.until([&] { return each.ended(); }));
-      }
+      for (int i = 0; i < 2; ++i) CHECK(next_received(c, sent.size(), 4) == sent);
       CHECK(c.until([&] { return c.at(0).undelivered().empty(); }));
     }
   }
@@ -158,8 +153,6 @@ TEST_SUITE("host accepting") {
         auto sent = pattern(60'000);
         const auto expected = sent;
         const auto last = pattern(9, 7);
-        std::vector<std::uint8_t> got(sent.size());
-        std::vector<std::uint8_t> got_last(last.size());
         send_op s;
         send_op after;
         send(c, s, 0, 1, sent);
@@ -172,16 +165,8 @@ TEST_SUITE("host accepting") {
         // Until it has heard of the withdrawal, the peer's next receive meets the
         // message.
         c.settle();
-        if (was_sent) {
-          receive_op r;
-          receive(c, r, 1, 0, got);
-          REQUIRE(c.until([&] { return r.ended(); }));
-          CHECK(got == expected);
-        }
-        receive_op r;
-        receive(c, r, 1, 0, got_last);
-        REQUIRE(c.until([&] { return r.ended(); }));
-        CHECK(got_last == last);
+        if (was_sent) CHECK(next_received(c, expected.size()) == expected);
+        CHECK(next_received(c, last.size()) == last);
         CHECK(c[0].events.quiet());
         CHECK(c[1].events.quiet());
       }
@@ -196,7 +181,6 @@ TEST_SUITE("host accepting") {
         cluster c(2, g, {}, stage + 1);
         const auto sent = pattern(60'000);
         std::vector<std::uint8_t> lost(sent.size(), 0x11);
-        std::vector<std::uint8_t> got(sent.size());
         receive_op first;
         receive(c, first, 1, 0, lost);
         send_op s;
@@ -206,10 +190,7 @@ TEST_SUITE("host accepting") {
         REQUIRE(c.until([&] { return s.ended(); }));
         CHECK(s.done());
         if (!given_up) continue;
-        receive_op second;
-        receive(c, second, 1, 0, got);
-        REQUIRE(c.until([&] { return second.ended(); }));
-        CHECK(got == sent);
+        CHECK(next_received(c, sent.size()) == sent);
       }
     }
   }
@@ -259,13 +240,8 @@ TEST_SUITE("host accepting") {
       while (accepted < sends.size() && sends[accepted].ended()) ++accepted;
       CHECK(accepted >= 1);
       CHECK(accepted * sent.size() <= host_backend_options().lane_window);
-      std::vector<std::uint8_t> got(sent.size());
-      for (std::size_t i = 0; i < sends.size(); ++i) {
-        receive_op r;
-        receive(c, r, 1, 0, got);
-        REQUIRE(c.until([&] { return r.ended(); }));
-        CHECK(got == sent);
-      }
+      for (std::size_t i = 0; i < sends.size(); ++i)
+        CHECK(next_received(c, sent.size()) == sent);
       CHECK(c.until([&] { return sends.back().ended(); }));
     }
   }

@@ -13,74 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "grounds.hpp"
 #include "link/shared_link.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/io/simulation.hpp"
-#include "manyworlds/memory/gather_list.hpp"
+#include "operations.hpp"
 #include "support/pattern.hpp"
-#include "support/refused_here.hpp"
 
 namespace manyworlds::host_tests {
 
 using testing::pattern;
-
-/// An operation that remembers how it ended.
-struct test_operation : operation {
-  explicit test_operation(operation_kind k)
-      : operation(k, [](operation& op, operation_end how) noexcept {
-          auto& self = static_cast<test_operation&>(op);
-          ++self.ends;
-          self.how = how;
-        }) {}
-
-  int ends = 0;
-  operation_end how = operation_end::failed;
-  gather_list from_list;
-  scatter_list into_list;
-
-  [[nodiscard]] bool ended() const { return ends > 0; }
-  [[nodiscard]] bool done() const { return ends == 1 && how == operation_end::done; }
-  [[nodiscard]] bool failed(enum cause why) const {
-    return ends == 1 && how == operation_end::failed && failed_with == why;
-  }
-  [[nodiscard]] bool withdrawn() const {
-    return ends == 1 && how == operation_end::withdrawn;
-  }
-};
-
-struct recorded_events final : backend_events {
-  void connection_ended(rank_t peer, int error) noexcept override {
-    ended.push_back(peer);
-    last_error = error;
-    if (on_trouble) on_trouble();
-  }
-  void must_break(rank_t peer, enum cause why, std::string detail) noexcept override {
-    broken_by.push_back(peer);
-    cause = why;
-    reason = std::move(detail);
-    if (on_trouble) on_trouble();
-  }
-  void peer_left(rank_t peer) noexcept override { left.push_back(peer); }
-  void heard(rank_t) noexcept override { ++times_heard; }
-  void remark(std::string line) noexcept override { remarks.push_back(std::move(line)); }
-
-  [[nodiscard]] bool quiet() const { return ended.empty() && broken_by.empty(); }
-
-  std::vector<rank_t> ended;
-  std::vector<rank_t> broken_by;
-  enum cause cause = cause::none;
-  std::string reason;
-  int last_error = 0;
-  std::vector<rank_t> left;
-  std::vector<std::string> remarks;
-  int times_heard = 0;
-  std::function<void()> on_trouble;
-};
-
-struct flag_work : work {
-  flag_work() : work([](work& w) noexcept { ++static_cast<flag_work&>(w).runs; }) {}
-  int runs = 0;
-};
 
 struct member {
   simulated_process* process = nullptr;
@@ -92,82 +32,6 @@ struct member {
   flag_work quiet;
   flag_work gone;
   bool quiesced = false;
-};
-
-/// Streams on a real engine or simulated; or memory that the members share, where
-/// payloads are read from their sender or, where that is refused, asked for.
-enum class ground {
-  epoll,
-  io_uring,
-  simulated,
-  shared,
-  shared_on_io_uring,
-  shared_simulated,
-  asking
-};
-inline const std::vector<ground> all_grounds() {
-  std::vector<ground> all{ground::epoll, ground::simulated, ground::asking};
-  const bool can_read = !testing::reading_is_refused_here();
-  if (can_read) {
-    all.push_back(ground::shared);
-    all.push_back(ground::shared_simulated);
-  }
-  if (!testing::io_uring_is_refused_here()) {
-    all.push_back(ground::io_uring);
-    if (can_read) all.push_back(ground::shared_on_io_uring);
-  }
-  return all;
-}
-inline const char* name_of(ground g) {
-  switch (g) {
-    case ground::epoll:
-      return "epoll";
-    case ground::io_uring:
-      return "io_uring";
-    case ground::simulated:
-      return "simulated";
-    case ground::shared:
-      return "shared memory";
-    case ground::shared_on_io_uring:
-      return "shared memory, io_uring";
-    case ground::shared_simulated:
-      return "shared memory, simulated";
-    case ground::asking:
-      break;
-  }
-  return "shared memory, payloads asked for";
-}
-/// Where a member's end is the end of its streams.
-inline std::vector<ground> stream_grounds() {
-  std::vector<ground> all{ground::epoll, ground::simulated};
-  if (!testing::io_uring_is_refused_here()) all.push_back(ground::io_uring);
-  return all;
-}
-inline bool is_shared(ground g) { return g >= ground::shared; }
-
-/// As the kernel reads, and takes its time in the simulation.
-class slow_memory final : public shm::memory_reader {
- public:
-  slow_memory(shm::remote_memory memory, simulated_process& reader)
-      : memory_(std::move(memory)), reader_(reader) {}
-  ssize_t read(std::span<const iovec> into,
-               std::span<const iovec> from) noexcept override {
-    const ssize_t got = memory_.read(into, from);
-    if (got > 0) reader_.spend(duration(got / 8));
-    return got;
-  }
-
- private:
-  shm::remote_memory memory_;
-  simulated_process& reader_;
-};
-
-struct waited_request : io_request {
-  waited_request()
-      : io_request([](io_request& r) noexcept {
-          static_cast<waited_request&>(r).ended_ = true;
-        }) {}
-  bool ended_ = false;
 };
 
 class cluster {
@@ -185,6 +49,7 @@ class cluster {
     return *links_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)].lock();
   }
   static constexpr unsigned slot = 5;
+  static constexpr const char* mover_name = "mw-test-mov";
   /// The streams of a member that has no backend.
   std::vector<socket>& streams(rank_t rank) {
     return sockets_[static_cast<std::size_t>(rank)];
@@ -256,7 +121,7 @@ class cluster {
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
                         std::uint64_t seed, bool with_backends)
     : where_(where) {
-  if (where == ground::simulated || where == ground::shared_simulated) {
+  if (is_simulated(where)) {
     simulation_options network;
     // Who is being read stays awake for a while: time must pass meanwhile.
     if (is_shared(where)) network.longest_turn = std::chrono::microseconds(2);
@@ -273,10 +138,7 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
           m->process->make_engine(engine_kind::automatic).engine);
       m->process->attach(*m->home);
     } else {
-      const auto kind = where == ground::io_uring || where == ground::shared_on_io_uring
-                            ? engine_kind::io_uring
-                            : engine_kind::epoll;
-      m->home = std::make_unique<reactor>(make_engine(kind).engine);
+      m->home = std::make_unique<reactor>(make_engine(engine_of(where)).engine);
     }
     members_.push_back(std::move(m));
     sockets_.emplace_back(static_cast<std::size_t>(size));
@@ -325,7 +187,7 @@ inline void cluster::share(rank_t from, rank_t to) {
     bell[1] = static_cast<socket_handle>(ends[1]);
   }
   if (where_ == ground::shared && !helper_) {
-    helper_ = std::make_shared<shm::mover>("mw-test-mov");
+    helper_ = std::make_shared<shm::mover>(mover_name);
   }
   int line[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, line) ==
@@ -408,17 +270,28 @@ void receive(cluster& c, test_operation& op, rank_t at, rank_t peer, Buffer&& bu
   c.at(at).start(op);
 }
 
-struct send_op : test_operation {
-  send_op() : test_operation(operation_kind::send) {}
-};
-struct receive_op : test_operation {
-  receive_op() : test_operation(operation_kind::receive) {}
-};
-struct arrival_op : test_operation {
-  arrival_op() : test_operation(operation_kind::arrival) {}
-};
-struct barrier_op : test_operation {
-  barrier_op() : test_operation(operation_kind::barrier) {}
-};
+/// Sends from member 0 to member 1: done at both ends, or the test is over.
+template <class Sent, class Got>
+void carry(cluster& c, const Sent& sent, Got&& got) {
+  send_op s;
+  receive_op r;
+  receive(c, r, 1, 0, std::forward<Got>(got));
+  send(c, s, 0, 1, sent);
+  REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
+  REQUIRE(s.done());
+  REQUIRE(r.done());
+  CHECK(r.bytes_moved == r.info.bytes);
+}
+
+/// What member 1 receives next from member 0.
+inline std::vector<std::uint8_t> next_received(cluster& c, std::size_t bytes,
+                                               std::uint64_t on = 0) {
+  std::vector<std::uint8_t> got(bytes);
+  receive_op r;
+  receive(c, r, 1, 0, got, on);
+  REQUIRE(c.until([&] { return r.ended(); }));
+  CHECK(r.done());
+  return got;
+}
 
 }  // namespace manyworlds::host_tests

@@ -37,6 +37,25 @@ bool is_half_done(const receive_op& r) {
   return !r.ended() && r.bytes_moved > 0 && r.bytes_moved < large;
 }
 
+/// A message from member 0 of which member 1 has read a part.
+struct half_read {
+  half_read() {
+    receive(c, r, 1, 0, got);
+    send(c, s, 0, 1, sent);
+    check_half_done();
+  }
+  void check_half_done() {
+    CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+    REQUIRE(is_half_done(r));
+  }
+
+  cluster c{2, ground::shared};
+  std::vector<std::uint8_t> sent = pattern(large);
+  std::vector<std::uint8_t> got = std::vector<std::uint8_t>(large);
+  send_op s;
+  receive_op r;
+};
+
 }  // namespace
 
 TEST_SUITE("host late refusal") {
@@ -44,25 +63,17 @@ TEST_SUITE("host late refusal") {
     for (const int error : {EPERM, EACCES, ENOSYS}) {
       where_reading_is_allowed([error] {
         CAPTURE(error);
-        cluster c(2, ground::shared);
-        const auto sent = pattern(large);
-        std::vector<std::uint8_t> got(large);
-        send_op s;
-        receive_op r;
-        receive(c, r, 1, 0, got);
-        send(c, s, 0, 1, sent);
-        CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
-        CHECK(is_half_done(r));
+        half_read m;
         refuse_reading(error);
-        CHECK(c.until([&] { return s.ended() && r.ended(); }));
-        CHECK(s.done());
-        CHECK(r.done());
-        CHECK(got == sent);
-        CHECK(r.bytes_moved == large);
-        CHECK(c[1].events.remarks.size() == 1);
-        CHECK_FALSE(reads(c[1]));
-        CHECK(c[0].events.quiet());
-        CHECK(c[1].events.quiet());
+        CHECK(m.c.until([&] { return m.s.ended() && m.r.ended(); }));
+        CHECK(m.s.done());
+        CHECK(m.r.done());
+        CHECK(m.got == m.sent);
+        CHECK(m.r.bytes_moved == large);
+        CHECK(m.c[1].events.remarks.size() == 1);
+        CHECK_FALSE(reads(m.c[1]));
+        CHECK(m.c[0].events.quiet());
+        CHECK(m.c[1].events.quiet());
       });
     }
   }
@@ -115,60 +126,41 @@ TEST_SUITE("host late refusal") {
 
   TEST_CASE("law 10: giving up such a message leaves it whole for the next receive") {
     where_reading_is_allowed([] {
-      cluster c(2, ground::shared);
-      const auto sent = pattern(large);
-      std::vector<std::uint8_t> first(large);
-      send_op s;
-      receive_op r;
-      receive(c, r, 1, 0, first);
-      send(c, s, 0, 1, sent);
-      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+      half_read m;
       refuse_reading(EPERM);
       // Asked for, and partly there.
-      CHECK(c.until([&] { return !reads(c[1]); }));
-      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
-      CHECK(is_half_done(r));
-      if (!c.at(1).withdraw(r)) CHECK(c.until([&] { return r.withdrawn(); }));
-      std::fill(first.begin(), first.end(), std::uint8_t{0x5a});
-      std::vector<std::uint8_t> second(large);
-      receive_op again;
-      receive(c, again, 1, 0, second);
-      CHECK(c.until([&] { return s.ended() && again.ended(); }));
-      CHECK(s.done());
-      CHECK(again.done());
-      CHECK(second == sent);
+      CHECK(m.c.until([&] { return !reads(m.c[1]); }));
+      m.check_half_done();
+      if (!m.c.at(1).withdraw(m.r)) CHECK(m.c.until([&] { return m.r.withdrawn(); }));
+      std::fill(m.got.begin(), m.got.end(), std::uint8_t{0x5a});
+      CHECK(next_received(m.c, large) == m.sent);
+      CHECK(m.c.until([&] { return m.s.ended(); }));
+      CHECK(m.s.done());
       // Law 4: nothing came into what was given back.
-      CHECK(std::all_of(first.begin(), first.end(),
+      CHECK(std::all_of(m.got.begin(), m.got.end(),
                         [](std::uint8_t b) { return b == 0x5a; }));
-      CHECK(c[1].events.quiet());
+      CHECK(m.c[1].events.quiet());
     });
   }
 
   TEST_CASE("law 10: a send that is given up as its reading is refused gives nothing") {
     where_reading_is_allowed([] {
-      cluster c(2, ground::shared);
-      const auto sent = pattern(large);
-      std::vector<std::uint8_t> got(large);
-      send_op s;
-      receive_op r;
-      receive(c, r, 1, 0, got);
-      send(c, s, 0, 1, sent);
-      CHECK(c.until([&] { return is_half_done(r) || r.ended(); }));
+      half_read m;
       refuse_reading(EPERM);
-      if (!c.at(0).withdraw(s)) CHECK(c.until([&] { return s.withdrawn(); }));
+      if (!m.c.at(0).withdraw(m.s)) CHECK(m.c.until([&] { return m.s.withdrawn(); }));
       // The receive is told, or it had begun anew and gets the next message whole.
       const auto next = pattern(large, 2);
       send_op after;
-      send(c, after, 0, 1, next);
-      CHECK(c.until([&] { return r.ended(); }));
-      if (r.done()) {
-        CHECK(got == next);
+      send(m.c, after, 0, 1, next);
+      CHECK(m.c.until([&] { return m.r.ended(); }));
+      if (m.r.done()) {
+        CHECK(m.got == next);
       } else {
-        CHECK(r.failed(cause::cancelled_by_peer));
-        CHECK(c.at(0).withdraw(after));
+        CHECK(m.r.failed(cause::cancelled_by_peer));
+        CHECK(m.c.at(0).withdraw(after));
       }
-      CHECK(c[0].events.quiet());
-      CHECK(c[1].events.quiet());
+      CHECK(m.c[0].events.quiet());
+      CHECK(m.c[1].events.quiet());
     });
   }
 }

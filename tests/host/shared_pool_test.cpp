@@ -1,15 +1,17 @@
 // Messages out of shared pools, where the sender's memory may be read and where not.
-#include <filesystem>
 #include <random>
 
 #include "cluster.hpp"
 #include "host/cell_frame.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
+#include "support/entries.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
 
 namespace {
+
+using testing::open_descriptors;
 
 const std::vector<ground> shared_grounds{ground::shared, ground::asking};
 
@@ -17,15 +19,6 @@ shared_buffer filled(shared_pool& pool, const std::vector<std::uint8_t>& with) {
   shared_buffer made = pool.allocate(with.size());
   std::memcpy(made.data(), with.data(), with.size());
   return made;
-}
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    ++count;
-  }
-  return count;
 }
 
 /// Member 0 has a backend, what member 1 writes into its slot is ours to choose.
@@ -74,13 +67,7 @@ TEST_SUITE("host shared pool") {
         const shared_buffer before = pool.allocate(65);
         const shared_buffer memory = filled(pool, sent);
         std::vector<std::uint8_t> got(size);
-        send_op s;
-        receive_op r;
-        receive(c, r, 1, 0, got);
-        send(c, s, 0, 1, memory);
-        REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
-        CHECK(s.done());
-        CHECK(r.done());
+        carry(c, memory, got);
         CHECK(got == sent);
         CHECK(c.link(1, 0).pools().mapped() == 1);
       }
@@ -118,12 +105,7 @@ TEST_SUITE("host shared pool") {
           places.emplace_back(
               all.subspan(at, std::min<std::size_t>(7'919, got.size() - at)));
         }
-        send_op s;
-        receive_op r;
-        receive(c, r, 1, 0, places);
-        send(c, s, 0, 1, views);
-        REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
-        CHECK(s.done());
+        carry(c, views, places);
         CHECK(got == sent);
         CHECK(c.link(1, 0).pools().mapped() == (plain_ones == 0 ? 2U : 0U));
         // The list that lay in the pool has gone from it.
@@ -143,11 +125,7 @@ TEST_SUITE("host shared pool") {
           const_buffer_view(memory).slice(0, 100'000),
           const_buffer_view(memory).slice(100'000, sent.size() - 100'000)};
       std::vector<std::uint8_t> got(sent.size());
-      send_op s;
-      receive_op r;
-      receive(c, r, 1, 0, got);
-      send(c, s, 0, 1, halves);
-      REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
+      carry(c, halves, got);
       CHECK(got == sent);
       CHECK(c.link(1, 0).pools().mapped() == 0);
     }
@@ -163,13 +141,7 @@ TEST_SUITE("host shared pool") {
       for (int i = 0; i < 1000; ++i) {
         shared_pool pool(c[0].pools, 1);
         const shared_buffer memory = filled(pool, sent);
-        send_op s;
-        receive_op r;
-        receive(c, r, 1, 0, got);
-        send(c, s, 0, 1, memory);
-        REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
-        REQUIRE(s.done());
-        REQUIRE(r.done());
+        carry(c, memory, got);
         if (i == 10) before = open_descriptors();
         CHECK(c.link(1, 0).pools().mapped() <= 4);
       }
@@ -200,11 +172,7 @@ TEST_SUITE("host shared pool") {
       // Taken before we gave up, or told that half of it is nothing.
       CHECK((s.done() ? r.done() : r.failed(cause::cancelled_by_peer)));
       // The next message is whole.
-      send_op again;
-      receive_op next;
-      receive(c, next, 1, 0, got);
-      send(c, again, 0, 1, memory);
-      REQUIRE(c.until([&] { return next.ended(); }));
+      carry(c, memory, got);
       CHECK(std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 2; }));
       memory = {};
     }

@@ -57,13 +57,7 @@ TEST_SUITE("host transfer") {
           step = std::min(step, bytes - at);
           places.emplace_back(got.data() + at, step, dtype::uint8);
         }
-        send_op s;
-        receive_op r;
-        receive(c, r, 1, 0, places);
-        send(c, s, 0, 1, pieces);
-        REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
-        CHECK(s.done());
-        CHECK(r.done());
+        carry(c, pieces, places);
         CHECK(got == sent);
       }
     }
@@ -132,13 +126,8 @@ TEST_SUITE("host transfer") {
         return std::all_of(sends.begin(), sends.end(), [](auto& s) { return s.ended(); });
       }));
       for (send_op& s : sends) CHECK(s.done());
-      std::vector<std::uint8_t> got(sent.size());
-      for (std::size_t i = 0; i < sends.size(); ++i) {
-        receive_op r;
-        receive(c, r, 1, 0, got);
-        REQUIRE(c.until([&] { return r.ended(); }));
-        CHECK(got == sent);
-      }
+      for (std::size_t i = 0; i < sends.size(); ++i)
+        CHECK(next_received(c, sent.size()) == sent);
     }
   }
 
@@ -193,14 +182,8 @@ TEST_SUITE("host transfer") {
       receive(c, other_receive, 1, 0, std::span(&word_got, 1), 6);
       REQUIRE(c.until([&] { return other_receive.done(); }));
 
-      std::vector<std::uint8_t> got(block.size());
-      for (std::size_t i = 0; i < sends.size(); ++i) {
-        receive_op r;
-        receive(c, r, 1, 0, got, 5);
-        REQUIRE(c.until([&] { return r.ended(); }));
-        CHECK(r.done());
-        CHECK(got == block);
-      }
+      for (std::size_t i = 0; i < sends.size(); ++i)
+        CHECK(next_received(c, block.size(), 5) == block);
       CHECK(c.until([&] { return sends.back().done(); }));
       CHECK(c.until([&] { return c.at(0).undelivered().empty(); }));
     }

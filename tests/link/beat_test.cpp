@@ -12,18 +12,11 @@ TEST_SUITE_BEGIN("beat");
 
 namespace {
 
+/// A span of time that is measured, not waited for: several times the limit of silence.
+constexpr duration idle_span = 2s;
+
 shm::beat_line& line(shm::shared_arena& arena, int side) {
   return *reinterpret_cast<shm::beat_line*>(arena.at(shm::offset::beat(side)));
-}
-
-template <class Condition>
-bool comes_true(Condition condition, duration limit = 20s) {
-  const auto until = clock::now() + limit;
-  while (!condition()) {
-    if (clock::now() > until) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
 }
 
 /// How long ago the victim has heard of it; as the runtime's own clock has it.
@@ -39,7 +32,7 @@ class near_liar : public liar {
   near_liar(node& victim, unsigned char id) : liar(victim, id) {
     visit(victim);
     say(outcome_kind, met());
-    REQUIRE(comes_true([&] { return local_links(victim) == 1; }));
+    REQUIRE(eventually([&] { return local_links(victim) == 1; }));
   }
 };
 
@@ -86,7 +79,7 @@ TEST_CASE("law 7: an idle link between processes of one host costs no packet") {
   while (peer.hears(beat_kind, 100ms)) continue;
   const std::uint64_t before = line(peer.arena(), 1).beats;
   CHECK_FALSE(peer.hears(beat_kind, 400ms));
-  CHECK(comes_true([&] { return line(peer.arena(), 1).beats > before + 4; }));
+  CHECK(eventually([&] { return line(peer.arena(), 1).beats > before + 4; }));
 }
 
 TEST_CASE("a peer that shares no memory is sent beats") {
@@ -99,9 +92,9 @@ TEST_CASE("silence grows while a peer's word stands still, and ends with any cha
   node a;
   near_liar peer(a, 3);
   for (const std::uint64_t word : {~std::uint64_t{0}, std::uint64_t{5}}) {
-    CHECK(comes_true([&] { return silence_of(peer, a) > 450ms; }));
+    CHECK(eventually([&] { return silence_of(peer, a) > 450ms; }));
     line(peer.arena(), 0).beats = word;
-    CHECK(comes_true([&] { return silence_of(peer, a) < 200ms; }));
+    CHECK(eventually([&] { return silence_of(peer, a) < 200ms; }));
   }
 }
 
@@ -111,8 +104,7 @@ TEST_CASE("an idle world of two processes of one host outlives its limit of sile
   pair p({.name = "idle", .form = 10s, .suspect_after = 400ms, .broken_after = 800ms},
          often, often);
   REQUIRE(local_links(p.a) == 1);
-  // A span of time is what is measured, not waited for.
-  std::this_thread::sleep_for(2s);
+  std::this_thread::sleep_for(idle_span);
   CHECK(p.wa.state() == world_state::up);
   CHECK(p.wb.state() == world_state::up);
   check_alive(p.a, p.wa, p.b, p.wb);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -128,12 +129,15 @@ class child_process {
   int heard_ = -1;
 };
 
-/// Holds one word until it is killed.
-inline child_process holder_of(word_page& page, std::size_t index = 0) {
-  child_process child([&page, index](child_process::voice v) {
+/// Holds some words until it is killed.
+inline child_process holder_of(word_page& page, std::size_t first = 0,
+                               std::size_t count = 1) {
+  child_process child([&page, first, count](child_process::voice v) {
     shm::robust_words words;
-    shm::robust_word word(words, page.at(index));
-    if (!word.hold()) ::_exit(2);
+    std::deque<shm::robust_word> held;
+    for (std::size_t i = first; i < first + count; ++i) {
+      if (!held.emplace_back(words, page.at(i)).hold()) ::_exit(2);
+    }
     v.say();
     v.wait_for_ever();
   });

@@ -1,5 +1,6 @@
 // Links between runtimes: one for each pair, whoever dials, and their orderly end.
 #include "link_fixture.hpp"
+#include "support/eventually.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -19,6 +20,13 @@ task<std::size_t> reach_it(endpoint& from, process_address whom, reactor& servic
 
 task<std::size_t> reach_from(runtime& rt, const process_address& whom) {
   return reach_it(rt.core().peers(), whom, rt.service());
+}
+
+task<std::size_t> links_of(runtime& rt) {
+  auto count = [](runtime& rt) -> task<std::size_t> {
+    co_return rt.core().peers().links().size();
+  };
+  co_return co_await run_on(rt.service(), count(rt));
 }
 
 }  // namespace
@@ -53,31 +61,19 @@ TEST_CASE("all worlds of two runtimes share one link, which outlives each of the
     CHECK(!b.run(forming(all.back())));
     CHECK(!a.finish(first));
   }
-  auto links = [](runtime& rt) -> task<std::size_t> {
-    auto count = [](runtime& rt) -> task<std::size_t> {
-      co_return rt.core().peers().links().size();
-    };
-    co_return co_await run_on(rt.service(), count(rt));
-  };
-  CHECK(a.run(links(a.rt)) == 1);
+  CHECK(a.run(links_of(a.rt)) == 1);
   all[0].fail("one of them");
   CHECK(b.run(all[1].broken()).cause == cause::broken_by_user);
   for (std::size_t i = 2; i < all.size(); i += 2) check_alive(a, all[i], b, all[i + 1]);
   for (std::size_t i = 2; i < all.size(); i += 2) a.run(all[i].leave());
   // Nobody uses it now; it lingers for the next world.
-  CHECK(a.run(links(a.rt)) == 1);
+  CHECK(a.run(links_of(a.rt)) == 1);
 }
 
 TEST_CASE("a link that nobody uses says goodbye in the end, on both sides") {
   memory_store store;
   node a;
   node b;
-  auto links = [](runtime& rt) -> task<std::size_t> {
-    auto count = [](runtime& rt) -> task<std::size_t> {
-      co_return rt.core().peers().links().size();
-    };
-    co_return co_await run_on(rt.service(), count(rt));
-  };
   {
     world wa(a.rt, store, {.name = "brief", .rank = 0, .size = 2, .form = 10s});
     world wb(b.rt, store, {.name = "brief", .rank = 1, .size = 2, .form = 10s});
@@ -87,12 +83,9 @@ TEST_CASE("a link that nobody uses says goodbye in the end, on both sides") {
     a.run(wa.leave());
     b.run(wb.broken());
   }
-  CHECK(a.run(links(a.rt)) == 1);
-  auto until_gone = [&](runtime& rt) -> task<void> {
-    while (co_await links(rt) > 0) co_await sleep_for(50ms);
-  };
-  a.run(until_gone(a.rt), 15s);
-  b.run(until_gone(b.rt), 15s);
+  CHECK(a.run(links_of(a.rt)) == 1);
+  CHECK(testing::eventually([&] { return a.run(links_of(a.rt)) == 0; }, 15s));
+  CHECK(testing::eventually([&] { return b.run(links_of(b.rt)) == 0; }, 15s));
 }
 
 TEST_CASE("a peer that is not there, or is another one, is named when it is dialled") {

@@ -1,12 +1,15 @@
 // Links between runtimes of one host, and what they share.
 #pragma once
 
-#include <filesystem>
-
 #include "link_fixture.hpp"
 #include "manyworlds/world/directory.hpp"
+#include "support/entries.hpp"
+#include "support/eventually.hpp"
 
 namespace manyworlds::link_tests {
+
+using testing::eventually;
+using testing::open_descriptors;
 
 /// What a service reactor does for a test.
 template <class Body>
@@ -46,22 +49,16 @@ inline slot_lease lend(node& from, node& to_whom, std::uint64_t world_id, rank_t
 /// What the other side kept for the world; waits until it is there.
 inline std::optional<data_channel> claim(node& by, node& from, std::uint64_t world_id,
                                          rank_t rank) {
-  return on_service(by, [&](runtime_core& core) -> task<std::optional<data_channel>> {
-    std::optional<data_channel> found;
-    for (int look = 0; look < 10'000 && !found; ++look) {
-      found = core.worlds().claim(world_id, rank, from.rt.core().self().id);
-      if (!found) co_await sleep_for(1ms);
-    }
-    co_return found;
-  });
-}
-
-inline std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
+  std::optional<data_channel> found;
+  auto look = [&](runtime_core& core) -> task<void> {
+    found = core.worlds().claim(world_id, rank, from.rt.core().self().id);
+    co_return;
+  };
+  CHECK(eventually([&] {
+    on_service(by, look);
+    return found.has_value();
+  }));
+  return found;
 }
 
 }  // namespace manyworlds::link_tests

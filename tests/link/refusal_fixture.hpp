@@ -47,17 +47,7 @@ struct shared_world {
   shared_world(node& a, node& b, const std::string& name) {
     world_options options{.form = 10s};
     options.name = name;
-    options.size = 2;
-    options.rank = 0;
-    of_a = world(a.rt, store, options);
-    options.rank = 1;
-    of_b = world(b.rt, store, options);
-    auto first = a.rt.start(forming(of_a));
-    auto second = b.rt.start(forming(of_b));
-    const failure f = a.finish(first);
-    const failure g = b.finish(second);
-    REQUIRE_MESSAGE(!f, f.text());
-    REQUIRE_MESSAGE(!g, g.text());
+    form_two(options, store, a, of_a, b, of_b);
   }
   memory_store store;
   world of_a;
@@ -113,13 +103,6 @@ inline task<int> receive_all(world& w, rank_t peer, unsigned seed, lane on) {
   for (auto& [by, r] : receives) wrong += by->finish(std::move(r));
   for (auto& s : sends) a.finish(std::move(s));
   return wrong == 0;
-}
-
-/// Lines may still be on their way from the service thread.
-[[nodiscard]] inline bool says(node& n, std::string_view what) {
-  for (int look = 0; look < 2000 && !n.log.has(what); ++look)
-    std::this_thread::sleep_for(1ms);
-  return n.log.has(what);
 }
 
 }  // namespace manyworlds::link_tests

@@ -46,7 +46,7 @@ void check_tcp_and_said_once(const call_filter& calls, const char* reason) {
   CHECK(a->log.count(no_memory_shared, log_level::warning) == 1);
   CHECK(a->log.count(no_memory_shared) == 2);
   CHECK(a->log.count(reason, log_level::warning) == 1);
-  CHECK(says(b, no_memory_shared));
+  CHECK(b.log.gets(no_memory_shared));
   CHECK(b.log.count(no_memory_shared, log_level::warning) == 1);
   CHECK(b.log.count(reason, log_level::warning) == 1);
 }
@@ -136,9 +136,9 @@ TEST_CASE("law 11: a peer that brings memory without seals is spoken to over tcp
   const auto a = node_where(pretending);
   node b;
   CHECK_FALSE(meet(*a, b));
-  CHECK(
-      says(b, "refused a visitor of this host: the peer's shared memory is not sealed"));
-  CHECK(says(*a, "tcp is used: it could not use the shared memory"));
+  CHECK(b.log.gets(
+      "refused a visitor of this host: the peer's shared memory is not sealed"));
+  CHECK(a->log.gets("tcp is used: it could not use the shared memory"));
   shared_world w(*a, b, "unsealed");
   CHECK(transport_of(*a, w.of_a) == "tcp");
   CHECK(carries_same_bytes(*a, b, w));
@@ -183,7 +183,7 @@ TEST_CASE("law 9: a memory limit that is hit by traffic makes messages wait, not
     REQUIRE(transport_of(*a, w.of_a) == "shm");
     refuse_to_reactor(*a, SYS_fallocate, error);
     CHECK(carries_same_bytes(*a, *b, w));
-    CHECK(says(*a, "no more memory for what is shared with rank 1"));
+    CHECK(a->log.gets("no more memory for what is shared with rank 1"));
     CHECK(a->log.count("no more memory", log_level::warning) == 1);
     CHECK_FALSE(b->log.has("no more memory"));
     CHECK(w.of_a.state() == world_state::up);

@@ -7,12 +7,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <new>
 #include <stdexcept>
 #include <vector>
 
 #include "manyworlds/memory/buffer_view.hpp"
+#include "support/entries.hpp"
 
 using namespace manyworlds;
 
@@ -20,14 +20,7 @@ TEST_SUITE_BEGIN("shared_buffer");
 
 namespace {
 
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    ++count;
-  }
-  return count;
-}
+using testing::open_descriptors;
 
 /// A pool of at least one granule, and who knows it.
 struct known_pool {

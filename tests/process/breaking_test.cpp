@@ -37,6 +37,32 @@ void make_impatient(leader& us) {
   us.patience.broken_after = 1s;
 }
 
+/// Is stopped when a quarter of its message has come; then canaries are in the buffer.
+struct stopped_sender {
+  stopped_sender(engine_kind e, const std::vector<std::string>& settings)
+      : here(e), sender(here.worker("late", settings)), us(here, 50ms) {
+    make_impatient(us);
+    w = us.form("late");
+    sender.order("stream late 0 " + std::to_string(large) + " 1");
+    error = us.run(receive_until(w, buffer, [&] { sender.stop(); }));
+    std::fill(buffer.begin(), buffer.end(), canary);
+  }
+  void check_untouched() {
+    sender.expect("over late");
+    CHECK(std::count(buffer.begin(), buffer.end(), canary) ==
+          static_cast<std::ptrdiff_t>(buffer.size()));
+    CHECK(sender.end() == 0);
+  }
+
+  static constexpr std::uint64_t canary = 0x0123456789abcdef;
+  site here;
+  process sender;
+  std::vector<std::uint64_t> buffer = std::vector<std::uint64_t>(large / 8);
+  failure error;
+  leader us;
+  world w;
+};
+
 }  // namespace
 
 TEST_CASE("B1: a receive that is half done when the sender dies is an error") {
@@ -104,27 +130,15 @@ TEST_CASE(
     "B3: after an error nothing touches the buffer, though the stopped peer goes on") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
-    site here(e);
     // Over tcp: what is read out of a stopped sender's memory does not stop with it.
     std::vector<std::string> options = impatient;
     options.push_back("shm=off");
-    process sender = here.worker("late", options);
-    std::vector<std::uint64_t> buffer(large / 8);
-    leader us(here, 50ms);
-    make_impatient(us);
-    world w = us.form("late");
-    sender.order("stream late 0 " + std::to_string(large) + " 1");
-    const failure error = us.run(receive_until(w, buffer, [&] { sender.stop(); }));
-    CHECK(error.cause == cause::silent_peer);
-    constexpr std::uint64_t canary = 0x0123456789abcdef;
-    std::fill(buffer.begin(), buffer.end(), canary);
-    sender.go_on();
+    stopped_sender s(e, options);
+    CHECK(s.error.cause == cause::silent_peer);
+    s.sender.go_on();
     // It has tried to send on, and was told.
-    sender.expect("error late");
-    sender.expect("over late");
-    CHECK(std::count(buffer.begin(), buffer.end(), canary) ==
-          static_cast<std::ptrdiff_t>(buffer.size()));
-    CHECK(sender.end() == 0);
+    s.sender.expect("error late");
+    s.check_untouched();
   }
 }
 
@@ -135,23 +149,11 @@ TEST_CASE(
   if (testing::reading_is_refused_here()) return;
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
-    site here(e);
-    process sender = here.worker("late", impatient);
-    std::vector<std::uint64_t> buffer(large / 8);
-    leader us(here, 50ms);
-    make_impatient(us);
-    world w = us.form("late");
-    sender.order("stream late 0 " + std::to_string(large) + " 1");
-    const failure error = us.run(receive_until(w, buffer, [&] { sender.stop(); }));
-    CHECK(error.cause == cause::none);
-    constexpr std::uint64_t canary = 0x0123456789abcdef;
-    std::fill(buffer.begin(), buffer.end(), canary);
-    CHECK(us.broken(w).cause == cause::silent_peer);
-    sender.go_on();
-    sender.expect("over late");
-    CHECK(std::count(buffer.begin(), buffer.end(), canary) ==
-          static_cast<std::ptrdiff_t>(buffer.size()));
-    CHECK(sender.end() == 0);
+    stopped_sender s(e, impatient);
+    CHECK(s.error.cause == cause::none);
+    CHECK(s.us.broken(s.w).cause == cause::silent_peer);
+    s.sender.go_on();
+    s.check_untouched();
   }
 }
 
@@ -169,10 +171,8 @@ TEST_CASE(
     world w = us.form("same");
     stale.order("stream same 0 65536 1000000000");
     auto taking = us.rt.start(take_stream(w, 1, 65536, old_one, [] { return false; }));
-    auto under_way = [](world& w) -> task<void> {
-      while (w.counters().messages_received < 100) co_await sleep_for(1ms);
-    };
-    us.run(under_way(w));
+    us.run(old_one.come(100));
+    // No event tells of a suspicion; a silence ends the world, and so the looks at it.
     auto until_suspect = [](world& w) -> task<bool> {
       while (w.state() == world_state::up && !w.is_suspect(1)) co_await sleep_for(5ms);
       co_return w.state() == world_state::up;

@@ -2,26 +2,14 @@
 #include <poll.h>
 #include <sys/syscall.h>
 
-#include <fstream>
-
 #include "process_fixture.hpp"
+#include "support/burdens.hpp"
 
 namespace manyworlds::process_tests {
 
 TEST_SUITE_BEGIN("process");
 
 namespace {
-
-/// Of the machine, in megabytes.
-std::size_t available_memory() {
-  std::ifstream info("/proc/meminfo");
-  std::string name;
-  std::size_t kilobytes = 0;
-  while (info >> name) {
-    if (name == "MemAvailable:" && info >> kilobytes) break;
-  }
-  return kilobytes >> 10;
-}
 
 /// Of a process, without waiting.
 class process_handle {
@@ -74,7 +62,7 @@ notice kill_with(std::size_t megabytes) {
 TEST_CASE("a killed peer is noticed before its gigabytes are torn down") {
   for (const std::size_t megabytes : {std::size_t{1024}, std::size_t{4096}}) {
     CAPTURE(megabytes);
-    if (available_memory() < megabytes + 2048) {
+    if (testing::available_memory() >> 20 < megabytes + 2048) {
       MESSAGE("skipped: " << megabytes << " MiB and two GiB to spare are not free here");
       continue;
     }
@@ -136,11 +124,7 @@ TEST_CASE(
     received got;
     sender.order("stream cut 0 " + std::to_string(bytes) + " 1000000000");
     auto taking = us.rt.start(take_stream(w, 1, bytes, got, [] { return false; }));
-    const std::uint64_t wanted = 100 + 37 * round;
-    auto under_way = [wanted](world& w) -> task<void> {
-      while (w.counters().messages_received < wanted) co_await sleep_for(100us);
-    };
-    us.run(under_way(w));
+    us.run(got.come(100 + 37 * round));
     sender.send_kill();
     us.finish(taking);
     CHECK(got.error.cause == cause::peer_died);

@@ -1,8 +1,9 @@
 // Forming worlds while processes come and go.
-#include <filesystem>
 #include <fstream>
 
 #include "process_fixture.hpp"
+#include "support/entries.hpp"
+#include "support/eventually.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -13,19 +14,14 @@ namespace {
 task<failure> outcome_of_forming(world& w) { co_return (co_await outcome(w)).error(); }
 
 struct footprint {
-  std::size_t descriptors = entries("/proc/self/fd");
-  std::size_t threads = entries("/proc/self/task");
+  std::size_t descriptors = testing::open_descriptors();
+  std::size_t threads = testing::entries("/proc/self/task");
   std::size_t resident_pages = [] {
     std::size_t all = 0;
     std::size_t resident = 0;
     std::ifstream("/proc/self/statm") >> all >> resident;
     return resident;
   }();
-
-  static std::size_t entries(const char* folder) {
-    using iterator = std::filesystem::directory_iterator;
-    return static_cast<std::size_t>(std::distance(iterator(folder), iterator()));
-  }
 };
 
 /// The address sanitizer does, to find uses after the free.
@@ -36,8 +32,6 @@ constexpr bool keeps_freed_memory = __has_feature(address_sanitizer);
 #else
 constexpr bool keeps_freed_memory = false;
 #endif
-
-task<void> pause() { co_await sleep_for(5ms); }
 
 }  // namespace
 
@@ -67,11 +61,10 @@ TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grow
     }
     // The last peer's link goes in turns that follow the end of its world.
     footprint now;
-    for (int look = 0; look < 200 && now.descriptors > warm.descriptors; ++look) {
-      us.run(pause());
+    CHECK(testing::eventually([&] {
       now = footprint();
-    }
-    CHECK(now.descriptors <= warm.descriptors);
+      return now.descriptors <= warm.descriptors;
+    }));
     CHECK(now.threads <= warm.threads);
     // 4 MiB in 80 epochs: far below what a leaked buffer, frame or view each would be.
     if (!keeps_freed_memory) CHECK(now.resident_pages < warm.resident_pages + 1024);

@@ -49,18 +49,20 @@
 #include <thread>
 #include <vector>
 
-#include "burdens.hpp"
 #include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "member_rights.hpp"
 #include "misdeeds.hpp"
+#include "support/burdens.hpp"
 #include "traffic_orders.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
 using namespace mw::process_tests;
+using mw::testing::hold_descriptors_in_child;
+using mw::testing::touch_memory;
 
 std::string text(const mw::failure& f) {
   return std::string(name_of(f.cause)) + " " + std::to_string(f.rank);

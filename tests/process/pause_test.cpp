@@ -10,9 +10,13 @@ TEST_SUITE_BEGIN("process");
 
 namespace {
 
+// Spans of time that are measured, not waited for.
+
 /// Shorter than the pause, longer than going on one after the other takes anywhere.
 const std::vector<std::string> limits{"heartbeat=50", "suspect=1000", "broken=1200"};
 constexpr duration pause = 2s;
+/// In which nobody is to be accused: both look at each other many times.
+constexpr duration after_pause = 300ms;
 
 struct pausing_pair {
   pausing_pair(engine_kind e, bool over_tcp) : here(e) {
@@ -34,7 +38,6 @@ struct pausing_pair {
   /// Stops both in the midst of what they do, the second to go on first.
   void stand_still(std::size_t first_to_go_on) {
     for (const process& m : members) m.stop();
-    // A span of time is what is measured, not waited for.
     std::this_thread::sleep_for(pause);
     members[first_to_go_on].go_on();
     members[1 - first_to_go_on].go_on();
@@ -59,8 +62,7 @@ TEST_CASE("a pause of all members, longer than any silence, breaks no world") {
       for (const std::size_t first : {0U, 1U}) {
         CAPTURE(first);
         p.stand_still(first);
-        // A span in which nobody is to be accused: both look at each other many times.
-        std::this_thread::sleep_for(300ms);
+        std::this_thread::sleep_for(after_pause);
         for (process& m : p.members) {
           m.order("suspicions idle");
           CHECK(m.expect("suspicions idle") == "suspicions idle 0");
@@ -87,7 +89,6 @@ TEST_CASE("a pause ends, and a peer that does not go on is silent from then on")
     CAPTURE(over_tcp);
     pausing_pair p(engine_kind::epoll, over_tcp);
     for (const process& m : p.members) m.stop();
-    // A span of time is what is measured, not waited for.
     std::this_thread::sleep_for(pause);
     const auto begun = clock::now();
     p.members[0].go_on();

@@ -3,8 +3,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include <atomic>
-
 #include "../link/death_fixture.hpp"
 #include "../world/world_fixture.hpp"
 #include "member_rights.hpp"
@@ -26,8 +24,8 @@ constexpr const char* not_read = "may not be read";
 constexpr const char* tcp_is_used = "tcp is used";
 
 /// Patterned messages to a member that echoes them. How many came back as they were sent;
-/// `so_far` counts along.
-task<int> echo_patterns(world& w, int times, std::atomic<int>& so_far) {
+/// `under_way` is set after a few.
+task<int> echo_patterns(world& w, int times, event& under_way) {
   int same = 0;
   std::vector<std::uint8_t> back(large);
   for (int n = 0; n < times; ++n) {
@@ -35,13 +33,13 @@ task<int> echo_patterns(world& w, int times, std::atomic<int>& so_far) {
     co_await w.send(there, to(1));
     co_await w.recv(back, from(1));
     same += back == there;
-    ++so_far;
+    if (n == 3) under_way.set();
   }
   co_return same;
 }
 int echo_patterns(leader& us, world& w, int times) {
-  std::atomic<int> so_far{0};
-  return us.run(echo_patterns(w, times, so_far));
+  event under_way;
+  return us.run(echo_patterns(w, times, under_way));
 }
 
 std::string echo_order(const std::string& name) {
@@ -134,12 +132,12 @@ TEST_CASE("reading that is refused in mid-traffic loses nothing, on either side"
       site here(e);
       process other = here.worker("late");
       kept_log log;
+      event under_way;
       leader us(here, 200ms, &log);
       world w = us.form("late");
       other.order(echo_order("late"));
-      std::atomic<int> so_far{0};
-      auto echoes = us.rt.start(echo_patterns(w, 12, so_far));
-      while (so_far < 4 && !echoes.is_ready()) std::this_thread::yield();
+      auto echoes = us.rt.start(echo_patterns(w, 12, under_way));
+      us.run(until(under_way));
       if (to_us) {
         refuse_to(us, SYS_process_vm_readv);
       } else {
@@ -164,13 +162,13 @@ TEST_CASE("a process that may not be traced any more is asked for what it sends"
     become(nobody);
     {
       kept_log log;
+      event under_way;
       leader us(here, 200ms, &log);
       world w = us.form("hidden");
       if (!may_read(other.pid())) ::_exit(77);
       other.order(echo_order("hidden"));
-      std::atomic<int> so_far{0};
-      auto echoes = us.rt.start(echo_patterns(w, 12, so_far));
-      while (so_far < 4 && !echoes.is_ready()) std::this_thread::yield();
+      auto echoes = us.rt.start(echo_patterns(w, 12, under_way));
+      us.run(until(under_way));
       if (log.has(not_read)) ::_exit(3);
       other.order("hide");
       other.expect("hidden");

@@ -1,9 +1,8 @@
 // Messages out of a peer's shared pool, and what the peer's end does to them.
-#include <atomic>
 #include <fstream>
-#include <thread>
 
 #include "process_fixture.hpp"
+#include "support/eventually.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -46,30 +45,22 @@ TEST_CASE("a peer's pool is mapped, also where its memory is not read, and then 
     CHECK(us.broken(w).cause == cause::peer_died);
     us.run(w.drained());
     w = {};
-    const auto until = clock::now() + 20s;
-    while (has_mapped_a_pool() && clock::now() < until) std::this_thread::yield();
-    CHECK_FALSE(has_mapped_a_pool());
+    CHECK(testing::eventually([] { return !has_mapped_a_pool(); }));
   }
 }
 
 TEST_CASE("a peer killed while its pool is copied is an error, never half a message") {
   for (const engine_kind e : engines()) {
-    for (int round = 0; round < 5; ++round) {
+    for (std::uint64_t round = 1; round <= 5; ++round) {
       CAPTURE(name_of(e));
       site here(e);
       process other = streamer(here, "killed");
       leader us(here, 200ms, nullptr, false);
       world w = us.form("killed");
       received seen;
-      std::atomic<std::uint64_t> come{0};
-      auto taking = us.rt.start(take_stream(w, 1, message_bytes, seen, [&] {
-        come = seen.messages;
-        return false;
-      }));
-      const auto until = clock::now() + 20s;
-      while (come < static_cast<std::uint64_t>(round + 1) && clock::now() < until) {
-        std::this_thread::yield();
-      }
+      auto taking =
+          us.rt.start(take_stream(w, 1, message_bytes, seen, [] { return false; }));
+      us.run(seen.come(round));
       other.kill();
       us.finish(std::move(taking));
       CHECK(seen.in_order);
@@ -85,13 +76,8 @@ TEST_CASE("a peer stopped while its pool is copied costs nothing but its own sil
   us.patience.broken_after = 2s;
   world w = us.form("stopped");
   received seen;
-  std::atomic<std::uint64_t> come{0};
-  auto taking = us.rt.start(take_stream(w, 1, message_bytes, seen, [&] {
-    come = seen.messages;
-    return false;
-  }));
-  const auto until = clock::now() + 20s;
-  while (come < 2 && clock::now() < until) std::this_thread::yield();
+  auto taking = us.rt.start(take_stream(w, 1, message_bytes, seen, [] { return false; }));
+  us.run(seen.come(2));
   other.stop();
   us.finish(std::move(taking));
   CHECK(seen.in_order);

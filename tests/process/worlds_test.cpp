@@ -35,10 +35,8 @@ TEST_CASE("A1: a killed sender fails only its own world") {
       so_far = two.messages;
       return two.messages >= enough;
     }));
-    auto under_way = [](world& w, std::atomic<std::uint64_t>& other) -> task<void> {
-      while (w.counters().messages_received < 200 || other < 200) co_await sleep_for(1ms);
-    };
-    us.run(under_way(w1, so_far));
+    us.run(one.come(200));
+    us.run(two.come(200));
 
     const auto killed = clock::now();
     first.kill();

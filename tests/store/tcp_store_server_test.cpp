@@ -1,6 +1,5 @@
 #include "manyworlds/store/tcp_store_server.hpp"
 
-#include <dirent.h>
 #include <doctest/doctest.h>
 
 #include <string>
@@ -8,23 +7,13 @@
 #include <vector>
 
 #include "store/served.hpp"
+#include "support/entries.hpp"
 
 using namespace manyworlds_tests;
 using namespace std::string_literals;
+using manyworlds::testing::open_descriptors;
 
 TEST_SUITE_BEGIN("tcp_store_server");
-
-namespace {
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  DIR* folder = ::opendir("/proc/self/fd");
-  while (::readdir(folder)) ++count;
-  ::closedir(folder);
-  return count;
-}
-
-}  // namespace
 
 TEST_CASE("each request has PyTorch's reply, byte for byte") {
   for_each_engine([](engine_kind kind) {

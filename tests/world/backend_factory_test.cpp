@@ -170,14 +170,9 @@ TEST_CASE(
   CHECK(p.a.run(late()).cause == cause::broken_by_user);
 
   // The name is formed again meanwhile, and used.
-  world_options next{.name = "device", .rank = 0, .size = 2, .form = 10s};
-  world na(p.a.rt, p.store, next);
-  next.rank = 1;
-  world nb(p.b.rt, p.store, next);
-  auto first = p.a.rt.start(forming(na));
-  auto second = p.b.rt.start(forming(nb));
-  CHECK(!p.a.finish(first));
-  CHECK(!p.b.finish(second));
+  world na;
+  world nb;
+  form_two({.name = "device", .form = 10s}, p.store, p.a, na, p.b, nb);
   CHECK(na.epoch() == p.wa.epoch() + 1);
   check_alive(p.a, na, p.b, nb);
   CHECK(!resumed);
@@ -197,6 +192,7 @@ TEST_CASE("a runtime that ends waits for a device that is still aborting") {
   slow_device device;
   slow_first factory(device);
   std::vector<std::uint8_t> buffer(4096, 0);
+  constexpr duration held_up = 50ms;
   std::thread releases;
   {
     pair p({.name = "device", .form = 10s}, {.backends = &factory});
@@ -209,7 +205,8 @@ TEST_CASE("a runtime that ends waits for a device that is still aborting") {
     p.wb.fail("enough");
     REQUIRE(device.await_abort());
     releases = std::thread([&] {
-      std::this_thread::sleep_for(50ms);
+      // No event tells that the end has begun to wait.
+      std::this_thread::sleep_for(held_up);
       device.let_go();
     });
   }

@@ -3,6 +3,7 @@
 #include <future>
 
 #include "manyworlds/store/prefix_store.hpp"
+#include "support/eventually.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -31,7 +32,7 @@ TEST_CASE("two ranks of one world in one runtime: the second is refused, naming 
   world w0(a.rt, store, member(0));
   world w1(a.rt, store, member(1));
   auto first = a.rt.start(forming(w0));
-  while (w0.state() == world_state::described) std::this_thread::yield();
+  REQUIRE(testing::eventually([&] { return w0.state() != world_state::described; }));
   check_refused(a.run(forming(w1)), {"rank 0", "rank 1"});
   // The first is as well as ever.
   world right(b.rt, store, member(1));
@@ -47,7 +48,7 @@ TEST_CASE("two live handles of one member: the second is refused, forming or up"
   world w0(a.rt, store, member(0));
   world forming_too(a.rt, store, member(0));
   auto first = a.rt.start(forming(w0));
-  while (w0.state() == world_state::described) std::this_thread::yield();
+  REQUIRE(testing::eventually([&] { return w0.state() != world_state::described; }));
   check_refused(a.run(forming(forming_too)), {"rank 0"});
   world w1(b.rt, store, member(1));
   CHECK(!b.run(forming(w1)));
@@ -132,10 +133,7 @@ TEST_CASE("a runtime that ends waits for a world whose forming has just been ask
   CHECK(rt->core().worlds().snapshot().size() == 1);
   const std::weak_ptr<world_core> core = w.core();
   auto ended = std::async(std::launch::async, [&] { rt = nullptr; });
-  const auto until = clock::now() + 10s;
-  while (w.state() != world_state::broken && clock::now() < until) {
-    std::this_thread::yield();
-  }
+  CHECK(testing::eventually([&] { return w.state() == world_state::broken; }));
   CHECK(ended.wait_for(0s) == std::future_status::timeout);
   may_go_on.set_value();
   ended.get();

@@ -1,8 +1,8 @@
 // Worlds of one host are given slots of shared memory by their formation.
-#include <filesystem>
 
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/world/backend_factory.hpp"
+#include "support/entries.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -10,6 +10,8 @@ namespace manyworlds::world_tests {
 TEST_SUITE_BEGIN("world");
 
 namespace {
+
+using testing::open_descriptors;
 
 /// Keeps the ways to the members for as long as the backend lives, and moves no data.
 class keeping_factory final : public backend_factory {
@@ -34,14 +36,6 @@ class keeping_factory final : public backend_factory {
   std::vector<slot_lease> kept;
 };
 
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -60,14 +54,9 @@ TEST_CASE(
   constexpr int rounds = 300;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
-    world_options o{.name = "again", .rank = 0, .size = 2, .form = 20s};
-    world wa(a.rt, store, o);
-    o.rank = 1;
-    world wb(b.rt, store, o);
-    auto first = a.rt.start(forming(wa));
-    auto second = b.rt.start(forming(wb));
-    REQUIRE(!a.finish(first));
-    REQUIRE(!b.finish(second));
+    world wa;
+    world wb;
+    form_two({.name = "again", .form = 20s}, store, a, wa, b, wb);
     of_a.kept.clear();
     of_b.kept.clear();
     wa.fail("enough of it");

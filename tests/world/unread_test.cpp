@@ -1,7 +1,7 @@
 // What a broken world leaves unread in the memory of its link.
 #include <future>
-#include <thread>
 
+#include "support/eventually.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -54,9 +54,7 @@ TEST_CASE("law 6: what nobody read when its world broke takes no room from the n
     a.run(send_unread(wa));
     wa = world();
     // The service thread is not blocked, and hears of it.
-    const auto until = clock::now() + 10s;
-    while (wb.state() == world_state::up && clock::now() < until)
-      std::this_thread::yield();
+    CHECK(testing::eventually([&] { return wb.state() != world_state::up; }));
     CHECK(wb.failure().cause == cause::abandoned);
     may_go_on.set_value();
     b.finish(blocked);

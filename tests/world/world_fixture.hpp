@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,21 +26,36 @@ using clock = std::chrono::steady_clock;
 class kept_log final : public log_sink {
  public:
   void write(log_level level, std::string_view line) noexcept override {
-    const std::lock_guard lock(mutex_);
-    lines_.emplace_back(level, line);
+    {
+      const std::lock_guard lock(mutex_);
+      lines_.emplace_back(level, line);
+    }
+    changed_.notify_all();
+  }
+  /// Waits for it: a line may still be on its way from another thread.
+  [[nodiscard]] bool gets(std::string_view part, std::ptrdiff_t times = 1,
+                          duration limit = 20s) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(
+        lock, limit, [&] { return count_locked(part, log_level::debug) >= times; });
   }
   [[nodiscard]] bool has(std::string_view part) const { return count(part) > 0; }
   /// The lines with that in them, of that level or above.
   [[nodiscard]] std::ptrdiff_t count(std::string_view part,
                                      log_level from = log_level::debug) const {
     const std::lock_guard lock(mutex_);
+    return count_locked(part, from);
+  }
+
+ private:
+  std::ptrdiff_t count_locked(std::string_view part, log_level from) const {
     return std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
       return line.first >= from && line.second.find(part) != std::string::npos;
     });
   }
 
- private:
   mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
   std::vector<std::pair<log_level, std::string>> lines_;
 };
 
@@ -71,23 +87,29 @@ class node {
 
 inline task<failure> forming(world& w) { co_return (co_await outcome(w)).error(); }
 
+/// Makes and forms a world of two.
+inline void form_two(world_options options, memory_store& store, node& a, world& wa,
+                     node& b, world& wb) {
+  options.size = 2;
+  options.rank = 0;
+  wa = world(a.rt, store, options);
+  options.rank = 1;
+  wb = world(b.rt, store, options);
+  auto first = a.rt.start(forming(wa));
+  auto second = b.rt.start(forming(wb));
+  const failure f = a.finish(first);
+  const failure g = b.finish(second);
+  REQUIRE_MESSAGE(!f, f.text());
+  REQUIRE_MESSAGE(!g, g.text());
+}
+
 /// Worlds of two, formed.
 class pair {
  public:
-  explicit pair(world_options options = {.name = "pair", .form = 10s},
+  explicit pair(const world_options& options = {.name = "pair", .form = 10s},
                 runtime_options a_options = {}, runtime_options b_options = {})
       : a(a_options), b(b_options) {
-    options.size = 2;
-    options.rank = 0;
-    wa = world(a.rt, store, options);
-    options.rank = 1;
-    wb = world(b.rt, store, options);
-    auto first = a.rt.start(forming(wa));
-    auto second = b.rt.start(forming(wb));
-    const failure f = a.finish(first);
-    const failure g = b.finish(second);
-    REQUIRE_MESSAGE(!f, f.text());
-    REQUIRE_MESSAGE(!g, g.text());
+    form_two(options, store, a, wa, b, wb);
   }
 
   memory_store store;

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <fstream>
+#include <string>
 
-namespace manyworlds::process_tests {
+namespace manyworlds::testing {
 
 /// A child holds every descriptor of ours, until its standard input, which is ours, ends.
 inline bool hold_descriptors_in_child() {
@@ -20,8 +22,19 @@ inline bool hold_descriptors_in_child() {
   return child > 0;
 }
 
+/// Of the machine, in bytes.
+inline std::size_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string name;
+  std::size_t kilobytes = 0;
+  while (info >> name) {
+    if (name == "MemAvailable:" && info >> kilobytes) break;
+  }
+  return kilobytes << 10;
+}
+
 /// Memory in small pages, so that tearing it down takes its time; for good.
-inline bool touch_memory(std::size_t bytes) {
+[[nodiscard]] inline bool touch_memory(std::size_t bytes) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return false;
@@ -30,4 +43,4 @@ inline bool touch_memory(std::size_t bytes) {
   return true;
 }
 
-}  // namespace manyworlds::process_tests
+}  // namespace manyworlds::testing
