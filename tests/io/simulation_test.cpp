@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint16_t port = 7000;
+constexpr std::uint16_t echo_port = 7000;
 
 std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed) {
   std::vector<std::byte> bytes(size);
@@ -58,9 +58,9 @@ echo_run run_echo(std::uint64_t seed, std::size_t size,
   simulated_node server(sim, "server");
   simulated_node left(sim, "left");
   simulated_node right(sim, "right");
-  mw::listener listening(server.home(), server.process().address(port));
+  mw::listener listening(server.home(), server.process().address(echo_port));
   const std::vector<std::byte> bytes = pattern(size, seed);
-  const mw::socket_address to = server.process().address(port);
+  const mw::socket_address to = server.process().address(echo_port);
   server.spawn(echo_once(server.home(), listening, size));
   left.spawn(expect_echo(left.home(), to, bytes));
   const bool first =
@@ -172,7 +172,7 @@ TEST_CASE("work posted to a sleeping reactor of the same process wakes it") {
 TEST_CASE("a hang is an answer that names who waits for what") {
   mw::simulation sim(5);
   simulated_node server(sim, "server");
-  mw::listener listening(server.home(), mw::socket_address::loopback(port));
+  mw::listener listening(server.home(), mw::socket_address::loopback(echo_port));
   server.spawn(echo_once(server.home(), listening, 1));
   CHECK_FALSE(sim.run_until([&] { return server.has_ended(); }));
   CHECK(sim.is_stuck());
@@ -180,7 +180,7 @@ TEST_CASE("a hang is an answer that names who waits for what") {
   const std::string why = sim.describe();
   CHECK(why.find("server: running, 1 sockets open") != std::string::npos);
   CHECK(why.find("accept on socket") != std::string::npos);
-  CHECK(why.find(server.process().address(port).text()) != std::string::npos);
+  CHECK(why.find(server.process().address(echo_port).text()) != std::string::npos);
   server.end();
 }
 
@@ -208,10 +208,10 @@ TEST_CASE("a reactor that is run from outside lets the others go on while it sle
   mw::simulation sim(8);
   simulated_node server(sim, "server");
   simulated_node client(sim, "client");
-  mw::listener listening(server.home(), server.process().address(port));
+  mw::listener listening(server.home(), server.process().address(echo_port));
   const std::vector<std::byte> bytes = pattern(5000, 8);
   server.spawn(echo_once(server.home(), listening, bytes.size()));
-  client.spawn(expect_echo(client.home(), server.process().address(port), bytes));
+  client.spawn(expect_echo(client.home(), server.process().address(echo_port), bytes));
   client.home().run_until([&] { return client.has_ended() && server.has_ended(); });
   CHECK(sim.elapsed() > 0s);
 }
@@ -220,11 +220,12 @@ TEST_CASE("every process has ports and randomness of its own") {
   mw::simulation sim(4);
   simulated_node a(sim, "a");
   simulated_node b(sim, "b");
-  mw::listener at_a(a.home(), mw::socket_address::loopback(port));
-  mw::listener at_b(b.home(), mw::socket_address::loopback(port));
+  mw::listener at_a(a.home(), mw::socket_address::loopback(echo_port));
+  mw::listener at_b(b.home(), mw::socket_address::loopback(echo_port));
   CHECK(at_a.address() != at_b.address());
   CHECK(at_a.address().is_loopback());
-  CHECK(a.home().sockets().listen(a.process().address(port), 1).error() == EADDRINUSE);
+  CHECK(a.home().sockets().listen(a.process().address(echo_port), 1).error() ==
+        EADDRINUSE);
   CHECK(a.home().sockets().listen(b.process().address(1), 1).error() == EADDRNOTAVAIL);
   std::array<std::byte, 16> from_a{};
   std::array<std::byte, 16> from_b{};
@@ -244,7 +245,7 @@ TEST_CASE("the trace tells what happened, in order") {
     lines.push_back(e.text());
   });
   simulated_node a(sim, "a");
-  mw::listener listening(a.home(), a.process().address(port));
+  mw::listener listening(a.home(), a.process().address(echo_port));
   sim.stop(a.process());
   REQUIRE(lines.size() == 2);
   CHECK(lines[0].find("a: listen") != std::string::npos);

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "link/chunk_slab.hpp"
-#include "link/interleaving.hpp"
+#include "link/model_verdicts.hpp"
 #include "link/offer_table.hpp"
 
 TEST_SUITE_BEGIN("link/shared memory");
@@ -12,18 +12,13 @@ TEST_SUITE_BEGIN("link/shared memory");
 namespace {
 
 namespace shm = manyworlds::shm;
+using interleaving::holds;
 using interleaving::memory;
 using interleaving::memory_model;
 using interleaving::mutation;
+using interleaving::none;
 using interleaving::require;
 using interleaving::verdict;
-
-constexpr mutation none{};
-
-void holds(const verdict& seen) {
-  CHECK_MESSAGE(seen.complete, "not all of its states were seen");
-  CHECK_MESSAGE(seen.failure.empty(), seen.failure);
-}
 
 /// One chunk for several messages, each of two words; a mailbox stands for the cells.
 enum class freeing { after_the_copy, before_the_copy };

@@ -3,21 +3,18 @@
 
 #include <string>
 
+#include "link/model_verdicts.hpp"
 #include "link/shared_scenarios.hpp"
 
 TEST_SUITE_BEGIN("link/shared memory");
 
 using namespace scenarios;
+using interleaving::holds;
 using interleaving::memory_model;
+using interleaving::none;
 
 namespace {
 
-constexpr mutation none{};
-
-void holds(const verdict& seen) {
-  CHECK_MESSAGE(seen.complete, "not all of its states were seen");
-  CHECK_MESSAGE(seen.failure.empty(), seen.failure);
-}
 void loses_a_wake_up(const verdict& seen) {
   CHECK_MESSAGE(seen.failure.starts_with("a thread waits for ever"), seen.failure);
 }
@@ -71,10 +68,10 @@ TEST_CASE("planted: prepare_sleep without its fence is found") {
 }
 
 TEST_CASE("planted: a second look that leaves out the bell, or the hot rings, is found") {
-  const auto without_bell = [](listener&, doorbell& lines, const auto& look) {
+  const auto without_bell = [](scenarios::listener&, doorbell& lines, const auto& look) {
     return lines.attention.sleeping.raise_unless(look);
   };
-  const auto without_rings = [](listener& ear, doorbell&, const auto&) {
+  const auto without_rings = [](scenarios::listener& ear, doorbell&, const auto&) {
     return ear.prepare_sleep([] { return false; });
   };
   for (const auto model : {memory_model::tso, memory_model::weak}) {
@@ -94,7 +91,7 @@ TEST_CASE("planted: going cold without its fence is found") {
 }
 
 TEST_CASE("planted: hot cleared after the second look is found") {
-  const auto too_late = [](listener& ear, doorbell&, const auto& look) {
+  const auto too_late = [](scenarios::listener& ear, doorbell&, const auto& look) {
     if (look()) return false;
     return ear.go_cold(0, [] { return false; });
   };

@@ -11,8 +11,8 @@ TEST_SUITE_BEGIN("process");
 
 namespace {
 
-constexpr std::size_t large = std::size_t{64} << 20;
-const std::string large_text = std::to_string(large);
+constexpr std::size_t watched_bytes = std::size_t{64} << 20;
+const std::string watched_text = std::to_string(watched_bytes);
 
 /// How payloads travel: read out of the sender's memory, or, where that is refused, asked
 /// for and sent through the chunks of the link.
@@ -53,13 +53,13 @@ struct two_members {
 
   process& member(int rank) { return rank == 0 ? first : second; }
   void take(int rank, const std::string& tag, const std::string& limit = "") {
-    member(rank).order("take held " + std::to_string(1 - rank) + " " + large_text + " " +
-                       tag + " " + limit);
+    member(rank).order("take held " + std::to_string(1 - rank) + " " + watched_text +
+                       " " + tag + " " + limit);
   }
   void offer(int rank, const std::string& tag, int number,
              const std::string& limit = "") {
-    member(rank).order("offer held " + std::to_string(1 - rank) + " " + large_text + " " +
-                       tag + " " + std::to_string(number) + " " + limit);
+    member(rank).order("offer held " + std::to_string(1 - rank) + " " + watched_text +
+                       " " + tag + " " + std::to_string(number) + " " + limit);
   }
 
   /// Begins a transfer and stops the second member when a quarter of it has come. False
@@ -70,11 +70,11 @@ struct two_members {
     offer(1 - receiver, "cut", 1, receiver == 0 ? "" : limit);
     const pid_t pid = member(receiver).pid();
     const auto until = clock::now() + 20s;
-    while (peek(pid, at + large / 4) == 0) {
+    while (peek(pid, at + watched_bytes / 4) == 0) {
       if (clock::now() > until) throw std::runtime_error("no byte has come");
     }
     second.stop();
-    return peek(pid, at + large - 8) == 0;
+    return peek(pid, at + watched_bytes - 8) == 0;
   }
 
   /// What came back is as it was left, after the second member had time to do its worst:

@@ -10,10 +10,6 @@ TEST_SUITE_BEGIN("process");
 
 namespace {
 
-/// No stall like those of a world that is torn down by its library's own threads
-/// (seconds); a test machine may be busy.
-constexpr duration no_stall = 1s;
-
 /// Messages of all kinds there and back until the world is over: in a cell, in a chunk,
 /// read from the sender's memory. Whatever comes back, and whether anything does.
 task<void> converse(world& w, event& has_begun) {

@@ -7,11 +7,7 @@ namespace manyworlds::process_tests {
 
 TEST_SUITE_BEGIN("process");
 
-namespace {
-/// No stall like those of a world that is torn down by its library's own threads
-/// (seconds); a test machine may be busy.
-constexpr duration no_stall = 1s;
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("B5: cancelling a receive disturbs neither its own world nor another") {
   for (const engine_kind e : engines()) {

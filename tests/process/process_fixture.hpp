@@ -18,6 +18,11 @@
 
 namespace manyworlds::process_tests {
 
+/// What a healthy world's round trips may take while others are in trouble: no stall like
+/// those of a world that is torn down by its library's own threads (seconds); a test
+/// machine may be busy.
+constexpr duration no_stall = std::chrono::seconds(1);
+
 /// The engines of this machine; every case runs on each.
 inline const std::vector<engine_kind>& engines() {
   static const std::vector<engine_kind> all = [] {

@@ -8,7 +8,7 @@ namespace manyworlds::process_tests {
 TEST_SUITE_BEGIN("process");
 
 namespace {
-constexpr std::size_t message_bytes = 64 * 1024;
+constexpr std::size_t streamed_bytes = 64 * 1024;
 /// Kill to error. The budget is 10 ms; a test machine may be busy.
 constexpr duration notice_limit = 1s;
 }  // namespace
@@ -29,9 +29,9 @@ TEST_CASE("A1: a killed sender fails only its own world") {
     first.order("stream one 0 65536 1000000000");
     second.order("stream two 0 65536 1000000000");
     auto taking_one =
-        us.rt.start(take_stream(w1, 1, message_bytes, one, [] { return false; }));
+        us.rt.start(take_stream(w1, 1, streamed_bytes, one, [] { return false; }));
     std::atomic<std::uint64_t> so_far{0};
-    auto taking_two = us.rt.start(take_stream(w2, 1, message_bytes, two, [&] {
+    auto taking_two = us.rt.start(take_stream(w2, 1, streamed_bytes, two, [&] {
       so_far = two.messages;
       return two.messages >= enough;
     }));
@@ -78,7 +78,7 @@ TEST_CASE(
     first.order("stream one 0 65536 1000000000");
     second.order("stream two 0 65536 1000000000");
     auto serve_both = [&]() -> task<void> {
-      std::vector<std::uint64_t> message(message_bytes / 8);
+      std::vector<std::uint64_t> message(streamed_bytes / 8);
       while (after < 500) {
         if (!error) {
           const auto got = co_await outcome(w1.recv(message, from(1)));
