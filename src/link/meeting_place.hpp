@@ -73,8 +73,8 @@ class meeting_place {
   meeting_place& operator=(const meeting_place&) = delete;
   virtual ~meeting_place() = default;
 
-  /// From now on the arenas carry a word of ours by which the peer notices the end of
-  /// this thread. The words outlive all parts.
+  /// With real threads: from now on the arenas carry one of these words, by which the peer
+  /// notices the end of this thread. The words outlive all parts.
   virtual void hold_with(robust_words& words) noexcept = 0;
   /// Empty, or why nobody can be met (said once, by the owner).
   [[nodiscard]] virtual const std::string& refusal() const noexcept = 0;

@@ -32,7 +32,8 @@ struct endpoint_options {
   /// Allows listening beyond loopback without a secret.
   bool insecure = false;
   duration heartbeat = std::chrono::milliseconds(200);
-  /// With peers on this host; needs real threads and a user reactor.
+  /// With peers on this host; needs a user reactor, and real threads or a simulated
+  /// kernel.
   bool shared_memory = true;
   /// Whether the memory of such peers is read, where that is allowed.
   bool read_peers = true;
