@@ -1,5 +1,6 @@
 #include "shared_connection.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>

@@ -86,11 +86,6 @@ class basic_chunk_writer {
     });
   }
 
-  /// The chunks in use, as far as known.
-  [[nodiscard]] unsigned in_use() const noexcept {
-    return static_cast<unsigned>(std::popcount(used_));
-  }
-
  private:
   static constexpr std::uint64_t first(unsigned chunks) noexcept {
     return ~std::uint64_t{0} >> (64 - chunks);

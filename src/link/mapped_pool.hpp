@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "local_socket.hpp"

@@ -59,7 +59,6 @@ class remote_memory {
     return ::process_vm_readv(pid_, into.data(), into.size(), from.data(), from.size(),
                               0);
   }
-  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
  private:
   explicit remote_memory(pid_t pid) noexcept : pid_(pid) {}

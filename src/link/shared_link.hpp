@@ -55,7 +55,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     return memory_refusal_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
-  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] int side() const noexcept { return arena_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
     return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, side_)));
@@ -157,7 +156,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   const int side_;
   network& sockets_;
   socket bell_;
-  const pid_t pid_;
   std::optional<remote_memory> memory_;
   std::atomic<int> memory_refusal_;
 
