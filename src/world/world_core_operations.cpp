@@ -26,8 +26,7 @@ void world_core::start(operation_awaiter& op) noexcept {
   }
   op.started = runtime_->user().recently();
   {
-    biased_mutex::owners here = runtime_->ledger().mutex().for_owner();
-    const std::lock_guard lock(here);
+    const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
     op.next_pending = pending_;
     op.previous_pending = nullptr;
     if (pending_) pending_->previous_pending = &op;
@@ -40,8 +39,7 @@ void world_core::start(operation_awaiter& op) noexcept {
 void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   auto& awaiter = static_cast<operation_awaiter&>(op);
   if (!std::exchange(awaiter.is_pending, false)) return;
-  biased_mutex::owners here = runtime_->ledger().mutex().for_owner();
-  const std::lock_guard lock(here);
+  const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
   (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
   if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
   operation_record& record = runtime_->ledger().next();

@@ -23,8 +23,7 @@ TEST_SUITE("io biased mutex") {
 
     std::thread owner([&] {
       while (!over.load(std::memory_order_relaxed)) {
-        biased_mutex::owners mine = mutex.for_owner();
-        const std::lock_guard lock(mine);
+        const biased_mutex::owner_lock lock(mutex);
         if (first != second) ++torn;
         ++first;
         ++second;
@@ -63,11 +62,10 @@ TEST_SUITE("io biased mutex") {
       }
     });
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    biased_mutex::owners mine = mutex.for_owner();
     int by_owner = 0;
     while ((by_owner < 10'000 || by_other < 1'000) &&
            std::chrono::steady_clock::now() < end) {
-      const std::lock_guard lock(mine);
+      const biased_mutex::owner_lock lock(mutex);
       ++by_owner;
     }
     over = true;

@@ -6,10 +6,12 @@
 
 namespace manyworlds::inline v0 {
 
-/// The owner pays for two plain stores and a load (2 ns; an uncontended std::mutex costs
-/// 15 to 20); everybody else for a system call that makes the owner's processor look
-/// (asymmetric Dekker: Dice, Huang, Yang, "Asymmetric Dekker Synchronization", 2001;
-/// membarrier(2)). Where the kernel refuses that call the owner pays for a fence.
+/// The owner is the thread that its user says it is, and that never changes: no other may
+/// use `owner_lock`. It pays for two plain stores and a load (2 ns; an uncontended
+/// std::mutex costs 15 to 20); everybody else for a system call that makes the owner's
+/// processor look (asymmetric Dekker: Dice, Huang, Yang, "Asymmetric Dekker
+/// Synchronization", 2001; membarrier(2)). Where the kernel refuses that call the owner
+/// pays for a fence.
 ///
 /// Either side holds it briefly. Not recursive.
 class biased_mutex {
@@ -18,24 +20,24 @@ class biased_mutex {
   biased_mutex(const biased_mutex&) = delete;
   biased_mutex& operator=(const biased_mutex&) = delete;
 
-  /// The owner's side, for std::lock_guard.
-  class owners {
+  /// The owner's side: held until its destruction.
+  class [[nodiscard]] owner_lock {
    public:
-    explicit owners(biased_mutex& m) noexcept : mutex_(m) {}
-    void lock() noexcept {
+    explicit owner_lock(biased_mutex& m) noexcept : mutex_(m) {
       mutex_.hold();
       while (mutex_.wanted_.load(std::memory_order_acquire))
         [[unlikely]] mutex_.step_back();
     }
+    owner_lock(const owner_lock&) = delete;
+    owner_lock& operator=(const owner_lock&) = delete;
     // Release: pairs with the acquire in the others' lock().
-    void unlock() noexcept { mutex_.held_.store(false, std::memory_order_release); }
+    ~owner_lock() { mutex_.held_.store(false, std::memory_order_release); }
 
    private:
     biased_mutex& mutex_;
   };
-  [[nodiscard]] owners for_owner() noexcept { return owners(*this); }
 
-  /// Every other thread's side.
+  /// Every other thread's side, for std::lock_guard.
   void lock() noexcept;
   void unlock() noexcept;
 
