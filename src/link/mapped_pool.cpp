@@ -1,15 +1,11 @@
 #include "mapped_pool.hpp"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <new>
 
+#include "../memory/sealable_memory.hpp"
 #include "arena_layout.hpp"
 #include "manyworlds/memory/pool_memory.hpp"
 
@@ -17,25 +13,15 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 
-// Neither cut off nor punched full of holes under who reads it: that would be a signal.
-constexpr int expected_seals =
-    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 constexpr std::size_t piece_bytes = pool_memory::granule;
 
 const char* objection(int file, std::uint64_t bytes) noexcept {
-  struct stat found {};
-  struct statfs filesystem {};
-  const int seals = ::fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & expected_seals) != expected_seals) {
-    return "a shared pool that is not sealed";
-  }
-  // Huge pages can run out under us, with a signal.
-  if (::fstat(file, &found) != 0 || ::fstatfs(file, &filesystem) != 0 ||
-      filesystem.f_type != TMPFS_MAGIC) {
+  const sealed_file found = examine_sealed(file, pool_seals, bytes);
+  if (found == sealed_file::not_sealed) return "a shared pool that is not sealed";
+  if (found == sealed_file::unknown || found == sealed_file::of_another_kind) {
     return "a shared pool of a kind that is not used";
   }
-  if (bytes == 0 || bytes % piece_bytes != 0 ||
-      found.st_size != static_cast<off_t>(bytes)) {
+  if (found == sealed_file::of_another_size || bytes == 0 || bytes % piece_bytes != 0) {
     return "a shared pool of another size than it said";
   }
   // Of more than there can be of it nothing is used but our room for addresses.
@@ -70,20 +56,13 @@ std::shared_ptr<mapped_pool> mapped_pool::map(const unique_descriptor& file,
 }
 
 const std::byte* mapped_pool::at(std::size_t offset, std::size_t bytes) noexcept {
-#if defined(MADV_POPULATE_READ)
-  constexpr int populate = MADV_POPULATE_READ;
-#else
-  constexpr int populate = 22;
-#endif
   const std::size_t end =
       bytes == 0 ? offset / piece_bytes : (offset + bytes - 1) / piece_bytes + 1;
   for (std::size_t i = offset / piece_bytes; i < end; ++i) {
     if (seen_[i]) continue;
-    // A system call instead of a fault for every few pages; and where the peer has left a
-    // hole that cannot be filled, an errno instead of a signal. EINVAL: before Linux
-    // 5.14.
+    // Where the peer has left a hole that cannot be filled: an errno instead of a signal.
     std::byte* const place = const_cast<std::byte*>(base_) + i * piece_bytes;
-    if (::madvise(place, piece_bytes, populate) != 0 && errno != EINVAL) return nullptr;
+    if (populate(place, piece_bytes, pages_for::reading) != 0) return nullptr;
     seen_[i] = true;
   }
   return base_ + offset;

@@ -1,10 +1,7 @@
 #include "shared_arena.hpp"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,8 +13,6 @@
 namespace manyworlds::inline v0::shm {
 
 namespace {
-
-constexpr int wanted_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 const char* usual_cause_of(int error) noexcept {
   switch (error) {
@@ -43,6 +38,23 @@ std::string because(const char* what, int error = errno) {
   return std::string(what) + ": " + std::strerror(error) + usual_cause_of(error);
 }
 
+/// Empty, or why a peer's memory is not to be mapped.
+std::string why_not_mapped(int descriptor) {
+  switch (examine_sealed(descriptor, size_seals, arena_bytes)) {
+    case sealed_file::as_it_should_be:
+      break;
+    case sealed_file::not_sealed:
+      return "the peer's shared memory is not sealed";
+    case sealed_file::unknown:
+      return because("looking at the peer's shared memory");
+    case sealed_file::of_another_kind:
+      return "the peer's shared memory is of a kind that is not used";
+    case sealed_file::of_another_size:
+      return "the peer's shared memory has another size: another version?";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
@@ -60,7 +72,7 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
     why_not = because("ftruncate of shared memory");
     return nullptr;
   }
-  if (::fcntl(fd, F_ADD_SEALS, wanted_seals) != 0) {
+  if (::fcntl(fd, F_ADD_SEALS, size_seals) != 0) {
     why_not = because("sealing shared memory");
     return nullptr;
   }
@@ -77,26 +89,8 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
 
 std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& why_not) {
   std::unique_ptr<shared_arena> arena(new shared_arena(descriptor, 1));
-  struct stat file {};
-  struct statfs filesystem {};
-  const int seals = ::fcntl(descriptor, F_GET_SEALS);
-  if (seals < 0 || (seals & wanted_seals) != wanted_seals) {
-    why_not = "the peer's shared memory is not sealed";
-    return nullptr;
-  }
-  if (::fstat(descriptor, &file) != 0 || ::fstatfs(descriptor, &filesystem) != 0) {
-    why_not = because("looking at the peer's shared memory");
-    return nullptr;
-  }
-  // Huge pages can run out under us, with a signal.
-  if (filesystem.f_type != TMPFS_MAGIC) {
-    why_not = "the peer's shared memory is of a kind that is not used";
-    return nullptr;
-  }
-  if (file.st_size != static_cast<off_t>(arena_bytes)) {
-    why_not = "the peer's shared memory has another size: another version?";
-    return nullptr;
-  }
+  why_not = why_not_mapped(descriptor);
+  if (!why_not.empty()) return nullptr;
   if (const int error = arena->reserve_what_always_is()) {
     why_not = because("reserving shared memory", error);
     return nullptr;
@@ -147,11 +141,7 @@ int shared_arena::reserve_what_always_is() const noexcept {
 }
 
 int shared_arena::reserve(std::size_t offset, std::size_t bytes) const noexcept {
-  while (::fallocate(descriptor_, 0, static_cast<off_t>(offset),
-                     static_cast<off_t>(bytes)) != 0) {
-    if (errno != EINTR) return errno;
-  }
-  return 0;
+  return reserve_file(descriptor_, offset, bytes);
 }
 
 }  // namespace manyworlds::inline v0::shm

@@ -18,10 +18,6 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// Nobody else writes to it (the mapping that there is already may), nobody cuts it off.
-constexpr int pool_seals =
-    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-
 constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) noexcept {
   return (bytes + to - 1) / to * to;
 }
@@ -98,18 +94,9 @@ bool pool_memory::reserve(std::size_t end) noexcept {
   if (end <= reserved_) return true;
   const std::size_t wanted = std::min(rounded_up(end, granule), bytes_);
   const std::size_t more = wanted - reserved_;
-  // A refusal is an errno here; where the memory is touched it would be a signal.
-  while (::fallocate(descriptor_, 0, static_cast<off_t>(reserved_),
-                     static_cast<off_t>(more)) != 0) {
-    if (errno != EINTR) return false;
-  }
-#if defined(MADV_POPULATE_WRITE)
-  constexpr int populate = MADV_POPULATE_WRITE;
-#else
-  constexpr int populate = 23;
-#endif
-  // Since Linux 5.14; else each page is met by a fault.
-  static_cast<void>(::madvise(base_ + reserved_, more, populate));
+  if (reserve_file(descriptor_, reserved_, more) != 0) return false;
+  // They are there: what is not mapped now is met by a fault.
+  static_cast<void>(populate(base_ + reserved_, more, pages_for::writing));
   reserved_ = wanted;
   return true;
 }
