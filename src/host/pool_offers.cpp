@@ -1,6 +1,7 @@
 #include "pool_offers.hpp"
 
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -26,20 +27,20 @@ void pool_offers::describe(const const_view_list& source, std::uint64_t id,
     where.offset = pool->offset_of(first->data());
     return;
   }
-  list pieces(pool, source.size() * sizeof(pool_piece));
+  shared_buffer pieces = allocate_from(pool, source.size() * sizeof(pool_piece));
   std::uint64_t count = 0;
-  if (!pieces.first || !fill(source, pieces, count)) return;
+  if (pieces.size() == 0 || !fill(source, pieces.data(), count)) return;
   where.pool = *name + 1;
-  where.offset = pool->offset_of(pieces.first);
+  where.offset = pool->offset_of(pieces.data());
   where.pieces = count;
   lists_.emplace(id, std::move(pieces));
 }
 
-bool pool_offers::fill(const const_view_list& source, list& into, std::uint64_t& pieces) {
+bool pool_offers::fill(const const_view_list& source, std::byte* into,
+                       std::uint64_t& pieces) {
   // Lists are long, and mostly of one pool.
   std::shared_ptr<pool_memory> last;
   unsigned last_name = 0;
-  std::byte* at = into.first;
   for (std::size_t i = 0; i < source.size(); ++i) {
     const const_buffer_view& view = source[i];
     if (view.empty()) continue;
@@ -51,8 +52,8 @@ bool pool_offers::fill(const const_view_list& source, list& into, std::uint64_t&
       last_name = *name;
     }
     const pool_piece piece{last_name, last->offset_of(view.data()), view.size_bytes()};
-    std::memcpy(at, &piece, sizeof piece);
-    at += sizeof piece;
+    std::memcpy(into, &piece, sizeof piece);
+    into += sizeof piece;
     ++pieces;
   }
   return true;

@@ -1,12 +1,13 @@
 // Pool offers: what the peer is told of payloads that lie in shared pools.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
 
 #include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "manyworlds/memory/shared_buffer.hpp"
 #include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -28,26 +29,11 @@ class pool_offers {
   void forget_all() noexcept { lists_.clear(); }
 
  private:
-  /// Memory of a pool, given back at its end.
-  struct list {
-    list(std::shared_ptr<pool_memory> from, std::size_t size) noexcept
-        : pool(std::move(from)), bytes(size), first(pool->allocate(size)) {}
-    list(list&& other) noexcept
-        : pool(std::move(other.pool)), bytes(other.bytes), first(other.first) {}
-    list& operator=(list&&) = delete;
-    ~list() {
-      if (pool && first) pool->free(first, bytes);
-    }
-    std::shared_ptr<pool_memory> pool;
-    std::size_t bytes;
-    std::byte* first;
-  };
-
-  [[nodiscard]] bool fill(const const_view_list& source, list& into,
+  [[nodiscard]] bool fill(const const_view_list& source, std::byte* into,
                           std::uint64_t& pieces);
 
   shm::shared_link& link_;
-  std::unordered_map<std::uint64_t, list> lists_;
+  std::unordered_map<std::uint64_t, shared_buffer> lists_;
 };
 
 }  // namespace manyworlds::inline v0::host

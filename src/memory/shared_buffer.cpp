@@ -2,8 +2,16 @@
 
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace manyworlds::inline v0 {
+
+shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
+                            std::size_t bytes) noexcept {
+  std::byte* const first = pool->allocate(bytes);
+  if (!first) return {};
+  return {std::move(pool), {first, bytes}};
+}
 
 shared_pool::shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes) {
   if (!known_to || bytes == 0) {
@@ -15,10 +23,9 @@ shared_pool::shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t by
 }
 
 shared_buffer shared_pool::allocate(std::size_t bytes) {
-  if (bytes == 0) return {};
-  std::byte* const first = memory_->allocate(bytes);
-  if (!first) throw std::bad_alloc();
-  return {memory_, {first, bytes}};
+  shared_buffer found = allocate_from(memory_, bytes);
+  if (found.size() < bytes) throw std::bad_alloc();
+  return found;
 }
 
 }  // namespace manyworlds::inline v0

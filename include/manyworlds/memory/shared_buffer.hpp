@@ -49,13 +49,18 @@ class shared_buffer {
   }
 
  private:
-  friend class shared_pool;
+  friend shared_buffer allocate_from(std::shared_ptr<pool_memory>, std::size_t) noexcept;
   shared_buffer(std::shared_ptr<pool_memory> pool, std::span<std::byte> bytes) noexcept
       : pool_(std::move(pool)), bytes_(bytes) {}
 
   std::shared_ptr<pool_memory> pool_;
   std::span<std::byte> bytes_;
 };
+
+/// Not for users, who have `shared_pool`. Empty if nothing that is free is as large, or
+/// the machine has no memory for it.
+[[nodiscard]] shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
+                                          std::size_t bytes) noexcept;
 
 /// So much memory for shared buffers. Address space is taken at once, memory as buffers
 /// need it; it stays until the pool and its buffers are gone. Any thread.
