@@ -166,8 +166,8 @@ void cell_sender::forget(pending_send& p) noexcept {
   if (p.eager || is_shut_) return;
   pools_.forget(p.id);
   if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
-    p.op->bytes_moved = p.op->source.total_bytes() + p.op->head_bytes;
-    core_.counters.bytes_sent += p.op->source.total_bytes() + p.op->head_bytes;
+    p.op->bytes_moved = whole_bytes(*p.op);
+    core_.counters.bytes_sent += whole_bytes(*p.op);
   }
   link_.offers_out().finish(p.ticket);
 }

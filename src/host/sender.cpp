@@ -10,13 +10,11 @@ std::size_t sender::cost_of(const operation& op) const noexcept {
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
-  return op.source.total_bytes() + op.head_bytes <= eager_limit() ||
-         op.source.total_bytes() == 0;
+  return whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
 }
 
 bool sender::may_be_kept(const operation& op) const noexcept {
-  return !op.delivered &&
-         op.source.total_bytes() + op.head_bytes <= core_.options.eager_limit;
+  return !op.delivered && whole_bytes(op) <= core_.options.eager_limit;
 }
 
 bool sender::may_send(const outgoing_lane& l, const operation& op) noexcept {
@@ -39,7 +37,7 @@ void sender::start(operation& op) {
 
 void sender::announce(outgoing_lane& l, operation& op) {
   const bool eager = is_eager(op);
-  const std::size_t payload = op.source.total_bytes();
+  const std::size_t whole = whole_bytes(op);
   frame f;
   f.kind = eager ? frame_kind::eager : frame_kind::offer;
   f.type = op.source.type();
@@ -52,7 +50,7 @@ void sender::announce(outgoing_lane& l, operation& op) {
   f.on = l.number;
   f.id = ++last_id_;
   f.word = op.user.value();
-  f.bytes = payload;
+  f.bytes = op.source.total_bytes();
   pending_send* p = nullptr;
   if (!eager || op.delivered) {
     p = &pending_[f.id];
@@ -70,12 +68,12 @@ void sender::announce(outgoing_lane& l, operation& op) {
   ++l.sent;
   ++core_.counters.messages_sent;
   if (eager) {
-    core_.counters.bytes_sent += payload + op.head_bytes;
-    op.bytes_moved = payload + op.head_bytes;
+    core_.counters.bytes_sent += whole;
+    op.bytes_moved = whole;
   }
   if (p) return;
   ++l.undelivered_messages;
-  l.undelivered_bytes += payload + op.head_bytes;
+  l.undelivered_bytes += whole;
   op.end(operation_end::done);
 }
 

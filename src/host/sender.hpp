@@ -15,6 +15,11 @@
 
 namespace manyworlds::inline v0::host {
 
+/// Head and payload of a send.
+[[nodiscard]] inline std::size_t whole_bytes(const operation& op) noexcept {
+  return op.head_bytes + op.source.total_bytes();
+}
+
 struct outgoing_lane {
   std::uint64_t number = 0;
   operation_queue waiting;
@@ -144,6 +149,8 @@ class sender {
   void send_waiting(outgoing_lane& l);
   void stop_slices(pending_send& p);
   operation& release(pending_send& p);
+  /// The peer has all of it.
+  void end_taken(pending_send& p);
 
   lane_table<outgoing_lane> lanes_;
   std::deque<outgoing_lane*> blocked_;

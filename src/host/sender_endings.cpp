@@ -45,6 +45,15 @@ const char* sender::on_unpull(const frame& f) {
   return nullptr;
 }
 
+void sender::end_taken(pending_send& p) {
+  // The peer's answer can overtake the end of the request that sent the last byte.
+  if (is_in_use(p)) {
+    p.wanted = ending::taken;
+  } else {
+    finish(p, ending::taken);
+  }
+}
+
 const char* sender::on_taken(const frame& f) {
   if (f.id > last_id_) return "a message taken that was not sent";
   pending_send* p = find(f.id);
@@ -52,12 +61,7 @@ const char* sender::on_taken(const frame& f) {
   if (p->at != phase::sent) {
     if (const char* wrong = check_taken(*p)) return wrong;
   }
-  // The peer's answer can overtake the end of the request that sent the last byte.
-  if (is_in_use(*p)) {
-    p->wanted = ending::taken;
-  } else {
-    finish(*p, ending::taken);
-  }
+  end_taken(*p);
   return nullptr;
 }
 
@@ -68,8 +72,8 @@ const char* sender::on_accepted(const frame& f) {
   pending_send* p = find(f.id);
   if (p) {
     const operation& op = *p->op;
-    const std::size_t whole = op.source.total_bytes() + op.head_bytes;
-    if (p->eager || !may_be_kept(op) || op.on.number() != f.on || f.bytes > whole) {
+    if (p->eager || !may_be_kept(op) || op.on.number() != f.on ||
+        f.bytes > whole_bytes(op)) {
       return "a message accepted that it may not keep";
     }
     if (p->at != phase::sent) {
@@ -79,12 +83,7 @@ const char* sender::on_accepted(const frame& f) {
   // Also of a send that was given up too late: its credit will come.
   ++l->undelivered_messages;
   l->undelivered_bytes += f.bytes;
-  if (!p) return nullptr;
-  if (is_in_use(*p)) {
-    p->wanted = ending::taken;
-  } else {
-    finish(*p, ending::taken);
-  }
+  if (p) end_taken(*p);
   return nullptr;
 }
 
