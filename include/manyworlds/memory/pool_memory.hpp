@@ -1,5 +1,5 @@
-// Pool memory: what a shared pool is made of; for the pool, its buffers and the links
-// that tell peers of it.
+// Pool memory: what a shared pool is made of. Not for users: for the pool, its buffers
+// and the links that tell peers of it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Pool registry: the shared pools of one runtime, found by what lies in them.
+// Pool registry: the shared pools of one runtime, found by what lies in them. Not for
+// users, who pass it from `runtime::pools()` to `shared_pool`.
 #pragma once
 
 #include <atomic>

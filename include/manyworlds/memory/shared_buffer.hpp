@@ -15,7 +15,8 @@
 namespace manyworlds::inline v0 {
 
 /// Memory from a `shared_pool`, given back when destroyed. Movable; it keeps its pool's
-/// memory. Usable wherever host memory is: it is a range of bytes, and `as<T>()` a span.
+/// memory, also when the pool or the runtime is gone. Usable wherever host memory is: it
+/// is a range of bytes, and `as<T>()` a span.
 ///
 /// Freed while a send or receive of it has not ended, it breaks the same rule as any
 /// other memory. A forked child must not touch it: the memory is not there.
@@ -26,6 +27,7 @@ class shared_buffer {
   shared_buffer() noexcept = default;
   shared_buffer(shared_buffer&& other) noexcept
       : pool_(std::move(other.pool_)), bytes_(std::exchange(other.bytes_, {})) {}
+  /// Swaps: what it held before is given back when `other` is.
   shared_buffer& operator=(shared_buffer&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(bytes_, other.bytes_);
@@ -63,7 +65,8 @@ class shared_buffer {
                                           std::size_t bytes) noexcept;
 
 /// So much memory for shared buffers. Address space is taken at once, memory as buffers
-/// need it; it stays until the pool and its buffers are gone. Any thread.
+/// need it; it stays until the pool and its buffers are gone, which may outlive the
+/// runtime. Movable: what was moved from may be assigned to or destroyed. Any thread.
 ///
 /// A peer maps a pool the first time that it is sent something large from it, read-only,
 /// and lets go of it soon after the pool is gone: a stopped peer keeps it meanwhile. Few
@@ -75,8 +78,10 @@ class shared_buffer {
 class shared_pool {
  public:
   /// For worlds of the runtime whose `pools()` are given. Throws std::invalid_argument
-  /// for no bytes, std::bad_alloc without address space.
+  /// for no bytes or a null `known_to`, std::bad_alloc without address space.
   shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes);
+  shared_pool(shared_pool&&) noexcept = default;
+  shared_pool& operator=(shared_pool&&) noexcept = default;
 
   /// Throws std::bad_alloc if no part of it that is free is as large, or the machine has
   /// no memory for it.
