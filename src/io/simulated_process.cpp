@@ -30,7 +30,7 @@ process_identity simulated_process::identity() const {
           decltype(process_identity::host)::clipped("host" + std::to_string(host_))};
 }
 
-simulated_process* simulated_process::shared_memory() noexcept {
+simulated_process* simulated_process::simulated_kernel() noexcept {
   return clockwork_.options.shared_memory ? this : nullptr;
 }
 

@@ -73,11 +73,12 @@ class meeting_place {
   meeting_place& operator=(const meeting_place&) = delete;
   virtual ~meeting_place() = default;
 
-  /// With real threads: from now on the arenas carry one of these words, by which the peer
-  /// notices the end of this thread. The words outlive all parts.
-  virtual void hold_with(robust_words& words) noexcept = 0;
+  /// From now on the arenas carry one of these words, by which the peer notices the end of
+  /// this thread. The words outlive all parts. Not where the kernel is simulated: no
+  /// thread ends with a process there.
+  virtual void hold_with(robust_words&) noexcept {}
   /// Empty, or why nobody can be met (said once, by the owner).
-  [[nodiscard]] virtual const std::string& refusal() const noexcept = 0;
+  [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   [[nodiscard]] invitation invite() {
     invitation words;
     env_.fill_random(words.visitor);
@@ -102,6 +103,7 @@ class meeting_place {
                                                                invitation words,
                                                                std::string& why_not) = 0;
   environment& env_;
+  std::string refusal_;
 };
 
 }  // namespace manyworlds::inline v0::shm

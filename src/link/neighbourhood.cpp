@@ -16,7 +16,7 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
                              const endpoint_options& options)
     : owner_(owner),
       service_(service),
-      simulated_(env.shared_memory()),
+      simulated_(env.simulated_kernel()),
       pools_(options.pools),
       mover_(options.mover) {
   const incarnation& self = owner.self().id;

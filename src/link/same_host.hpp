@@ -20,7 +20,6 @@ class same_host final : public meeting_place {
             same_host_events& events, bool reads_peers = true);
 
   void hold_with(robust_words& words) noexcept override { words_ = &words; }
-  [[nodiscard]] const std::string& refusal() const noexcept override { return refusal_; }
   [[nodiscard]] task<void> run() override;
 
  private:
@@ -35,7 +34,6 @@ class same_host final : public meeting_place {
   same_host_events& events_;
   const bool reads_peers_;
   local_socket listener_;
-  std::string refusal_;
   /// Peers read it to see whether they read us.
   std::unique_ptr<memory_probe> probe_;
   std::size_t visitors_ = 0;

@@ -24,9 +24,6 @@ class simulated_same_host final : public meeting_place, private simulated_reside
                       same_host_events& events);
   ~simulated_same_host() override;
 
-  /// No thread of a simulated process ends with it.
-  void hold_with(robust_words&) noexcept override {}
-  [[nodiscard]] const std::string& refusal() const noexcept override { return refusal_; }
   [[nodiscard]] task<void> run() override;
 
  private:
@@ -53,7 +50,6 @@ class simulated_same_host final : public meeting_place, private simulated_reside
   std::string name_;
   same_host_events& events_;
   simulated_random random_;
-  const std::string refusal_;
   std::deque<std::shared_ptr<visit_words>> visitors_;
   event somebody_came_;
   arrival arrival_{*this};

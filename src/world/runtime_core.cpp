@@ -40,7 +40,7 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
   e.shared_memory =
-      o.shared_memory && (env.starts_threads() || env.shared_memory() != nullptr);
+      o.shared_memory && (env.starts_threads() || env.simulated_kernel() != nullptr);
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
   if (o.mover && env.starts_threads() && default_spin() > duration::zero()) {

@@ -29,7 +29,7 @@ class environment {
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
   /// Who stands for the kernel where processes share memory. Null with threads: the
   /// kernel itself. Null without: nobody, they share none.
-  [[nodiscard]] virtual simulated_process* shared_memory() noexcept { return nullptr; }
+  [[nodiscard]] virtual simulated_process* simulated_kernel() noexcept { return nullptr; }
   virtual void attach(reactor& r) = 0;
   virtual void detach(reactor& r) noexcept = 0;
 };

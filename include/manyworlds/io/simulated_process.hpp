@@ -61,7 +61,7 @@ class simulated_process final : public environment {
   void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
-  [[nodiscard]] simulated_process* shared_memory() noexcept override;
+  [[nodiscard]] simulated_process* simulated_kernel() noexcept override;
   /// The simulation turns `r` from now on; its engine must have been made here.
   void attach(reactor& r) override;
   void detach(reactor& r) noexcept override;
