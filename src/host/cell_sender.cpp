@@ -177,14 +177,13 @@ void cell_sender::finish_taken() {
 }
 
 void cell_sender::send_slice(pending_send& p) {
-  shm::cell_content c;
   frame data;
   data.kind = frame_kind::data;
   data.id = p.id;
   data.generation = p.generation;
   data.word = p.op->source.total_bytes() - p.cursor.remaining();
   data.bytes = std::min(p.cursor.remaining(), cell_content_limit);
-  c = cell_of(data);
+  shm::cell_content c = cell_of(data);
   std::byte* into = data.bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
   copy_out(p.cursor, static_cast<std::size_t>(data.bytes), into);
   publish(c);

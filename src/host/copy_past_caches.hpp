@@ -14,9 +14,10 @@
 
 namespace manyworlds::inline v0::host {
 
-/// As memcpy; but what is written goes to memory without its old content being fetched
-/// first, and without driving other things out of the caches. Half as fast as memcpy for
-/// what fits them, half again as fast for what does not.
+/// As memcpy, by non-temporal (streaming) stores: what is written goes to memory without
+/// its old content being fetched first, and without driving other things out of the
+/// caches. Half as fast as memcpy for what fits them, half again as fast for what does
+/// not.
 inline void copy_past_caches(std::byte* into, const std::byte* from,
                              std::size_t bytes) noexcept {
 #if defined(__SSE2__)

@@ -30,7 +30,6 @@ void read_nonce(wire_reader& in, nonce& into) {
 neighbour::~neighbour() = default;
 
 // --- meeting
-// ------------------------------------------------------------------------------------
 
 void neighbour::invite() {
   wire_writer out;
@@ -148,7 +147,6 @@ task<bool> neighbour::settled(time_point deadline) {
 }
 
 // --- slots
-// --------------------------------------------------------------------------------------
 
 slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
   if (!shared_) return {};
