@@ -73,8 +73,8 @@ class meeting_place {
   meeting_place& operator=(const meeting_place&) = delete;
   virtual ~meeting_place() = default;
 
-  /// From now on the arenas carry one of these words, by which the peer notices the end of
-  /// this thread. The words outlive all parts. Not where the kernel is simulated: no
+  /// From now on the arenas carry one of these words, by which the peer notices the end
+  /// of this thread. The words outlive all parts. Not where the kernel is simulated: no
   /// thread ends with a process there.
   virtual void hold_with(robust_words&) noexcept {}
   /// Empty, or why nobody can be met (said once, by the owner).

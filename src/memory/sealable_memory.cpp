@@ -41,8 +41,7 @@ int reserve_file(int descriptor, std::size_t offset, std::size_t bytes) noexcept
 }
 
 int populate(std::byte* first, std::size_t bytes, pages_for use) noexcept {
-  const int advice =
-      use == pages_for::reading ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+  const int advice = use == pages_for::reading ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
   return ::madvise(first, bytes, advice) == 0 || errno == EINVAL ? 0 : errno;
 }
 

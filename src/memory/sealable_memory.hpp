@@ -11,7 +11,7 @@ namespace manyworlds::inline v0 {
 
 /// Nobody cuts it off under another: that would be a signal.
 inline constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-/// Nor writes to it or punches holes into it; the mapping that there is already may write.
+/// Nor writes to it or punches holes into it. The mapping that there is already may.
 inline constexpr int pool_seals = size_seals | F_SEAL_FUTURE_WRITE;
 
 /// A descriptor, or -1 with errno. With sysctl vm.memfd_noexec=2 only memory that can
@@ -21,8 +21,8 @@ inline constexpr int pool_seals = size_seals | F_SEAL_FUTURE_WRITE;
 /// Growing a file beyond this limit sends SIGXFSZ, which kills: ask before.
 [[nodiscard]] bool is_within_file_limit(std::size_t bytes) noexcept;
 
-/// Has the pages of this range there. 0, or the errno (ENOMEM, ENOSPC ...): where they are
-/// touched first, a refusal would be a signal.
+/// Has the pages of this range there. 0, or the errno (ENOMEM, ENOSPC ...): where they
+/// are touched first, a refusal would be a signal.
 [[nodiscard]] int reserve_file(int descriptor, std::size_t offset,
                                std::size_t bytes) noexcept;
 
