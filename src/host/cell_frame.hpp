@@ -60,9 +60,9 @@ struct remote_payload {
 
 /// A part of a payload, in a shared pool, by the name that the peer has for it.
 struct pool_piece {
-  std::uint64_t pool = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t pool;
+  std::uint64_t offset;
+  std::uint64_t bytes;
 };
 
 }  // namespace manyworlds::inline v0::host

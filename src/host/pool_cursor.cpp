@@ -26,7 +26,7 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
   }
   const auto pool = pools.pool_of_peer(short_name(where_.pool - 1), wrong);
   if (!pool) return false;
-  const std::size_t count = std::min<std::uint64_t>(left, window_size);
+  const std::size_t count = std::min<std::uint64_t>(left, piece_window::most);
   const std::size_t bytes = count * sizeof(pool_piece);
   const std::uint64_t begin = fetched_ * sizeof(pool_piece);
   if (where_.offset > where_.offset + begin ||
@@ -36,28 +36,29 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
   }
   const std::byte* const list = pool->at(where_.offset + begin, bytes);
   if (!list) return false;
-  // Once: what is checked in the copy cannot change afterwards.
-  std::memcpy(window_.data(), list, bytes);
+  window_.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    // Once: what is checked in the copy cannot change afterwards.
+    pool_piece piece;
+    std::memcpy(&piece, list + i * sizeof piece, sizeof piece);
+    window_.add(piece);
+  }
   fetched_ += count;
-  first_ = 0;
-  in_window_ = count;
   return true;
 }
 
 std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entries,
                               std::size_t limit, std::shared_ptr<shm::mapped_pool>& held,
                               const char*& wrong) {
-  limit = std::min(limit, remaining_);
-  if (limit == 0 || (first_ == in_window_ && !fetch(pools, wrong))) return 0;
-  const std::uint64_t name = window_[first_].pool;
+  limit = std::min(limit, remaining());
+  if (limit == 0 || (window_.pieces().empty() && !fetch(pools, wrong))) return 0;
+  const std::uint64_t name = window_.pieces().front().pool;
   held = pools.pool_of_peer(short_name(name), wrong);
   if (!held) return 0;
   std::size_t used = 0;
   // Of one pool at a time: what is held is what is read.
-  for (std::size_t i = first_;
-       i < in_window_ && used < entries.size() && limit > 0 && window_[i].pool == name;
-       ++i) {
-    const pool_piece& piece = window_[i];
+  for (const pool_piece& piece : window_.pieces()) {
+    if (used == entries.size() || limit == 0 || piece.pool != name) break;
     const std::size_t step = std::min<std::uint64_t>(piece.bytes, limit);
     if (step == 0 || !held->contains(piece.offset, step)) {
       wrong = step == 0 ? "an empty piece of an offer" : beyond;
@@ -69,18 +70,6 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
     limit -= step;
   }
   return used;
-}
-
-void pool_cursor::advance(std::size_t bytes) noexcept {
-  remaining_ -= bytes;
-  while (bytes > 0) {
-    pool_piece& at = window_[first_];
-    const std::size_t step = std::min<std::uint64_t>(at.bytes, bytes);
-    at.offset += step;
-    at.bytes -= step;
-    bytes -= step;
-    if (at.bytes == 0) ++first_;
-  }
 }
 
 }  // namespace manyworlds::inline v0::host

@@ -1,6 +1,7 @@
 #include "remote_cursor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <optional>
 #include <type_traits>
@@ -23,8 +24,8 @@ static_assert(sizeof(dtype) == sizeof(raw_view::type));
 bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
   while (fetched_ < where_.views) {
     const std::size_t count =
-        std::min<std::uint64_t>(where_.views - fetched_, window_size);
-    std::array<raw_view, window_size> raw;
+        std::min<std::uint64_t>(where_.views - fetched_, piece_window::most);
+    std::array<raw_view, piece_window::most> raw;
     const std::size_t bytes = count * sizeof(raw_view);
     const iovec into{raw.data(), bytes};
     const iovec there{
@@ -35,45 +36,31 @@ bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
       return false;
     }
     fetched_ += count;
-    first_ = in_window_ = 0;
+    window_.clear();
     for (std::size_t i = 0; i < count; ++i) {
       const std::optional<dtype> type = dtype_from_wire(raw[i].type);
       if (!type) return false;
       // More elements than bytes are left: the product below must not overflow.
-      const std::uint64_t elements = std::min<std::uint64_t>(raw[i].count, remaining_);
-      if (elements == 0) continue;
-      window_[in_window_++] = {reinterpret_cast<void*>(raw[i].data),
-                               elements * size_of(*type)};
+      const std::uint64_t elements = std::min<std::uint64_t>(raw[i].count, remaining());
+      if (elements > 0) window_.add({0, raw[i].data, elements * size_of(*type)});
     }
-    if (in_window_ > 0) return true;
+    if (!window_.pieces().empty()) return true;
   }
   return false;
 }
 
 std::size_t remote_cursor::fill(const shm::remote_memory& from, std::span<iovec> entries,
                                 std::size_t limit, int& error) {
-  limit = std::min(limit, remaining_);
-  if (first_ == in_window_ && limit > 0 && !fetch(from, error)) return 0;
+  limit = std::min(limit, remaining());
+  if (window_.pieces().empty() && limit > 0 && !fetch(from, error)) return 0;
   std::size_t used = 0;
-  for (std::size_t i = first_; i < in_window_ && used < entries.size() && limit > 0;
-       ++i) {
-    const std::size_t step = std::min(window_[i].iov_len, limit);
-    entries[used++] = {window_[i].iov_base, step};
+  for (const pool_piece& piece : window_.pieces()) {
+    if (used == entries.size() || limit == 0) break;
+    const std::size_t step = std::min<std::uint64_t>(piece.bytes, limit);
+    entries[used++] = {reinterpret_cast<void*>(piece.offset), step};
     limit -= step;
   }
   return used;
-}
-
-void remote_cursor::advance(std::size_t bytes) noexcept {
-  remaining_ -= bytes;
-  while (bytes > 0) {
-    iovec& at = window_[first_];
-    const std::size_t step = std::min(at.iov_len, bytes);
-    at.iov_base = static_cast<std::byte*>(at.iov_base) + step;
-    at.iov_len -= step;
-    bytes -= step;
-    if (at.iov_len == 0) ++first_;
-  }
 }
 
 }  // namespace manyworlds::inline v0::host

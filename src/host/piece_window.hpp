@@ -1,0 +1,50 @@
+// Piece window: of a payload in its sender's memory, the pieces that are read next.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cell_frame.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Lists of pieces can be long: a cursor fetches some at a time. A piece that lies in no
+/// pool has 0 for its name, and its address for its offset.
+class piece_window {
+ public:
+  static constexpr std::size_t most = 64;
+
+  explicit piece_window(std::size_t bytes) noexcept : remaining_(bytes) {}
+
+  /// Of the payload, beyond the window too.
+  [[nodiscard]] std::size_t remaining() const noexcept { return remaining_; }
+  [[nodiscard]] std::span<const pool_piece> pieces() const noexcept {
+    return std::span(pieces_).subspan(first_, end_ - first_);
+  }
+  void clear() noexcept { first_ = end_ = 0; }
+  void add(const pool_piece& piece) noexcept { pieces_[end_++] = piece; }
+
+  /// Past so many bytes, which its pieces have.
+  void advance(std::size_t bytes) noexcept {
+    remaining_ -= bytes;
+    while (bytes > 0) {
+      pool_piece& at = pieces_[first_];
+      const std::size_t step = std::min<std::uint64_t>(at.bytes, bytes);
+      at.offset += step;
+      at.bytes -= step;
+      bytes -= step;
+      if (at.bytes == 0) ++first_;
+    }
+  }
+
+ private:
+  std::size_t remaining_;
+  std::array<pool_piece, most> pieces_;
+  std::size_t first_ = 0;
+  std::size_t end_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::host
