@@ -33,7 +33,7 @@ class gaps {
   samples window_;
 };
 
-struct figures {
+struct fault_figures {
   samples detect_ms;
   samples suspect_ms;
   samples reform_ms;
@@ -84,7 +84,7 @@ class faults {
   faults(member& m, const fail_options& o, gaps& seen)
       : member_(m), options_(o), seen_(seen) {}
 
-  mw::task<figures> run() {
+  mw::task<fault_figures> run() {
     victim_ = member_.start("victim");
     co_await until_ready(victim_.line());
     victim_.line().signal();
@@ -144,10 +144,10 @@ class faults {
   child victim_;
   mw::world world_;
   std::int64_t struck_ = 0;
-  figures figures_;
+  fault_figures figures_;
 };
 
-fields row_of(const fail_options& o, const figures& f, std::string_view transport) {
+fields row_of(const fail_options& o, const fault_figures& f, std::string_view transport) {
   fields row{
       {"bench", "fail"},
       {"fault", o.fault},
@@ -172,7 +172,7 @@ mw::task<void> lead(member& m, const fail_options& o, report& out) {
   gaps seen;
   child bystander;
   mw::world healthy;
-  figures result;
+  fault_figures result;
   auto measure = [&]() -> mw::task<void> { result = co_await faults(m, o, seen).run(); };
   if (o.alone) {
     co_await measure();

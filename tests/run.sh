@@ -62,10 +62,13 @@ run_tests() {
 sanitized() {
   local folder=$root/build-$1 kind=$2
   shift 2
+  local programs=disabled
+  [ "$level" = full ] && programs=enabled
   say "$kind sanitizer, in $folder"
   # Four sources at a time: half of the time to compile one is for its headers.
   if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    -Dunity=on -Dunity_size=4 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled "${warnings[@]}"; then
+    -Dunity=on -Dunity_size=4 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled \
+    -Dexamples="$programs" -Dbenchmarks="$programs" "${warnings[@]}"; then
     run_tests "$folder" testlog 5 "$@"
   else
     count 0 1
@@ -125,7 +128,7 @@ require_packages "${packages[@]}"
 
 jobs=$(nproc)
 # How many seeds the simulation tries: tests read it, the library reads no environment.
-declare -A seeds=([quick]=200 [default]=600 [full]=20000)
+declare -A seeds=([quick]=200 [default]=400 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/thread_sanitizer.supp

@@ -65,7 +65,9 @@ const char* cell_receiver::handle_content(const frame& f,
     return nullptr;
   }
   if (f.kind == frame_kind::offer) {
-    std::memcpy(&described_, content.data() + f.head_bytes, sizeof described_);
+    remote_payload& where = arriving_.remote;
+    std::memcpy(&where, content.data() + f.head_bytes, sizeof where);
+    if (!shm::offer_receiver::valid(where.ticket)) return "an offer that cannot be one";
     content = content.first(f.head_bytes);
   }
   const char* wrong = handle(f, content);
@@ -80,14 +82,6 @@ void cell_receiver::collect_untaken() {
     inbound_message* m = find(id);
     if (m && m->offered && !m->is_being_brought()) collect(*m);
   }
-}
-
-const char* cell_receiver::describe(const frame& f, inbound_message& m) {
-  if (f.kind != frame_kind::offer) return nullptr;
-  if (!shm::offer_receiver::valid(described_.ticket))
-    return "an offer that cannot be one";
-  m.remote = described_;
-  return nullptr;
 }
 
 }  // namespace manyworlds::inline v0::host

@@ -52,7 +52,6 @@ class cell_receiver final : public receiver {
   void let_go(inbound_message& m) noexcept override;
   void begin(inbound_message& m) override;
   void note_untaken(const inbound_message& m) override { untaken_.push_back(m.id); }
-  [[nodiscard]] const char* describe(const frame& f, inbound_message& m) override;
 
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
   [[nodiscard]] const char* handle_content(const frame& f,
@@ -75,7 +74,6 @@ class cell_receiver final : public receiver {
   shm::shared_link& link_;
   const unsigned slot_;
   shm::ring_reader ring_;
-  remote_payload described_;
   std::deque<reading> readings_;
   std::shared_ptr<shm::move_job> moving_;
   inbound_message* moved_for_ = nullptr;

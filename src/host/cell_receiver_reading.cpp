@@ -36,10 +36,7 @@ void cell_receiver::begin(inbound_message& m) {
   if (m.payload_bytes <= kept_awake) link_.note_reading();
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
-    const std::uint64_t name =
-        std::min<std::uint64_t>(m.remote.pool - 1, shm::most_pools);
-    const bool can =
-        link_.pools().pool_of_peer(static_cast<std::uint32_t>(name), wrong) != nullptr;
+    const bool can = link_.pools().pool_of_peer(m.remote.pool - 1, wrong) != nullptr;
     // What is wrong is said by the step that reads.
     if (can || wrong) {
       readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
@@ -67,7 +64,10 @@ const char* cell_receiver::read_slice() {
       if (readings_.empty() || readings_.front().message != &m) return nullptr;
     }
     // Another world of this link may have found out that it must not read.
-    if (!link_.memory()) return cannot_read(m, link_.memory_refusal());
+    if (!link_.memory()) {
+      ask_instead(m);
+      return nullptr;
+    }
     if (source->remaining() == 0) {
       return moved_for_ == &m ? nullptr : finish_reading(m);
     }
@@ -207,7 +207,7 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
     case EACCES:
     case ENOSYS:
       // Our rights have changed since it was probed.
-      if (link_.stop_reading(error)) {
+      if (link_.stop_reading()) {
         core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
                             shm::unreadable_text(error));
       }

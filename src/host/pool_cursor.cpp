@@ -9,12 +9,8 @@ namespace {
 
 constexpr const char* beyond = "an offer beyond the end of its shared pool";
 
-// No number of pieces and no name of a pool that fits none may overflow below.
+// No number of pieces may overflow below.
 constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
-
-std::uint32_t short_name(std::uint64_t name) noexcept {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(name, shm::most_pools));
-}
 
 }  // namespace
 
@@ -24,7 +20,7 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
     wrong = "an offer of less than it says";
     return false;
   }
-  const auto pool = pools.pool_of_peer(short_name(where_.pool - 1), wrong);
+  const auto pool = pools.pool_of_peer(where_.pool - 1, wrong);
   if (!pool) return false;
   const std::size_t count = std::min<std::uint64_t>(left, piece_window::most);
   const std::size_t bytes = count * sizeof(pool_piece);
@@ -53,7 +49,7 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
   limit = std::min(limit, remaining());
   if (limit == 0 || (window_.pieces().empty() && !fetch(pools, wrong))) return 0;
   const std::uint64_t name = window_.pieces().front().pool;
-  held = pools.pool_of_peer(short_name(name), wrong);
+  held = pools.pool_of_peer(name, wrong);
   if (!held) return 0;
   std::size_t used = 0;
   // Of one pool at a time: what is held is what is read.

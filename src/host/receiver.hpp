@@ -89,14 +89,13 @@ class receiver {
   const rank_t peer_;
   sender& answers_;
   const frame_limits limits_;
+  /// What has just come, until it is taken or kept. A carrier says where an offer's
+  /// payload lies before it hands on the frame.
+  inbound_message arriving_;
 
  private:
   [[nodiscard]] const char* on_message(const frame& f,
                                        std::span<const std::byte> content);
-  /// What this carrier knows of an offer besides its frame. Null, or what is wrong.
-  [[nodiscard]] virtual const char* describe(const frame&, inbound_message&) {
-    return nullptr;
-  }
   /// Nobody takes an offer any more that may be kept.
   virtual void note_untaken(const inbound_message&) {}
   [[nodiscard]] const char* on_complete(const frame& f);
@@ -108,9 +107,6 @@ class receiver {
   frame_handler& others_;
   bool ignoring_ = false;
   std::uint64_t last_id_ = 0;
-  /// What has just come, until it is taken or kept. Clearing all of a new one would cost
-  /// each message 8 ns; of this one, matching changes only what is set each time.
-  inbound_message arriving_;
   /// Messages that later frames may name.
   std::unordered_map<std::uint64_t, inbound_message*> named_;
   std::vector<inbound_message*> pulled_;

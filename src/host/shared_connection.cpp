@@ -42,7 +42,7 @@ bool shared_connection::look() noexcept {
     corked_ = true;
     guarded([&] { wrong = receiver_.take(any); });
     if (is_over(wrong)) return true;
-  } else if (!sender_.could_go_on() && !receiver_.has_to_read()) {
+  } else if (!sender_.could_go_on() && !receiver_.has_to_read() && !sender_.violation()) {
     return false;
   }
   pump();
@@ -51,7 +51,8 @@ bool shared_connection::look() noexcept {
 
 bool shared_connection::has_something() noexcept {
   return !stopped_ && !ended_ &&
-         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on());
+         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on() ||
+          sender_.violation());
 }
 
 // What a small message leaves to do, and 15 ns less than asking for everything else.

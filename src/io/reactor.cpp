@@ -12,6 +12,7 @@ constexpr int last_turns = 100'000;
 /// How long the engine waits while pollers find something: epoll takes 300 ns to ask,
 /// more than a message in shared memory is under way.
 constexpr duration engine_pause = std::chrono::microseconds(4);
+constexpr unsigned most_turns_without_engine = 32;
 
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -62,6 +63,7 @@ void reactor::close() noexcept {
   for (int turns = 0; turns < last_turns; ++turns) {
     if (!inbox_.take(ready_) && ready_.empty()) return;
     run_ready();
+    end_turn();
   }
 }
 
@@ -84,6 +86,10 @@ void reactor::remove(poller& p) noexcept {
   if (p.next_) p.next_->previous_ = p.previous_;
   p.next_ = p.previous_ = nullptr;
   p.asked_ = false;
+  if (!std::exchange(p.ends_turn_, false)) return;
+  poller** at = &ending_;
+  while (*at != &p) at = &(*at)->next_ending_;
+  *at = p.next_ending_;
 }
 
 bool reactor::turn() noexcept {
@@ -91,13 +97,10 @@ bool reactor::turn() noexcept {
   cancel_sleep();
   recently_ = now();
   bool did = take_work();
-  if (!found_ || recently_ - engine_asked_ >= engine_pause) {
-    engine_asked_ = recently_;
-    found_ = false;
-    did |= engine_->poll();
-  }
+  did |= ask_engine();
   did |= poll_pollers();
   if (!timers().empty()) did |= timers().expire(recently_, turn_limit) > 0;
+  end_turn();
   if (did) count_turn();
   return did;
 }
@@ -107,6 +110,18 @@ bool reactor::take_work() noexcept {
   return run_ready() || posted;
 }
 
+bool reactor::ask_engine() noexcept {
+  // Counted as well, for where the clock stands still.
+  if (pollers_found_ && recently_ - engine_asked_ < engine_pause &&
+      ++turns_without_engine_ < most_turns_without_engine) {
+    return false;
+  }
+  pollers_found_ = false;
+  turns_without_engine_ = 0;
+  engine_asked_ = recently_;
+  return engine_->poll();
+}
+
 // A turn without what costs most of it: the clock, and the engine, which may enter the
 // kernel.
 bool reactor::glance() noexcept {
@@ -114,8 +129,17 @@ bool reactor::glance() noexcept {
   bool did = poll_pollers();
   // What the pollers have made ready is run at once.
   did |= take_work();
+  end_turn();
   if (did) count_turn();
   return did;
+}
+
+void reactor::end_turn() noexcept {
+  while (poller* p = ending_) {
+    ending_ = p->next_ending_;
+    p->ends_turn_ = false;
+    p->end_turn();
+  }
 }
 
 // Only this thread writes it.
@@ -168,7 +192,7 @@ bool reactor::poll_pollers() noexcept {
     next_poller_ = p->next_;
     did |= p->poll();
   }
-  found_ |= did;
+  pollers_found_ |= did;
   return did;
 }
 
@@ -199,17 +223,16 @@ bool reactor::spin() noexcept {
 // No wake-up is lost, because everybody who could give us something to do either comes
 // before our last look at it or finds the announcement:
 // - Work is pushed by replacing the top of the inbox, and the announcement is such a
-// replacement too.
-//   One of the two is first: either the announcement fails and we do not sleep, or the
-//   poster sees it and wakes the engine.
+//   replacement too. One of the two is first: either the announcement fails and we do not
+//   sleep, or the poster sees it and wakes the engine.
 // - A poller arms its wake-up and looks again, in that order.
 // - A wake-up that comes before the engine sleeps is kept by the engine and ends its next
-// wait.
+//   wait.
 // - Ready work and timers change on this thread only; they are looked at last, since
-// pollers may have
-//   added to them.
+//   pollers may have added to them.
 bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   turn_scope here(*this);
+  end_turn();
   sleep_prepared_ = true;
   bool may_sleep = inbox_.announce_sleep();
   std::optional<duration> limit;

@@ -43,7 +43,7 @@ struct shared_parts {
   pid_t pid = 0;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;
-  /// Why not, an errno; ECANCELED: it is turned off here, which needs no explanation.
+  /// The errno why it may not; 0 without `memory`: that is turned off here.
   int memory_refusal = 0;
   /// Null where the kernel is simulated.
   std::unique_ptr<process_watch> process;

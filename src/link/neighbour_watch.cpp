@@ -11,6 +11,11 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 
+constexpr const char* no_death_word =
+    "is not read, since no robust futex tells of its death: its large messages are "
+    "copied through shared memory, which is slower; usual cause: a sandbox that refuses "
+    "set_robust_list";
+
 /// The peer holds its word since before we could see the arena, or never will. Only that
 /// word tells at no cost that a process with the peer's number is the peer (see
 /// remote_memory): without it payloads are asked for.
@@ -23,13 +28,15 @@ bool is_held_by_peer(shared_arena& arena) noexcept {
 }  // namespace
 
 void neighbour::share(shared_parts parts) {
-  // Whose death nobody would tell in time, another process could have its number.
+  std::string refusal;
   if (parts.memory && !is_held_by_peer(*parts.arena)) {
+    // Whose death nobody would tell in time, another process could have its number.
     parts.memory.reset();
-    parts.memory_refusal = ENOLCK;
+    refusal = no_death_word;
+  } else if (!parts.memory && parts.memory_refusal != 0) {
+    refusal = unreadable_text(parts.memory_refusal);
   }
-  if (!parts.memory && parts.memory_refusal != ECANCELED) {
-    const std::string refusal = unreadable_text(parts.memory_refusal);
+  if (!refusal.empty()) {
     all_.remark_refusal(refusal, "the memory of " + link_.peer().text() + " " + refusal);
   }
   life_ = std::move(parts.life);
@@ -46,9 +53,7 @@ void neighbour::share(shared_parts parts) {
   watch(std::move(process));
 }
 
-bool neighbour::is_readable() const noexcept {
-  return shared_ && shared_->memory_refusal() == 0;
-}
+bool neighbour::is_readable() const noexcept { return shared_ && shared_->reads_peer(); }
 
 void neighbour::watch(std::unique_ptr<process_watch> process) {
   shared_arena& arena = shared_->arena();

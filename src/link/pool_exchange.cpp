@@ -59,7 +59,7 @@ bool pool_exchange::tell_gone() noexcept {
   return any;
 }
 
-std::shared_ptr<mapped_pool> pool_exchange::pool_of_peer(std::uint32_t name,
+std::shared_ptr<mapped_pool> pool_exchange::pool_of_peer(std::uint64_t name,
                                                          const char*& wrong) noexcept {
   wrong = nullptr;
   if (name >= most_pools) {

@@ -49,7 +49,7 @@ class pool_exchange {
 
   // Theirs.
   /// Null: it is not to be read. Then `wrong` says what the peer did, if it did anything.
-  [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint32_t name,
+  [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint64_t name,
                                                           const char*& wrong) noexcept;
   /// Takes what the peer has said; a bounded number of packets.
   void listen() noexcept;

@@ -6,12 +6,6 @@
 namespace manyworlds::inline v0::shm {
 
 std::string unreadable_text(int error) {
-  if (error == ENOLCK) {
-    return "is not read, since no robust futex tells of its death: its large messages "
-           "are "
-           "copied through shared memory, which is slower; usual cause: a sandbox that "
-           "refuses set_robust_list";
-  }
   std::string text = "may not be read (process_vm_readv: ";
   text += std::strerror(error);
   text +=

@@ -213,7 +213,6 @@ void same_host::hold_life(shared_parts& parts) {
 void same_host::probe_peer(shared_parts& parts, pid_t pid,
                            const memory_probe& probe) const {
   parts.pid = pid;
-  parts.memory_refusal = ECANCELED;
   if (reads_peers_) parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
 }
 

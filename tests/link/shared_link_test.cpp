@@ -57,13 +57,16 @@ struct reader final : slot_events {
   bool in_order = true;
 };
 
-void put(shared_link& l, ring_writer& to, unsigned slot, std::uint64_t number) {
+using notifying = void (shared_link::*)(unsigned) noexcept;
+
+void put(shared_link& l, ring_writer& to, unsigned slot, std::uint64_t number,
+         notifying how = &shared_link::notify) {
   REQUIRE(to.reserve(1) == room::enough);
   cell_content c;
   c.body[0] = number;
   to.fill(0, c);
   to.publish(1);
-  l.notify(slot);
+  (l.*how)(slot);
 }
 
 struct one_side {
@@ -110,7 +113,10 @@ TEST_CASE("law 7: a reactor that sleeps is woken for what is written into a slot
   }
 }
 
-TEST_CASE("no wake-up is lost between two reactors that sleep after each message") {
+TEST_CASE_TEMPLATE(
+    "no wake-up is lost between two reactors that sleep after each message", when,
+    std::integral_constant<notifying, &shared_link::notify>,
+    std::integral_constant<notifying, &shared_link::notify_soon>) {
   FOR_EACH_ENGINE(kind) {
     constexpr std::uint64_t rounds = 2000;
     two_parts parts;
@@ -120,10 +126,10 @@ TEST_CASE("no wake-up is lost between two reactors that sleep after each message
       ring_writer out(me.link->outgoing(3));
       me.link->attach(3, in);
       std::uint64_t sent = 0;
-      if (begins) put(*me.link, out, 3, sent++);
+      if (begins) put(*me.link, out, 3, sent++, when::value);
       me.f.run_until([&] {
         while (sent < in.taken + (begins ? 1 : 0) && sent < rounds) {
-          put(*me.link, out, 3, sent);
+          put(*me.link, out, 3, sent, when::value);
           ++sent;
         }
         return in.taken == rounds && sent == rounds;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/io/engine.hpp"
@@ -26,6 +27,8 @@ class poller {
   virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
   /// The reactor woke up.
   virtual void cancel_sleep() noexcept = 0;
+  /// The turn ends in which `reactor::call_at_end` was called.
+  virtual void end_turn() noexcept {}
 
  protected:
   ~poller() = default;
@@ -34,7 +37,9 @@ class poller {
   friend class reactor;
   poller* next_ = nullptr;
   poller* previous_ = nullptr;
+  poller* next_ending_ = nullptr;
   bool asked_ = false;
+  bool ends_turn_ = false;
 };
 
 /// How long a reactor should spin on this machine: nothing where fewer than two CPUs may
@@ -67,8 +72,8 @@ class reactor final : public executor {
   void post(work& w) noexcept override;
   [[nodiscard]] bool try_post(work& w) noexcept override;
   [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
-  /// The time when this reactor last looked at the clock: in the last turn, or since,
-  /// while it spins. For what is recorded on hot paths, never for a deadline: it is as
+  /// The time when this reactor last looked at the clock: at the start of its last whole
+  /// turn. For what is recorded on hot paths, never for a deadline: it is as
   /// old as whatever runs now is long.
   [[nodiscard]] time_point recently() const noexcept { return recently_; }
 
@@ -77,9 +82,16 @@ class reactor final : public executor {
 
   void add(poller& p) noexcept;
   void remove(poller& p) noexcept;
+  /// Calls `end_turn` of an added poller once, when this turn has done all it has to do.
+  void call_at_end(poller& p) noexcept {
+    if (std::exchange(p.ends_turn_, true)) return;
+    p.next_ending_ = std::exchange(ending_, &p);
+  }
 
   /// One bounded turn without sleeping: posted work, ready work, completions, pollers,
-  /// timers. True if anything was done.
+  /// timers. True if anything was done; if not, `prepare_wait` tells whether there is
+  /// something to do at once (completions may wait for 4 us while pollers find
+  /// something).
   bool turn() noexcept;
   /// Turns until `finished()`, which is asked between turns; sleeps in between.
   template <class Finished>
@@ -130,8 +142,10 @@ class reactor final : public executor {
 
   void await_posters() const noexcept;
   bool take_work() noexcept;
+  bool ask_engine() noexcept;
   bool glance() noexcept;
   void count_turn() noexcept;
+  void end_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
@@ -144,8 +158,10 @@ class reactor final : public executor {
   work_inbox inbox_;
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
+  poller* ending_ = nullptr;
   bool sleep_prepared_ = false;
-  bool found_ = false;  ///< the pollers, something since the engine was asked
+  bool pollers_found_ = false;  ///< something since the engine was asked
+  unsigned turns_without_engine_ = 0;
   time_point engine_asked_{};
   time_point recently_;
   std::atomic<std::uint32_t> posting_{0};

@@ -110,9 +110,9 @@ class const_buffer_view {
   template <class View>
   friend class basic_gather_list;
 
-  /// A copy for who moves an operation that was written down just now: in blocks of 16
-  /// bytes, as the compiler copies a view, it would wait until the single members are in
-  /// the cache (5 ns each time, of a message that takes 200).
+  /// A copy of what was made just now: as the compiler copies a view, in blocks of 16
+  /// bytes, it could not be forwarded from the narrower stores (a store-forwarding stall:
+  /// 5 ns each time, of a message that takes 200).
   constexpr const_buffer_view by_member() const noexcept {
     return {trusted{}, data_, count_, type_};
   }
