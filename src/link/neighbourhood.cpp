@@ -24,7 +24,8 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
   if (simulated_) {
     deaths_ = std::make_unique<simulated_deaths>(*simulated_, service);
     if (!options.shared_memory) return;
-    place_ = std::make_unique<simulated_same_host>(*simulated_, service, self, events);
+    place_ = std::make_unique<simulated_same_host>(*simulated_, service, self, events,
+                                                   options.read_peers);
   } else {
     deaths_ = std::make_unique<death_watch>(
         service, options.death_thread,

@@ -1,5 +1,7 @@
 #include "simulated_deaths.hpp"
 
+#include <sys/mman.h>
+
 #include <utility>
 #include <vector>
 
@@ -14,8 +16,10 @@ bool says_dead(const life_word& word) noexcept {
 }
 }  // namespace
 
-simulated_life::simulated_life(simulated_process& self, life_word& word)
-    : self_(self), word_(word) {
+simulated_life::simulated_life(simulated_process& self, shared_arena& arena)
+    : self_(self),
+      arena_(arena),
+      word_(*reinterpret_cast<life_word*>(arena.at(offset::death(arena.side())))) {
   word_.store(some_thread, std::memory_order_relaxed);
   self_.add_resident(*this);
 }
@@ -28,6 +32,9 @@ simulated_life::~simulated_life() {
 
 void simulated_life::killed() noexcept {
   word_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
+  // The dead write nothing: what its objects do until they have ended stays their own.
+  ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+         arena_.descriptor(), 0);
 }
 
 simulated_deaths::simulated_deaths(simulated_process& self, reactor& home)

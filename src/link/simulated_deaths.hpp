@@ -7,6 +7,7 @@
 #include "death_notices.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/io/simulated_process.hpp"
+#include "shared_arena.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -14,13 +15,14 @@ namespace manyworlds::inline v0::shm {
 /// anything else of the process goes.
 class simulated_life final : public held_life, private simulated_resident {
  public:
-  simulated_life(simulated_process& self, life_word& word);
+  simulated_life(simulated_process& self, shared_arena& arena);
   ~simulated_life() override;
 
  private:
   void killed() noexcept override;
 
   simulated_process& self_;
+  shared_arena& arena_;
   life_word& word_;
 };
 

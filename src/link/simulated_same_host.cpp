@@ -1,5 +1,6 @@
 #include "simulated_same_host.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ class simulated_memory final : public memory_reader {
 
   ssize_t read(std::span<const iovec> into,
                std::span<const iovec> from) noexcept override {
-    if (peer_.is_dead()) return refused(ESRCH);
+    if (peer_.is_dead() || self_.is_dead()) return refused(ESRCH);
     if (reads_left_ == 0) return refused(EPERM);
     --reads_left_;
     std::size_t bytes = 0;
@@ -85,13 +86,15 @@ struct simulated_same_host::visit_words {
 };
 
 simulated_same_host::simulated_same_host(simulated_process& self, reactor& service,
-                                         const incarnation& id, same_host_events& events)
+                                         const incarnation& id, same_host_events& events,
+                                         bool reads_peers)
     : meeting_place(self),
       self_(self),
       service_(service),
       id_(id),
       name_(raw_name(id)),
       events_(events),
+      reads_peers_(reads_peers),
       random_(seed_of(self)) {
   self_.add_resident(*this);
 }
@@ -129,8 +132,8 @@ void simulated_same_host::receive(visit_words& visitor) {
     return events_.remark("refused a visitor of this host: it was not invited");
   }
   shared_parts parts;
-  parts.arena =
-      shared_arena::attach(::dup(visitor.parts.arena->descriptor()), visitor.trouble);
+  parts.arena = shared_arena::attach(
+      ::fcntl(visitor.parts.arena->descriptor(), F_DUPFD_CLOEXEC, 0), visitor.trouble);
   if (!parts.arena) return;
   const auto [here, there] = self_.make_pair(*visitor.process);
   if (here == socket_handle::none) {
@@ -146,10 +149,9 @@ void simulated_same_host::receive(visit_words& visitor) {
 
 // Our word in the arena, and the peer's memory.
 void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) {
-  std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
-  parts.life =
-      std::make_unique<simulated_life>(self_, *reinterpret_cast<life_word*>(word));
+  parts.life = std::make_unique<simulated_life>(self_, *parts.arena);
   parts.pid = static_cast<pid_t>(peer.identity().pid);
+  if (!reads_peers_) return;
   if (random_.one_in(4)) {
     parts.memory_refusal = EPERM;
     return;

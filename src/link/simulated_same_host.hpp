@@ -21,7 +21,7 @@ namespace manyworlds::inline v0::shm {
 class simulated_same_host final : public meeting_place, private simulated_resident {
  public:
   simulated_same_host(simulated_process& self, reactor& service, const incarnation& id,
-                      same_host_events& events);
+                      same_host_events& events, bool reads_peers);
   ~simulated_same_host() override;
 
   [[nodiscard]] task<void> run() override;
@@ -49,6 +49,7 @@ class simulated_same_host final : public meeting_place, private simulated_reside
   incarnation id_;
   std::string name_;
   same_host_events& events_;
+  const bool reads_peers_;
   simulated_random random_;
   std::deque<std::shared_ptr<visit_words>> visitors_;
   event somebody_came_;
