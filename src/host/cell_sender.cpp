@@ -41,6 +41,7 @@ void cell_sender::shut() noexcept {
   overflow_.clear();
   active_.clear();
   taken_.clear();
+  written_ = false;
   is_shut_ = true;
 }
 

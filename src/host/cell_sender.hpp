@@ -27,9 +27,9 @@ class cell_sender final : public sender {
   /// Sends what there is room for, a bounded number of slices. True if it could go on at
   /// once.
   bool progress();
-  /// The peer is told of what was written.
+  /// Shows the peer what was written, once for all of it.
   void flush() noexcept {
-    if (std::exchange(written_, false)) link_.notify_soon(slot_);
+    if (std::exchange(written_, false)) link_.notify(slot_);
   }
   /// The peer gets nothing more of it, the offers that stand are withdrawn (law 4), and
   /// the shared memory is not touched again.

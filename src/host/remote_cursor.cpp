@@ -21,8 +21,11 @@ struct raw_view {
 static_assert(sizeof(const_buffer_view) == sizeof(raw_view));
 static_assert(sizeof(dtype) == sizeof(raw_view::type));
 
+/// Windows in a row with nothing but empty views: more would be a way to keep us busy.
+constexpr unsigned most_empty = 1024;
+
 bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
-  while (fetched_ < where_.views) {
+  for (unsigned empty = 0; fetched_ < where_.views && empty < most_empty; ++empty) {
     const std::size_t count =
         std::min<std::uint64_t>(where_.views - fetched_, piece_window::most);
     std::array<raw_view, piece_window::most> raw;

@@ -63,7 +63,6 @@ void reactor::close() noexcept {
   for (int turns = 0; turns < last_turns; ++turns) {
     if (!inbox_.take(ready_) && ready_.empty()) return;
     run_ready();
-    end_turn();
   }
 }
 
@@ -86,10 +85,6 @@ void reactor::remove(poller& p) noexcept {
   if (p.next_) p.next_->previous_ = p.previous_;
   p.next_ = p.previous_ = nullptr;
   p.asked_ = false;
-  if (!std::exchange(p.ends_turn_, false)) return;
-  poller** at = &ending_;
-  while (*at != &p) at = &(*at)->next_ending_;
-  *at = p.next_ending_;
 }
 
 bool reactor::turn() noexcept {
@@ -100,7 +95,6 @@ bool reactor::turn() noexcept {
   did |= ask_engine();
   did |= poll_pollers();
   if (!timers().empty()) did |= timers().expire(recently_, turn_limit) > 0;
-  end_turn();
   if (did) count_turn();
   return did;
 }
@@ -129,17 +123,8 @@ bool reactor::glance() noexcept {
   bool did = poll_pollers();
   // What the pollers have made ready is run at once.
   did |= take_work();
-  end_turn();
   if (did) count_turn();
   return did;
-}
-
-void reactor::end_turn() noexcept {
-  while (poller* p = ending_) {
-    ending_ = p->next_ending_;
-    p->ends_turn_ = false;
-    p->end_turn();
-  }
 }
 
 // Only this thread writes it.
@@ -232,7 +217,6 @@ bool reactor::spin() noexcept {
 //   pollers may have added to them.
 bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   turn_scope here(*this);
-  end_turn();
   sleep_prepared_ = true;
   bool may_sleep = inbox_.announce_sleep();
   std::optional<duration> limit;

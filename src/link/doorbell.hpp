@@ -80,13 +80,6 @@ class basic_bell_ringer {
     return peer_->sleeping.take_after_fence();
   }
 
-  /// As far as can be seen without a fence the peer looks at the slot of itself: `notify`
-  /// may wait for what else is published.
-  [[nodiscard]] bool seems_to_look_at(unsigned slot) const noexcept {
-    const auto hot = peer_->hot[slot / 64].load(std::memory_order_relaxed);
-    return (hot >> (slot % 64) & 1) != 0 && !peer_->sleeping.seems_raised();
-  }
-
   /// Nothing was published: whether the peer sleeps and should be woken all the same.
   [[nodiscard]] bool wake() noexcept {
     Memory::full_fence();

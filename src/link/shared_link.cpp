@@ -10,8 +10,7 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 constexpr duration pause_of_reading = std::chrono::microseconds(200);
-/// After which it wakes without a bell.
-constexpr duration by_itself = std::chrono::milliseconds(1);
+constexpr duration without_bell = std::chrono::milliseconds(1);
 /// Had at once: a system call for each would cost more than the memory.
 constexpr unsigned chunks_at_once = 8;
 /// After a refusal: looking for room is far more frequent.
@@ -54,7 +53,6 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 
 void shared_link::detach(unsigned slot) noexcept {
   if (!slots_[slot].events) return;
-  if (due_.contains(slot)) end_turn();
   slots_[slot] = {};
   pending_.erase(slot);
   // Whatever is still in its ring belongs to a world that is over.
@@ -98,7 +96,6 @@ bool shared_link::poll() noexcept {
       }
     });
   }
-  looks_again_ |= did;
   return did;
 }
 
@@ -169,22 +166,12 @@ bool shared_link::is_being_read() noexcept {
 
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
   if (offers_out_.in_use() > 0 && is_being_read()) return false;
-  // A peer that has closed its bell and lives on is looked after now and then. Another,
-  // that published as we fell asleep and told nobody yet, may be kept from the end of its
-  // turn by what its user does: its cell is there long before the second look.
-  if (!is_listening_ || std::exchange(looks_again_, false)) {
-    limit = std::min(limit.value_or(by_itself), by_itself);
-  }
+  // A peer that has closed its bell and lives on is looked after now and then.
+  if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
   return listener_.prepare_sleep([this] { return any_has_something(); });
 }
 
 void shared_link::cancel_sleep() noexcept { listener_.cancel_sleep(); }
-
-void shared_link::end_turn() noexcept {
-  const slot_set due = std::exchange(due_, {});
-  if (ringer_.notify(due)) [[unlikely]]
-    ring();
-}
 
 // It is not sent when the socket is full of rings that were not heard yet, or the peer is
 // gone: neither needs another.

@@ -87,16 +87,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
-  /// The same once for all that is published in this turn. The fence waits until the peer
-  /// has let go of the cell's line (60 to 200 ns), for every message if each had its own.
-  /// Who does not seem to look is told at once: the turn may go on for long. Who falls
-  /// asleep in just this moment looks once more by itself, see `prepare_sleep`.
-  void notify_soon(unsigned slot) noexcept {
-    if (!ringer_.seems_to_look_at(slot)) [[unlikely]]
-      return notify(slot);
-    due_.insert(slot);
-    user_.call_at_end(*this);
-  }
   /// Part of what the peer has offered was read, and it will soon have something to do:
   /// it does not fall asleep now.
   void note_reading() noexcept { listener_.note_reading(); }
@@ -155,7 +145,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   bool poll() noexcept override;
   bool prepare_sleep(std::optional<duration>& limit) noexcept override;
   void cancel_sleep() noexcept override;
-  void end_turn() noexcept override;
   void ring() noexcept;
   void listen_for_bell() noexcept;
   void heard_bell() noexcept;
@@ -187,7 +176,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
   slot_set pending_;
-  slot_set due_;  ///< of which the peer is to be told at the end of the turn
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;
@@ -197,7 +185,6 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<std::byte, 64> bell_bytes_{};
   bool is_listening_ = false;
   time_point awake_until_{};
-  bool looks_again_ = true;  ///< wakes up once by itself before it sleeps for long
   /// While the engine holds our request.
   std::shared_ptr<shared_link> keeps_itself_;
 };

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,11 @@ simulated_life::~simulated_life() {
 void simulated_life::killed() noexcept {
   word_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
   // The dead write nothing: what its objects do until they have ended stays their own.
-  ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
-         arena_.descriptor(), 0);
+  void* const own =
+      ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena_.descriptor(), 0);
+  // What stood there may be gone then.
+  if (own == MAP_FAILED) std::terminate();
 }
 
 simulated_deaths::simulated_deaths(simulated_process& self, reactor& home)

@@ -31,11 +31,6 @@ class wait_flag {
   /// By the waiter, when it waits no longer.
   void lower() noexcept { raised_.store(0, std::memory_order_relaxed); }
 
-  /// By the other side, without a fence: what it said a moment ago.
-  [[nodiscard]] bool seems_raised() const noexcept {
-    return raised_.load(std::memory_order_relaxed) != 0;
-  }
-
   /// By the other side, with a full fence between its deed and this. Returns whether it
   /// owes a notice. The word is the waiter's to scribble on, and all that costs is a
   /// notice.

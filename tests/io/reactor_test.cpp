@@ -195,43 +195,6 @@ TEST_CASE("every step that racing threads hand to a closing reactor runs or is r
   CHECK(ran + refused == steps.size());
 }
 
-TEST_CASE("a poller that asks for it is called once when the turn has done all else") {
-  struct closing final : poller {
-    explicit closing(reactor& r) : home(r) { home.add(*this); }
-    bool poll() noexcept override {
-      if (polls++ > 0) return false;
-      home.call_at_end(*this);
-      home.call_at_end(*this);
-      home.schedule(after);
-      return true;
-    }
-    bool prepare_sleep(std::optional<duration>&) noexcept override { return true; }
-    void cancel_sleep() noexcept override {}
-    void end_turn() noexcept override { ++ends; }
-    reactor& home;
-    counted_work after;
-    int polls = 0;
-    int ends = 0;
-  };
-  FOR_EACH_ENGINE(kind) {
-    reactor_fixture f(kind, 1ms);
-    closing first(f);
-    closing second(f);
-    closing third(f);
-    // One that has left meanwhile is not called.
-    f.get().call_at_end(second);
-    f.get().remove(second);
-    f.run_until([&] { return third.after.runs > 0; });
-    CHECK(first.ends == 1);
-    CHECK(second.ends == 0);
-    CHECK(third.ends == 1);
-    for (int n = 0; n < 3; ++n) f.get().turn();
-    CHECK(first.ends == 1);
-    f.get().remove(first);
-    f.get().remove(third);
-  }
-}
-
 TEST_CASE("a poller that may be slept on for ever does not keep its loop awake") {
   struct patient final : poller {
     bool poll() noexcept override { return false; }

@@ -6,7 +6,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// The owner is the thread that its user says it is, and that never changes: no other may
+/// The owner is the thread that its user says it is; no other may, while it lives,
 /// use `owner_lock`. It pays for two plain stores and a load (2 ns; an uncontended
 /// std::mutex costs 15 to 20); everybody else for a system call that makes the owner's
 /// processor look (asymmetric Dekker: Dice, Huang, Yang, "Asymmetric Dekker

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/io/engine.hpp"
@@ -27,8 +26,6 @@ class poller {
   virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
   /// The reactor woke up.
   virtual void cancel_sleep() noexcept = 0;
-  /// The turn ends in which `reactor::call_at_end` was called.
-  virtual void end_turn() noexcept {}
 
  protected:
   ~poller() = default;
@@ -37,9 +34,7 @@ class poller {
   friend class reactor;
   poller* next_ = nullptr;
   poller* previous_ = nullptr;
-  poller* next_ending_ = nullptr;
   bool asked_ = false;
-  bool ends_turn_ = false;
 };
 
 /// How long a reactor should spin on this machine: nothing where fewer than two CPUs may
@@ -82,11 +77,6 @@ class reactor final : public executor {
 
   void add(poller& p) noexcept;
   void remove(poller& p) noexcept;
-  /// Calls `end_turn` of an added poller once, when this turn has done all it has to do.
-  void call_at_end(poller& p) noexcept {
-    if (std::exchange(p.ends_turn_, true)) return;
-    p.next_ending_ = std::exchange(ending_, &p);
-  }
 
   /// One bounded turn without sleeping: posted work, ready work, completions, pollers,
   /// timers. True if anything was done; if not, `prepare_wait` tells whether there is
@@ -145,7 +135,6 @@ class reactor final : public executor {
   bool ask_engine() noexcept;
   bool glance() noexcept;
   void count_turn() noexcept;
-  void end_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
@@ -158,7 +147,6 @@ class reactor final : public executor {
   work_inbox inbox_;
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
-  poller* ending_ = nullptr;
   bool sleep_prepared_ = false;
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
