@@ -13,6 +13,8 @@ done
 "$mwbench" --json fail --fault kill --repeat 20
 "$mwbench" --json fail --fault kill --repeat 20 --alone
 "$mwbench" --json fail --fault stop --repeat 3
+"$mwbench" --json shrink --members 3
+"$mwbench" --json shrink --members 4
 "$mwbench" --json form
 "$mwbench" --json idle
 "$mwbench" --json cancel

@@ -62,7 +62,9 @@ class member {
                     ? std::make_unique<mw::hosted_store>(runtime_, "127.0.0.1:0")
                     : nullptr),
         address_(hosted_ ? hosted_->address() : common.store),
-        store_(runtime_, address_) {}
+        store_(runtime_, address_) {
+    runtime_.serve_dumps();  // for mwstat
+  }
 
   [[nodiscard]] mw::runtime& runtime() noexcept { return runtime_; }
   [[nodiscard]] mw::store& store() noexcept { return store_; }
@@ -72,10 +74,11 @@ class member {
                                    mw::rank_t size = 2) {
     return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = size});
   }
-  [[nodiscard]] child start(std::string role = "peer") const {
+  [[nodiscard]] child start(std::string role = "peer",
+                            const std::vector<std::string>& environment = {}) const {
     std::vector<std::string> arguments = common_.arguments;
     arguments.insert(arguments.end(), {"--store", address_, "--role", std::move(role)});
-    return child(arguments);
+    return child(arguments, environment);
   }
 
  private:

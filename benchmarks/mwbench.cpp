@@ -91,6 +91,49 @@ void add_pairs(CLI::App& app, const common_options& common, pairs_options& o) {
   sub->callback([&] { pairs(common, o); });
 }
 
+void add_worlds(CLI::App& app, const common_options& common, worlds_options& o) {
+  CLI::App* sub = app.add_subcommand("worlds", "many worlds against one");
+  sub->add_option("--worlds", o.worlds)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  sub->add_option("--senders", o.senders, "to one receiver, at most as many as worlds")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--sizes", o.sizes, "of the messages: 8,64K")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
+      ->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "turns of one world and many")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "to CPUs 0 and 1");
+  sub->callback([&] { worlds(common, o); });
+}
+
+void add_collectives(CLI::App& app, const common_options& common,
+                     collectives_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("collectives", "collectives of one world, as in nccl-tests");
+  const std::vector<std::string> kinds{collective_kinds.begin(), collective_kinds.end()};
+  sub->add_option("--kinds", o.kinds, "broadcast,all_reduce")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kinds))
+      ->capture_default_str();
+  sub->add_option("--sizes", o.sizes, "of all members' data together: 8,64K,1M")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->capture_default_str();
+  sub->add_option("--members", o.members)
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--seconds", o.seconds, "a size")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "each member to a CPU of its own");
+  sub->callback([&] { collectives(common, o); });
+}
+
 void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
   CLI::App* sub =
       app.add_subcommand("fail", "from a fault to the waiter's error, and on");
@@ -100,6 +143,16 @@ void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
   sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
   sub->add_flag("--alone", o.alone, "without a healthy world that streams beside");
   sub->callback([&] { fail(common, o); });
+}
+
+void add_shrink(CLI::App& app, const common_options& common, shrink_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("shrink", "from a kill to a world of those who survive it");
+  sub->add_option("--members", o.members)
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->callback([&] { shrink(common, o); });
 }
 
 void add_form(CLI::App& app, const common_options& common, form_options& o) {
@@ -143,14 +196,20 @@ int main(int argc, char** argv) {
   unsigned limit = 600;
   p2p_options p2p;
   pairs_options pairs;
+  worlds_options worlds;
+  collectives_options collectives;
   fail_options fail;
+  shrink_options shrink;
   form_options form;
   idle_options idle;
   cancel_options cancel;
   add_common(app, common, limit);
   add_p2p(app, common, p2p);
   add_pairs(app, common, pairs);
+  add_worlds(app, common, worlds);
+  add_collectives(app, common, collectives);
   add_fail(app, common, fail);
+  add_shrink(app, common, shrink);
   add_form(app, common, form);
   add_idle(app, common, idle);
   add_cancel(app, common, cancel);

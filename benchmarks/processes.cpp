@@ -81,20 +81,26 @@ void line::wait() {
   }
 }
 
-child::child(const std::vector<std::string>& arguments) {
+child::child(const std::vector<std::string>& arguments,
+             const std::vector<std::string>& environment) {
   auto [near, far] = line::make();
   std::vector<char*> argv;
-  std::string name = "mwbench";
-  argv.push_back(name.data());
+  argv.push_back(program_invocation_short_name);
   std::vector<std::string> copies = arguments;
   for (std::string& a : copies) argv.push_back(a.data());
   argv.push_back(nullptr);
+  // The first of a name counts.
+  std::vector<std::string> added = environment;
+  std::vector<char*> variables;
+  for (std::string& a : added) variables.push_back(a.data());
+  for (char** each = environ; *each; ++each) variables.push_back(*each);
+  variables.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, far.fd(), 0);
-  const int error =
-      ::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(),
+                                  variables.data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     throw std::system_error(error, std::generic_category(), "starting another process");

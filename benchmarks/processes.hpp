@@ -37,7 +37,9 @@ class line {
 class child {
  public:
   child() noexcept = default;
-  explicit child(const std::vector<std::string>& arguments);
+  /// `environment` ("NAME=value") goes before this process's own.
+  explicit child(const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& environment = {});
   child(child&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), line_(std::move(other.line_)) {}
   child& operator=(child&& other) noexcept;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collective_data.hpp"
 #include "member.hpp"
 #include "report.hpp"
 
@@ -35,6 +36,32 @@ struct pairs_options {
 };
 void pairs(const common_options& common, const pairs_options& options);
 
+/// What do many worlds cost against one? As many messages at a time, from the same
+/// processes, in lanes of one world and in worlds of their own, in turns (acceptance case
+/// A10: MultiWorld's sweep of sizes).
+struct worlds_options {
+  int worlds = 8;
+  int senders = 1;
+  /// 1 to 177,147 floats, as in the sweep.
+  std::vector<std::size_t> sizes = {4,    12,   36,    108,   324,    972,
+                                    2916, 8748, 26244, 78732, 236196, 708588};
+  int rounds = 9;
+  bool pin = false;
+};
+void worlds(const common_options& common, const worlds_options& options);
+
+/// How long do collectives take, and how fast are they in nccl-tests' terms?
+struct collectives_options {
+  std::vector<std::string> kinds{collective_kinds.begin(), collective_kinds.end()};
+  std::vector<std::size_t> sizes = {8,       1 << 10, 8 << 10,  64 << 10, 256 << 10,
+                                    1 << 20, 4 << 20, 16 << 20, 64 << 20};
+  int members = 2;
+  /// For each size.
+  double seconds = 0.2;
+  bool pin = false;
+};
+void collectives(const common_options& common, const collectives_options& options);
+
 /// How soon does a waiter know that its peer died or was stopped, how soon is there a new
 /// world, and what does a healthy world beside notice?
 struct fail_options {
@@ -43,6 +70,13 @@ struct fail_options {
   bool alone = false;
 };
 void fail(const common_options& common, const fail_options& options);
+
+/// How soon do the survivors of a killed member have a world of their own?
+struct shrink_options {
+  int members = 3;
+  int repeat = 20;
+};
+void shrink(const common_options& common, const shrink_options& options);
 
 /// How long does forming take, one world after the other and many at once?
 struct form_options {

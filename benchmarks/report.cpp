@@ -58,12 +58,12 @@ void print_aligned(const std::vector<std::string>& cells) {
 
 }  // namespace
 
-void report::machine(std::string_view engine) {
+void report::machine(std::string_view engine, const fields& more) {
   utsname system{};
   ::uname(&system);
   const std::time_t now = std::time(nullptr);
   const auto version = manyworlds::linked_version();
-  const fields values{
+  fields values{
       {"bench", "machine"},
       {"processor", processor()},
       {"cpus", std::thread::hardware_concurrency()},
@@ -76,6 +76,7 @@ void report::machine(std::string_view engine) {
                               version.patch_part)},
       {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
   };
+  values.update(more);
   if (as_json_) {
     row(values);
     return;

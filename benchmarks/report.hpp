@@ -17,8 +17,8 @@ class report {
   /// What was asked for.
   [[nodiscard]] std::string_view transport() const noexcept { return transport_; }
 
-  /// What was measured on: first, once.
-  void machine(std::string_view engine);
+  /// What was measured on: first, once. `more` is what only some benchmarks ask for.
+  void machine(std::string_view engine, const fields& more = fields::object());
   /// People see the names above the first row, and again when they change.
   void row(const fields& values);
 

@@ -45,20 +45,40 @@ def pairs_at_once_are_told_by_the_slower_one():
         check_positive(row, "mean_us", "p50_us", "p99_us", "round_trips")
 
 
-def a_peer_that_is_missing_is_named_with_its_package():
+def many_worlds_are_told_beside_one():
+    for senders in (1, 2):
+        rows = ask("worlds", "--worlds", "16", "--senders", str(senders), "--sizes", "4,64K", "--rounds", "1")
+        assert [row["size"] for row in rows] == [4, 65536], rows
+        for row in rows:
+            check_positive(row, "one_us", "many_us", "one_gb_s", "many_gb_s", "ratio", *["raw_us"][:2 - senders])
+
+
+def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
+    rows = ask("collectives", "--members", "3", "--sizes", "8,64K", "--seconds", "0.01")
+    assert len(rows) == 17 and len({row["kind"] for row in rows}) == 9, rows
+    for row in rows:
+        check_positive(row, "time_us", "p50_us", "p99_us")
+        assert row["members"] == 3 and row["p50_us"] <= row["p99_us"], row
+        if row["size"] == 65536:
+            check_positive(row, "count", "algbw_gb_s", "busbw_gb_s")
+        if row["kind"] == "all_reduce" and row["size"] == 65536:
+            assert (row["count"], row["type"], row["op"]) == (16384, "float32", "sum"), row
+
+
+def a_peer_that_is_missing_is_named_with_its_package(question, packages, *options):
     compare = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "compare.py")
     with tempfile.TemporaryDirectory() as empty:
         figures = os.path.join(empty, "figures.json")
         run = subprocess.run(
-            [sys.executable, compare, os.path.abspath(sys.argv[1]), "--question", "p2p", "--sizes",
-             "8,64K", "--rounds", "1", "--pings", "20", "--idle-worlds", "1", "--json", figures],
+            [sys.executable, compare, os.path.abspath(sys.argv[1]), "--question", question,
+             "--rounds", "1", "--json", figures, *options],
             capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | {"PATH": empty})
         assert run.returncode == 0, run.stderr
         with open(figures) as lines:
             about, *rows = map(json.loads, lines)
     assert [(row["who"], row["size"]) for row in rows] == [
         ("manyworlds", 8), ("manyworlds", 65536)], rows
-    for package in ("ucx-utils", "openmpi-bin", "mpich"):
+    for package in packages:
         assert any(package in note for note in about["notes"]), about
 
 
@@ -72,6 +92,11 @@ def a_stopped_peer_is_suspect_before_its_world_breaks():
     (row,) = ask("fail", "--fault", "stop", "--repeat", "1", "--alone")
     # Silence counts from the last beat, which may have come a heartbeat before the stop.
     assert 700 < row["suspect_ms"] < row["broken_ms"], row
+
+
+def survivors_of_a_killed_member_shrink():
+    (row,) = ask("shrink", "--members", "3", "--repeat", "2")
+    check_positive(row, "detect_ms", "shrink_ms", "kill_to_barrier_ms")
 
 
 def worlds_form_alone_and_at_once():
@@ -109,9 +134,17 @@ def main():
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--refuse-reading"),
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
         (pairs_at_once_are_told_by_the_slower_one,),
-        (a_peer_that_is_missing_is_named_with_its_package,),
+        (many_worlds_are_told_beside_one,),
+        (collectives_are_checked_and_told_in_the_terms_of_nccl_tests,),
+        (a_peer_that_is_missing_is_named_with_its_package, "p2p",
+         ("ucx-utils", "openmpi-bin", "mpich"), "--sizes", "8,64K", "--pings", "20",
+         "--idle-worlds", "1"),
+        (a_peer_that_is_missing_is_named_with_its_package, "collectives",
+         ("libgloo-dev", "openmpi-bin", "mpich"), "--collective-sizes", "8,64K", "--kinds",
+         "reduce", "--members", "2", "--collective-seconds", "0.01"),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
+        (survivors_of_a_killed_member_shrink,),
         (worlds_form_alone_and_at_once,),
         (idle_worlds_are_weighed,),
         (a_begun_transfer_is_given_up,),

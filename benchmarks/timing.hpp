@@ -49,6 +49,11 @@ class samples {
     std::nth_element(sorted.begin(), sorted.begin() + at, sorted.end());
     return rounded(sorted[static_cast<std::size_t>(at)]);
   }
+  [[nodiscard]] double mean() const {
+    double sum = 0;
+    for (const double value : values_) sum += value;
+    return values_.empty() ? 0 : sum / static_cast<double>(values_.size());
+  }
   [[nodiscard]] double median() const { return quantile(0.5); }
   [[nodiscard]] double p99() const { return quantile(0.99); }
   [[nodiscard]] double largest() const { return quantile(1); }

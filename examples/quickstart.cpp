@@ -4,7 +4,10 @@
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "quickstart/demo.hpp"
@@ -60,12 +63,19 @@ int main(int argc, char** argv) try {
   CLI::App app("When a peer dies, only the coroutines talking to it notice.");
   demo_plan plan;
   bool no_faults = false;
+  std::string backend = "host";
+  int device = -1;
   app.add_option("--seconds", plan.seconds, "how long to run")
       ->check(CLI::Range(1.0, 1e6));
   app.add_flag("--no-faults", no_faults,
                "hurt nobody: kill -9 or -STOP the workers yourself");
   app.add_flag("--json", plan.as_json,
                "print nothing but one line of figures at the end");
+  app.add_option("--backend", backend, "where the requests' tensors lie")
+      ->check(CLI::IsMember({"host", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--device", device,
+                 "with nccl: the first GPU; the processes take them in turn");
 
   // The roles in which it starts itself.
   std::string role, store, world;
@@ -80,8 +90,16 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   if (parent) end_with(parent);
-  if (role == "worker") return run_worker(store, world, rank, size);
-  if (role == "control") return run_control_leader(store);
+  if (role == "worker") return run_worker(store, world, rank, size, device);
+  if (role == "control") return run_control_leader(store, device);
+  if (backend == "nccl") {
+    plan.devices = mw::device_count();
+    plan.first_device = std::max(device, 0);
+    if (device >= plan.devices) {
+      throw std::invalid_argument(fmt::format(
+          "there is no GPU {}; there are {}, from 0 on", device, plan.devices));
+    }
+  }
   plan.hurts = !no_faults;
   if (no_faults && !app.count("--seconds")) plan.seconds = 1e6;
   return run_demo(plan);

@@ -1,111 +1,118 @@
-// Two worlds, one process per terminal. A killed sender breaks only its world; the
-// leader, which also hosts the store, goes on with the other. Start it again: it joins
-// again. send_recv --worldinfo 1,0 --worldinfo 2,0;  ... --worldinfo 1,1;  ...
-// --worldinfo 2,1
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-#include <chrono>
-#include <cstdio>
-#include <manyworlds/manyworlds.hpp>
-#include <optional>
-#include <string>
-#include <vector>
-
-using namespace std::chrono_literals;
+// Two worlds of two: a killed sender breaks only its world, and started again it joins
+// again. Alone it starts both senders and kills one. By hand, one process per terminal:
+// send_recv --worldinfo 1,0 --worldinfo 2,0;  send_recv --worldinfo 1,1;  ... 2,1
+#include "shared/terminal.hpp"
 
 namespace {
 
-struct membership {
-  int world = 0;
-  mw::rank_t rank = 0;
+class member {
+ public:
+  member(mw::runtime& rt, const arguments& given, double pause)
+      : runtime_(rt), given_(given), stores_(rt, given), pause_(pause) {}
+
+  mw::task<void> run() {
+    const auto all = [this](mw::scope& s) -> mw::task<void> {
+      for (const membership& m : given_.worlds) s.spawn(take_part(m));
+      co_return;
+    };
+    co_await mw::scope::run(all);
+  }
+
+  /// Receives from a world until it has, so often since it was formed the n-th time.
+  mw::task<void> has_received(int world, std::uint64_t epoch, int count) {
+    const received& r = received_[world];
+    while (r.epoch < epoch || r.count < count) co_await mw::sleep_for(1ms);
+  }
+
+ private:
+  struct received {
+    std::uint64_t epoch = 0;
+    int count = 0;
+  };
+
+  /// One world, formed again whenever it breaks. Its failure is this coroutine's business
+  /// and nobody else's.
+  mw::task<void> take_part(membership m) {
+    const auto body = [this, &m](mw::world& w) {
+      return m.rank == 0 ? receive(w, received_[m.world]) : send(w);
+    };
+    auto kept =
+        mw::keep(runtime_, stores_.of(m), {.name = m.name(), .rank = m.rank, .size = 2},
+                 telling(given_, fmt::format("rank {}", m.rank), body));
+    co_await std::move(kept);
+  }
+
+  static mw::task<void> receive(mw::world& w, received& r) {
+    std::vector<float> tensor(1);
+    r = {w.epoch(), 0};
+    for (;;) {
+      co_await w.recv(tensor, mw::from{1});
+      ++r.count;
+      fmt::print("received tensor([{}]) from rank 1 in {}\n", tensor[0], w.name().view());
+    }
+  }
+
+  mw::task<void> send(mw::world& w) const {
+    const std::vector<float> tensor(1, 1.0f);
+    for (;;) {
+      co_await w.send(tensor, mw::to{0});
+      if (given_.parent == 0)
+        fmt::print("sent tensor([{}]) to rank 0 in {}\n", tensor[0], w.name().view());
+      co_await mw::sleep_for(seconds(pause_));
+    }
+  }
+
+  mw::runtime& runtime_;
+  const arguments& given_;
+  stores stores_;
+  const double pause_;
+  std::map<int, received> received_;
 };
 
-membership parse(const std::string& text) {
-  membership m;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%d,%d%c", &m.world, &m.rank, &rest) != 2) {
-    throw std::invalid_argument("--worldinfo " + text +
-                                ": expected WORLD,RANK, for instance 1,0");
-  }
-  return m;
-}
-
-mw::task<void> receive(mw::world& w) {
-  std::vector<float> tensor(1);
-  for (;;) {
-    co_await w.recv(tensor, mw::from{1});
-    fmt::print("received tensor([{}]) from rank 1 in {}\n", tensor[0], w.name().view());
-  }
-}
-
-mw::task<void> send(mw::world& w) {
-  const std::vector<float> tensor(1, 1.0f);
-  for (;;) {
-    co_await w.send(tensor, mw::to{0});
-    fmt::print("sent tensor([{}]) to rank 0 in {}\n", tensor[0], w.name().view());
-    co_await mw::sleep_for(1s);
-  }
-}
-
-/// One world, formed again whenever it breaks. Its failure is this coroutine's business
-/// and nobody else's.
-mw::task<void> take_part(mw::runtime& rt, mw::store& store, membership m) {
-  auto life = [](mw::world& w) -> mw::task<void> {
-    fmt::print("joined {}@{} as rank {}\n", w.name().view(), w.epoch(), w.rank());
-    try {
-      if (w.rank() == 0)
-        co_await receive(w);
-      else
-        co_await send(w);
-    } catch (const mw::world_error& e) {
-      fmt::print("caught an error: {}\n", e.what());
-      throw;
-    }
+/// This process is rank 0 of both worlds, and starts the two senders.
+void start_all(mw::runtime& rt, arguments& given) {
+  const mw::hosted_store host(rt, "127.0.0.1:0");
+  given.store = host.address();
+  given.worlds = {{1, 0}, {2, 0}};
+  const auto sender = [&](const char* who) {
+    process p({"--worldinfo", who, "--store", given.store, "--pause", "0.2"});
+    fmt::print("the sender of world{} is pid {}\n", who[0], p.pid());
+    return p;
   };
-  const auto name = fmt::format("world{}", m.world);
-  fmt::print("joining {} as rank {}, through the store at {}\n", name, m.rank,
-             store.address());
-  co_await mw::keep(rt, store, {.name = name, .rank = m.rank, .size = 2}, life);
+  process first = sender("1,1"), second = sender("2,1");
+  member leader(rt, given, 0);
+  const auto script = [&]() -> mw::task<void> {
+    co_await leader.has_received(1, 1, 3);
+    co_await leader.has_received(2, 1, 3);
+    fmt::print("kill -9 {}\n", first.pid());
+    first.signal(SIGKILL);
+    (void)first.join();
+    co_await leader.has_received(2, 1, 6);
+    first = sender("1,1");
+    co_await leader.has_received(1, 2, 3);
+  };
+  const auto both = [&]() -> mw::task<void> {
+    (void)co_await mw::when_any(leader.run(), script());
+  };
+  rt.run(both());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   CLI::App app("Tensors from a sender in each of two worlds.");
-  std::string address = "127.0.0.1", store_address, backend = "host";
-  int port = 29500;
-  std::vector<std::string> worlds;
-  app.add_option("--addr", address, "where the leader hosts the store")
-      ->capture_default_str();
-  app.add_option("--port", port, "its port")->capture_default_str();
-  app.add_option("--store", store_address,
-                 "HOST:PORT of a store that runs already: host none");
-  app.add_option("--worldinfo", worlds, "WORLD,RANK; rank 0 receives; may be given twice")
-      ->required()
-      ->allow_extra_args(false);
-  app.add_option("--backend", backend, "what moves the data")
-      ->check(CLI::IsMember({"host"}));
+  arguments given(app);
+  double pause = 1;
+  app.add_option("--pause", pause, "seconds between two tensors")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
 
-  std::vector<membership> memberships;
-  for (const std::string& text : worlds) memberships.push_back(parse(text));
-
-  mw::runtime rt({.log_from = mw::log_level::silent});
+  mw::runtime rt(quiet());
   rt.serve_dumps();  // for mwstat
-  std::optional<mw::hosted_store> host;
-  if (store_address.empty()) {
-    store_address = fmt::format("{}:{}", address, port);
-    if (memberships.front().rank == 0) host.emplace(rt, store_address);
+  if (given.worlds.empty()) {
+    start_all(rt, given);
+  } else {
+    rt.run(member(rt, given, pause).run());
   }
-  mw::tcp_store store(rt, store_address);
-  auto all = [&](mw::scope& s) -> mw::task<void> {
-    for (const membership m : memberships) s.spawn(take_part(rt, store, m));
-    co_return;
-  };
-  auto leader = [&]() -> mw::task<void> { co_await mw::scope::run(all); };
-  rt.run(leader());
 } catch (const std::exception& e) {
   fmt::print(stderr, "send_recv: {}\n", e.what());
   return 1;

@@ -41,6 +41,10 @@ cause_words words_of(cause c) noexcept {
       return {"broken_by_user", "broke the world on purpose"};
     case cause::runtime_stopped:
       return {"runtime_stopped", "stopped its runtime"};
+    case cause::device_failed:
+      return {"device_failed", "lost its GPU"};
+    case cause::nccl_failed:
+      return {"nccl_failed", "had an error of NCCL"};
     case cause::forked:
       return {"forked", "is a forked child"};
     case cause::closed:
@@ -55,18 +59,38 @@ cause_words words_of(cause c) noexcept {
       return {"cancelled_by_peer", "gave the message up"};
     case cause::size_mismatch:
       return {"size_mismatch", "sizes differ"};
+    case cause::type_mismatch:
+      return {"type_mismatch", "element types differ"};
+    case cause::memory_mismatch:
+      return {"memory_mismatch", "buffer and message lie in different kinds of memory"};
+    case cause::buffers_lost:
+      return {"buffers_lost", "the buffers may still be touched and are lost"};
+    case cause::unsupported:
+      return {"unsupported", "is not supported"};
     case cause::invalid_argument:
       return {"invalid_argument", "invalid argument"};
     case cause::overloaded:
       return {"overloaded", "overloaded"};
     case cause::no_member_left:
       return {"no_member_left", "no member is left"};
+    case cause::handler_failed:
+      return {"handler_failed", "failed in its handler"};
     case cause::not_joined:
       return {"not_joined", "did not join"};
+    case cause::expelled:
+      return {"expelled", "has gone on without this member"};
     case cause::rank_taken:
       return {"rank_taken", "is taken"};
     case cause::size_disagrees:
       return {"size_disagrees", "disagrees on the size"};
+    case cause::backend_disagrees:
+      return {"backend_disagrees", "chose another backend"};
+    case cause::device_unavailable:
+      return {"device_unavailable", "the GPU cannot be used"};
+    case cause::device_busy:
+      return {"device_busy", "the GPU has no multiprocessors left for this world"};
+    case cause::device_degraded:
+      return {"device_degraded", "the GPU holds too many communicators that are stuck"};
     case cause::store_unreachable:
       return {"store_unreachable", "the store cannot be reached"};
     case cause::wrong_secret:
@@ -84,6 +108,13 @@ bool is_about_member(const failure& f) noexcept {
     case cause::cancelled:
     case cause::timed_out:
     case cause::size_mismatch:
+    case cause::type_mismatch:
+    case cause::memory_mismatch:
+    case cause::buffers_lost:
+    case cause::unsupported:
+    case cause::device_unavailable:
+    case cause::device_busy:
+    case cause::device_degraded:
     case cause::invalid_argument:
     case cause::not_formed:
     case cause::store_unreachable:
@@ -112,6 +143,32 @@ std::string_view name_of(operation_kind k) noexcept {
       return "arrival";
     case operation_kind::barrier:
       return "barrier";
+    case operation_kind::broadcast:
+      return "broadcast";
+    case operation_kind::reduce:
+      return "reduce";
+    case operation_kind::all_reduce:
+      return "all_reduce";
+    case operation_kind::gather:
+      return "gather";
+    case operation_kind::all_gather:
+      return "all_gather";
+    case operation_kind::scatter:
+      return "scatter";
+    case operation_kind::reduce_scatter:
+      return "reduce_scatter";
+    case operation_kind::all_to_all:
+      return "all_to_all";
+    case operation_kind::device_ready:
+      return "device_ready";
+    case operation_kind::settle:
+      return "settled";
+    case operation_kind::native:
+      return "native";
+    case operation_kind::suspend_device:
+      return "suspend_device";
+    case operation_kind::resume_device:
+      return "resume_device";
     case operation_kind::leave:
       return "leave";
   }

@@ -1,4 +1,4 @@
-"""Our messages over shared memory beside those of UCX, Open MPI and MPICH, in one run.
+"""Our messages and collectives beside those of UCX, Open MPI, MPICH and Gloo, in one run.
 
 The contestants take turns, A B C D A B C D ..., and medians over the rounds are compared: a machine
 that drifts favours nobody. See README.md."""
@@ -16,6 +16,7 @@ from contestants import Failed
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OURS = contestants.Mwbench.name
+KINDS = "broadcast,reduce,all_reduce,gather,all_gather,scatter,reduce_scatter,all_to_all,barrier"
 
 
 def take_turns(question, ask, everybody, rounds, note):
@@ -137,9 +138,16 @@ def sizes(text):
 def arguments():
     parse = argparse.ArgumentParser(description=__doc__)
     parse.add_argument("mwbench", help="built with --buildtype=release")
-    parse.add_argument("--question", choices=["p2p", "pairs", "all"], default="all")
+    parse.add_argument("--question", choices=["p2p", "pairs", "collectives", "all"],
+                       default="all")
     parse.add_argument("--sizes", type=sizes, default="8,1K,8K,64K,1M,16M,64M", help="of p2p")
     parse.add_argument("--pair-sizes", type=sizes, default="8,64K")
+    parse.add_argument("--collective-sizes", type=sizes,
+                       default="8,1K,8K,64K,256K,1M,4M,16M,64M", help="in all")
+    parse.add_argument("--kinds", type=lambda text: text.split(","), default=KINDS,
+                       help="of collectives")
+    parse.add_argument("--members", type=sizes, default="2,4")
+    parse.add_argument("--collective-seconds", type=float, default=0.2, help="a size")
     parse.add_argument("--rounds", type=int, default=7, help="turns of everybody")
     parse.add_argument("--inner-rounds", type=int, default=2, help="within a turn")
     parse.add_argument("--pings", type=int, default=10000, help="in an inner round, at most")
@@ -151,23 +159,46 @@ def arguments():
     return parse.parse_args()
 
 
+def ask_collectives(options, note, rows):
+    everybody = contestants.of_collectives(options.mwbench, options)
+    for members in options.members:
+        for kind in options.kinds:
+            asked = options.collective_sizes if kind != "barrier" else [0]
+            gathered = take_turns(f"{kind} of {members}",
+                                  lambda one: one.collective(kind, members, asked), everybody,
+                                  options.rounds, note)
+            new = rows_from("collectives", gathered, everybody)
+            rows.extend(row | {"kind": kind, "members": members} for row in new)
+
+
+def print_collectives(rows):
+    """The mean counts where members are more than CPUs: who waits for one is seldom, and long."""
+    for kind, members in dict.fromkeys((row["kind"], row["members"]) for row in rows):
+        chosen = [row for row in rows if (row["kind"], row["members"]) == (kind, members)]
+        what, name = ("time_us", "mean") if members > os.cpu_count() else ("p50_us", "p50")
+        print(table(f"{kind}, {members} members, us ({name})", chosen, what, min))
+
+
 def main():
     options = arguments()
     about, busy, notes, rows = machine(), Busy(), [], []
 
     def note(text):
-        notes.append(text)
-        print(text, file=sys.stderr)
+        if text not in notes:
+            notes.append(text)
+            print(text, file=sys.stderr)
 
     def ask_all(question, everybody, sizes):
         gathered = take_turns(question, lambda one: getattr(one, question)(sizes), everybody,
                               options.rounds, note)
         rows.extend(rows_from(question, gathered, everybody))
 
-    if options.question != "pairs":
+    if options.question in ("p2p", "all"):
         ask_all("p2p", contestants.of_p2p(options.mwbench, options), options.sizes)
-    if options.question != "p2p":
+    if options.question in ("pairs", "all"):
         ask_all("pairs", contestants.of_pairs(options.mwbench, options), options.pair_sizes)
+    if options.question in ("collectives", "all"):
+        ask_collectives(options, note, rows)
     about |= busy.fields()
 
     print(", ".join(f"{name} {value}" for name, value in about.items() if name != "bench") + "\n")
@@ -180,6 +211,7 @@ def main():
         if pairs:
             print(table(f"Two pairs at once, not pinned, half a round trip, us ({title}, of the "
                         "slower pair)", pairs, what, min))
+    print_collectives([row for row in rows if row["bench"] == "collectives"])
     for text in notes:
         print(f"- {text}")
     if options.json:

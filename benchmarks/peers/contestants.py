@@ -1,8 +1,10 @@
 """Who takes part: each answers the same questions in the same form, or says what to install.
 
 p2p(sizes) gives {size: {"p50_us": half a round trip, "gb_s": one way, 4 messages under way}},
-pairs(sizes) gives {size: {"mean_us", "p50_us", "p99_us"}} of the slower of two pairs at once."""
+pairs(sizes) gives {size: {"mean_us", "p50_us", "p99_us"}} of the slower of two pairs at once,
+collective(kind, members, sizes) gives {size: {"time_us", "p50_us", "p99_us"}}."""
 
+import functools
 import json
 import os
 import shutil
@@ -84,11 +86,18 @@ class Mwbench:
     def pairs(self, sizes):
         return self.ask("pairs", sizes, "--pairs", "2", "--seconds", str(self.options.seconds))
 
+    def collective(self, kind, members, sizes):
+        pin = ["--pin"] if members <= os.cpu_count() else []
+        return self.ask("collectives", sizes, "--kinds", kind, "--members", str(members),
+                        "--seconds", str(self.options.collective_seconds), *pin)
+
 
 class Driver:
     """driver.c over one library's transport_*.c, compiled when either is newer."""
 
     compared = True
+    driver = "driver.c"
+    header = "transport.h"
 
     def __init__(self, name, library, package, options, transport, compiler, launch,
                  environment=None):
@@ -99,12 +108,13 @@ class Driver:
         self.compiler = compiler
         self.launch = launch
         self.environment = environment
-        self.program = os.path.join(options.build, f"driver.{library}")
+        self.program = os.path.join(options.build, f"{self.driver}.{library}")
 
     def missing(self):
         commands = [self.compiler[0], *self.launch[:1]]
         return any(shutil.which(c) is None for c in commands) or not self.has_headers()
 
+    @functools.cache
     def has_headers(self):
         try:
             run([*self.compiler, "-fsyntax-only", os.path.join(HERE, self.transport)])
@@ -113,8 +123,8 @@ class Driver:
         return True
 
     def build(self):
-        sources = [os.path.join(HERE, name) for name in ("driver.c", self.transport)]
-        newest = max(map(os.path.getmtime, [*sources, os.path.join(HERE, "transport.h")]))
+        sources = [os.path.join(HERE, name) for name in (self.driver, self.transport)]
+        newest = max(map(os.path.getmtime, [*sources, os.path.join(HERE, self.header)]))
         if os.path.exists(self.program) and os.path.getmtime(self.program) > newest:
             return
         os.makedirs(self.options.build, exist_ok=True)
@@ -137,18 +147,36 @@ class Driver:
         return self.ask(4, "pairs", sizes, self.options.seconds)
 
 
-def open_mpi(options, name="Open MPI", *more):
-    # Its own shared memory, whatever else it finds; nothing leaves loopback.
-    return Driver(name, "openmpi", "openmpi-bin libopenmpi-dev", options, "transport_mpi.c",
-                  ["mpicc.openmpi"],
-                  ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                   "--mca", "plm", "isolated", "--mca", "oob_tcp_if_include", "lo",
-                   "--mca", "pml", "ob1", "--mca", "btl", "vader,self", *more])
+class CollectiveDriver(Driver):
+    """The same of collectives.c and one library's collectives_*."""
+
+    driver = "collectives.c"
+    header = "collectives.h"
+
+    def collective(self, kind, members, sizes):
+        return self.ask(members, kind, sizes, self.options.collective_seconds, members)
 
 
-def mpich(options):
-    return Driver("MPICH", "mpich", "mpich libmpich-dev", options, "transport_mpi.c",
-                  ["mpicc.mpich"], ["mpiexec.mpich", "-iface", "lo", "-hosts", "localhost"])
+# Its own shared memory, whatever else it finds; nothing leaves loopback.
+OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+            "--mca", "plm", "isolated", "--mca", "oob_tcp_if_include", "lo",
+            "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
+MPICH = ["mpiexec.mpich", "-iface", "lo", "-hosts", "localhost"]
+
+
+def open_mpi(options, name="Open MPI", *more, driver=Driver, transport="transport_mpi.c"):
+    return driver(name, "openmpi", "openmpi-bin libopenmpi-dev", options, transport,
+                  ["mpicc.openmpi"], [*OPEN_MPI, *more])
+
+
+def mpich(options, driver=Driver, transport="transport_mpi.c"):
+    return driver("MPICH", "mpich", "mpich libmpich-dev", options, transport, ["mpicc.mpich"],
+                  MPICH)
+
+
+def gloo(options):
+    return CollectiveDriver("Gloo", "gloo", "libgloo-dev", options, "collectives_gloo.cpp",
+                            ["gcc", "-lgloo", "-lstdc++", "-lpthread", "-lm"], [])
 
 
 def ucx(options, name, transports):
@@ -232,3 +260,9 @@ def of_pairs(program, options):
             open_mpi(options, "Open MPI, yielding", "--mca", "mpi_yield_when_idle", "1"),
             open_mpi(options, "Open MPI, not yielding", "--mca", "mpi_yield_when_idle", "0"),
             mpich(options)]
+
+
+def of_collectives(program, options):
+    over_mpi = {"driver": CollectiveDriver, "transport": "collectives_mpi.c"}
+    return [Mwbench(program, options), open_mpi(options, **over_mpi), mpich(options, **over_mpi),
+            gloo(options)]

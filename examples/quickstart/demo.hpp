@@ -10,11 +10,20 @@
 
 #include "edge.hpp"
 #include "screen.hpp"
+#include "tensor.hpp"
 
 struct demo_plan {
   double seconds = 10;
   bool hurts = true;
   bool as_json = false;
+  /// GPUs that the processes take in turn, from `first_device` on; 0: host memory.
+  int devices = 0;
+  int first_device = 0;
+
+  /// Of the n-th process of a world: -1 without GPUs.
+  [[nodiscard]] int device_of(int n) const noexcept {
+    return devices ? (first_device + n) % devices : -1;
+  }
 };
 
 /// All its tasks live on one reactor, on the main thread.
@@ -26,7 +35,8 @@ class demo {
         store_(store),
         store_address_(std::move(store_address)),
         plan_(plan),
-        out_(out) {}
+        out_(out),
+        memory_(plan.device_of(0)) {}
 
   /// Until the script's end or a signal; then what is open is answered first.
   mw::task<void> run(mw::channel<int>& signals) {
@@ -57,19 +67,24 @@ class demo {
   struct measured {
     double detect_ms = -1, suspect_ms = -1, heard_again_ms = -1, reform_ms = -1;
     double whole_transfer_ms = -1, cancel_ms = -1;
-    bool was_cancelled_half_way = false, is_whole_after_cancel = false;
+    bool was_cancelled_half_way = false, was_withdrawn = false;
+    bool is_whole_after_cancel = false;
   };
 
   // In demo_parts.hpp: what goes on all the time.
   void start_processes();
   [[nodiscard]] std::string pids() const;
+  [[nodiscard]] std::string backend_text() const;
   mw::task<void> run_edges(mw::scope& all);
   mw::task<void> watch_workers();
   mw::task<void> watch_suspects();
   mw::task<void> follow_control();
   mw::task<void> print_rates();
+  [[nodiscard]] process start(std::vector<std::string> arguments, int place) const;
   [[nodiscard]] process make_worker(const edge& e) const;
   void note_break(edge& e, const mw::failure& why);
+  void explain_death(edge& e);
+  void note_suspicion(edge& e);
 
   // In demo_script.hpp: what happens.
   mw::task<void> script();
@@ -77,13 +92,15 @@ class demo {
   mw::task<void> kill_a();
   mw::task<void> stop_b();
   mw::task<void> cancel_on_c();
-  mw::task<large_answer> send_large(mw::world& w, const std::vector<float>& tensor);
+  mw::task<void> withdraw_on_c();
+  mw::task<large_answer> send_large(mw::world& w, tensor& x);
 
   mw::runtime& runtime_;
   mw::store& store_;
   const std::string store_address_;
   const demo_plan plan_;
   screen& out_;
+  const tensor_memory memory_;
   request_queue requests_;
   std::array<edge, 3> edges_{edge("a"), edge("b"), edge("c")};
   edge &a_ = edges_[0], &b_ = edges_[1], &c_ = edges_[2];

@@ -2,26 +2,49 @@
 // rates.
 #pragma once
 
+#include <string.h>
+
 #include "demo.hpp"
 
+/// `place` tells the processes of a world apart, and so their GPUs.
+inline process demo::start(std::vector<std::string> arguments, int place) const {
+  for (const std::string& each :
+       {std::string("--store"), store_address_, std::string("--device"),
+        std::to_string(plan_.device_of(place))}) {
+    arguments.push_back(each);
+  }
+  // NCCL takes two ranks on one GPU for a mistake, unless they seem to be of two hosts.
+  constexpr int most_ranks = 4;
+  const bool share_devices = plan_.devices > 0 && plan_.devices < most_ranks;
+  return process(std::move(arguments),
+                 share_devices ? fmt::format("NCCL_HOSTID=quickstart-{}", place) : "");
+}
+
 inline process demo::make_worker(const edge& e) const {
-  return process({"--role", "worker", "--store", store_address_, "--world", e.name});
+  const auto place = static_cast<int>(&e - edges_.data()) + 1;
+  return start({"--role", "worker", "--world", e.name}, place);
 }
 
 inline void demo::start_processes() {
   for (edge& e : edges_) e.worker = make_worker(e);
-  control_.emplace_back(
-      std::vector<std::string>{"--role", "control", "--store", store_address_});
-  for (const char* rank : {"1", "2", "3"}) {
-    control_.emplace_back(std::vector<std::string>{"--role", "worker", "--store",
-                                                   store_address_, "--world", "control",
-                                                   "--rank", rank, "--size", "4"});
+  control_.push_back(start({"--role", "control"}, 0));
+  for (int rank = 1; rank < 4; ++rank) {
+    control_.push_back(start({"--role", "worker", "--world", "control", "--rank",
+                              std::to_string(rank), "--size", "4"},
+                             rank));
   }
   out_.print(fmt::format(
       "Three worlds of two, a b c, with one worker each, and as a control the same\n"
       "traffic in one world of four. A request carries {} KiB of floats there and back;\n"
-      "{} at a time go to each worker. Kill any of these yourself:\n{}\n",
-      elements * sizeof(float) / 1024, lanes, pids()));
+      "{} at a time go to each worker. {}\n"
+      "Kill any of these yourself:\n{}\n",
+      elements * sizeof(float) / 1024, lanes, backend_text(), pids()));
+}
+
+inline std::string demo::backend_text() const {
+  if (plan_.devices == 0) return "Backend: host.";
+  return fmt::format("Backend: nccl; {} GPU{}, taken in turn from device {} on.",
+                     plan_.devices, plan_.devices == 1 ? "" : "s", plan_.first_device);
 }
 
 inline std::string demo::pids() const {
@@ -43,7 +66,7 @@ inline mw::task<void> demo::run_edges(mw::scope& all) {
     return [this, &e](mw::world& w) -> mw::task<void> {
       e.note_up(w);
       try {
-        co_await stream_on_all_lanes(requests_, e, w);
+        co_await stream_on_all_lanes(requests_, e, w, memory_);
       } catch (const mw::world_error& error) {
         note_break(e, error.failure());
         throw;
@@ -54,8 +77,7 @@ inline mw::task<void> demo::run_edges(mw::scope& all) {
   };
   auto each = [&](mw::scope& s) -> mw::task<void> {
     for (edge& e : edges_) {
-      s.spawn(
-          mw::keep(runtime_, store_, {.name = e.name, .rank = 0, .size = 2}, body(e)));
+      s.spawn(mw::keep(runtime_, store_, memory_.world(e.name, 0, 2), body(e)));
     }
     co_return;
   };
@@ -67,21 +89,45 @@ inline void demo::note_break(edge& e, const mw::failure& why) {
   e.up = nullptr;
   e.broke_at = steady::now();
   if (e.now != condition::hurt) {
-    // By the script's will or by the user's: else it should not have broken.
-    if (plan_.hurts) ++e.lost;
     e.hurt();
+    // By the script's will or by the user's: else it should not have broken.
+    if (why.cause == mw::cause::peer_died) {
+      e.died = why.peer.pid;
+      explain_death(e);
+    } else if (plan_.hurts) {
+      ++e.lost;
+    }
   }
   // One that was only silent is of no use any more: its world is over.
-  if (e.worker.pid() == why.peer.pid) e.worker.signal(SIGKILL);
+  if (why.cause != mw::cause::peer_died && e.worker.pid() == why.peer.pid)
+    e.worker.signal(SIGKILL);
+}
+
+/// The break and the end of the process are heard of in any order.
+inline void demo::explain_death(edge& e) {
+  if (e.died == 0 || e.died != e.last_ending.pid) return;
+  const int signal = e.last_ending.signal;
+  const bool was_asked = signal == SIGKILL || signal == SIGTERM || signal == SIGINT;
+  if (was_asked) {
+    out_.event(
+        fmt::format("pid {}, the worker of {}, was ended by {}, which was not ours",
+                    e.died, e.name, strsignal(signal)));
+  } else if (plan_.hurts) {
+    ++e.lost;
+  }
+  e.died = 0;
 }
 
 /// A worker that ended is replaced, whoever ended it.
 inline mw::task<void> demo::watch_workers() {
   for (;;) {
     co_await mw::sleep_for(2ms);
-    for (process& p : control_) (void)p.has_ended();
+    for (process& p : control_) (void)p.take_ending();
     for (edge& e : edges_) {
-      if (!e.worker.has_ended() || e.is_over) continue;
+      const auto ending = e.worker.take_ending();
+      if (!ending || e.is_over) continue;
+      e.last_ending = *ending;
+      explain_death(e);
       process next = co_await mw::offload(helper_, [&] { return make_worker(e); });
       e.worker = std::move(next);
       out_.event(fmt::format("pid {} is the new worker of {}", e.worker.pid(), e.name));
@@ -101,10 +147,7 @@ inline mw::task<void> demo::watch_suspects() {
         if (!is_now) {
           e.now = condition::recovering;
         } else {
-          e.suspect_at = steady::now();
-          // By the script's will or by the user's: else it should have been heard.
-          if (plan_.hurts && e.now != condition::hurt) ++e.lost;
-          if (e.now != condition::hurt) e.hurt();
+          note_suspicion(e);
         }
       }
       if (!e.is_suspect) continue;
@@ -112,6 +155,19 @@ inline mw::task<void> demo::watch_suspects() {
         if (!std::exchange(was_put_back, true)) requests_.put_back(number);
       }
     }
+  }
+}
+
+inline void demo::note_suspicion(edge& e) {
+  e.suspect_at = steady::now();
+  if (e.now == condition::hurt) return;
+  e.hurt();
+  // By the script's will or by the user's: else it should have been heard.
+  if (e.worker.is_stopped()) {
+    out_.event(fmt::format("pid {}, the worker of {}, is stopped, and not by us",
+                           e.worker.pid(), e.name));
+  } else if (plan_.hurts) {
+    ++e.lost;
   }
 }
 

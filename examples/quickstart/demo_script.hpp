@@ -15,7 +15,11 @@ inline mw::task<void> demo::script() {
     co_await mw::sleep_for(1500ms);
     co_await stop_b();
     co_await mw::sleep_for(1s);
-    co_await cancel_on_c();
+    if (plan_.devices > 0) {
+      co_await withdraw_on_c();
+    } else {
+      co_await cancel_on_c();
+    }
   }
   co_await mw::sleep_until(end);
 }
@@ -65,22 +69,56 @@ inline mw::task<void> demo::stop_b() {
   figures_.heard_again_ms = in_ms(b_.back_at - continued_at);
 }
 
-inline mw::task<large_answer> demo::send_large(mw::world& w,
-                                               const std::vector<float>& tensor) {
-  co_await w.send(tensor, mw::to{1}, large_lane);
+inline mw::task<large_answer> demo::send_large(mw::world& w, tensor& x) {
+  co_await x.send(w, mw::to{1}, large_lane);
   co_return (co_await w.recv_message<large_answer>(mw::from{1}, large_lane)).head;
+}
+
+inline tensor ones(const tensor_memory& memory) {
+  tensor x(16 << 20, memory);
+  std::ranges::fill(x.values(), 1.0f);
+  return x;
+}
+
+inline bool is_sum_of_twos(const large_answer& answer, tensor& x) {
+  return answer.sum == 2.0 * static_cast<double>(x.values().size() / 1024);
+}
+
+/// On GPUs nothing is cut in half: NCCL begins when both ends are there. What nobody has
+/// received yet can be taken back at any time.
+inline mw::task<void> demo::withdraw_on_c() {
+  if (!c_.up) co_return;
+  mw::world& w = *c_.up;
+  tensor x;
+  co_await mw::offload(helper_, [&] { x = ones(memory_); });
+  out_.event("64 MiB on c, that its worker does not look for; with a deadline of 50 ms");
+  const auto begun = steady::now();
+  const auto sent =
+      co_await mw::outcome(w.send(*x.on_gpu(), mw::to{1}, unread_lane).within(50ms));
+  figures_.cancel_ms = in_ms(steady::now() - begun - 50ms);
+  figures_.was_withdrawn = !sent && sent.error().cause == mw::cause::timed_out;
+  if (!sent) out_.write(mw::log_level::info, sent.error().text());
+
+  co_await mw::offload(helper_, [&] { std::ranges::fill(x.values(), 2.0f); });
+  const large_answer next = co_await send_large(w, x);
+  figures_.is_whole_after_cancel = is_sum_of_twos(next, x);
+  out_.event(fmt::format(
+      "the waiter went on {:.2f} ms after the deadline; c is {}, and what its worker "
+      "received of that buffer next {}",
+      figures_.cancel_ms, name_of(w.state()),
+      figures_.is_whole_after_cancel ? "came whole" : "came wrong"));
 }
 
 /// Half of a transfer; then the whole of another from the same memory.
 inline mw::task<void> demo::cancel_on_c() {
   if (!c_.up) co_return;
   mw::world& w = *c_.up;
-  std::vector<float> tensor;
-  co_await mw::offload(helper_, [&] { tensor.assign(16 << 20, 1); });
+  tensor x;
+  co_await mw::offload(helper_, [&] { x = ones(memory_); });
   // The first one also makes the worker find memory for it.
-  (void)co_await send_large(w, tensor);
+  (void)co_await send_large(w, x);
   auto begun = steady::now();
-  (void)co_await send_large(w, tensor);
+  (void)co_await send_large(w, x);
   mw::duration limit = (steady::now() - begun) / 2;
   out_.event(
       fmt::format("64 MiB on c took {:.0f} ms beside its requests; again, with a "
@@ -92,7 +130,7 @@ inline mw::task<void> demo::cancel_on_c() {
   for (int tries = 0; tries < 4 && !is_cancelled; ++tries, limit /= 2) {
     begun = steady::now();
     const auto sent =
-        co_await mw::outcome(w.send(tensor, mw::to{1}, large_lane).within(limit));
+        co_await mw::outcome(w.send(x.values(), mw::to{1}, large_lane).within(limit));
     is_cancelled = !sent;
     if (is_cancelled) {
       figures_.cancel_ms = in_ms(steady::now() - begun - limit);
@@ -103,11 +141,10 @@ inline mw::task<void> demo::cancel_on_c() {
   }
 
   // Nobody reads it any more.
-  co_await mw::offload(helper_, [&] { std::fill(tensor.begin(), tensor.end(), 2.0f); });
-  const large_answer next = co_await send_large(w, tensor);
+  co_await mw::offload(helper_, [&] { std::ranges::fill(x.values(), 2.0f); });
+  const large_answer next = co_await send_large(w, x);
   figures_.was_cancelled_half_way = is_cancelled && next.given_up == 1;
-  figures_.is_whole_after_cancel =
-      next.sum == 2.0 * static_cast<double>(tensor.size() / 1024);
+  figures_.is_whole_after_cancel = is_sum_of_twos(next, x);
   out_.event(
       fmt::format("the waiter went on {:.2f} ms after the deadline; c is {}, the next "
                   "transfer from that buffer {}",

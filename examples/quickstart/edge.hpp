@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "process.hpp"
+#include "../shared/process.hpp"
 #include "requests.hpp"
+#include "tensor.hpp"
 #include "workers.hpp"
 
 using steady = std::chrono::steady_clock;
@@ -35,6 +36,9 @@ struct edge {
   mw::duration longest_gap{};
   steady::time_point last_answer{}, hurt_at{}, broke_at{}, suspect_at{}, back_at{};
   bool is_suspect = false;
+  /// The peer that died while nobody was known to have hurt it, until it is known how.
+  std::int64_t died = 0;
+  process::ending last_ending;
   /// What the worker was asked and has not answered; true: it was put back meanwhile.
   std::map<std::uint64_t, bool> in_flight;
 
@@ -93,8 +97,9 @@ class request_in_flight {
 
 /// Requests out, answers back, on one lane; until all are answered and no new ones are
 /// wanted.
-inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::lane on) {
-  std::vector<float> tensor(elements), answer(elements);
+inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::lane on,
+                             const tensor_memory& memory) {
+  tensor asked(elements, memory), answer(elements, memory);
   for (;;) {
     // It may be heard again; until then new requests take the other worlds.
     while (w.is_suspect(1)) co_await mw::sleep_for(5ms);
@@ -108,11 +113,12 @@ inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::la
     }
     request_in_flight request(queue, e, *number);
     const auto value = static_cast<float>(*number % 4096);
-    tensor.front() = tensor.back() = value;
-    co_await w.send(tensor, mw::to{1}, on, mw::user_word{*number});
-    const mw::message_info info = co_await w.recv(answer, mw::from{1}, on);
-    const bool is_right = info.user.value() == *number && answer.front() == value + 1 &&
-                          answer.back() == value + 1;
+    asked.values().front() = asked.values().back() = value;
+    co_await asked.send(w, mw::to{1}, on, mw::user_word{*number});
+    const mw::message_info info = co_await answer.recv(w, mw::from{1}, on);
+    const bool is_right = info.user.value() == *number &&
+                          answer.values().front() == value + 1 &&
+                          answer.values().back() == value + 1;
     if (is_right)
       request.note_answer();
     else
@@ -122,9 +128,11 @@ inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::la
 
 /// The body of an edge: several streams at a time, so that the worker always has
 /// something to do.
-inline mw::task<void> stream_on_all_lanes(request_queue& queue, edge& e, mw::world& w) {
+inline mw::task<void> stream_on_all_lanes(request_queue& queue, edge& e, mw::world& w,
+                                          const tensor_memory& memory) {
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
-    for (std::uint64_t i = 0; i < lanes; ++i) s.spawn(stream(queue, e, w, mw::lane{i}));
+    for (std::uint64_t i = 0; i < lanes; ++i)
+      s.spawn(stream(queue, e, w, mw::lane{i}, memory));
     co_return;
   });
 }

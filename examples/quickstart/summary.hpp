@@ -12,15 +12,24 @@ inline nlohmann::json measured_ms(double ms) {
   return ms < 0 ? nlohmann::json() : nlohmann::json(std::round(ms * 1000) / 1000);
 }
 
+/// Likewise of what the backend does not have.
+inline nlohmann::json only_if(bool applies, bool value) {
+  return applies ? nlohmann::json(value) : nlohmann::json();
+}
+
 inline bool demo::summarize() {
   double healthy_gap_ms = 0;
   std::uint64_t healthy_lost = 0;
-  for (const edge& e : edges_) {
+  for (edge& e : edges_) {
     healthy_gap_ms = std::max(healthy_gap_ms, in_ms(e.longest_gap));
+    // A death that nothing was found out about is nobody's will.
+    if (plan_.hurts && e.died) ++e.lost;
     healthy_lost += e.lost;
   }
   const std::uint64_t open = requests_.asked() - requests_.answered();
+  const bool on_gpus = plan_.devices > 0;
   const nlohmann::ordered_json line = {
+      {"backend", on_gpus ? "nccl" : "host"},
       {"healthy_lost", healthy_lost},
       {"healthy_max_gap_ms", measured_ms(healthy_gap_ms)},
       {"gap_before_faults_ms", measured_ms(gap_before_ms_)},
@@ -28,7 +37,8 @@ inline bool demo::summarize() {
       {"suspect_ms", measured_ms(figures_.suspect_ms)},
       {"reform_ms", measured_ms(figures_.reform_ms)},
       {"cancel_ms", measured_ms(figures_.cancel_ms)},
-      {"cancelled_half_way", figures_.was_cancelled_half_way},
+      {"cancelled_half_way", only_if(!on_gpus, figures_.was_cancelled_half_way)},
+      {"withdrawn", only_if(on_gpus, figures_.was_withdrawn)},
       {"buffer_reusable", figures_.is_whole_after_cancel},
       {"requests", requests_.asked()},
       {"answered", requests_.answered()},
@@ -66,7 +76,7 @@ inline bool demo::summarize() {
         "-CONT\n",
         figures_.suspect_ms, figures_.heard_again_ms);
   }
-  if (figures_.was_cancelled_half_way) {
+  if (figures_.was_cancelled_half_way || figures_.was_withdrawn) {
     text += fmt::format(
         "  cancel      the waiter goes on {:.2f} ms after its deadline; c stays up\n",
         figures_.cancel_ms);

@@ -6,7 +6,8 @@
 #include <manyworlds/manyworlds.hpp>
 #include <optional>
 #include <string>
-#include <vector>
+
+#include "tensor.hpp"
 
 using namespace std::chrono_literals;
 
@@ -16,6 +17,8 @@ inline constexpr std::size_t elements = 64 * 1024;
 inline constexpr std::uint64_t lanes = 4;
 /// Where transfers of another size travel: lanes do not block each other.
 inline constexpr mw::lane large_lane{lanes};
+/// Where no worker looks for messages.
+inline constexpr mw::lane unread_lane{lanes + 1};
 
 /// Eight processes share the machine: whoever waits should leave it to the others.
 inline mw::runtime_options demo_options(mw::log_sink* log, mw::log_level from) {
@@ -24,12 +27,13 @@ inline mw::runtime_options demo_options(mw::log_sink* log, mw::log_level from) {
 
 /// Answers each request with its tensor, every element one larger, under the request's
 /// number.
-inline mw::task<void> answer_requests(mw::world& w, mw::lane on) {
-  std::vector<float> x(elements);
+inline mw::task<void> answer_requests(mw::world& w, mw::lane on,
+                                      const tensor_memory& memory) {
+  tensor x(elements, memory);
   for (;;) {
-    const mw::message_info request = co_await w.recv(x, mw::from{0}, on);
-    for (float& value : x) value += 1;
-    co_await w.send(x, mw::to{0}, on, request.user);
+    const mw::message_info request = co_await x.recv(w, mw::from{0}, on);
+    for (float& value : x.values()) value += 1;
+    co_await x.send(w, mw::to{0}, on, request.user);
   }
 }
 
@@ -41,16 +45,18 @@ struct large_answer {
   std::uint64_t given_up = 0;
 };
 
-inline mw::task<void> sum_large_tensors(mw::world& w) {
+inline mw::task<void> sum_large_tensors(mw::world& w, const tensor_memory& memory) {
   mw::worker_thread helper("mw-helper");
-  std::vector<float> x;
+  tensor x;
   large_answer answer;
   for (;;) {
     const mw::message_info next = co_await w.arrival(mw::from{0}, large_lane);
     // The kernel takes longer to find the memory than the transfer will: not on the
     // reactor.
-    co_await mw::offload(helper, [&] { x.resize(next.count); });
-    const auto taken = co_await mw::outcome(w.recv(x, mw::from{0}, large_lane));
+    co_await mw::offload(helper, [&] {
+      if (x.values().size() != next.count) x = tensor(next.count, memory);
+    });
+    const auto taken = co_await mw::outcome(x.recv(w, mw::from{0}, large_lane));
     if (!taken) {
       if (taken.error().cause != mw::cause::cancelled_by_peer)
         throw mw::world_error(taken.error());
@@ -59,31 +65,34 @@ inline mw::task<void> sum_large_tensors(mw::world& w) {
       continue;
     }
     answer.sum = 0;
-    for (std::size_t i = 0; i < x.size(); i += 1024) answer.sum += x[i];
+    for (std::size_t i = 0; i < next.count; i += 1024) answer.sum += x.values()[i];
     co_await w.send_message(answer, mw::to{0}, large_lane);
   }
 }
 
-inline mw::task<void> work(mw::world& w) {
+inline mw::task<void> work(mw::world& w, const tensor_memory& memory) {
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
-    for (std::uint64_t i = 0; i < lanes; ++i) s.spawn(answer_requests(w, mw::lane{i}));
-    s.spawn(sum_large_tensors(w));
+    for (std::uint64_t i = 0; i < lanes; ++i)
+      s.spawn(answer_requests(w, mw::lane{i}, memory));
+    s.spawn(sum_large_tensors(w, memory));
     co_return;
   });
 }
 
 inline int run_worker(const std::string& store_address, const std::string& world,
-                      int rank, int size) {
+                      int rank, int size, int device) {
+  const tensor_memory memory(device);
   mw::runtime rt(demo_options(nullptr, mw::log_level::silent));
   mw::tcp_store store(rt, store_address);
   // A worker of an edge serves until the leader leaves; the control group is formed once.
   auto serve_once = [&]() -> mw::task<void> {
-    mw::world w(rt, store, {.name = world, .rank = rank, .size = size});
+    mw::world w(rt, store, memory.world(world, rank, size));
     co_await w;
-    (void)co_await mw::outcome(work(w));
+    (void)co_await mw::outcome(work(w, memory));
   };
+  const auto serve = [&](mw::world& w) { return work(w, memory); };
   if (size == 2) {
-    rt.run(mw::keep(rt, store, {.name = world, .rank = rank, .size = size}, work));
+    rt.run(mw::keep(rt, store, memory.world(world, rank, size), serve));
   } else {
     rt.run(serve_once());
   }
@@ -100,8 +109,9 @@ struct control_report {
 
 class control_leader {
  public:
-  control_leader(mw::runtime& rt, mw::store& store)
-      : group_(rt, store, {.name = "control", .rank = 0, .size = 4}),
+  control_leader(mw::runtime& rt, mw::store& store, const tensor_memory& memory)
+      : memory_(memory),
+        group_(rt, store, memory.world("control", 0, 4)),
         reports_(rt, store, {.name = "control-report", .rank = 1, .size = 2}) {}
 
   mw::task<void> run() {
@@ -122,10 +132,10 @@ class control_leader {
 
  private:
   mw::task<void> ask(mw::rank_t rank, mw::lane on) {
-    std::vector<float> x(elements);
+    tensor x(elements, memory_);
     for (;;) {
-      co_await group_.send(x, mw::to{rank}, on);
-      co_await group_.recv(x, mw::from{rank}, on);
+      co_await x.send(group_, mw::to{rank}, on);
+      co_await x.recv(group_, mw::from{rank}, on);
       ++report_.answers;
     }
   }
@@ -137,15 +147,17 @@ class control_leader {
     }
   }
 
+  const tensor_memory& memory_;
   mw::world group_;
   mw::world reports_;
   control_report report_;
 };
 
-inline int run_control_leader(const std::string& store_address) {
+inline int run_control_leader(const std::string& store_address, int device) {
+  const tensor_memory memory(device);
   mw::runtime rt(demo_options(nullptr, mw::log_level::silent));
   mw::tcp_store store(rt, store_address);
-  control_leader leader(rt, store);
+  control_leader leader(rt, store, memory);
   rt.run(leader.run());
   return 0;
 }

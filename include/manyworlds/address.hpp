@@ -20,6 +20,16 @@ class to {
   rank_t rank_;
 };
 
+/// The member that a collective starts from or ends at.
+class root {
+ public:
+  constexpr explicit root(rank_t rank) noexcept : rank_(rank) {}
+  [[nodiscard]] constexpr rank_t rank() const noexcept { return rank_; }
+
+ private:
+  rank_t rank_;
+};
+
 struct any_rank {
   explicit any_rank() = default;
 };

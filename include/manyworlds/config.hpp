@@ -24,6 +24,14 @@
 #endif
 #endif
 
+#if !defined(MANYWORLDS_HAS_NCCL)
+#if __has_include(<cuda_runtime_api.h>) && __has_include(<nccl.h>)
+#define MANYWORLDS_HAS_NCCL 1
+#else
+#define MANYWORLDS_HAS_NCCL 0
+#endif
+#endif
+
 // What crosses the border of a shared library as an exception: a program that is compiled
 // with hidden visibility would not know it in its `catch`.
 #define MANYWORLDS_EXPORT __attribute__((visibility("default")))

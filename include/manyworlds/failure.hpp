@@ -33,6 +33,8 @@ enum class cause : std::uint8_t {
   out_of_resources,  ///< memory or descriptors were exhausted
   broken_by_user,    ///< `fail()` was called, here or at another member
   runtime_stopped,   ///< the runtime of a member ended
+  device_failed,     ///< the GPU, or the driver's state of it, is unusable to the process
+  nccl_failed,       ///< NCCL gave an error
   forked,            ///< used in a forked child
 
   // The world stays as it is.
@@ -43,17 +45,29 @@ enum class cause : std::uint8_t {
   cancelled_by_peer,  ///< the sender gave up a message that was being received
   size_mismatch,     ///< the buffer and the message differ in bytes; the message stays at
                      ///< the head
+  type_mismatch,     ///< element types differ; the message stays at the head
+  memory_mismatch,   ///< one of buffer and message lies in device memory; the message
+                     ///< stays
+  buffers_lost,      ///< the world is broken and its stream does not drain: the buffers
+                     ///< may still be touched, and must not be reused
   invalid_argument,  ///< names what is wrong; nothing was started
+  unsupported,       ///< this build, this world or the loaded library cannot do it
   overloaded,        ///< a queue's limit was reached
   no_member_left,    ///< no world is left to ask
+  handler_failed,    ///< the worker's handler of a call ended by an exception
 
   // The world was not formed.
-  not_joined,         ///< ranks did not join in time
-  rank_taken,         ///< a living process holds the rank
-  size_disagrees,     ///< members joined with different sizes or options
-  store_unreachable,  ///< the store did not answer
-  wrong_secret,       ///< the shared secret differs, or only one side has one
-  wrong_version,      ///< the peer speaks another protocol version
+  not_joined,          ///< ranks did not join in time
+  expelled,            ///< the other survivors went on without this member
+  rank_taken,          ///< a living process holds the rank
+  size_disagrees,      ///< members joined with different sizes or options
+  backend_disagrees,   ///< members joined with different backends
+  device_unavailable,  ///< no such GPU here, or what is needed to use it is missing
+  device_busy,         ///< the multiprocessors given to worlds on that device are used up
+  device_degraded,     ///< too many communicators on that device could not be freed
+  store_unreachable,   ///< the store did not answer
+  wrong_secret,        ///< the shared secret differs, or only one side has one
+  wrong_version,       ///< the peer speaks another protocol version
 };
 
 /// Lower-case words for people: "died", "was silent", "left" ...
@@ -68,8 +82,32 @@ enum class operation_kind : std::uint8_t {
   receive,
   arrival,
   barrier,
+  broadcast,
+  reduce,
+  all_reduce,
+  gather,
+  all_gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  suspend_device,
+  resume_device,
+  device_ready,
+  settle,
+  native,
   leave,
 };
+
+/// Whether it has one peer and a lane, and moves a message.
+[[nodiscard]] constexpr bool is_message(operation_kind k) noexcept {
+  return k == operation_kind::send || k == operation_kind::receive;
+}
+
+/// Whether every member takes part, so that who has entered cannot take it back.
+[[nodiscard]] constexpr bool is_collective(operation_kind k) noexcept {
+  return k >= operation_kind::barrier && k <= operation_kind::resume_device;
+}
+
 /// As a caller writes it: "send", "recv" ...; "forming" for a world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 

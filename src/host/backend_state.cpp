@@ -31,7 +31,7 @@ host_backend::state::state(reactor& r, backend_events& told,
     : core(r, told, options_, rank, static_cast<rank_t>(channels.size())),
       options_(consistent(chosen)),
       matcher_(size, options_.known_lanes, *this),
-      barrier_(*this, *this) {
+      collectives_(*this, *this) {
   matcher = &matcher_;
   const std::size_t peers = std::max<std::size_t>(channels.size(), 2) - 1;
   peer_window = std::max(options_.lane_window, options_.world_window / peers);
@@ -65,9 +65,10 @@ void host_backend::state::start(operation& op) {
     case operation_kind::arrival:
       matcher_.post(op);
       return pump_touched();
-    case operation_kind::barrier:
-      return barrier_.enter(op);
     default:
+      if (op.kind >= operation_kind::barrier && op.kind <= operation_kind::all_to_all) {
+        return collectives_.enter(op);
+      }
       return op.fail(cause::invalid_argument, "an operation that moves no data");
   }
 }
@@ -82,7 +83,7 @@ bool host_backend::state::withdraw(operation& op) {
   }
   switch (host::stage_of(op)) {
     case host::stage::queued:
-      if (op.kind == operation_kind::barrier) return false;
+      if (is_collective(op.kind)) return false;
       matcher_.unpost(op);
       return true;
     case host::stage::taking: {
@@ -100,14 +101,14 @@ bool host_backend::state::withdraw(operation& op) {
 
 void host_backend::state::tell(rank_t peer, const host::frame& f) {
   host::connection* c = to(peer);
-  if (!c) return;
+  // Nothing but answers follows a leave.
+  if (!c || left_ || c->has_left()) return;
   c->sending().control(f);
   c->pump();
 }
 
 void host_backend::state::peer_left(rank_t peer) {
   matcher_.peer_left(peer);
-  barrier_.peer_left(peer);
   if (!stopping) events.peer_left(peer);
 }
 
@@ -118,7 +119,7 @@ void host_backend::state::peer_knows(rank_t peer) {
 void host_backend::state::quiesce(work& quiet) noexcept {
   quiet_ = &quiet;
   stopping = true;
-  barrier_.stop();
+  collectives_.stop();
   home.timers().disarm(watch_);
   home.timers().disarm(tidy_);
   home.timers().disarm(deadline_);
@@ -130,8 +131,9 @@ void host_backend::state::leave(work& gone, time_point deadline) {
   const std::string detail = "this member has left";
   gone_ = &gone;
   leave_deadline_ = deadline;
+  left_ = true;
   matcher_.fail_waiting(cause::closed, detail);
-  barrier_.fail_all(cause::closed, detail);
+  collectives_.leave();
   for_each_connection([](host::connection& c) { c.leave(); });
   // The last quarter is for saying that we go, without what nobody took by then.
   const duration left = std::max(deadline - home.now(), duration(0));
@@ -165,6 +167,7 @@ void host_backend::state::finish_ending() noexcept {
     // Nothing is in the engine any more: what the deadline cut short ends too.
     if (!quiet_) for_each_connection([](host::connection& c) { c.end_cut_short(); });
     stopping = true;
+    collectives_.stop();
     home.schedule(*gone);
   }
   if (work* quiet = std::exchange(quiet_, nullptr)) home.schedule(*quiet);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "barrier.hpp"
+#include "collectives.hpp"
 #include "connection.hpp"
 #include "manyworlds/host/host_backend.hpp"
 
@@ -15,7 +15,7 @@ namespace manyworlds::inline v0 {
 class host_backend::state final : public host::core,
                                   public host::match_events,
                                   public host::connection_events,
-                                  public host::barrier_port {
+                                  public host::collective_port {
  public:
   state(reactor& r, backend_events& told, const host_backend_options& chosen, rank_t rank,
         std::vector<data_channel> channels);
@@ -78,12 +78,23 @@ class host_backend::state final : public host::core,
     touched_->receiving().consumed(m, was_received);
   }
   const char* collective_frame(rank_t peer, const host::frame& f) override {
-    return barrier_.handle(peer, f);
+    return collectives_.handle(peer, f);
   }
   void peer_left(rank_t peer) override;
   void peer_knows(rank_t peer) override;
   void came_to_rest() noexcept override { finish_ending(); }
   void tell(rank_t peer, const host::frame& f) override;
+  [[nodiscard]] bool has_left(rank_t peer) const override {
+    return !to(peer) || to(peer)->has_left();
+  }
+  void start_step(operation& op) noexcept override {
+    guarded(op.peer, [&] { start(op); });
+  }
+  bool withdraw_step(operation& op) noexcept override {
+    bool at_once = false;
+    guarded(op.peer, [&] { at_once = withdraw(op); });
+    return at_once;
+  }
 
   void look() noexcept;
   void tidy() noexcept;
@@ -92,7 +103,7 @@ class host_backend::state final : public host::core,
 
   host_backend_options options_;
   host::lane_matcher matcher_;
-  host::barrier barrier_;
+  host::collectives collectives_;
   std::vector<std::unique_ptr<host::connection>> connections_;
   rank_t shared_ = 0;  ///< connections through shared memory
   host::connection* touched_ = nullptr;
@@ -106,6 +117,7 @@ class host_backend::state final : public host::core,
   work* quiet_ = nullptr;
   work* gone_ = nullptr;
   time_point leave_deadline_{};
+  bool left_ = false;
   bool abandoned_ = false;
 };
 

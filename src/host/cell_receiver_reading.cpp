@@ -143,9 +143,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   std::array<iovec, pieces_at_once> from;
   int error = 0;
   const std::size_t pieces = source.fill(*link_.memory(), from, slice_of_memory, error);
-  if (pieces == 0) {
-    return error == 0 ? "an offer of less than it says" : cannot_read(m, error);
-  }
+  if (pieces == 0) return cannot_read(m, error);
   const auto there = std::span<const iovec>(from).first(pieces);
   std::array<iovec, pieces_at_once> into;
   const std::size_t places = m.target.fill(into, bytes_of(there));
@@ -218,12 +216,13 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
       let_go(m);
       return nullptr;
     default:
-      // A sender that gave up may have freed the memory since.
+      // A sender that gave up may have freed the memory since, or the list of it.
       if (!link_.offers_in().still_offered(m.remote.ticket)) {
         let_go(m);
         return nullptr;
       }
-      return "an offer of memory that is not there";
+      return error == 0 ? "an offer of less than it says"
+                        : "an offer of memory that is not there";
   }
 }
 

@@ -24,8 +24,15 @@ struct core {
   const host_backend_options& options;
   const rank_t self;
   const rank_t size;
-  /// What may be unreceived of one peer, all lanes together.
+  /// What may be unreceived of one peer, all the user's lanes together.
   std::size_t peer_window = 0;
+  /// Lanes of the library's own: their numbers from `lane::reserved | 1` on.
+  static constexpr std::uint64_t own_lanes = 2;
+  /// What the library says to itself has a window for each such lane: it must not wait
+  /// behind what users have not received, nor they behind it.
+  [[nodiscard]] static constexpr bool is_own(std::uint64_t lane_number) noexcept {
+    return (lane_number & lane::reserved) != 0;
+  }
   lane_matcher* matcher = nullptr;
   transfer_counters counters;
   /// `quiesce` was called: nothing is sent, received, ended or reported any more.

@@ -43,12 +43,12 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
       return uses_id | uses_on | uses_bytes;
     case frame_kind::credit:
       return uses_on | uses_id | uses_word | uses_bytes;
-    case frame_kind::enter:
-      return uses_id | uses_generation | uses_bytes;
-    case frame_kind::release:
-      return uses_id | uses_generation | uses_on;
-    case frame_kind::absent:
-      return uses_id | uses_word | uses_on;
+    case frame_kind::ask:
+      return uses_id | uses_word;
+    case frame_kind::entered:
+      return uses_id | uses_word | uses_bytes;
+    case frame_kind::refuse:
+      return uses_id | uses_generation | uses_on | uses_word;
     case frame_kind::leave:
     case frame_kind::left:
       return uses_nothing;
@@ -89,7 +89,8 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
     if (f.generation > offer_may_be_kept) return "an offer with unknown flags";
     return f.bytes == 0 ? "an offer of nothing" : nullptr;
   }
-  if (f.generation > eager_wants_taken) return "an eager message with unknown flags";
+  if (f.generation > (eager_wants_taken | eager_elsewhere))
+    return "an eager message with unknown flags";
   if (f.bytes + f.head_bytes > limits.eager_bytes)
     return "an eager message above the limit";
   return nullptr;
@@ -120,9 +121,9 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
       return f.generation == 0 ? "a pull numbered zero" : nullptr;
     case frame_kind::credit:
       return f.bytes == 0 ? "a credit of nothing" : nullptr;
-    case frame_kind::release:
-      return f.generation > release_closed ? "an unknown way to end a collective"
-                                           : nullptr;
+    case frame_kind::refuse:
+      return f.generation > refuse_closed ? "an unknown way to refuse a collective"
+                                          : nullptr;
     default:
       return nullptr;
   }

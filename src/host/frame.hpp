@@ -23,9 +23,9 @@ enum class frame_kind : std::uint8_t {
   withdraw,   ///< sender: forget this message unless a receive has it
   withdrawn,  ///< receiver: forgotten, no receive has it
   credit,     ///< receiver: this much of a lane's window is free again
-  enter,      ///< a member has entered a collective
-  release,    ///< rank 0: the collective has ended
-  absent,     ///< rank 0: these ranks have not entered yet
+  ask,        ///< who waits in a collective: have you entered it?
+  entered,    ///< the answer: how far this member is
+  refuse,     ///< this member's part in a collective will not come
   leave,      ///< nothing follows but answers
   left,       ///< the answer to `leave`
 };
@@ -38,20 +38,23 @@ struct frame {
   dtype type = dtype::uint8;     ///< eager, offer
   std::uint16_t head_bytes = 0;  ///< eager, offer
   std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;          ///< a message's lane. release, absent: a rank
-  std::uint64_t id = 0;          ///< the message, or the collective's sequence
-  std::uint64_t word = 0;   ///< user word; data: offset; credit: content; absent: ranks
-  std::uint64_t bytes = 0;  ///< payload, slice, content kept, or credit
+  std::uint64_t on = 0;          ///< a message's lane. refuse: who has left
+  std::uint64_t id = 0;          ///< the message, or the collective's number
+  std::uint64_t word = 0;        ///< user word; data: offset; credit: content; of a
+                                 ///< collective: its signature
+  std::uint64_t bytes = 0;  ///< payload, slice, content kept, or credit; entered: the
+                            ///< last collective that this member has entered
 
   friend bool operator==(const frame&, const frame&) noexcept = default;
 };
 
 // Meanings of `generation` where there is no pull.
 inline constexpr std::uint32_t eager_wants_taken = 1;
+/// The payload is the description of one that another backend brings, see elsewhere.hpp.
+inline constexpr std::uint32_t eager_elsewhere = 2;
 inline constexpr std::uint32_t offer_may_be_kept = 1;
-inline constexpr std::uint32_t collective_barrier = 1;
-inline constexpr std::uint32_t release_complete = 0;
-inline constexpr std::uint32_t release_closed = 1;
+inline constexpr std::uint32_t refuse_arguments = 0;
+inline constexpr std::uint32_t refuse_closed = 1;
 
 inline constexpr std::size_t frame_size = 40;
 using frame_bytes = std::array<std::byte, frame_size>;

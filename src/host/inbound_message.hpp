@@ -7,6 +7,7 @@
 #include <span>
 
 #include "cell_frame.hpp"
+#include "elsewhere.hpp"
 #include "manyworlds/backend/operation.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
@@ -30,6 +31,9 @@ struct inbound_message {
   bool is_kept = false;       ///< in its lane's queue, and on the heap
   bool offered = false;       ///< the payload is still at the sender
   bool wants_taken = false;
+  /// What is here as its payload is the description of one that another backend brings.
+  bool elsewhere = false;
+  described_payload described;
   bool may_be_kept = false;  ///< offered, but small enough to be copied unasked
   /// The payload is being copied here although no receive waits; no receive gets the
   /// message before that is done.
@@ -76,6 +80,12 @@ struct inbound_message {
     known.count = payload_bytes / size_of(type);
     known.type = type;
     known.head_bytes = head_bytes;
+    if (elsewhere) [[unlikely]] {
+      known.bytes = described.bytes;
+      known.type = described.type;
+      known.count = known.bytes / size_of(known.type);
+      known.on_device = true;
+    }
     return known;
   }
 };

@@ -98,7 +98,9 @@ void lane_matcher::unpost(operation& op) {
 
 bool lane_matcher::accepts(const operation& op, peer_lanes& p,
                            std::uint64_t number) const {
-  return op.on.number() == number || !p.known.contains(number);
+  if (op.on.number() == number) return true;
+  // What the library says to itself is no message to anybody else.
+  return !(number & lane::reserved) && !p.known.contains(number);
 }
 
 operation* lane_matcher::first_taker(peer_lanes& p, inbound_lane& l) {
@@ -157,7 +159,7 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
 
 // A lane is fresh while it has messages and nobody has received on it.
 void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
-  const bool fresh = l.first && !l.is_known;
+  const bool fresh = l.first && !l.is_known && !(l.number & lane::reserved);
   if (fresh == l.is_fresh) return;
   l.is_fresh = fresh;
   if (fresh) {

@@ -128,6 +128,7 @@ class lane_matcher {
   bool give(operation& op, inbound_message& m);
   bool give_head(operation& op, inbound_message& m);
   bool give_whole(operation& op, inbound_message& m);
+  bool give_description(operation& op, inbound_message& m);
   void consume(inbound_message& m, bool was_received);
   void unlink(inbound_message& m) noexcept;
 

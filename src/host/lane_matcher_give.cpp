@@ -35,7 +35,47 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
     op.fail(cause::cancelled_by_peer, who + " gave up the message after its head");
     return true;
   }
-  return op.head_bytes > 0 ? give_head(op, m) : give_whole(op, m);
+  if (op.head_bytes > 0) return give_head(op, m);
+  if (op.elsewhere || m.elsewhere) [[unlikely]]
+    return give_description(op, m);
+  return give_whole(op, m);
+}
+
+bool lane_matcher::give_description(operation& op, inbound_message& m) {
+  if (!op.elsewhere || !m.elsewhere) {
+    op.fail(cause::memory_mismatch,
+            m.elsewhere ? "the message lies in device memory: receive it into such; it "
+                          "stays at the head of its lane"
+                        : "the message lies in host memory: receive it into such; it "
+                          "stays at the head of its lane");
+    return false;
+  }
+  payload_elsewhere& room = *op.elsewhere;
+  if (!room.takes_any) {
+    const described_payload& sent = m.described;
+    if (m.head_bytes > 0) {
+      op.fail(cause::size_mismatch, two_sizes(0, m.head_bytes, "head"));
+      return false;
+    }
+    if (room.bytes != sent.bytes) {
+      op.fail(cause::size_mismatch, two_sizes(room.bytes, sent.bytes, "content"));
+      return false;
+    }
+    // Bytes are any elements, for who only passes them on.
+    if (room.type != sent.type && room.type != dtype::uint8 &&
+        sent.type != dtype::uint8) {
+      op.fail(cause::type_mismatch,
+              "the receive is for " + std::string(name_of(room.type)) +
+                  ", the message has " + std::string(name_of(sent.type)) +
+                  "; it stays at the head of its lane");
+      return false;
+    }
+  }
+  room.description.assign(m.content.begin(), m.content.end());
+  op.info = m.info(m.on->number);
+  consume(m, true);
+  op.end(operation_end::done);
+  return true;
 }
 
 bool lane_matcher::give_head(operation& op, inbound_message& m) {
@@ -57,6 +97,7 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
 
 bool lane_matcher::give_whole(operation& op, inbound_message& m) {
   if (op.target.total_bytes() != m.total_bytes()) {
+    op.info = m.info(m.on->number);
     op.fail(cause::size_mismatch,
             two_sizes(op.target.total_bytes(), m.total_bytes(), "content"));
     return false;

@@ -134,7 +134,7 @@ void receiver::return_owed(bool all) {
     f.bytes = l->owed_bytes;
     answers_.control(f);
     l->held_bytes -= l->owed_bytes;
-    held_bytes_ -= l->owed_bytes;
+    if (!core::is_own(l->number)) held_bytes_ -= l->owed_bytes;
     owed_bytes_ -= l->owed_bytes;
     l->owed_bytes = l->owed_content = 0;
     l->owed_messages = 0;

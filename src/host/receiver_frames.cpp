@@ -21,17 +21,19 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   if (f.id != last_id_ + 1) return "a message out of sequence";
   last_id_ = f.id;
   if (ignoring_) return nullptr;
+  if (f.on > (lane::reserved | core::own_lanes)) [[unlikely]]
+    return "a lane of the library's own that there is not";
   const bool offered = f.kind == frame_kind::offer;
   std::size_t cost = message_cost + content.size();
   const bool may_be_kept = offered && f.generation == offer_may_be_kept;
   if (may_be_kept) cost += f.bytes;
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
   if (l.held_bytes + cost > core_.options.lane_window ||
-      held_bytes_ + cost > core_.peer_window) {
+      (!core::is_own(f.on) && held_bytes_ + cost > core_.peer_window)) {
     return "more unreceived data than the window allows";
   }
   l.held_bytes += cost;
-  held_bytes_ += cost;
+  if (!core::is_own(f.on)) held_bytes_ += cost;
 
   // One object for all that come: to clear a new one would cost each message 8 ns. Set is
   // what matching reads, or changes before the message is kept.
@@ -48,7 +50,13 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.head_taken = false;
   m.offered = offered;
   m.may_be_kept = may_be_kept;
-  m.wants_taken = m.offered || f.generation == eager_wants_taken;
+  m.wants_taken = offered || (f.generation & eager_wants_taken) != 0;
+  m.elsewhere = !offered && (f.generation & eager_elsewhere) != 0;
+  if (m.elsewhere) [[unlikely]] {
+    const auto described = decode_described(content.subspan(f.head_bytes));
+    if (!described) return "a description that cannot be one";
+    m.described = *described;
+  }
   m.is_accounted = !m.wants_taken;
   m.accounted = m.is_accounted ? content.size() : 0;
   if (m.offered) {

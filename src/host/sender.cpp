@@ -10,25 +10,28 @@ std::size_t sender::cost_of(const operation& op) const noexcept {
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
-  return whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
+  // A description is small, or was refused before.
+  return op.elsewhere || whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
 }
 
 bool sender::may_be_kept(const operation& op) const noexcept {
   return !op.delivered && whole_bytes(op) <= core_.options.eager_limit;
 }
 
-bool sender::may_send(const outgoing_lane& l, const operation& op) noexcept {
+bool sender::has_window(const outgoing_lane& l, const operation& op) const noexcept {
   const std::size_t cost = cost_of(op);
   return l.used_window + cost <= core_.options.lane_window &&
-         used_window_ + cost <= core_.peer_window && !is_full();
+         (core::is_own(l.number) || used_window_ + cost <= core_.peer_window);
 }
 
 void sender::start(operation& op) {
   outgoing_lane& l = lanes_.at(op.on.number());
-  if (l.waiting.empty() && may_send(l, op)) return announce(l, op);
+  const bool needs_only_room = l.waiting.empty() && has_window(l, op);
+  // Asked once: room that comes between two questions would be told to nobody.
+  if (needs_only_room && !is_full()) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;
-  may_go_on_ = may_go_on_ || is_full();
+  may_go_on_ = may_go_on_ || needs_only_room;
   if (!l.is_blocked) {
     l.is_blocked = true;
     blocked_.push_back(&l);
@@ -44,6 +47,8 @@ void sender::announce(outgoing_lane& l, operation& op) {
   f.head_bytes = static_cast<std::uint16_t>(op.head_bytes);
   if (eager) {
     f.generation = op.delivered ? eager_wants_taken : 0;
+    if (op.elsewhere) [[unlikely]]
+      f.generation |= eager_elsewhere;
   } else {
     f.generation = may_be_kept(op) ? offer_may_be_kept : 0;
   }
@@ -64,7 +69,7 @@ void sender::announce(outgoing_lane& l, operation& op) {
 
   const std::size_t cost = cost_of(op);
   l.used_window += cost;
-  used_window_ += cost;
+  if (!core::is_own(l.number)) used_window_ += cost;
   ++l.sent;
   ++core_.counters.messages_sent;
   if (eager) {
@@ -77,13 +82,15 @@ void sender::announce(outgoing_lane& l, operation& op) {
   op.end(operation_end::done);
 }
 
-void sender::send_waiting(outgoing_lane& l) {
+bool sender::send_waiting(outgoing_lane& l) {
   while (operation* op = l.waiting.front()) {
-    if (!may_send(l, *op)) return;
+    if (!has_window(l, *op)) return false;
+    if (is_full()) return true;
     l.waiting.remove(*op);
     --waiting_;
     announce(l, *op);
   }
+  return false;
 }
 
 // Lanes take turns at being first, so that the one window they share starves none.
@@ -96,13 +103,15 @@ void sender::send_all_waiting() {
     }
     outgoing_lane* l = blocked_.front();
     blocked_.pop_front();
-    send_waiting(*l);
+    // Who waits for room alone gets it without a credit.
+    const bool wants_room = send_waiting(*l);
     l->is_blocked = !l->waiting.empty();
     if (l->is_blocked) blocked_.push_back(l);
+    if (wants_room) {
+      may_go_on_ = true;
+      return;
+    }
   }
-  // Who waits for room in the queue alone gets it when the batch is sent, without a
-  // credit.
-  may_go_on_ = !blocked_.empty() && is_full();
 }
 
 }  // namespace manyworlds::inline v0::host

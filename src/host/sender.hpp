@@ -144,9 +144,11 @@ class sender {
   [[nodiscard]] bool is_eager(const operation& op) const noexcept;
   /// Offered because that is faster, but small enough to be accepted before a receive.
   [[nodiscard]] bool may_be_kept(const operation& op) const noexcept;
-  [[nodiscard]] bool may_send(const outgoing_lane& l, const operation& op) noexcept;
+  [[nodiscard]] bool has_window(const outgoing_lane& l,
+                                const operation& op) const noexcept;
   void announce(outgoing_lane& l, operation& op);
-  void send_waiting(outgoing_lane& l);
+  /// True if it was stopped by want of room alone.
+  [[nodiscard]] bool send_waiting(outgoing_lane& l);
   void stop_slices(pending_send& p);
   operation& release(pending_send& p);
   /// The peer has all of it.

@@ -107,7 +107,7 @@ const char* sender::on_credit(const frame& f) {
   }
   may_go_on_ = true;
   l.used_window -= f.bytes;
-  used_window_ -= f.bytes;
+  if (!core::is_own(f.on)) used_window_ -= f.bytes;
   l.undelivered_messages -= f.id;
   l.undelivered_bytes -= f.word;
   const bool idle = l.used_window == 0 && l.waiting.empty() && !l.is_blocked;
@@ -134,7 +134,8 @@ bool sender::withdraw(operation& op) {
 bool sender::give_up(pending_send& p, ending how) {
   stop_slices(p);
   if (is_in_use(p)) {
-    p.wanted = how;
+    // What the peer has taken is not given up any more.
+    if (p.wanted != ending::taken) p.wanted = how;
     return false;
   }
   if (!p.eager && !revoke(p)) {

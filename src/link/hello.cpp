@@ -123,6 +123,8 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     wire_reader in(answer);
     const auto status = in.get_enum(hello_status::already_dialling);
     const auto version = in.get<std::uint16_t>();
+    // Whoever says that the expected one is gone must know the secret.
+    if (status == hello_status::another_process) throw wire_error("it proves nothing");
     if (status != hello_status::welcome) throw_status(status, version, where);
     peer = process_address::read(in);
     in.take(nonce_size);
@@ -169,8 +171,6 @@ task<std::optional<hello>> greeter::answer(
     early = hello_status::wrong_version;
   } else if (d.has_secret == secret_.empty()) {
     early = hello_status::wrong_secret;
-  } else if (d.words.expected.is_set() && d.words.expected != self_.id) {
-    early = hello_status::another_process;
   }
   wire_writer out;
   out.put(early).put(hello::current_version);
@@ -195,7 +195,10 @@ task<std::optional<hello>> greeter::answer(
   const bool proven =
       proof.size() == theirs.size() &&
       same_proof(theirs, prove(secret_, client_role, join(first, answer)));
-  const hello_status verdict = proven ? decide(d.words) : hello_status::wrong_secret;
+  const bool is_meant = !d.words.expected.is_set() || d.words.expected == self_.id;
+  const hello_status verdict = !proven    ? hello_status::wrong_secret
+                               : is_meant ? decide(d.words)
+                                          : hello_status::another_process;
   co_await send_frame(s, bytes(1, static_cast<std::byte>(verdict)));
   if (!proven) throw_status(verdict, d.words.version, where);
   if (verdict != hello_status::welcome) co_return std::nullopt;

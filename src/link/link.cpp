@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "manyworlds/coro/scope.hpp"
@@ -113,6 +114,8 @@ task<void> link::read() {
     const io_result got =
         co_await connection_.receive_some(std::span(buffer).subspan(filled));
     if (!got.ok() || got.count() == 0) {
+      // What ends for lack of acknowledgement tells of the network only.
+      peer_ended_ = up_ && (got.ok() || got.error() == ECONNRESET);
       peer_is_gone(got.ok()
                        ? "end of its link"
                        : fmt::format("its link ended: {}", std::strerror(got.error())));

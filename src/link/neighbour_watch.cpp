@@ -81,6 +81,9 @@ task<void> neighbour::mourn(std::shared_ptr<link> l, const char* noticed_by) {
   // read first.
   co_await sleep_for(duration::zero());
   co_await sleep_for(duration::zero());
+  // The second to notice takes back nothing of what the first has said.
+  if (!l->is_up()) co_return;
+  l->saw_death_ = true;
   l->peer_is_gone(noticed_by);
 }
 

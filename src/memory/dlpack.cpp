@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "dlpack_tensor.hpp"
+
 namespace manyworlds::inline v0::dlpack {
 
 namespace {
@@ -100,7 +102,7 @@ std::string described(const tensor& t) {
          type_name(t.dtype) + ", on " + device_name(t.device);
 }
 
-[[noreturn]] void refuse(const tensor& t, const char* reason) {
+[[noreturn]] void refuse(const tensor& t, const std::string& reason) {
   throw std::invalid_argument(described(t) + ": " + reason);
 }
 
@@ -139,22 +141,27 @@ struct exported {
   std::shared_ptr<const void> keep_alive;
 };
 
-owned_tensor export_with(const_buffer_view view, std::shared_ptr<const void> keep_alive,
-                         std::span<const std::int64_t> shape, std::uint64_t flags) {
+}  // namespace
+
+namespace detail {
+
+owned_tensor export_elements(const plain_elements& view, device where,
+                             std::shared_ptr<const void> keep_alive,
+                             std::span<const std::int64_t> shape, std::uint64_t flags) {
   auto node = std::make_unique<exported>();
   node->shape.assign(shape.begin(), shape.end());
-  if (shape.empty()) node->shape = {static_cast<std::int64_t>(view.count())};
-  if (elements(node->shape) != view.count()) {
+  if (shape.empty()) node->shape = {static_cast<std::int64_t>(view.count)};
+  if (elements(node->shape) != view.count) {
     throw std::invalid_argument(
         "dlpack export: shape " +
         listed(node->shape.data(), static_cast<std::int32_t>(node->shape.size())) +
-        " does not have the view's " + std::to_string(view.count()) + " elements");
+        " does not have the view's " + std::to_string(view.count) + " elements");
   }
   node->strides.resize(node->shape.size());
   std::int64_t stride = 1;
   for (auto i = node->shape.size(); i-- > 0;) {
     node->strides[i] = stride;
-    if (node->shape[i] > 1 && view.count() != 0) stride *= node->shape[i];
+    if (node->shape[i] > 1 && view.count != 0) stride *= node->shape[i];
   }
   node->keep_alive = std::move(keep_alive);
   node->managed = {{major_version, minor_version},
@@ -163,27 +170,25 @@ owned_tensor export_with(const_buffer_view view, std::shared_ptr<const void> kee
                      delete static_cast<exported*>(self->manager_ctx);
                    },
                    flags,
-                   {const_cast<void*>(view.data()),
-                    {cpu, 0},
-                    static_cast<std::int32_t>(node->shape.size()),
-                    coded(view.type()),
-                    node->shape.data(),
-                    node->strides.data(),
-                    0}};
+                   {view.data, where, static_cast<std::int32_t>(node->shape.size()),
+                    coded(view.type), node->shape.data(), node->strides.data(), 0}};
   return owned_tensor{&node.release()->managed};
 }
 
-}  // namespace
+}  // namespace detail
 
 owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
                            std::span<const std::int64_t> shape) {
-  return export_with(view, std::move(keep_alive), shape, 0);
+  return detail::export_elements({view.data(), view.count(), view.type()}, {cpu, 0},
+                                 std::move(keep_alive), shape, 0);
 }
 
 owned_tensor export_read_only(const_buffer_view view,
                               std::shared_ptr<const void> keep_alive,
                               std::span<const std::int64_t> shape) {
-  return export_with(view, std::move(keep_alive), shape, flag_read_only);
+  return detail::export_elements(
+      {const_cast<void*>(view.data()), view.count(), view.type()}, {cpu, 0},
+      std::move(keep_alive), shape, flag_read_only);
 }
 
 namespace detail {
@@ -198,7 +203,7 @@ void refuse_writing(const tensor& source) {
   refuse(source, "is read-only and cannot be received into");
 }
 
-buffer_view import_tensor(const tensor& source) {
+plain_elements import_elements(const tensor& source, const std::string& misplaced) {
   if (source.ndim < 0 || source.ndim > most_dimensions) {
     refuse(source, "no such number of dimensions");
   }
@@ -206,16 +211,21 @@ buffer_view import_tensor(const tensor& source) {
   const auto type = element_type(source.dtype);
   if (!type) refuse(source, "this element type cannot be sent; view it as uint8");
   if (source.dtype.lanes != 1) refuse(source, "vector lanes are not supported");
-  const auto where = source.device.device_type;
-  if (where != cpu && where != pinned_by_cuda && where != pinned_by_rocm) {
-    refuse(source, "is not in host memory; copy it there first");
-  }
+  if (!misplaced.empty()) refuse(source, misplaced);
   const auto count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
   if (!count) refuse(source, "its shape is no number of elements");
   if (*count == 0) return {nullptr, 0, *type};
   if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");
   if (source.data == nullptr) refuse(source, "has elements and no data");
   return {static_cast<std::byte*>(source.data) + source.byte_offset, *count, *type};
+}
+
+buffer_view import_tensor(const tensor& source) {
+  const auto where = source.device.device_type;
+  const bool is_host = where == cpu || where == pinned_by_cuda || where == pinned_by_rocm;
+  const auto found = import_elements(
+      source, is_host ? "" : "is not in host memory; copy it there first");
+  return {found.data, found.count, found.type};
 }
 
 }  // namespace detail

@@ -6,7 +6,10 @@
 
 namespace manyworlds::inline v0::detail {
 
-list_extent measure(const const_buffer_view* first, std::size_t count) {
+namespace {
+
+template <class View>
+list_extent measure_views(const View* first, std::size_t count) {
   list_extent total;
   bool typed = false;
   for (std::size_t index = 0; index < count; ++index) {
@@ -25,6 +28,16 @@ list_extent measure(const const_buffer_view* first, std::size_t count) {
     }
   }
   return total;
+}
+
+}  // namespace
+
+list_extent measure(const const_buffer_view* first, std::size_t count) {
+  return measure_views(first, count);
+}
+
+list_extent measure(const const_device_view* first, std::size_t count) {
+  return measure_views(first, count);
 }
 
 void throw_no_such_view(std::size_t index, std::size_t size) {

@@ -28,7 +28,7 @@ std::string_view file_of(std::string_view path) {
 
 std::string what(const operation_report& o) {
   std::string text(name_of(o.kind));
-  if (o.kind == operation_kind::barrier || o.kind == operation_kind::leave) return text;
+  if (!is_message(o.kind) && o.kind != operation_kind::arrival) return text;
   text += o.kind == operation_kind::send ? " to " : " from ";
   text += o.peer == no_rank ? std::string("any") : fmt::format("rank {}", o.peer);
   return text + fmt::format(" on lane {}", o.lane);

@@ -1,5 +1,7 @@
 #include "manyworlds/world/control_message.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 namespace manyworlds::inline v0 {
@@ -23,7 +25,10 @@ enum class message_kind : std::uint8_t {
   commit,
   rollback,
   refuse,
-  broken
+  broken,
+  survivor,
+  standing,
+  successor
 };
 
 std::string as_text(std::span<const std::byte> raw) {
@@ -47,6 +52,71 @@ std::string_view reason(const std::string& text) {
 }
 std::string read_reason(wire_reader& in) {
   return std::string(in.get_text(longest_reason));
+}
+
+void write(const std::vector<std::vector<rank_t>>& doubts, wire_writer& out) {
+  out.put(static_cast<std::uint8_t>(doubts.size()));
+  for (const auto& ranks : doubts) {
+    out.put(static_cast<rank_t>(ranks.size()));
+    for (const rank_t r : ranks) out.put(r);
+  }
+}
+
+void write(const survivor_message& m, wire_writer& out) {
+  out.put(m.name.view()).put(m.epoch).put(m.base).put(m.last_epoch);
+  out.put(std::uint8_t{m.asks});
+  write(m.doubts, out);
+}
+
+std::vector<rank_t> read_ranks(wire_reader& in) {
+  const auto count = in.get<rank_t>();
+  if (count < 1 || count > world_view::largest_size) {
+    throw wire_error("no world has that many members");
+  }
+  std::vector<rank_t> ranks;
+  for (rank_t i = 0; i < count; ++i) {
+    const rank_t r = read_rank(in);
+    if (r <= (ranks.empty() ? no_rank : ranks.back()))
+      throw wire_error("ranks out of order");
+    ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::vector<std::vector<rank_t>> read_doubts(wire_reader& in) {
+  const auto count = in.get<std::uint8_t>();
+  if (count > survivor_message::most_doubts) throw wire_error("too many doubts");
+  std::vector<std::vector<rank_t>> doubts;
+  for (std::uint8_t i = 0; i < count; ++i) doubts.push_back(read_ranks(in));
+  return doubts;
+}
+
+survivor_message read_survivor(wire_reader& in) {
+  survivor_message m;
+  m.name = in.get_text(63);
+  m.epoch = in.get<std::uint64_t>();
+  m.base = in.get<std::uint64_t>();
+  m.last_epoch = in.get<std::uint64_t>();
+  if (m.last_epoch >= largest_epoch) throw wire_error("no such epoch");
+  m.asks = in.get<std::uint8_t>() != 0;
+  m.doubts = read_doubts(in);
+  return m;
+}
+
+void write(const standing_message& m, wire_writer& out) {
+  out.put(m.base).put(m.standing).put(m.epoch);
+  if (m.standing == survivor_standing::succeeded) m.view.write(out);
+  if (m.standing == survivor_standing::no_part) write(m.doubts, out);
+}
+
+standing_message read_standing(wire_reader& in) {
+  standing_message m;
+  m.base = in.get<std::uint64_t>();
+  m.standing = in.get_enum(survivor_standing::succeeded);
+  m.epoch = in.get<std::uint64_t>();
+  if (m.standing == survivor_standing::succeeded) m.view = world_view::read(in);
+  if (m.standing == survivor_standing::no_part) m.doubts = read_doubts(in);
+  return m;
 }
 
 }  // namespace
@@ -78,7 +148,7 @@ world_view world_view::read(wire_reader& in) {
 std::string join_record::encode() const {
   wire_writer out;
   who.write(out);
-  out.put(attempt).put(last_epoch).put(size);
+  out.put(attempt).put(last_epoch).put(size).put(backend);
   return as_text(out.view());
 }
 
@@ -90,8 +160,13 @@ join_record join_record::decode(const std::string& text) {
   r.last_epoch = in.get<std::uint64_t>();
   if (r.last_epoch >= largest_epoch) throw wire_error("no such epoch");
   r.size = in.get<rank_t>();
+  r.backend = in.get_enum(backend_kind::nccl);
   in.expect_end();
   return r;
+}
+
+std::string join_record::key(const world_name& name, rank_t rank) {
+  return fmt::format("mw/{}/join/{}", name.view(), rank);
 }
 
 std::string encode(const world_view& view) {
@@ -130,6 +205,12 @@ bytes encode(const control_message& message) {
           [&](const broken_message& m) {
             out.put(m.world_id).put(m.why).put(m.culprit).put(reason(m.detail));
           },
+          [&](const survivor_message& m) { write(m, out); },
+          [&](const standing_message& m) { write(m, out); },
+          [&](const successor_message& m) {
+            out.put(m.base);
+            m.view.write(out);
+          },
       },
       message);
   return out.take();
@@ -138,7 +219,7 @@ bytes encode(const control_message& message) {
 control_message decode_control(std::span<const std::byte> message) {
   wire_reader in(message);
   control_message decoded;
-  switch (in.get_enum(message_kind::broken)) {
+  switch (in.get_enum(message_kind::successor)) {
     case message_kind::propose: {
       propose_message m;
       m.view = world_view::read(in);
@@ -182,6 +263,19 @@ control_message decode_control(std::span<const std::byte> message) {
       m.why = read_cause(in);
       m.culprit = read_rank(in);
       m.detail = read_reason(in);
+      decoded = std::move(m);
+      break;
+    }
+    case message_kind::survivor:
+      decoded = read_survivor(in);
+      break;
+    case message_kind::standing:
+      decoded = read_standing(in);
+      break;
+    case message_kind::successor: {
+      successor_message m;
+      m.base = in.get<std::uint64_t>();
+      m.view = world_view::read(in);
       decoded = std::move(m);
       break;
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "manyworlds/world/agreement.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -60,7 +62,7 @@ std::shared_ptr<world_core> world_directory::holder_of(const world_name& name,
     const world_state state = w->state();
     const bool live = state == world_state::forming || state == world_state::up;
     if (live && w.get() != except && w->options().name == name &&
-        w->options().rank == rank) {
+        w->home_rank() == rank) {
       return w;
     }
   }
@@ -72,13 +74,23 @@ void world_directory::end(const formation& f) noexcept {
 }
 
 std::uint64_t world_directory::last_epoch(const world_name& name) const {
+  const std::lock_guard lock(mutex_);
   const auto found = epochs_.find(name.view());
   return found == epochs_.end() ? 0 : found->second;
 }
 
 void world_directory::note_epoch(const world_name& name, std::uint64_t epoch) {
+  const std::lock_guard lock(mutex_);
   auto& last = epochs_[name.str()];
   last = std::max(last, epoch);
+}
+
+void world_directory::forget_epoch(const world_name& name) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = epochs_.find(name.view());
+  if (found != epochs_.end()) epochs_.erase(found);
+  const auto formed = formed_.find(name.view());
+  if (formed != formed_.end()) formed_.erase(formed);
 }
 
 void world_directory::take_refusal(const refuse_message& message) {
@@ -90,6 +102,7 @@ void world_directory::take_refusal(const refuse_message& message) {
 void world_directory::take_message(const std::shared_ptr<link>& from,
                                    std::span<const std::byte> raw) {
   control_message message = decode_control(raw);
+  if (is_between_survivors(message)) return take_between_survivors(from, message);
   if (const auto* broken = std::get_if<broken_message>(&message)) {
     for (const auto& w : snapshot()) {
       if (w->view().id != broken->world_id || w->view().members.empty()) continue;
@@ -115,6 +128,7 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
     }
     return;
   }
+  for (agreement* a : agreements_) a->overhear(message, from->peer().id);
   for (formation* f : formations_) {
     const bool concerned = std::visit(
         [&](const auto& m) {
@@ -146,6 +160,7 @@ void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
     for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id, why, detail);
   }
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
+  for (agreement* a : agreements_) a->note_news();
 }
 
 void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
@@ -175,15 +190,17 @@ claim_answer world_directory::answer(const claim_query& query) {
                                                       : claim_answer::vacant;
   }
   for (const auto& w : snapshot()) {
-    if (w->state() != world_state::up || w->options().name != query.name ||
-        w->epoch() != query.epoch || query.rank < 0 || query.rank >= w->options().size) {
-      continue;
-    }
+    if (w->state() != world_state::up || w->options().name != query.name) continue;
+    // Its survivors have given it another rank, and an epoch the store does not know of.
+    const rank_t rank = w->view().rank_of(query.holder);
+    const bool is_that_epoch =
+        w->inherits() ? w->epoch() > query.epoch : w->epoch() == query.epoch;
+    if (rank == no_rank || !is_that_epoch) continue;
     // A member does not judge itself, whoever asks it to.
-    if (query.rank == w->options().rank) return claim_answer::held;
-    const auto& l = w->links()[static_cast<std::size_t>(query.rank)];
-    if (l && l->is_up() && !w->is_suspect(query.rank)) return claim_answer::held;
-    w->break_with(w->describe_failure(cause::replaced, query.rank, operation_kind::none,
+    if (rank == w->options().rank) return claim_answer::held;
+    const auto& l = w->links()[static_cast<std::size_t>(rank)];
+    if (l && l->is_up() && !w->is_suspect(rank)) return claim_answer::held;
+    w->break_with(w->describe_failure(cause::replaced, rank, operation_kind::none,
                                       "another process joins with its rank"));
     return claim_answer::gone;
   }

@@ -11,6 +11,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/world/directory.hpp"
+#include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -36,6 +37,7 @@ formation::formation(world_core& core)
       size_(core.options().size),
       deadline_(service_.now() + core.options().form) {
   directory_.begin(*this);
+  if (core.inherits()) adopt(core.inherits()->view);
 }
 
 formation::~formation() {
@@ -47,7 +49,12 @@ std::string formation::key(const std::string& tail) const {
   return fmt::format("mw/{}/{}", core_.options().name.view(), tail);
 }
 std::string formation::join_key(rank_t rank) const {
-  return key(fmt::format("join/{}", rank));
+  return join_record::key(core_.options().name, rank);
+}
+
+rank_t formation::known_as(rank_t rank) const {
+  if (!core_.inherits()) return rank;
+  return core_.inherits()->previous_ranks[static_cast<std::size_t>(rank)];
 }
 
 duration formation::left() const {
@@ -148,7 +155,7 @@ task<void> formation::run() {
   bool is_late = false;
   std::optional<failure> failed;
   try {
-    co_await when_any(within(until_formed(), left()), stopped_.wait());
+    co_await when_any(within(form(), left()), stopped_.wait());
   } catch (const timed_out&) {
     is_late = true;
   } catch (const give_up& g) {
@@ -181,6 +188,35 @@ task<void> formation::run() {
                                                core_.options().name.view()));
   }
   if (failed) core_.break_with(std::move(*failed));
+}
+
+task<void> formation::form() {
+  if (core_.options().backend == backend_kind::nccl) co_await open_device();
+  if (core_.inherits()) co_return co_await succeed(core_.inherits()->view);
+  co_await until_formed();
+}
+
+// Before the others are kept waiting for a member that cannot take part.
+task<void> formation::open_device() {
+  struct opening {
+    notice heard;
+    opened_device result;
+  };
+  waiting_as_ = cause::device_unavailable;
+  waiting_rank_ = rank_;
+  waiting_for_ = "the GPU's driver does not answer";
+  // Whoever opens it may still be at it when nobody waits for it any more.
+  const auto asked = std::make_shared<opening>();
+  runtime_.devices().open(core_.options().device, core_.options().on_device,
+                          [asked](opened_device found) {
+                            asked->result = std::move(found);
+                            asked->heard.set();
+                          });
+  co_await asked->heard.wait();
+  if (asked->result.why != cause::none) {
+    throw give_up{asked->result.why, rank_, {}, asked->result.text};
+  }
+  core_.device_ = std::move(asked->result.device);
 }
 
 task<void> formation::until_formed() {

@@ -20,6 +20,7 @@ task<void> formation::claim_rank() {
   mine.attempt = attempt_;
   mine.last_epoch = directory_.last_epoch(core_.options().name);
   mine.size = size_;
+  mine.backend = core_.options().backend;
   const std::string before = std::exchange(my_record_, mine.encode());
   // One request, since only one can be made out before the gate is shut: what is left is
   // an empty record, which is none.

@@ -24,7 +24,10 @@ task<void> formation::follow() {
   }
   directory_.note_epoch(core_.options().name, view.epoch);
   if (world_id_ != view.id) adopt(view);
+  co_await be_ready(view);
+}
 
+task<void> formation::be_ready(const world_view& view) {
   formed_parts parts;
   parts.view = view;
   parts.links.resize(static_cast<std::size_t>(size_));
@@ -36,10 +39,18 @@ task<void> formation::follow() {
   auto connected = [this](const world_view& v, formed_parts& p) -> task<void> {
     co_await when_any(connect(v, p), until_called_off());
   };
+  // Of a successor rank 0 began no later than this: whom we cannot reach it hears from
+  // us.
+  const duration limit = core_.inherits() ? ready_limit - answer_limit : ready_limit;
   try {
-    co_await within(connected(view, parts), ready_limit);
+    co_await within(connected(view, parts), limit);
   } catch (const timed_out&) {
     trouble = "cannot reach all members in time";
+    for (rank_t r = 0; r < size_; ++r) {
+      if (r == rank_ || parts.channels[static_cast<std::size_t>(r)].is_open()) continue;
+      trouble = fmt::format("cannot reach rank {}, {}, in time", known_as(r),
+                            view.member(r).text());
+    }
   } catch (const link_error& e) {
     trouble = e.what();
   } catch (const try_again& t) {

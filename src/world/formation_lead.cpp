@@ -46,6 +46,27 @@ task<void> formation::lead() {
   directory_.note_epoch(core_.options().name, parts.view.epoch);
 
   adopt(parts.view);
+  co_await commit_when_ready(parts, attempts);
+}
+
+task<void> formation::succeed(const world_view& view) {
+  std::string trouble;
+  try {
+    if (rank_ != 0) co_return co_await be_ready(view);
+    formed_parts parts;
+    parts.view = view;
+    parts.links.resize(static_cast<std::size_t>(size_));
+    parts.channels.resize(static_cast<std::size_t>(size_));
+    const std::vector<std::uint64_t> already_told;
+    co_await commit_when_ready(parts, already_told);
+  } catch (const try_again& t) {
+    trouble = t.reason;
+  }
+  if (!trouble.empty()) throw give_up{cause::not_joined, no_rank, {}, trouble};
+}
+
+task<void> formation::commit_when_ready(formed_parts& parts,
+                                        const std::vector<std::uint64_t>& attempts) {
   bool done = false;
   std::string trouble;
   // However this try ends but by the commit, the members are told.
@@ -60,16 +81,7 @@ task<void> formation::lead() {
     }
   } unless_done{*this, parts, done, trouble};
 
-  // The view names the holders now; nothing of the store is needed once the world is
-  // committed.
-  for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
-  for (rank_t r = 1; r < size_; ++r) {
-    propose_message proposal;
-    proposal.view = parts.view;
-    proposal.rank = r;
-    proposal.attempt = attempts[static_cast<std::size_t>(r)];
-    tell(parts.links[static_cast<std::size_t>(r)], proposal);
-  }
+  if (!attempts.empty()) co_await propose(parts, attempts);
   auto connected_and_ready = [this](formed_parts& p) -> task<void> {
     co_await connect(p.view, p);
     co_await gather_readiness();
@@ -91,6 +103,20 @@ task<void> formation::lead() {
   done = true;
   core_.take_formed(std::move(parts));
   heed_what_followed();
+}
+
+task<void> formation::propose(const formed_parts& parts,
+                              const std::vector<std::uint64_t>& attempts) {
+  // The view names the holders now; nothing of the store is needed once the world is
+  // committed.
+  for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
+  for (rank_t r = 1; r < size_; ++r) {
+    propose_message proposal;
+    proposal.view = parts.view;
+    proposal.rank = r;
+    proposal.attempt = attempts[static_cast<std::size_t>(r)];
+    tell(parts.links[static_cast<std::size_t>(r)], proposal);
+  }
 }
 
 task<join_record> formation::collect(rank_t rank, formed_parts& parts,
@@ -129,6 +155,13 @@ task<join_record> formation::collect(rank_t rank, formed_parts& parts,
                           record->size);
           tell(l, refuse_message{record->attempt, cause::size_disagrees, reason});
           throw give_up{cause::size_disagrees, rank, record->who.identity, reason};
+        }
+        if (record->backend != core_.options().backend) {
+          const std::string reason = fmt::format(
+              "rank 0 joined with backend {}, rank {} with {}",
+              name_of(core_.options().backend), rank, name_of(record->backend));
+          tell(l, refuse_message{record->attempt, cause::backend_disagrees, reason});
+          throw give_up{cause::backend_disagrees, rank, record->who.identity, reason};
         }
         parts.links[static_cast<std::size_t>(rank)] = std::move(l);
         if (refused_ && refused_->rank == rank) refused_.reset();
@@ -194,7 +227,8 @@ task<void> formation::gather_readiness() {
       const auto* said = std::get_if<ready_message>(&message);
       if (!said || said->rank < 1 || said->rank >= size_) continue;
       if (!said->able) {
-        throw try_again{fmt::format("rank {} is not able: {}", said->rank, said->reason)};
+        throw try_again{
+            fmt::format("rank {} is not able: {}", known_as(said->rank), said->reason)};
       }
       ready[static_cast<std::size_t>(said->rank)] = true;
     }

@@ -9,8 +9,7 @@ namespace manyworlds::inline v0 {
 namespace {
 
 bool is_point_to_point(operation_kind kind) noexcept {
-  return kind == operation_kind::send || kind == operation_kind::receive ||
-         kind == operation_kind::arrival;
+  return is_message(kind) || kind == operation_kind::arrival;
 }
 
 }  // namespace
@@ -71,6 +70,12 @@ void operation_awaiter::begin() noexcept {
 
 void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
   auto& self = static_cast<operation_awaiter&>(op);
+  // After an abort a stream gets to its end over garbage: on a device success counts only
+  // while the world is not broken.
+  if (how == operation_end::done && op.device &&
+      self.core_->state() == world_state::broken) [[unlikely]] {
+    how = operation_end::failed;
+  }
   enum cause ended_by = cause::none;
   if (how == operation_end::withdrawn) {
     ended_by = self.given_up_ == reason::late ? cause::timed_out : cause::cancelled;
@@ -124,7 +129,7 @@ bool operation_awaiter::give_up(reason why) noexcept {
   // A cancelled task is not resumed with an error that came a moment earlier.
   if (!again || why == reason::task_cancelled) given_up_ = why;
   if (again) return false;
-  if (kind == operation_kind::barrier) {
+  if (is_collective(kind)) {
     // The others count on this member: a stop waits, a deadline is the world's.
     if (why == reason::late) {
       core_->break_with(

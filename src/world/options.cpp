@@ -28,6 +28,25 @@ std::string objection_to(const world_options& o) {
     return "a collective is logged before it is broken (collective_log, "
            "collective_break)";
   }
+  if (o.backend == backend_kind::nccl) {
+    const device_options& d = o.on_device;
+    if (o.device < 0) return "a world of backend nccl needs a device";
+    if (d.most_multiprocessors < 1 || d.most_outstanding < 1) {
+      return "most_multiprocessors and most_outstanding are at least 1";
+    }
+    if (d.create <= duration::zero() || d.blocked_call <= duration::zero() ||
+        d.quiesce <= duration::zero() || d.release <= duration::zero()) {
+      return "create, blocked_call, quiesce and release are lengths of time";
+    }
+    if (d.communicator && !d.stream) {
+      return "a communicator to adopt comes with its stream";
+    }
+    if (d.communicator && !d.owns_communicator && !d.on_break) {
+      return "a communicator that the world may not abort needs on_break";
+    }
+  } else if (o.device >= 0 || o.on_device.communicator) {
+    return "a device is for worlds of backend nccl";
+  }
   return {};
 }
 

@@ -96,6 +96,18 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   }
 }
 
+runtime_devices& runtime_core::devices() {
+  const std::lock_guard lock(devices_mutex_);
+  if (!devices_) devices_ = runtime_devices::make();
+  return *devices_;
+}
+
+void runtime_core::end_devices() noexcept {
+  std::unique_ptr<runtime_devices> ended;
+  const std::lock_guard lock(devices_mutex_);
+  ended.swap(devices_);
+}
+
 runtime_core::~runtime_core() {
   env_->detach(*service_);
   env_->detach(*user_);

@@ -66,7 +66,8 @@ void runtime::end() noexcept {
                                                  : turned{&user, &service};
   const turned services = threaded ? turned{} : turned{&service};
 
-  turn_until(ours, [this] { return roots_->empty(); });
+  // Tasks of other runtimes may be shrinking worlds of this one.
+  turn_until(ours, [this] { return roots_->empty() && !core_->is_shrinking(); });
   const auto worlds = core_->worlds().snapshot();
   for (const auto& w : worlds) {
     w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
@@ -97,6 +98,7 @@ void runtime::end() noexcept {
   } else {
     turn_until(services, [this] { return service_root_->has_ended(); });
   }
+  core_->end_devices();
   core_->note_end();
   // After that, so that what was posted since the last turn finds its world over.
   user.close();

@@ -1,5 +1,7 @@
 #include "manyworlds/world/world.hpp"
 
+#include "manyworlds/store/run_on.hpp"
+#include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -56,14 +58,92 @@ void world::fail(std::string reason) {
                                             operation_kind::none, std::move(reason)));
 }
 
-task<world> world::reform() {
-  const auto core = core_;
-  core->break_with(core->describe_failure(cause::abandoned, core->options().rank,
-                                          operation_kind::none, "it is formed again"));
+namespace {
+
+[[noreturn]] void refuse_to_form(const world_core& core) {
+  throw world_error(core.describe_failure(
+      cause::runtime_stopped, no_rank, operation_kind::form, "the runtime is stopping"));
+}
+
+/// Throws if nothing can be formed any more.
+void break_to_form_again(world_core& core, const char* how) {
+  core.break_with(core.describe_failure(cause::abandoned, core.options().rank,
+                                        operation_kind::none, how));
+  // Of a runtime that has ended nobody drains it.
+  if (core.runtime().refuses_worlds()) refuse_to_form(core);
+  // Left by all others: it is over, and drained when this member leaves, too.
+  if (core.state() == world_state::closed) core.begin_leaving();
+}
+
+task<world> formed_again(std::shared_ptr<world_core> core, world_options options) {
+  // Whoever shrinks it waits for this member no longer.
+  core->take_no_part();
+  break_to_form_again(*core, "it is formed again");
   co_await core->drained().wait();
-  world next(core->runtime_ptr(), core->rendezvous(), core->options());
+  world next(core->runtime_ptr(), core->rendezvous(), options);
   co_await next;
   co_return std::move(next);
+}
+
+/// Keeps the end of a world's runtime waiting, whose service thread is needed.
+class shrinking {
+ public:
+  explicit shrinking(world_core& core) : runtime_(core.runtime()) {
+    if (!runtime_.begin_shrinking()) refuse_to_form(core);
+  }
+  shrinking(const shrinking&) = delete;
+  shrinking& operator=(const shrinking&) = delete;
+  ~shrinking() { runtime_.end_shrinking(); }
+
+ private:
+  runtime_core& runtime_;
+};
+
+/// The count ends with the frame, on the service thread: whoever awaits this may be
+/// unable to turn until the runtime has ended.
+task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
+                                               std::unique_ptr<shrinking> counted) {
+  const auto until_the_end = std::move(counted);
+  agreement among_survivors(core);
+  co_return co_await among_survivors.run();
+}
+
+}  // namespace
+
+task<world> world::reform() { return formed_again(core_, core_->options()); }
+
+task<world> world::grow() {
+  world_options whole = core_->options();
+  whole.rank = core_->home_rank();
+  whole.size = core_->home_size();
+  return formed_again(core_, whole);
+}
+
+task<world> world::shrink() {
+  const auto core = core_;
+  if (core->runtime().is_forked_child() || core->epoch() == 0) {
+    const bool forked = core->runtime().is_forked_child();
+    throw world_error(core->describe_failure(
+        forked ? cause::forked : cause::not_formed, no_rank, operation_kind::form,
+        forked ? "" : "only a world that was formed has survivors"));
+  }
+  break_to_form_again(*core, "its survivors form the next epoch");
+  co_await core->drained().wait();
+  if (!core->may_take_part()) {
+    throw world_error(core->describe_failure(
+        core->state() == world_state::closed ? cause::closed : cause::invalid_argument,
+        no_rank, operation_kind::form, "this member forms another epoch, or has left"));
+  }
+  auto counted = std::make_unique<shrinking>(*core);
+  auto agreed = successor_of(core, std::move(counted));
+  auto next = co_await run_on(core->runtime().service(), std::move(agreed));
+  co_return world(std::move(next));
+}
+
+rank_t world::previous_rank_of(rank_t rank) const {
+  if (rank < 0 || rank >= size()) return no_rank;
+  if (!core_->inherits()) return rank;
+  return core_->inherits()->previous_ranks[static_cast<std::size_t>(rank)];
 }
 
 world_operation<message_info> world::arrival(from peer, source_position where) {
@@ -75,11 +155,6 @@ world_operation<message_info> world::arrival(from peer, source_position where) {
 world_operation<message_info> world::arrival(from peer, lane on, source_position where) {
   return world_operation<message_info>(
       operation_request(*core_, operation_kind::arrival, peer.rank(), on, where));
-}
-
-world_operation<void> world::barrier(source_position where) {
-  return world_operation<void>(
-      operation_request(*core_, operation_kind::barrier, no_rank, {}, where));
 }
 
 }  // namespace manyworlds::inline v0

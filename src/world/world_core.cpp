@@ -14,13 +14,30 @@
 
 namespace manyworlds::inline v0 {
 
-std::unique_ptr<backend> make_host_backend(backend_parts parts) {
-  const world_options& o = parts.options();
+namespace {
+
+bool is_on_one_host(const world_view& v) {
+  return std::all_of(v.members.begin(), v.members.end(), [&](const process_address& m) {
+    return m.identity.host == v.members.front().identity.host;
+  });
+}
+
+host_backend_options host_options_of(const world_options& o, const runtime_options& rt,
+                                     const world_view& members) {
   host_backend_options b;
+  b.one_host = is_on_one_host(members);
+  b.algorithms = rt.algorithms;
   b.stall_limit = o.stall;
-  b.barrier_remark = o.collective_log;
-  b.barrier_limit = o.collective_break;
-  return std::make_unique<host_backend>(parts.home(), parts.events(), b, o.rank,
+  b.collective_log = o.collective_log;
+  b.collective_break = o.collective_break;
+  return b;
+}
+
+}  // namespace
+
+std::unique_ptr<backend> make_host_backend(backend_parts parts) {
+  return std::make_unique<host_backend>(parts.home(), parts.events(),
+                                        parts.host_options(), parts.options().rank,
                                         parts.take_connections());
 }
 
@@ -42,11 +59,13 @@ std::string_view name_of(world_state s) noexcept {
   return "broken";
 }
 
-world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options)
+world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
+                       std::optional<succession> inherited)
     : runtime_(std::move(rt)),
       store_(&st),
       gate_(st),
       options_(options),
+      inherited_(std::move(inherited)),
       instance_(runtime_->next_instance()),
       // A wrong size is named when the world is awaited; it must not ask for memory here.
       suspects_(static_cast<std::size_t>(
@@ -151,9 +170,16 @@ void world_core::begin_forming() {
   runtime_->worlds().remove(*this);
 }
 
+void world_core::begin_inheriting() {
+  begin_forming();
+  // What the others say of it may stand right behind their proposal: the step would come
+  // after that.
+  form();
+}
+
 void world_core::form() noexcept {
   // Broken on this thread meanwhile: the announcement has overtaken this step.
-  if (state() != world_state::forming) return;
+  if (state() != world_state::forming || formation_ || epoch() != 0) return;
   formation_ = std::make_unique<formation>(*this);
   auto forming = [](std::shared_ptr<world_core> self) -> task<void> {
     co_await self->formation_->run();
@@ -174,6 +200,7 @@ void world_core::take_formed(formed_parts parts) {
   for (const data_channel& c : parts.channels) over_memory_.push_back(c.has_slot());
   parts_ = std::move(parts);
   epoch_.store(view_.epoch, std::memory_order_release);
+  runtime_->worlds().note_formed(shared_from_this());
   // A member that died since it reported ready is noticed here or by its link's end.
   for (rank_t r = 0; r < view_.size(); ++r) {
     const auto& l = links_[static_cast<std::size_t>(r)];
@@ -189,6 +216,26 @@ void world_core::take_formed(formed_parts parts) {
   on_reactor(up_step_);
 }
 
+std::unique_ptr<backend> world_core::make_backend() {
+  auto connections = std::exchange(parts_.channels, {});
+  const host_backend_options host = host_options_of(options_, runtime_->options(), view_);
+  if (options_.backend == backend_kind::nccl) {
+    device_backend_parts parts(runtime_->user(), *this);
+    parts.name = options_.name;
+    parts.epoch = epoch();
+    parts.rank = options_.rank;
+    parts.host = host;
+    parts.on_device = options_.on_device;
+    parts.connections = std::move(connections);
+    parts.device = std::move(device_);
+    return runtime_->devices().make_backend(std::move(parts));
+  }
+  backend_parts parts(runtime_->user(), *this, options_, host, std::move(connections));
+  backend_factory* const chosen = runtime_->options().backends;
+  return chosen ? chosen->make_backend(std::move(parts))
+                : make_host_backend(std::move(parts));
+}
+
 void world_core::go_up() noexcept {
   // Broken from this thread meanwhile: the tear-down has overtaken this step.
   if (state() == world_state::broken) {
@@ -196,12 +243,8 @@ void world_core::go_up() noexcept {
     return;
   }
   left_.resize(view_.members.size());
-  backend_parts parts(runtime_->user(), *this, options_,
-                      std::exchange(parts_.channels, {}));
-  backend_factory* const chosen = runtime_->options().backends;
   try {
-    backend_ = chosen ? chosen->make_backend(std::move(parts))
-                      : make_host_backend(std::move(parts));
+    backend_ = make_backend();
   } catch (const std::exception& e) {
     break_with(
         describe_failure(cause::out_of_resources, options_.rank, operation_kind::form,
@@ -209,11 +252,16 @@ void world_core::go_up() noexcept {
     return;
   }
   bool is_up = false;
+  channel_waiters told;
   {
     const std::lock_guard lock(mutex_);
     is_up = state() == world_state::forming;
-    if (is_up) state_.store(world_state::up, std::memory_order_release);
+    if (is_up) {
+      state_.store(world_state::up, std::memory_order_release);
+      tell_event(told, world_event_kind::formed, options_.rank);
+    }
   }
+  told.resume_all();
   // Broken meanwhile: the tear-down is queued behind this step and finds the backend.
   if (!is_up) return;
   tally_.note_up(runtime_->user().now());

@@ -13,6 +13,7 @@ namespace manyworlds::inline v0 {
 
 bool world_core::break_with(failure f, rank_t reported_by) {
   bool had_begun = false;
+  channel_waiters told;
   {
     const std::lock_guard lock(mutex_);
     const world_state before = state();
@@ -21,7 +22,9 @@ bool world_core::break_with(failure f, rank_t reported_by) {
     failure_ = std::move(f);
     reported_by_ = reported_by;
     state_.store(world_state::broken, std::memory_order_release);
+    tell_event(told, world_event_kind::broken, failure_.rank, failure_.cause);
   }
+  told.resume_all();
   // What this process brings about itself when it stops is no surprise to anybody here.
   const bool expected = !had_begun || epoch() == 0 || runtime_->refuses_worlds();
   runtime_->log(expected ? log_level::info : log_level::warning, first_failure().text());
@@ -39,6 +42,7 @@ bool world_core::break_with(failure f, rank_t reported_by) {
 
 void world_core::abandon() noexcept {
   gate_.shut();
+  take_no_part();
   const world_state now = state();
   if (now == world_state::forming || now == world_state::up) {
     const bool stopping = runtime_->refuses_worlds();
@@ -78,6 +82,11 @@ void world_core::end_pending() noexcept {
     operation& op = *pending_;
     // No cause of its own: the world's first one is given.
     op.failed_with = state() == world_state::broken ? cause::none : cause::closed;
+    if (backend_ && backend_->has_lost_buffers(op)) {
+      op.failed_with = cause::buffers_lost;
+      op.failure_detail = "the world broke (" + first_failure().text() +
+                          ") and its stream does not drain: do not use them again";
+    }
     op.end(operation_end::failed);
   }
 }
@@ -127,6 +136,8 @@ void world_core::tell_drained() noexcept {
 // --- leaving
 
 void world_core::begin_leaving() {
+  // Whoever shrinks it must not wait for a member that does not come.
+  take_no_part();
   if (asked_to_leave_.exchange(true)) return;
   if (on_reactor(leave_step_)) return;
   // Nobody comes to it any more: what was never awaited is not over yet.
@@ -168,6 +179,7 @@ void world_core::leave() noexcept {
 
 void world_core::left() noexcept {
   bool closed_now = false;
+  channel_waiters told;
   {
     const std::lock_guard lock(mutex_);
     // Broken meanwhile: the tear-down does the rest.
@@ -177,8 +189,10 @@ void world_core::left() noexcept {
       failure_ =
           describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
       state_.store(world_state::closed, std::memory_order_release);
+      tell_event(told, world_event_kind::closed, options_.rank, cause::closed);
     }
   }
+  told.resume_all();
   end_pending();
   backend_ = nullptr;
   if (closed_now) {

@@ -42,6 +42,15 @@ void world_core::examine_silence(time_point now) noexcept {
     const bool is_now = silence >= options_.suspect_after;
     if (suspect.exchange(is_now, std::memory_order_relaxed) != is_now) {
       if (is_now) tally_.note_suspicion();
+      channel_waiters told;
+      {
+        const std::lock_guard lock(mutex_);
+        const auto kind =
+            is_now ? world_event_kind::suspect : world_event_kind::recovered;
+        if (state() == world_state::up || state() == world_state::closing)
+          tell_event(told, kind, r);
+      }
+      told.resume_all();
       runtime_->log(
           is_now ? log_level::warning : log_level::info,
           fmt::format("{}@{}: rank {} (pid {}) {}", options_.name.view(), epoch(), r,
@@ -82,6 +91,17 @@ void world_core::note_departures() noexcept {
   }
 }
 
+void world_core::tell_event(channel_waiters& told, world_event_kind kind, rank_t about,
+                            enum cause why) const noexcept {
+  world_event e;
+  e.kind = kind;
+  e.world = options_.name;
+  e.epoch = epoch();
+  e.rank = about;
+  e.cause = why;
+  runtime_->events().tell(e, told);
+}
+
 // --- the backend's events, on the reactor
 
 void world_core::tell_service_of(rank_t departed,
@@ -107,7 +127,8 @@ void world_core::must_break(rank_t peer, enum cause why, std::string detail) noe
   // A peer that beats but whose reactor neither turns nor is parked is blocked in user
   // code: alive, and no world's end (law 8). The backend asks again. One that does not
   // beat is silent, which breaks the world without us.
-  if (why == cause::stalled && peer >= 0 && peer < view_.size()) {
+  if (why == cause::stalled && peer >= 0 && peer < view_.size() &&
+      peer != options_.rank) {
     const link& l = *links_[static_cast<std::size_t>(peer)];
     if (runtime_->user().now() - l.peer_progressed() > 2 * runtime_->options().heartbeat)
       return;
@@ -121,13 +142,16 @@ void world_core::peer_left(rank_t peer) noexcept {
   // have died.
   tell_service_of(peer, std::nullopt);
   if (!left_by_all()) return;
+  channel_waiters told;
   {
     const std::lock_guard lock(mutex_);
     if (state() != world_state::up) return;
     failure_ = describe_failure(cause::closed, peer, operation_kind::none,
                                 "all others have left");
     state_.store(world_state::closed, std::memory_order_release);
+    tell_event(told, world_event_kind::closed, peer, cause::closed);
   }
+  told.resume_all();
   runtime_->log(log_level::info, fmt::format("{}@{} is closed: all others have left",
                                              options_.name.view(), epoch()));
   // Stays registered until its last connection has ended: a runtime that ends waits for

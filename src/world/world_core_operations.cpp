@@ -24,6 +24,12 @@ void world_core::start(operation_awaiter& op) noexcept {
     op.fail(cause::forked, "a world cannot be used in a forked child");
     return;
   }
+  if (op.device && !backend_->device()) [[unlikely]] {
+    op.fail(cause::unsupported,
+            "a world of backend host moves no device memory: form it with "
+            ".backend = backend_kind::nccl");
+    return;
+  }
   op.started = runtime_->user().recently();
   {
     const biased_mutex::owner_lock lock(runtime_->ledger().mutex());

@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/coro/root.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::testing {
@@ -162,5 +163,12 @@ class tracked {
   lifetimes* l_;
   char name_;
 };
+
+/// Gives the number after a time; `l` counts its frame.
+inline task<int> number_after(duration span, int value, lifetimes& l) {
+  const tracked local(l);
+  co_await sleep_for(span);
+  co_return value;
+}
 
 }  // namespace manyworlds::testing

@@ -13,11 +13,6 @@
 namespace manyworlds::testing {
 namespace {
 
-task<int> number_after(duration span, int value, lifetimes& l) {
-  tracked local(l);
-  co_await sleep_for(span);
-  co_return value;
-}
 task<void> throw_after(duration span, int what) {
   co_await sleep_for(span);
   throw what;

@@ -6,15 +6,6 @@
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::testing {
-namespace {
-
-task<int> number_after(duration span, int value, lifetimes& l) {
-  tracked local(l);
-  co_await sleep_for(span);
-  co_return value;
-}
-
-}  // namespace
 
 TEST_SUITE_BEGIN("when_any");
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "manyworlds/link/process_address.hpp"
+#include "manyworlds/serve/waiting_list.hpp"
 #include "manyworlds/world/control_message.hpp"
 
 using namespace manyworlds;
@@ -21,7 +22,7 @@ void there_and_back(const Said& said, Decode decode, Encode encode) {
 
 void read(unsigned kind, std::span<const std::byte> rest) {
   const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
-  switch (kind % 6) {
+  switch (kind % 7) {
     case 0:
       there_and_back(
           rest, [](const auto& bytes) { return decode_control(bytes); },
@@ -45,7 +46,12 @@ void read(unsigned kind, std::span<const std::byte> rest) {
     case 4:
       if (!rest.empty()) static_cast<void>(decode_answer(rest));
       break;
-    default: {
+    case 6:
+      there_and_back(
+          text, [](const auto& said) { return waiting_peers::decode(said); },
+          [](const waiting_peers& list) { return list.encode(); });
+      break;
+    case 5: {
       wire_reader in(rest);
       wire_writer out;
       process_address::read(in).write(out);
@@ -53,6 +59,10 @@ void read(unsigned kind, std::span<const std::byte> rest) {
       if (process_address::read(again).text().empty()) std::abort();
       break;
     }
+    default:
+      there_and_back(
+          text, [](const auto& said) { return waiting_peers::decode(said); },
+          [](const auto& peers) { return peers.encode(); });
   }
 }
 

@@ -8,43 +8,18 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
+#include "input.hpp"
 #include "io/engines.hpp"
 #include "link/local_socket.hpp"
 #include "link/shared_link.hpp"
 
 using namespace manyworlds;
+using fuzzing::input;
+using fuzzing::must;
 
 namespace {
-
-void must(bool holds) {
-  if (!holds) std::abort();
-}
-
-/// Takes bytes off the input; zeros when it has ended.
-class input {
- public:
-  input(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
-  [[nodiscard]] bool ended() const { return rest_.empty(); }
-  template <class T>
-  T take() {
-    T value{};
-    const std::size_t part = std::min(rest_.size(), sizeof value);
-    std::memcpy(&value, rest_.data(), part);
-    rest_ = rest_.subspan(part);
-    return value;
-  }
-  void take_into(std::byte* place, std::size_t most) {
-    const std::size_t part = std::min(rest_.size(), most);
-    std::memcpy(place, rest_.data(), part);
-    rest_ = rest_.subspan(part);
-  }
-
- private:
-  std::span<const std::uint8_t> rest_;
-};
 
 struct quiet_slot final : shm::slot_events {
   bool look() noexcept override { return false; }
@@ -173,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   input in(data, size);
   if (in.take<std::uint8_t>() % 8 == 0) {
     const std::size_t at = in.take<std::uint8_t>() % sizeof header;
-    in.take_into(arena->at(at), 4);
+    in.take_into({arena->at(at), 4});
     std::memcpy(&header, arena->at(0), sizeof header);
     const bool is_right =
         header.magic == shm::arena_magic && header.version == shm::arena_version &&
@@ -191,7 +166,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else {
       const std::size_t where = in.take<std::uint16_t>() % shm::offset::ring(8, 0);
       const std::size_t room = shm::offset::ring(8, 0) - where;
-      in.take_into(arena->at(where), std::min<std::size_t>(step % 32, room));
+      in.take_into({arena->at(where), std::min<std::size_t>(step % 32, room)});
     }
   }
   return 0;

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <deque>
 
 #include "cluster.hpp"
@@ -153,6 +154,35 @@ TEST_SUITE("host ending") {
           std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 0x33; }));
       CHECK(r.ends == 0);
     }
+  }
+
+  TEST_CASE(
+      "law 11: what became of a list after its sender's world ended accuses nobody") {
+    // Where it may not be read it comes in pieces that the sender gathers.
+    if (testing::reading_is_refused_here()) return;
+    cluster c(2, ground::shared);
+    constexpr std::size_t pieces = 4'000;
+    constexpr std::size_t each = 999;
+    const auto sent = pattern(pieces * each);
+    std::vector<const_buffer_view> list;
+    for (std::size_t i = 0; i < pieces; ++i) {
+      list.emplace_back(sent.data() + i * each, each, dtype::uint8);
+    }
+    std::vector<std::uint8_t> got(sent.size());
+    send_op s;
+    receive_op r;
+    receive(c, r, 1, 0, got);
+    send(c, s, 0, 1, list);
+    REQUIRE(c.until([&] { return r.bytes_moved > 0; }));
+    REQUIRE_FALSE(r.ended());
+    // Member 1 is stopped meanwhile.
+    c.quiesce(0);
+    while (c[0].quiet.runs == 0 && c[0].home->turn()) continue;
+    REQUIRE(c[0].quiet.runs == 1);
+    std::memset(static_cast<void*>(list.data()), 0xff, list.size() * sizeof list.front());
+    c.settle();
+    CHECK(c[1].events.broken_by.empty());
+    CHECK_FALSE(r.done());
   }
 
   TEST_CASE("quiescing inside of a callback is safe") {

@@ -46,20 +46,20 @@ frame sample(frame_kind kind) {
       return f;
     case frame_kind::credit:
       return {kind, dtype::uint8, 0, 0, 7, 2, 800, 928};
-    case frame_kind::enter:
+    case frame_kind::ask:
       f.id = 1;
-      f.generation = 1;
+      f.word = 6;
+      return f;
+    case frame_kind::entered:
+      f.id = 1;
+      f.word = 6;
       f.bytes = 4;
       return f;
-    case frame_kind::release:
+    case frame_kind::refuse:
       f.id = 1;
       f.generation = 1;
       f.on = 2;
-      return f;
-    case frame_kind::absent:
-      f.id = 1;
       f.word = 6;
-      f.on = 1;
       return f;
     default:
       return f;
@@ -95,7 +95,9 @@ TEST_SUITE("host frame") {
     f.bytes = 401;
     CHECK(verdict(encode(f)) == "a message that ends within an element");
     f = sample(frame_kind::eager);
-    f.generation = 2;
+    f.generation = eager_wants_taken | eager_elsewhere;
+    CHECK(verdict(encode(f)).empty());
+    f.generation = 4;
     CHECK(verdict(encode(f)) == "an eager message with unknown flags");
     f = sample(frame_kind::offer);
     f.head_bytes = 4097;
@@ -121,9 +123,9 @@ TEST_SUITE("host frame") {
     f = sample(frame_kind::credit);
     f.bytes = 0;
     CHECK(verdict(encode(f)) == "a credit of nothing");
-    f = sample(frame_kind::release);
+    f = sample(frame_kind::refuse);
     f.generation = 2;
-    CHECK(verdict(encode(f)) == "an unknown way to end a collective");
+    CHECK(verdict(encode(f)) == "an unknown way to refuse a collective");
   }
 
   TEST_CASE(

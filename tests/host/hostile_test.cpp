@@ -2,7 +2,6 @@
 #include <deque>
 
 #include "cluster.hpp"
-#include "host/barrier.hpp"
 #include "host/frame.hpp"
 
 using namespace manyworlds;
@@ -123,10 +122,9 @@ TEST_SUITE("host hostile") {
         {about(frame_kind::left, 0), "an answer to a leave that was not made"},
         {{frame_kind::credit, dtype::uint8, 0, 0, 3, 0, 0, 64},
          "credit for an unknown lane"},
-        {about(frame_kind::release, 1),
-         "a release of a collective that it does not decide"},
-        {{frame_kind::absent, dtype::uint8, 0, 0, 1, 1, 2, 0},
-         "news of a collective that it does not decide"},
+        {about(frame_kind::entered, 1), "an answer that was not asked for"},
+        {{frame_kind::refuse, dtype::uint8, 0, 1, 2, 1, 0, 0},
+         "a rank outside of the world"},
     };
     for (const attempt& a : attempts) {
       stranger s;
@@ -184,31 +182,26 @@ TEST_SUITE("host hostile") {
     CHECK_FALSE(offered.ended());
   }
 
-  TEST_CASE("members that disagree on a collective break by mismatch") {
-    for (const int lie : {0, 1, 2}) {
+  TEST_CASE("a peer that refuses collectives without end is refused at the limit") {
+    stranger s;
+    for (std::uint64_t id = 1; id <= 1024; ++id) s.say(about(frame_kind::refuse, id));
+    s.c.settle();
+    CHECK(s.c[0].events.quiet());
+    s.say(about(frame_kind::refuse, 1025));
+    CHECK(s.answer() == "rank 1 sent more refusals than may be unanswered");
+    CHECK(s.c[0].events.cause == cause::protocol_error);
+  }
+
+  TEST_CASE(
+      "words of collectives that a stranger made up break the world, nothing else") {
+    for (const std::uint64_t word : {~std::uint64_t{0}, std::uint64_t{1}}) {
       stranger s;
-      frame enter = about(frame_kind::enter, lie == 0 ? 2 : 1, lie == 1 ? 7 : 1);
-      enter.bytes = lie == 2 ? 3 : 2;
-      s.say(enter);
+      test_operation op(operation_kind::barrier);
+      s.c.at(0).start(op);
+      s.say({frame_kind::ask, dtype::uint8, 0, 0, 0, 1, word, 0});
       CHECK(s.answer() != "");
       CHECK(s.c[0].events.cause == cause::mismatch);
     }
-  }
-
-  TEST_CASE("a peer that enters barriers without end is refused at the limit") {
-    stranger s;
-    const auto enter = [](std::uint64_t id) {
-      frame f = about(frame_kind::enter, id, 1);
-      f.bytes = 2;
-      return f;
-    };
-    for (std::uint64_t id = 1; id <= host::barrier::most_unanswered; ++id)
-      s.say(enter(id));
-    s.c.settle();
-    CHECK(s.c[0].events.quiet());
-    s.say(enter(host::barrier::most_unanswered + 1));
-    CHECK(s.answer() == "rank 1 sent more entries than may be unanswered");
-    CHECK(s.c[0].events.cause == cause::protocol_error);
   }
 
   TEST_CASE("a peer that leaves with offers open takes them along") {

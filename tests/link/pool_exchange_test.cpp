@@ -69,7 +69,8 @@ unique_descriptor file_of(std::size_t bytes, int seals) {
   REQUIRE(::fcntl(file.get(), F_ADD_SEALS, seals) == 0);
   return file;
 }
-constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int pool_seals =
+    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 }  // namespace
 
@@ -151,9 +152,9 @@ TEST_CASE("without a line to the peer, or a peer, a pool is memory as any other"
 
 TEST_CASE("law 11: what a peer passes in place of a pool is refused by name") {
   stranger s;
-  const unique_descriptor good = file_of(granule, all_seals);
+  const unique_descriptor good = file_of(granule, pool_seals);
   const unique_descriptor unsealed = file_of(granule, F_SEAL_GROW);
-  const unique_descriptor odd = file_of(granule - 1, all_seals);
+  const unique_descriptor odd = file_of(granule - 1, pool_seals);
   const unique_descriptor zero(::open("/dev/zero", O_RDWR | O_CLOEXEC));
   s.say({pool_notice::what::pool, 0, granule}, good.get());
   s.say({pool_notice::what::pool, 1, granule}, unsealed.get());
@@ -181,7 +182,7 @@ TEST_CASE("law 11: what a peer passes in place of a pool is refused by name") {
 
 TEST_CASE("law 11: senseless notices change nothing, and cost a bounded step") {
   stranger s;
-  const unique_descriptor good = file_of(granule, all_seals);
+  const unique_descriptor good = file_of(granule, pool_seals);
   s.say({pool_notice::what::unmapped, 3, 0});
   s.say({pool_notice::what::gone, 4'000'000'000U, 0});
   s.say({static_cast<pool_notice::what>(77), 0, 0}, good.get());
@@ -196,7 +197,7 @@ TEST_CASE("law 11: senseless notices change nothing, and cost a bounded step") {
 
 TEST_CASE("what is being copied from stays mapped while a peer says that it is gone") {
   stranger s;
-  const unique_descriptor good = file_of(granule, all_seals);
+  const unique_descriptor good = file_of(granule, pool_seals);
   s.say({pool_notice::what::pool, 0, granule}, good.get());
   const char* wrong = nullptr;
   const auto held = s.us.pool_of_peer(0, wrong);

@@ -18,7 +18,15 @@
 //   send NAME PEER LANE TEXT    sent NAME LANE | error ...
 //   recv NAME PEER LANE         got NAME LANE TEXT | error ...
 //   park NAME PEER COUNT        that many receives on lanes from 1; parked NAME | error
+//   collect NAME KIND ELEMENTS COUNT
+//                               so many collectives of that kind; collecting NAME, then
+//                               under way NAME (after ten) | collected NAME N | wrong
+//                               NAME N | error NAME CAUSE RANK N
 //   leave NAME                  left NAME | error ...
+//   barrier NAME                passed NAME | error ...
+//   shrink NAME, grow NAME, reform NAME
+//                               again NAME EPOCH RANK SIZE OLD,OLD... | error ..., and
+//                               once formed: over ...
 //   suspicions NAME             suspicions NAME N
 //   block MILLISECONDS          blocks the reactor's thread; blocking | unblocked
 //   touch MEGABYTES             has so much memory, page by page; touched
@@ -29,9 +37,10 @@
 //   refuse CALL                 to its reactor's thread; refused
 //   hide                        nobody may trace it or read its memory; hidden
 //   fork                        has a child that holds its descriptors; forked
+//   work NAME                   answers a dispatcher's calls (call_orders.hpp)
 //   quit
 //
-// and those of held_transfers.hpp.
+// and those of held_transfers.hpp and of service_orders.hpp.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -49,11 +58,15 @@
 #include <thread>
 #include <vector>
 
+#include "call_orders.hpp"
+#include "collective_orders.hpp"
 #include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "member_rights.hpp"
 #include "misdeeds.hpp"
+#include "repair_orders.hpp"
+#include "service_orders.hpp"
 #include "support/burdens.hpp"
 #include "traffic_orders.hpp"
 
@@ -106,10 +119,14 @@ class member {
     return std::chrono::milliseconds(std::stol(settings_[key]));
   }
   mw::world_options world_options(const words& order) {
-    mw::world_options o;
+    mw::world_options o = limits();
     o.name = order[1];
     o.rank = std::stoi(order[2]);
     o.size = std::stoi(order[3]);
+    return o;
+  }
+  mw::world_options limits() {
+    mw::world_options o;
     o.form = settings_.count("form") ? limit("form") : mw::duration(20s);
     if (settings_.count("suspect")) o.suspect_after = limit("suspect");
     if (settings_.count("broken")) o.broken_after = limit("broken");
@@ -149,11 +166,20 @@ class member {
       if (what == "send") co_await send(co_await formed(order[1]), order);
       if (what == "recv") co_await recv(co_await formed(order[1]), order);
       if (what == "park") co_await park(order);
+      if (what == "collect") co_await collect(co_await formed(order[1]), order, count);
+      if (what == "barrier") co_await pass_barrier(co_await formed(order[1]), order);
+      if (what == "shrink" || what == "grow" || what == "reform")
+        co_await repair(worlds_.at(order[1]), order);
       if (what == "leave") co_await leave(order);
+      if (what == "work") co_await work_for(rt_, store_, order[1]);
       if (what == "take") co_await transfers_.take(co_await formed(order[1]), order);
       if (what == "offer") co_await transfers_.offer(co_await formed(order[1]), order);
       if (what == "arrival")
         co_await transfers_.arrival(co_await formed(order[1]), order);
+      if (what == "accept") co_await accept_peers(rt_, store_, order[1], limits());
+      if (what == "connect") co_await connect_to(rt_, store_, order[1], limits());
+      if (what == "come_and_go")
+        co_await come_and_go(rt_, store_, order[1], std::stoi(order[2]));
       if (what == "unmapped") co_await offer_unmapped(co_await formed(order[1]), order);
     } catch (const mw::world_error& e) {
       failed = e.failure();

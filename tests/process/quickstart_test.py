@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """The demo tells the truth, ends by itself and when asked to, and leaves no process behind.
 
-usage: quickstart_test.py PROGRAM
+usage: quickstart_test.py PROGRAM [--backend nccl]
+
+With a backend it runs on the emulated GPUs that the library path leads to.
 """
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 PROGRAM = os.path.abspath(sys.argv[1])
+ARGUMENTS = sys.argv[2:]
+ON_GPUS = "nccl" in ARGUMENTS
 failures = []
 
 
@@ -32,7 +37,7 @@ def left_behind():
 
 
 def run_to_the_end():
-    done = subprocess.run([PROGRAM, "--json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, "--json", *ARGUMENTS], capture_output=True, text=True, timeout=60)
     claim("it ends with 0", done.returncode == 0, f"{done.returncode} {done.stderr[-500:]}")
     lines = done.stdout.splitlines()
     claim("standard output is one line", len(lines) == 1, f"{len(lines)} lines")
@@ -45,16 +50,43 @@ def run_to_the_end():
     # Silence counts from the last beat, which may have come a heartbeat before the stop.
     claim("a stopped worker is suspect at about a second", 700 < (seen.get("suspect_ms") or -1) < 2500)
     claim("the world forms again", 0 < (seen.get("reform_ms") or -1) < 10_000)
-    claim("a transfer was cancelled half way", seen.get("cancelled_half_way") is True)
+    claim("the backend is told", seen.get("backend") == ("nccl" if ON_GPUS else "host"))
+    given_up = "withdrawn" if ON_GPUS else "cancelled_half_way"
+    claim(f"a transfer was {given_up}", seen.get(given_up) is True)
     claim("its buffer was free for the next", seen.get("buffer_reusable") is True)
     claim("nothing is left running", not left_behind(), left_behind())
 
 
-def interrupt(number):
-    demo = subprocess.Popen([PROGRAM], stdout=subprocess.PIPE, text=True)
+def start():
+    """The demo once its worlds are up, and the pids of the workers of a, b and c."""
+    demo = subprocess.Popen([PROGRAM, *ARGUMENTS], stdout=subprocess.PIPE, text=True)
+    workers = []
     for line in demo.stdout:
-        if "control   (MB/s)" in line:  # the worlds are up
+        if "workers of a, b, c:" in line:
+            workers = [int(pid) for pid in re.findall(r"\b\d{2,}\b", line)]
+        if "control   (MB/s)" in line:
             break
+    return demo, workers
+
+
+def kill_by_hand():
+    demo, workers = start()
+    os.kill(workers[2], signal.SIGKILL)
+    rest, _ = demo.communicate(timeout=60)
+    claim("a worker that its user kills is not held against the others", demo.returncode == 0, demo.returncode)
+    claim("it says that this was not its own doing", f"pid {workers[2]}, the worker of c, was ended by" in rest)
+    claim("its world forms again", "c@2 is up" in rest)
+
+
+def look_without_gpus():
+    environment = {**os.environ, "EMULATED_CUDA_DEVICES": "0"}
+    done = subprocess.run([PROGRAM, *ARGUMENTS], capture_output=True, text=True, timeout=60, env=environment)
+    claim("without a GPU it ends with 1", done.returncode == 1, done.returncode)
+    claim("and one line says why", done.stdout == "" and done.stderr.count("\n") == 1, done.stderr)
+
+
+def interrupt(number):
+    demo, _ = start()
     demo.send_signal(number)
     rest, _ = demo.communicate(timeout=30)
     claim(f"{number.name} ends it with 0", demo.returncode == 0, demo.returncode)
@@ -63,6 +95,10 @@ def interrupt(number):
 
 
 run_to_the_end()
-interrupt(signal.SIGINT)
-interrupt(signal.SIGTERM)
+if ON_GPUS:
+    look_without_gpus()
+else:
+    kill_by_hand()
+    interrupt(signal.SIGINT)
+    interrupt(signal.SIGTERM)
 sys.exit(bool(failures))

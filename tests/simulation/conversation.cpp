@@ -10,62 +10,27 @@
 
 namespace manyworlds_tests {
 
-namespace {
-// Simulated processes are numbered by their pids.
-constexpr std::int64_t first_pid = 100;
-}  // namespace
-
-conversation::conversation(cluster& all, member_process& self, const world_plan& plan,
-                           mw::world& w)
-    : all_(all),
-      self_(self),
+conversation::conversation(const talk_site& site, const world_plan& plan, mw::world& w)
+    : site_(site),
       plan_(plan),
       world_(w),
-      process_(self.index()),
       instance_(w.core()->instance()),
       epoch_(w.epoch()) {
   world_entry e;
-  e.process = process_;
+  e.process = site.process;
   e.instance = instance_;
   e.name = plan.name;
   e.epoch = epoch_;
   e.id = w.view().id;
   e.rank = w.rank();
   for (const auto& m : w.view().members) {
-    e.members.push_back(static_cast<std::size_t>(m.identity.pid - first_pid));
+    e.members.push_back(site.process_of(m.identity.pid));
   }
   e.formed = now();
-  all_.story.formed(std::move(e));
-  all_.watch(w);
-  self_.worlds[plan.name] = &w;
-}
-
-conversation::~conversation() {
-  const auto mine = self_.worlds.find(plan_.name);
-  if (mine != self_.worlds.end() && mine->second == &world_) self_.worlds.erase(mine);
+  site_.story.formed(std::move(e));
 }
 
 bool conversation::is_over() const { return world_.state() == mw::world_state::broken; }
-
-mw::task<void> conversation::note_the_end() {
-  const mw::failure f = co_await world_.broken();
-  if (f.breaks_world()) all_.story.broke(process_, instance_, f, now());
-}
-
-mw::task<void> conversation::counted(mw::task<void> part) {
-  co_await std::move(part);
-  ++ended_;
-  progress_.set();
-}
-
-mw::task<void> conversation::ended(std::size_t parts) {
-  while (ended_ < parts) {
-    progress_.reset();
-    co_await progress_.wait();
-  }
-}
-
-void conversation::say_goodbye() { all_.story.leaving(process_, instance_, now()); }
 
 // --- choices ---------------------------------------------------------------------------
 
@@ -106,7 +71,7 @@ message_key conversation::key(mw::rank_t source, mw::rank_t target,
 op_entry conversation::entry(mw::operation_kind kind, mw::rank_t peer, std::uint64_t lane,
                              const patience& p) const {
   op_entry e;
-  e.process = process_;
+  e.process = site_.process;
   e.instance = instance_;
   e.kind = kind;
   e.peer = peer;
@@ -147,14 +112,14 @@ mw::task<conversation::step> conversation::send_one(mw::rank_t peer, lane_style 
   const auto lane = static_cast<std::uint64_t>(style);
   const message_key to = key(world_.rank(), peer, lane);
   const std::uint64_t tag = tag_of(to, word.number);
-  watched_buffer buffer(all_.memory, size, "sent");
+  watched_buffer buffer(site_.memory, size, "sent");
   fill_pattern(buffer.bytes(), tag);
   op_entry e = entry(mw::operation_kind::send, peer, lane, p);
   e.number = word.number;
   e.delivered = random().one_in(4);
   const bool delivered = e.delivered;
-  op_watch watch(all_.story, std::move(e), clock());
-  all_.story.sent(to, watch.number());
+  op_watch watch(site_.story, std::move(e), clock());
+  site_.story.sent(to, watch.number());
 
   mw::gather_list data;
   std::vector<mw::const_buffer_view> pieces;
@@ -208,47 +173,40 @@ mw::task<void> conversation::send_all(mw::rank_t peer, lane_style style) {
   }
 }
 
-mw::task<void> conversation::part() {
-  say_goodbye();
-  const mw::time_point begun = now();
-  const std::uint64_t lane = parting_lane;
-  // Within the first part of the time that leaving may take; then it may be cut short.
-  const auto in_time = [&] { return now() - begun < 3s; };
-  if (world_.rank() != 0) {
-    const auto [how, left] =
-        co_await mw::when_all(send_one(0, static_cast<lane_style>(lane),
-                                       {epoch_, 1, true}, parting_size, patience{}),
-                              mw::outcome(world_.leave()));
-    if (how != step::done && left && in_time()) {
-      all_.story.complain("law 1: leaving dropped what was being sent");
-    }
-    co_return;
-  }
-  for (mw::rank_t peer = 1; peer < world_.size(); ++peer) {
-    co_await mw::sleep_for(random().at_most(2ms));
-    message_word came;
-    mw::rank_t from = peer;
-    const step how = co_await take(peer, static_cast<lane_style>(lane), parting_size, {},
-                                   nullptr, came, from);
-    if (how != step::done && !is_over() && in_time()) {
-      all_.story.complain("law 1: what was sent before a leave did not come");
-    }
-  }
-}
-
-mw::task<void> conversation::stay() {
-  co_await mw::when_any(mw::sleep_until(plan_.quiet), world_.broken());
-}
-
-mw::task<void> conversation::pass_barriers() {
-  for (std::uint64_t i = 1; i <= plan_.barriers; ++i) {
+mw::task<void> conversation::take_part() {
+  for (std::uint64_t i = 1; i <= plan_.collectives; ++i) {
     co_await mw::sleep_for(random().at_most(2s));
     op_entry e = entry(mw::operation_kind::barrier, mw::no_rank, 0, {});
     e.number = i;
-    op_watch watch(all_.story, std::move(e), clock());
-    const auto r = co_await mw::outcome(world_.barrier());
-    if (judged(watch, r.error()) == step::over) co_return;
+    {
+      op_watch watch(site_.story, std::move(e), clock());
+      const auto r = co_await mw::outcome(world_.barrier());
+      if (judged(watch, r.error()) == step::over) co_return;
+    }
+    if (!co_await reduce_with_all(i)) co_return;
   }
+}
+
+// Some small enough to go at once, some of several parts; each element tells the number
+// and, in its sum, that all ranks are in it once.
+mw::task<bool> conversation::reduce_with_all(std::uint64_t number) {
+  std::vector<std::uint64_t> values(number % 2 == 1 ? 3 : 20'000);
+  const auto size = static_cast<std::uint64_t>(world_.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = number * 1'000'000 + i + (std::uint64_t{1} << (40 + world_.rank()));
+  }
+  op_entry e = entry(mw::operation_kind::all_reduce, mw::no_rank, 0, {});
+  e.number = number;
+  op_watch watch(site_.story, std::move(e), clock());
+  const auto r = co_await mw::outcome(world_.all_reduce(values, mw::sum));
+  if (judged(watch, r.error()) == step::over) co_return false;
+  for (std::size_t i = 0; i < values.size() && r; ++i) {
+    const std::uint64_t all_ranks = ((std::uint64_t{1} << size) - 1) << 40;
+    if (values[i] == (number * 1'000'000 + i) * size + all_ranks) continue;
+    site_.story.complain("law 1: an all_reduce that succeeded has a wrong sum");
+    break;
+  }
+  co_return true;
 }
 
 }  // namespace manyworlds_tests

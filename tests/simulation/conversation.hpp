@@ -5,25 +5,32 @@
 #include <stop_token>
 
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/world/world.hpp"
 #include "simulation/pattern.hpp"
-#include "simulation/traffic.hpp"
+#include "simulation/talk_site.hpp"
+#include "simulation/world_plan.hpp"
 
 namespace manyworlds_tests {
 
 class conversation {
  public:
-  conversation(cluster& all, member_process& self, const world_plan& plan, mw::world& w);
-  ~conversation();
+  conversation(const talk_site& site, const world_plan& plan, mw::world& w);
   conversation(const conversation&) = delete;
   conversation& operator=(const conversation&) = delete;
 
-  void within_scope(mw::scope& s) { scope_ = &s; }
+  /// Talks, and takes part in `collectives`, until all have said their last or the world
+  /// is over: then throws its failure.
+  [[nodiscard]] mw::task<void> hold(mw::task<void> collectives);
+  /// In collectives: barriers, and reductions among all.
+  [[nodiscard]] mw::task<void> take_part();
+
+ private:
   [[nodiscard]] mw::task<void> note_the_end();
   [[nodiscard]] mw::task<void> send_all(mw::rank_t peer, lane_style style);
   [[nodiscard]] mw::task<void> receive_all(mw::rank_t peer, lane_style style);
   [[nodiscard]] mw::task<void> receive_from_any();
-  [[nodiscard]] mw::task<void> pass_barriers();
   /// Nobody leaves before all are to.
   [[nodiscard]] mw::task<void> stay();
   [[nodiscard]] mw::task<void> counted(mw::task<void> part);
@@ -31,8 +38,10 @@ class conversation {
   /// The others' last message is on its way to rank 0 while they leave.
   [[nodiscard]] mw::task<void> part();
   void say_goodbye();
-
- private:
+  /// Each of them counted.
+  [[nodiscard]] std::size_t spawn_lanes(mw::scope& s);
+  /// False if the world is over.
+  [[nodiscard]] mw::task<bool> reduce_with_all(std::uint64_t number);
   struct head {
     std::uint64_t tag;
     std::uint64_t bytes;
@@ -48,11 +57,9 @@ class conversation {
   static constexpr std::uint64_t parting_lane = 9;
   enum class step : unsigned char { done, again, over };
 
-  [[nodiscard]] mw::simulated_random& random() { return all_.sim.random(); }
-  [[nodiscard]] mw::time_point now() const { return all_.sim.now(); }
-  [[nodiscard]] auto clock() {
-    return [&sim = all_.sim] { return sim.now(); };
-  }
+  [[nodiscard]] mw::simulated_random& random() { return site_.random; }
+  [[nodiscard]] mw::time_point now() const { return site_.now(); }
+  [[nodiscard]] auto clock() const { return site_.now; }
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] mw::duration pause();
   [[nodiscard]] std::size_t any_size();
@@ -74,18 +81,16 @@ class conversation {
                                          mw::message<head>& taken);
   [[nodiscard]] mw::task<step> take(mw::rank_t peer, lane_style style, std::size_t size,
                                     patience p, const head* announced, message_word& came,
-                                    mw::rank_t& from);
+                                    mw::rank_t& from, mw::cause* why = nullptr);
   [[nodiscard]] mw::task<step> receive_sized(mw::rank_t peer, message_word& came);
   [[nodiscard]] mw::task<step> receive_headed(mw::rank_t peer, message_word& came);
   [[nodiscard]] mw::task<void> receive_pairs(mw::rank_t peer);
   void check(const mw::message_info& info, std::span<const std::byte> bytes,
              std::uint64_t lane, const head* announced);
 
-  cluster& all_;
-  member_process& self_;
+  const talk_site& site_;
   const world_plan& plan_;
   mw::world& world_;
-  std::size_t process_;
   std::uint64_t instance_;
   std::uint64_t epoch_;
   mw::scope* scope_ = nullptr;

@@ -16,26 +16,26 @@ void conversation::check(const mw::message_info& info, std::span<const std::byte
       fmt::format("{}@{} rank {} from {} lane {} number {}", plan_.name, epoch_,
                   world_.rank(), info.source, lane, word.number);
   if (word.epoch != (epoch_ & 0xffffffff)) {
-    all_.story.complain(
+    site_.story.complain(
         fmt::format("law 6: a message of epoch {} in {}", word.epoch, where));
   }
   const std::uint64_t tag = tag_of(from, word.number);
   if (announced && announced->tag != tag) {
-    all_.story.complain("law 5: another message's payload follows a head: " + where);
+    site_.story.complain("law 5: another message's payload follows a head: " + where);
   }
   if (info.bytes != bytes.size() || info.on.number() != lane) {
-    all_.story.complain("law 1: the size or lane told is wrong: " + where);
+    site_.story.complain("law 1: the size or lane told is wrong: " + where);
   }
   if (!has_pattern(bytes, tag)) {
-    all_.story.complain("law 1: success with wrong data: " + where);
+    site_.story.complain("law 1: success with wrong data: " + where);
   }
-  all_.story.received(from, word.number, now());
+  site_.story.received(from, word.number, bytes.size(), now());
 }
 
 mw::task<conversation::step> conversation::look(mw::rank_t peer, lane_style style,
                                                 patience p, mw::message_info& next) {
   const auto lane = static_cast<std::uint64_t>(style);
-  op_watch watch(all_.story, entry(mw::operation_kind::arrival, peer, lane, p), clock());
+  op_watch watch(site_.story, entry(mw::operation_kind::arrival, peer, lane, p), clock());
   auto op = modified(world_.arrival(mw::from{peer}, mw::lane{lane}), p);
   const auto r = co_await mw::outcome(std::move(op));
   if (r) next = *r;
@@ -45,7 +45,7 @@ mw::task<conversation::step> conversation::look(mw::rank_t peer, lane_style styl
 mw::task<conversation::step> conversation::take_head(mw::rank_t peer, patience p,
                                                      mw::message<head>& taken) {
   const auto lane = static_cast<std::uint64_t>(lane_style::headed);
-  op_watch watch(all_.story, entry(mw::operation_kind::receive, peer, lane, p), clock());
+  op_watch watch(site_.story, entry(mw::operation_kind::receive, peer, lane, p), clock());
   auto op = world_.recv_message<head>(mw::from{peer}, mw::lane{lane});
   if (p.limit) op = std::move(op).within(*p.limit);
   const auto r = co_await mw::outcome(std::move(op));
@@ -56,12 +56,12 @@ mw::task<conversation::step> conversation::take_head(mw::rank_t peer, patience p
 mw::task<conversation::step> conversation::take(mw::rank_t peer, lane_style style,
                                                 std::size_t size, patience p,
                                                 const head* announced, message_word& came,
-                                                mw::rank_t& from) {
+                                                mw::rank_t& from, mw::cause* why) {
   const auto lane = static_cast<std::uint64_t>(style);
-  watched_buffer buffer(all_.memory, size, "received into");
+  watched_buffer buffer(site_.memory, size, "received into");
   op_entry e = entry(mw::operation_kind::receive, peer, lane, p);
   e.may_disagree_in_size = style == lane_style::sized;
-  op_watch watch(all_.story, std::move(e), clock());
+  op_watch watch(site_.story, std::move(e), clock());
   const mw::from source = peer == mw::no_rank ? mw::from(mw::any) : mw::from(peer);
   auto op = modified(world_.recv(buffer.bytes(), source, mw::lane{lane}), p);
   const auto r = co_await mw::outcome(std::move(op));
@@ -70,6 +70,7 @@ mw::task<conversation::step> conversation::take(mw::rank_t peer, lane_style styl
     came = message_word::unpacked(r->user);
     from = r->source;
   }
+  if (why) *why = r.error().cause;
   co_return judged(watch, r.error());
 }
 
@@ -99,8 +100,8 @@ mw::task<conversation::step> conversation::receive_headed(mw::rank_t peer,
   if (how != step::done) co_return how;
   mw::rank_t from = peer;
   if (taken.info.bytes != taken.head.bytes) {
-    all_.story.complain(fmt::format("law 1: a head tells of {} bytes, its message of {}",
-                                    taken.head.bytes, taken.info.bytes));
+    site_.story.complain(fmt::format("law 1: a head tells of {} bytes, its message of {}",
+                                     taken.head.bytes, taken.info.bytes));
   }
   if (taken.info.bytes == 0) {
     check(taken.info, {}, static_cast<std::uint64_t>(lane_style::headed), &taken.head);
@@ -111,15 +112,12 @@ mw::task<conversation::step> conversation::receive_headed(mw::rank_t peer,
   // up.
   for (;;) {
     const patience p = any_patience();
-    const std::size_t before = all_.story.operations();
-    how = co_await patiently(
-        take(peer, lane_style::headed, taken.head.bytes, p, &taken.head, came, from), p);
+    mw::cause why = mw::cause::none;
+    how = co_await patiently(take(peer, lane_style::headed, taken.head.bytes, p,
+                                  &taken.head, came, from, &why),
+                             p);
     if (how != step::again) co_return how;
-    if (before == all_.story.operations()) continue;
-    const op_entry& op = all_.story.entry(before);
-    if (op.fate == op_fate::failed && op.cause == mw::cause::cancelled_by_peer) {
-      co_return step::again;
-    }
+    if (why == mw::cause::cancelled_by_peer) co_return step::again;
   }
 }
 
@@ -134,7 +132,7 @@ mw::task<void> conversation::receive_pairs(mw::rank_t peer) {
                               take(peer, style, small_size, {}, nullptr, b, from));
     if (first == step::over || second == step::over) co_return;
     if (b.number != a.number + 1) {
-      all_.story.complain(
+      site_.story.complain(
           fmt::format("law 5: two receives in order got {} and {}", a.number, b.number));
     }
     last = b.last;

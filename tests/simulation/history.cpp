@@ -8,10 +8,6 @@ namespace manyworlds_tests {
 
 namespace {
 
-// What an operation may take beyond its limit: a send that was given up late asks for up
-// to a second whether it was taken.
-constexpr mw::duration settling = 1s;
-constexpr mw::duration slack = 500ms;
 // A dead or silent peer breaks its worlds within the silence limit; then come looks, four
 // a heartbeat, and a turn.
 constexpr mw::duration noticing = 5s + 1s;
@@ -64,7 +60,8 @@ void history::formed(world_entry entry) {
           const auto& before = view.members;
           return std::find(before.begin(), before.end(), m) != before.end();
         });
-    if (!faults_.store_was_emptied || !strangers) {
+    const bool is_unknown = faults_.store_was_emptied || view.may_be_unknown;
+    if (!is_unknown || !strangers) {
       complain(fmt::format("law 6: two worlds are {}@{}", entry.name, entry.epoch));
     }
     view = entry;
@@ -153,6 +150,10 @@ void history::unwound(std::size_t number, mw::time_point when) {
   end(number, op_fate::given_up, when);
 }
 
+void history::lost(std::size_t process) {
+  std::erase_if(waiting_, [&](std::size_t op) { return ops_[op].process == process; });
+}
+
 void history::failed(std::size_t number, const mw::failure& f, mw::time_point when) {
   end(number, op_fate::failed, when);
   ops_[number].cause = f.cause;
@@ -161,7 +162,9 @@ void history::failed(std::size_t number, const mw::failure& f, mw::time_point wh
 
 void history::check_failure(op_entry& op, const mw::failure& f) {
   const world_entry* w = find(op.process, op.instance);
-  if (w && w->broken && op.started > *w->broken && op.ended > op.started + 1ms) {
+  const mw::time_point since =
+      std::max(op.started, faults_.processes[op.process].resumed);
+  if (w && w->broken && op.started > *w->broken && op.ended > since + allowed_.at_once) {
     complain("law 3: not at once on a broken world: " + text(op));
   }
   if (f.breaks_world()) {
@@ -173,7 +176,7 @@ void history::check_failure(op_entry& op, const mw::failure& f) {
   bool expected = false;
   switch (f.cause) {
     case mw::cause::timed_out:
-      expected = op.limit && op.ended - op.started >= *op.limit;
+      expected = op.limit && op.ended - op.started + allowed_.early >= *op.limit;
       break;
     case mw::cause::cancelled:
       expected = op.may_be_given_up;
@@ -207,14 +210,14 @@ void history::check_waiting(mw::time_point now) {
     const process_life& life = faults_.processes[op.process];
     if (life.killed || life.stopped) continue;
     const mw::time_point since = std::max(op.started, life.resumed);
-    if (op.limit && now - since > *op.limit + settling + slack) {
+    if (op.limit && now - since > *op.limit + settling + allowed_.slack) {
       complain("law 9: past its deadline: " + text(op));
     }
     const world_entry* w = find(op.process, op.instance);
     if (!w) continue;
     for (const std::size_t member : w->members) {
       const auto& killed = faults_.processes[member].killed;
-      if (killed && now - std::max(since, *killed) > noticing + slack) {
+      if (killed && now - std::max(since, *killed) > noticing + allowed_.slack) {
         complain("law 9: waits for a dead peer: " + text(op));
       }
     }

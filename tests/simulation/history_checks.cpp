@@ -12,13 +12,12 @@ std::string name_of(const message_key& k) {
   return fmt::format("{}@{} from rank {} to {} on lane {}", k.world, k.epoch, k.source,
                      k.target, k.lane);
 }
-// A send that was given up late and got no answer in that time ends without knowing.
-constexpr mw::duration settling = 1s;
 }  // namespace
 
-void history::received(const message_key& key, std::uint64_t number,
+void history::received(const message_key& key, std::uint64_t number, std::size_t bytes,
                        mw::time_point when) {
   ++received_count_;
+  received_bytes_ += bytes;
   auto& all = receipts_[key];
   if (!all.empty() && all.back().number >= number) {
     complain(fmt::format("law 5: {}: {} came after {}", name_of(key), number,
@@ -59,7 +58,7 @@ void history::check_deliveries() {
           (op.fate == op_fate::failed &&
            (op.cause == mw::cause::timed_out || op.cause == mw::cause::cancelled));
       const mw::time_point wanted = op.started + op.limit.value_or(mw::duration());
-      if (came && given_up && op.ended - wanted < settling) {
+      if (came && given_up && op.ended - wanted + allowed_.early < settling) {
         complain("law 10: given up, and received all the same: " + text(op));
       }
     }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <span>
 
-#include "simulation/history.hpp"
+#include "simulation/chronicle.hpp"
 
 namespace manyworlds_tests {
 

@@ -140,7 +140,8 @@ def main():
     bugs = [b for b in bugs if not args.only or args.only in b["bug"]]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for scenario in ("random", "shared", "forming", "forming-shared"):
+        for scenario in ("random", "shared", "forming", "forming-shared", "shrinking",
+                         "shrinking-shared"):
             code, words = verdict(plant.runner, scenario)
             if code != 0:
                 failed += 1

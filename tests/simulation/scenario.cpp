@@ -103,7 +103,7 @@ void random_scenario::plan_worlds() {
     if (random_.one_in(2)) p.uses_lane[random_.below(lane_styles)] = true;
     if (random_.one_in(2)) p.uses_lane[random_.below(lane_styles)] = true;
     if (random_.one_in(3)) p.like_size = random_.below(100'000);
-    p.barriers = random_.below(3);
+    p.collectives = random_.below(3);
     const std::size_t lanes = static_cast<std::size_t>(
         std::count(std::begin(p.uses_lane), std::end(p.uses_lane), true));
     streams += p.members.size() * (p.members.size() - 1) * lanes;

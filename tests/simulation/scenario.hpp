@@ -33,6 +33,10 @@ enum class placement : unsigned char { apart, together };
 [[nodiscard]] seed_report run_forming_seed(std::uint64_t seed, std::size_t lines = 60,
                                            placement where = placement::apart);
 
+/// A world of 2 to 5 that is shrunk by its survivors, with trouble at a random step.
+[[nodiscard]] seed_report run_shrinking_seed(std::uint64_t seed, std::size_t lines = 60,
+                                             placement where = placement::apart);
+
 class cluster;
 /// Closes it and says what came of it.
 [[nodiscard]] seed_report finished(cluster& all);

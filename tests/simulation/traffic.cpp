@@ -1,46 +1,29 @@
 #include "simulation/traffic.hpp"
 
-#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/serve/keep.hpp"
 #include "simulation/conversation.hpp"
+#include "simulation/registration.hpp"
 
 namespace manyworlds_tests {
 
+namespace {
+// Simulated processes are numbered by their pids.
+constexpr std::int64_t first_pid = 100;
+}  // namespace
+
 mw::task<void> talk(cluster& all, member_process& self, const world_plan& plan,
                     mw::world& w) {
-  conversation c(all, self, plan, w);
-  auto everybody = [&c, &plan, &w](mw::scope& s) -> mw::task<void> {
-    c.within_scope(s);
-    s.spawn(c.note_the_end());
-    std::size_t parts = 0;
-    for (mw::rank_t peer = 0; peer < w.size(); ++peer) {
-      if (peer == w.rank()) continue;
-      for (std::uint64_t l = 0; l < lane_styles; ++l) {
-        const auto style = static_cast<lane_style>(l);
-        if (!plan.uses_lane[l]) continue;
-        if (style != lane_style::any || peer == 0) {
-          s.spawn(c.counted(c.send_all(peer, style)));
-          ++parts;
-        }
-        if (style != lane_style::any) {
-          s.spawn(c.counted(c.receive_all(peer, style)));
-          ++parts;
-        }
-      }
-    }
-    if (plan.uses_lane[static_cast<std::size_t>(lane_style::any)] && w.rank() == 0) {
-      s.spawn(c.counted(c.receive_from_any()));
-      ++parts;
-    }
-    s.spawn(c.counted(c.pass_barriers()));
-    s.spawn(c.counted(c.stay()));
-    parts += 2;
-    co_await c.ended(parts);
-    s.cancel();
-  };
-  co_await mw::scope::run(everybody);
-  if (w.state() == mw::world_state::broken) throw mw::world_error(w.failure());
-  co_await c.part();
+  const talk_site site{
+      all.story,
+      all.memory,
+      all.sim.random(),
+      [&all] { return all.sim.now(); },
+      self.index(),
+      [](std::int64_t pid) { return static_cast<std::size_t>(pid - first_pid); }};
+  conversation c(site, plan, w);
+  all.watch(w);
+  const registration found(self.worlds, plan.name, w);
+  co_await c.hold(c.take_part());
 }
 
 mw::task<void> keep_talking(cluster& all, member_process& self, const world_plan& plan,

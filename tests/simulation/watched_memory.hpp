@@ -10,26 +10,29 @@
 #include <span>
 #include <string>
 
-#include "simulation/fault_log.hpp"
+#include "simulation/chronicle.hpp"
 
 namespace manyworlds_tests {
 
+using namespace std::chrono_literals;
+
 class watched_memory {
  public:
-  watched_memory(mw::simulation& sim, std::function<void(std::string)> complain)
-      : sim_(sim), complain_(std::move(complain)) {}
+  watched_memory(std::function<mw::time_point()> clock,
+                 std::function<void(std::string)> complain)
+      : clock_(std::move(clock)), complain_(std::move(complain)) {}
   watched_memory(const watched_memory&) = delete;
   watched_memory& operator=(const watched_memory&) = delete;
 
   void retire(std::unique_ptr<std::byte[]> bytes, std::size_t size, const char* what) {
     std::memset(bytes.get(), canary, size);
     held_ += size;
-    retired_.push_back({std::move(bytes), size, sim_.now(), what});
+    retired_.push_back({std::move(bytes), size, clock_(), what});
     while (held_ > limit || retired_.size() > most) drop_oldest();
   }
   /// Looks at those that have been out of use for a while, and forgets them.
   void look(mw::duration age = 2s) {
-    while (!retired_.empty() && sim_.now() - retired_.front().since >= age) drop_oldest();
+    while (!retired_.empty() && clock_() - retired_.front().since >= age) drop_oldest();
   }
 
  private:
@@ -58,7 +61,7 @@ class watched_memory {
     }
   }
 
-  mw::simulation& sim_;
+  std::function<mw::time_point()> clock_;
   std::function<void(std::string)> complain_;
   std::deque<retired> retired_;
   std::size_t held_ = 0;

@@ -157,7 +157,8 @@ class cluster {
   mw::simulation sim;
   fault_log faults;
   history story{faults};
-  watched_memory memory{sim, [this](std::string s) { story.complain(std::move(s)); }};
+  watched_memory memory{[this] { return sim.now(); },
+                        [this](std::string s) { story.complain(std::move(s)); }};
   forgetful_store shared_store;
 
  private:

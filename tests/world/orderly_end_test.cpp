@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "manyworlds/manyworlds.hpp"
+#include "world_fixture.hpp"
 
 namespace mw = manyworlds;
 using namespace std::chrono_literals;
@@ -43,6 +44,20 @@ TEST_CASE("a runtime that ends as soon as its world is closed breaks it for nobo
     const mw::failure f = left.get();
     CHECK_MESSAGE(!f, f.text());
   }
+}
+
+TEST_CASE("law 9: a world that all others have left is formed again at once") {
+  mw::world_tests::pair p;
+  auto leaving = [](mw::world& w) -> mw::task<void> { co_await w.leave(); };
+  p.b.run(leaving(p.wb));
+  CHECK(p.a.run(p.wa.broken()).cause == mw::cause::closed);
+  auto again = p.a.rt.start(p.wa.reform());
+  p.wb = mw::world(p.b.rt, p.store, {.name = "pair", .rank = 1, .size = 2, .form = 10s});
+  const mw::failure f = p.b.run(mw::world_tests::forming(p.wb));
+  REQUIRE_MESSAGE(!f, f.text());
+  p.wa = p.a.finish(std::move(again));
+  CHECK(p.wa.epoch() == 2);
+  CHECK(p.wa.state() == mw::world_state::up);
 }
 
 TEST_CASE("a task that stop() cancels has simply ended, unless a value was asked of it") {

@@ -87,6 +87,16 @@ class node {
 
 inline task<failure> forming(world& w) { co_return (co_await outcome(w)).error(); }
 
+/// Into the handle itself, or why not.
+inline task<failure> shrinking(world& w) {
+  auto next = co_await outcome(w.shrink());
+  if (next) w = std::move(*next);
+  co_return next.error();
+}
+inline task<failure> why_not(world& w) {
+  co_return (co_await outcome(w.shrink())).error();
+}
+
 /// Makes and forms a world of two.
 inline void form_two(world_options options, memory_store& store, node& a, world& wa,
                      node& b, world& wb) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "manyworlds/backend/device_control.hpp"
 #include "manyworlds/backend/operation.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/coro/work.hpp"
@@ -75,6 +76,12 @@ class backend {
   /// the operations then.
   virtual void quiesce(work& quiet) noexcept = 0;
 
+  /// Quiet, but the memory of this operation may still be touched, and for how long
+  /// nobody knows.
+  [[nodiscard]] virtual bool has_lost_buffers(const operation&) const noexcept {
+    return false;
+  }
+
   /// Leaves in order: everything accepted is flushed, the peers are told, the connections
   /// are closed; then `gone` runs. By `deadline` at the latest. No operation is started
   /// afterwards; receives that wait are failed with `closed`.
@@ -85,6 +92,8 @@ class backend {
   [[nodiscard]] virtual std::vector<lane_status> lanes() const = 0;
   [[nodiscard]] virtual transfer_counters counters() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
+  /// Null if it has no device.
+  [[nodiscard]] virtual device_control* device() noexcept { return nullptr; }
 };
 
 }  // namespace manyworlds::inline v0

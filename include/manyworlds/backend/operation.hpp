@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
@@ -27,7 +28,23 @@ struct message_info {
   dtype type = dtype::uint8;
   /// Bytes of the head, 0 for a message without one (or whose head was taken already).
   std::size_t head_bytes = 0;
+  /// Its elements lie in device memory, and are received into such.
+  bool on_device = false;
 };
+
+/// A message of which only a description travels with the head: its payload is brought by
+/// another backend. What such a send says of the payload, and what such a receive learns.
+struct payload_elsewhere {
+  /// Of the payload; a receive says what it has room for.
+  std::size_t bytes = 0;
+  dtype type = dtype::uint8;
+  /// A receive of descriptions alone, whatever their payload.
+  bool takes_any = false;
+  std::vector<std::byte> description;
+};
+
+struct collective_part;
+struct device_part;
 
 enum class operation_end : std::uint8_t {
   done,       ///< it took effect, `info` is set
@@ -67,6 +84,12 @@ class operation {
   /// awaiter's list.
   const_view_list source;
   view_list target;
+  /// Of a send, `source` is the description then.
+  payload_elsewhere* elsewhere = nullptr;
+  /// What a collective on host memory says beyond this; a barrier has none.
+  collective_part* collective = nullptr;
+  /// What an operation on device memory says beyond this; for the backend that has one.
+  device_part* device = nullptr;
 
   // What came of it.
   message_info info;

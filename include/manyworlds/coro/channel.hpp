@@ -52,6 +52,10 @@ class channel {
     return try_push(std::move(copy));
   }
 
+  /// The same for who holds a lock: the pop that ends by it is added to `ended`, and to
+  /// be resumed (`resume_all`) once that is released.
+  [[nodiscard]] bool try_push(T&& value, channel_waiters& ended) noexcept;
+
   /// The oldest value if there is one now. Any thread.
   [[nodiscard]] std::optional<T> try_pop() noexcept;
 
@@ -73,8 +77,8 @@ class channel {
 
   // With the lock held. Whoever has ended by it is resumed when the lock is released:
   // from then on the waiter, and even the channel, may be gone.
-  bool put(T& value, continuation*& ended) noexcept;
-  bool get(std::optional<T>& value, continuation*& ended) noexcept;
+  bool put(T& value, channel_waiter*& ended) noexcept;
+  bool get(std::optional<T>& value, channel_waiter*& ended) noexcept;
   void store(T&& value) noexcept {
     slots_[(first_ + size_++) % slots_.size()].emplace(std::move(value));
   }
@@ -159,11 +163,11 @@ class [[nodiscard]] channel_pop {
 // --------------------------------------------------------------------------------------
 
 template <class T>
-bool channel<T>::put(T& value, continuation*& ended) noexcept {
+bool channel<T>::put(T& value, channel_waiter*& ended) noexcept {
   if (is_closed_) return false;
   if (channel_waiter* w = pops_.take_first()) {
     static_cast<channel_pop_awaiter<T>*>(w)->value_.emplace(std::move(value));
-    ended = w->waiter();
+    ended = w;
     return true;
   }
   if (size_ == slots_.size()) return false;
@@ -172,7 +176,7 @@ bool channel<T>::put(T& value, continuation*& ended) noexcept {
 }
 
 template <class T>
-bool channel<T>::get(std::optional<T>& value, continuation*& ended) noexcept {
+bool channel<T>::get(std::optional<T>& value, channel_waiter*& ended) noexcept {
   if (size_ > 0) {
     std::optional<T>& oldest = slots_[first_];
     value.emplace(std::move(*oldest));
@@ -188,32 +192,41 @@ bool channel<T>::get(std::optional<T>& value, continuation*& ended) noexcept {
       value.emplace(std::move(push.value_));
     }
     push.was_taken_ = true;
-    ended = w->waiter();
+    ended = w;
   }
   return value.has_value();
 }
 
 template <class T>
 bool channel<T>::try_push(T&& value) noexcept {
-  continuation* ended = nullptr;
+  channel_waiter* ended = nullptr;
   bool is_in;
   {
     const std::lock_guard lock(mutex_);
     is_in = put(value, ended);
   }
-  if (ended) ended->resume();
+  if (ended) ended->waiter()->resume();
+  return is_in;
+}
+
+template <class T>
+bool channel<T>::try_push(T&& value, channel_waiters& ended) noexcept {
+  channel_waiter* taken = nullptr;
+  const std::lock_guard lock(mutex_);
+  const bool is_in = put(value, taken);
+  if (taken) ended.add_taken(*taken);
   return is_in;
 }
 
 template <class T>
 std::optional<T> channel<T>::try_pop() noexcept {
-  continuation* ended = nullptr;
+  channel_waiter* ended = nullptr;
   std::optional<T> value;
   {
     const std::lock_guard lock(mutex_);
     get(value, ended);
   }
-  if (ended) ended->resume();
+  if (ended) ended->waiter()->resume();
   return value;
 }
 
@@ -231,7 +244,7 @@ void channel<T>::close() noexcept {
 
 template <class T>
 bool channel_push_awaiter<T>::await_start(continuation& k) noexcept {
-  continuation* ended = nullptr;
+  channel_waiter* ended = nullptr;
   {
     const std::lock_guard lock(channel_.mutex_);
     was_taken_ = channel_.put(value_, ended);
@@ -240,13 +253,13 @@ bool channel_push_awaiter<T>::await_start(continuation& k) noexcept {
       return true;
     }
   }
-  if (ended) ended->resume();
+  if (ended) ended->waiter()->resume();
   return false;
 }
 
 template <class T>
 bool channel_pop_awaiter<T>::await_start(continuation& k) noexcept {
-  continuation* ended = nullptr;
+  channel_waiter* ended = nullptr;
   {
     const std::lock_guard lock(channel_.mutex_);
     if (!channel_.get(value_, ended) && !channel_.is_closed_) {
@@ -254,7 +267,7 @@ bool channel_pop_awaiter<T>::await_start(continuation& k) noexcept {
       return true;
     }
   }
-  if (ended) ended->resume();
+  if (ended) ended->waiter()->resume();
   return false;
 }
 

@@ -55,11 +55,13 @@ class channel_waiters {
 
   /// Takes what waits in `other`; to be resumed with `resume_all`.
   void take_all(channel_waiters& other) noexcept {
-    while (channel_waiter* w = other.take_first()) {
-      w->after_ = nullptr;
-      (last_ ? last_->after_ : first_) = w;
-      last_ = w;
-    }
+    while (channel_waiter* w = other.take_first()) add_taken(*w);
+  }
+  /// The same for one that was taken.
+  void add_taken(channel_waiter& w) noexcept {
+    w.after_ = nullptr;
+    (last_ ? last_->after_ : first_) = &w;
+    last_ = &w;
   }
 
   /// Without the lock: nobody else reaches those that were taken.

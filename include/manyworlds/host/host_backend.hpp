@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "manyworlds/backend/backend.hpp"
+#include "manyworlds/host/algorithms.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/link/data_channel.hpp"
 
@@ -25,9 +27,14 @@ struct host_backend_options {
   duration stall_limit = std::chrono::seconds(10);
   /// How long a send that is given up late waits to hear whether it was taken.
   duration settle_limit = std::chrono::seconds(1);
-  /// A barrier's absent ranks are logged, then break the world.
-  duration barrier_remark = std::chrono::seconds(5);
-  duration barrier_limit = std::chrono::seconds(60);
+  /// Ranks that do not enter a collective are logged, then break the world.
+  duration collective_log = std::chrono::seconds(5);
+  duration collective_break = std::chrono::seconds(60);
+  /// Whether all members live on one host: the same for all of them.
+  bool one_host = false;
+  /// Come before the default ones, and are the same for all members. Must outlive the
+  /// backend.
+  std::span<const algorithm_rule> algorithms;
   /// Lanes of one peer that are remembered as received on.
   std::size_t known_lanes = 65'536;
 };

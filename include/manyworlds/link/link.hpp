@@ -57,6 +57,12 @@ class link : public std::enable_shared_from_this<link> {
   [[nodiscard]] const process_address& peer() const noexcept { return peer_; }
   /// Established and not over.
   [[nodiscard]] bool is_up() const noexcept { return up_; }
+  /// The kernel has told, by more than the connection's end, that the peer is no more.
+  [[nodiscard]] bool has_seen_death() const noexcept { return saw_death_; }
+  /// The peer, or its kernel, has closed it: it is not over because this side gave up.
+  [[nodiscard]] bool was_ended_by_peer() const noexcept {
+    return peer_ended_ || saw_death_;
+  }
 
   /// Queues a message. Never suspends: control messages are small; a peer that reads none
   /// for `send_limit` bytes ends the link.
@@ -153,6 +159,8 @@ class link : public std::enable_shared_from_this<link> {
   bool offered_end_ = false;
   bool declined_ = false;
   bool peer_left_ = false;
+  bool saw_death_ = false;
+  bool peer_ended_ = false;
   std::atomic<std::int64_t> last_heard_;
   std::atomic<std::uint64_t> peer_turns_{0};
   int holds_ = 0;

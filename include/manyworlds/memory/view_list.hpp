@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "manyworlds/memory/buffer_view.hpp"
+#include "manyworlds/memory/device_view.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -35,6 +36,7 @@ const View* view_at(const View* first, std::size_t index) noexcept {
 
 /// Throws std::invalid_argument when the bytes do not fit a size.
 list_extent measure(const const_buffer_view* first, std::size_t count);
+list_extent measure(const const_device_view* first, std::size_t count);
 
 [[noreturn]] void throw_no_such_view(std::size_t index, std::size_t size);
 

@@ -41,22 +41,30 @@ class back_off {
 /// rank 0 refuses; for one that somebody else was refused for, it can.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
-/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,
-/// also if the world breaks meanwhile (await sends `delivered` that matter); before, a
-/// failure of *this* world is absorbed: back off, next epoch, run again. Everything else
-/// that `body` throws passes (the world breaks then), and so does a failure that no
-/// further try can mend. `body` is kept by value. Lives on the runtime's reactor; ends
-/// early when the runtime stops.
-template <class Body>
-requires std::invocable<Body&, world&> task<void> keep(
-    runtime& rt, store& st, world_options options, Body body,
-    after_close closing = after_close::end) {
+/// How `keep` comes by a world, each time.
+class kept_rendezvous {
+ public:
+  kept_rendezvous(runtime& rt, store& st, const world_options& options) noexcept
+      : runtime_(rt), store_(st), options_(options) {}
+
+  [[nodiscard]] world describe() { return world(runtime_, store_, options_); }
+  [[nodiscard]] static task<void> form(world& w) { co_await w; }
+
+ private:
+  runtime& runtime_;
+  store& store_;
+  const world_options options_;
+};
+
+/// What `keep` and `connect` do with a body; `way` describes and forms its worlds.
+template <class Way, class Body>
+task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
   back_off pause(rt.core());
   for (;;) {
-    world w(rt, st, options);
+    world w = way.describe();
     failure failed;
     try {
-      co_await w;
+      co_await way.form(w);
       co_await body(w);
     } catch (const world_error& e) {
       if (e.failure().world_instance != w.core()->instance()) throw;
@@ -82,6 +90,23 @@ requires std::invocable<Body&, world&> task<void> keep(
     w = world();
     co_await sleep_for(pause.next());
   }
+}
+
+/// What is done in a world: a function of it that gives a task.
+template <class Body>
+concept world_body = std::invocable<Body&, world&>;
+
+/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,
+/// also if the world breaks meanwhile (await sends `delivered` that matter); before, a
+/// failure of *this* world is absorbed: back off, next epoch, run again. Everything else
+/// that `body` throws passes (the world breaks then), and so does a failure that no
+/// further try can mend. `body` is kept by value. Lives on the runtime's reactor; ends
+/// early when the runtime stops.
+template <world_body Body>
+task<void> keep(runtime& rt, store& st, world_options options, Body body,
+                after_close closing = after_close::end) {
+  kept_rendezvous way(rt, st, options);
+  co_await supervise(rt, way, body, closing);
 }
 
 }  // namespace manyworlds::inline v0

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "manyworlds/backend/backend.hpp"
+#include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/world/options.hpp"
@@ -16,16 +17,22 @@ namespace manyworlds::inline v0 {
 class backend_parts {
  public:
   backend_parts(reactor& home, backend_events& events, const world_options& options,
+                const host_backend_options& host,
                 std::vector<data_channel> connections) noexcept
       : home_(home),
         events_(events),
         options_(options),
+        host_(host),
         connections_(std::move(connections)) {}
 
   /// Where the backend lives.
   [[nodiscard]] reactor& home() const noexcept { return home_; }
   [[nodiscard]] backend_events& events() const noexcept { return events_; }
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
+  /// What the world and its runtime ask of the host backend.
+  [[nodiscard]] const host_backend_options& host_options() const noexcept {
+    return host_;
+  }
   /// By rank: the way to each member, closed for this one. Once.
   [[nodiscard]] std::vector<data_channel> take_connections() noexcept {
     return std::move(connections_);
@@ -35,6 +42,7 @@ class backend_parts {
   reactor& home_;
   backend_events& events_;
   const world_options& options_;
+  host_backend_options host_;
   std::vector<data_channel> connections_;
 };
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "manyworlds/failure.hpp"
 #include "manyworlds/link/wire.hpp"
+#include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
 
 namespace manyworlds::inline v0 {
@@ -19,9 +21,12 @@ struct join_record {
   std::uint64_t attempt = 0;
   std::uint64_t last_epoch = 0;
   rank_t size = 0;
+  backend_kind backend = backend_kind::host;
 
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static join_record decode(const std::string& text);
+  /// Where it stands.
+  [[nodiscard]] static std::string key(const world_name& name, rank_t rank);
 };
 
 [[nodiscard]] std::string encode(const world_view& view);
@@ -65,8 +70,54 @@ struct broken_message {
   std::string detail;
 };
 
-using control_message = std::variant<propose_message, ready_message, commit_message,
-                                     rollback_message, refuse_message, broken_message>;
+// Between the survivors of a view, see agreement.hpp.
+
+/// A survivor to the others: it calls `shrink()`.
+struct survivor_message {
+  world_name name;
+  std::uint64_t epoch = 0;
+  /// The id of the view that is shrunk.
+  std::uint64_t base = 0;
+  std::uint64_t last_epoch = 0;
+  /// Whoever shrinks the view too says so.
+  bool asks = false;
+  /// Views that it agreed to and that may have been committed or not: their members, as
+  /// ranks in the base, in order.
+  std::vector<std::vector<rank_t>> doubts;
+
+  static constexpr std::size_t most_doubts = 16;
+};
+enum class survivor_standing : std::uint8_t {
+  no_part,    ///< it will never be a member of a successor of that view
+  gone_on,    ///< it is a member of a later epoch, without who asked
+  succeeded,  ///< that view has a successor, which who asked is a member of
+};
+/// The answer of a process that does not shrink that view any more.
+struct standing_message {
+  std::uint64_t base = 0;
+  survivor_standing standing = survivor_standing::no_part;
+  std::uint64_t epoch = 0;
+  /// The successor; no members unless it `succeeded`.
+  world_view view;
+  /// As in `survivor_message`, of who takes `no_part`: it cannot be asked again.
+  std::vector<std::vector<rank_t>> doubts;
+};
+/// The lowest of the survivors to the others: this is the next epoch; connect and say
+/// `ready`.
+struct successor_message {
+  std::uint64_t base = 0;
+  world_view view;
+};
+
+using control_message =
+    std::variant<propose_message, ready_message, commit_message, rollback_message,
+                 refuse_message, broken_message, survivor_message, standing_message,
+                 successor_message>;
+[[nodiscard]] inline bool is_between_survivors(const control_message& m) noexcept {
+  return std::holds_alternative<survivor_message>(m) ||
+         std::holds_alternative<standing_message>(m) ||
+         std::holds_alternative<successor_message>(m);
+}
 [[nodiscard]] bytes encode(const control_message& message);
 [[nodiscard]] control_message decode_control(std::span<const std::byte> message);
 

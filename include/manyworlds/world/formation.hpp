@@ -94,6 +94,8 @@ class formation {
     std::string reason;
   };
 
+  [[nodiscard]] task<void> form();
+  [[nodiscard]] task<void> open_device();
   [[nodiscard]] task<void> until_formed();
   [[nodiscard]] task<void> try_once();
   [[nodiscard]] task<void> claim_rank();
@@ -112,8 +114,16 @@ class formation {
                                  const formed_parts& parts,
                                  const std::vector<std::uint64_t>& attempts);
   [[nodiscard]] task<void> until_replaced(rank_t rank, std::string record);
+  /// No attempts: the members have been told of the view already.
+  [[nodiscard]] task<void> commit_when_ready(formed_parts& parts,
+                                             const std::vector<std::uint64_t>& attempts);
+  [[nodiscard]] task<void> propose(const formed_parts& parts,
+                                   const std::vector<std::uint64_t>& attempts);
   [[nodiscard]] task<void> gather_readiness();
   [[nodiscard]] task<void> follow();
+  [[nodiscard]] task<void> be_ready(const world_view& view);
+  /// One try, and without the store.
+  [[nodiscard]] task<void> succeed(const world_view& view);
   [[nodiscard]] task<propose_message> await_proposal();
   [[nodiscard]] task<void> examine_leader();
   [[nodiscard]] task<void> until_called_off();
@@ -131,6 +141,8 @@ class formation {
 
   [[nodiscard]] std::string key(const std::string& tail) const;
   [[nodiscard]] std::string join_key(rank_t rank) const;
+  /// Who it is where its members are talked of: in a world that is shrunk, as before.
+  [[nodiscard]] rank_t known_as(rank_t rank) const;
   [[nodiscard]] duration left() const;
   [[nodiscard]] failure late() const;
 

@@ -7,40 +7,16 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "manyworlds/backend/operation.hpp"
-#include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/foreign_continuation.hpp"
-#include "manyworlds/memory/gather_list.hpp"
-#include "manyworlds/source_position.hpp"
+#include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/coro/work.hpp"
+#include "manyworlds/world/operation_request.hpp"
 #include "manyworlds/world/world_core.hpp"
 
 namespace manyworlds::inline v0 {
-
-/// The description of an operation but for its buffers, as `world`'s members give it.
-struct operation_request {
-  operation_request(world_core& core, operation_kind kind, rank_t peer, lane on,
-                    source_position where) noexcept
-      : core(&core), kind(kind), peer(peer), on(on), where(where) {}
-
-  world_core* core;
-  operation_kind kind;
-  rank_t peer;
-  lane on;
-  user_word user;
-  bool takes_fresh_lanes = false;
-  bool delivered = false;
-  const void* head = nullptr;
-  std::size_t head_bytes = 0;
-  std::optional<duration> limit;
-  std::stop_token stop;
-  source_position where;
-};
-
-/// The buffers of an operation that has none.
-struct no_list {};
 
 /// The operation itself, built in place where it is awaited. It starts on the world's
 /// reactor, by one post if the awaiting task lives elsewhere, and resumes the task at its
@@ -161,96 +137,6 @@ class operation_awaiter : public operation {
   reason given_up_ = reason::none;
   bool is_starting_ = false;
   bool is_remote_ = false;
-};
-
-/// A message's head, and what is known of what follows it.
-template <class Head>
-struct message {
-  Head head;
-  message_info info;
-};
-
-/// An operation with its buffers (`gather_list`, `scatter_list` or none), and its value.
-template <class Result, class List>
-class operation_awaiter_for : public operation_awaiter {
- public:
-  operation_awaiter_for(operation_request&& request, List&& list) noexcept
-      : operation_awaiter(std::move(request)), list_(std::move(list)) {
-    if constexpr (std::is_same_v<List, gather_list>) source = list_.views();
-    if constexpr (std::is_same_v<List, scatter_list>) target = list_.views();
-  }
-  Result await_resume() {
-    operation_awaiter::await_resume();
-    if constexpr (!std::is_void_v<Result>) return info;
-  }
-
- private:
-  [[no_unique_address]] List list_;
-};
-
-template <class Head>
-class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
- public:
-  operation_awaiter_for(operation_request&& request, no_list) noexcept
-      : operation_awaiter(std::move(request)) {
-    head = &head_;
-    head_bytes = sizeof(Head);
-  }
-  message<Head> await_resume() {
-    operation_awaiter::await_resume();
-    return {head_, info};
-  }
-
- private:
-  Head head_;
-};
-
-/// What `world::send`, `recv` and their kin give: a description that may still be
-/// modified, to be awaited once, by a task or by any other coroutine.
-/// Inline down to the start of the operation: moving lists through memory would cost a
-/// small message 30 ns.
-template <class Result, class List = no_list>
-class [[nodiscard]] world_operation {
- public:
-  using value_type = Result;
-
-  explicit world_operation(operation_request&& request, List&& list = List()) noexcept
-      : request_(std::move(request)), list_(std::move(list)) {}
-
-  /// Gives up after `limit` with a world_error of cause `timed_out` (not with the
-  /// exception `timed_out`, as the free `within` does); the world stays up, except that
-  /// an entered collective breaks it (`overdue`).
-  world_operation&& within(duration limit) && noexcept {
-    request_.limit = limit;
-    return std::move(*this);
-  }
-  /// Gives up with cause `cancelled` when the token is triggered; a collective is waited
-  /// for.
-  world_operation&& stop(std::stop_token token) && noexcept {
-    request_.stop = std::move(token);
-    return std::move(*this);
-  }
-  /// Of a send: ends when the peer's receive has taken the message, not when it was
-  /// accepted.
-  world_operation&& delivered() && noexcept {
-    request_.delivered = true;
-    return std::move(*this);
-  }
-  /// For coroutines of other libraries: resume there.
-  world_operation&& resume_on(executor& where) && noexcept {
-    resumption_ = &where;
-    return std::move(*this);
-  }
-
-  awaitable_by_all<operation_awaiter_for<Result, List>> operator co_await() && noexcept {
-    return awaitable_by_all<operation_awaiter_for<Result, List>>(
-        resumption_, std::move(request_), std::move(list_));
-  }
-
- private:
-  operation_request request_;
-  [[no_unique_address]] List list_;
-  executor* resumption_ = nullptr;
 };
 
 }  // namespace manyworlds::inline v0

@@ -4,12 +4,23 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/nccl/device_options.hpp"
 
 namespace manyworlds::inline v0 {
+
+enum class backend_kind : std::uint8_t {
+  host,  ///< host memory, over shared memory and tcp
+  nccl,  ///< device memory over NCCL, and host memory over the same links
+};
+
+[[nodiscard]] constexpr std::string_view name_of(backend_kind b) noexcept {
+  return b == backend_kind::host ? "host" : "nccl";
+}
 
 /// Describes a world to form. Trivially destructible, so that it can be written in an
 /// awaited expression. All members give the same name and size, each its own rank.
@@ -17,6 +28,12 @@ struct world_options {
   world_name name = {};
   rank_t rank = 0;
   rank_t size = 0;
+
+  /// All members choose the same.
+  backend_kind backend = backend_kind::host;
+  /// The CUDA device of this member, if the backend has one.
+  int device = -1;
+  device_options on_device = {};
 
   /// How long forming may take, all retries included.
   duration form = std::chrono::seconds(60);

@@ -12,11 +12,14 @@
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/memory/pool_registry.hpp"
+#include "manyworlds/nccl/runtime_devices.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/observe/reporter.hpp"
 #include "manyworlds/world/directory.hpp"
+#include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/operation_ledger.hpp"
 #include "manyworlds/world/runtime_options.hpp"
+#include "manyworlds/world/world_event.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -39,6 +42,10 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
   }
+  /// The GPUs, from the first time that somebody asks. Any thread.
+  [[nodiscard]] runtime_devices& devices();
+  /// When no world is left on them.
+  void end_devices() noexcept;
   [[nodiscard]] reporter& reports() noexcept { return *reporter_; }
   [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
   [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
@@ -52,11 +59,32 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] claim_answer answer(const claim_query& query);
 
   /// No world may be formed any more.
-  void refuse_worlds() noexcept { refuses_worlds_.store(true); }
+  void refuse_worlds() noexcept {
+    refuses_worlds_.store(true);
+    stopping_.set();
+  }
   [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
+  /// One more world is shrunk on the service thread, until `end_shrinking`: the runtime's
+  /// end waits for that. False, and not counted, if worlds are refused.
+  [[nodiscard]] bool begin_shrinking() noexcept {
+    // Counted, then asked; `refuse_worlds` says it, then the end looks at the count.
+    shrinkings_.fetch_add(1);
+    if (!refuses_worlds()) return true;
+    end_shrinking();
+    return false;
+  }
+  void end_shrinking() noexcept { shrinkings_.fetch_sub(1); }
+  [[nodiscard]] bool is_shrinking() const noexcept { return shrinkings_.load() != 0; }
+  /// Set when worlds are refused, for those who would form them.
+  [[nodiscard]] notice& stopping() noexcept { return stopping_; }
+  /// Who is told of its worlds. Any thread.
+  [[nodiscard]] world_event_hub& events() noexcept { return events_; }
 
   /// Nobody turns the reactors any more.
-  void note_end() noexcept { has_ended_.store(true); }
+  void note_end() noexcept {
+    has_ended_.store(true);
+    events_.close();
+  }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(); }
 
   void log(log_level level, std::string_view line) const noexcept;
@@ -97,8 +125,13 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::unique_ptr<reporter> reporter_;
   std::atomic<std::uint64_t> instances_{1};
   std::atomic<bool> refuses_worlds_{false};
+  std::atomic<int> shrinkings_{0};
+  notice stopping_;
+  world_event_hub events_;
   std::atomic<bool> has_ended_{false};
   std::mutex random_mutex_;
+  std::mutex devices_mutex_;
+  std::unique_ptr<runtime_devices> devices_;
   std::shared_ptr<runtime_core> keeps_itself_;
   /// One page that a forked child sees wiped.
   volatile unsigned char* fork_mark_ = nullptr;

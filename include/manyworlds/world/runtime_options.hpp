@@ -1,6 +1,9 @@
 // Runtime options.
 #pragma once
 
+#include <span>
+
+#include "manyworlds/host/algorithms.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/secret.hpp"
@@ -38,6 +41,10 @@ struct runtime_options {
   /// where there are as many CPUs as members, and more than one. It is started when it is
   /// first needed, and sleeps otherwise.
   bool mover = true;
+  /// How its worlds' collectives are carried out, before the library's own rules
+  /// (`host/algorithms.hpp`). The same in all members of a world, or it breaks
+  /// (`mismatch`). The rules must outlive the runtime.
+  std::span<const algorithm_rule> algorithms = {};
   /// Null: lines of `log_from` and above go to standard error.
   log_sink* log = nullptr;
   log_level log_from = log_level::warning;

@@ -9,14 +9,17 @@
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/store/store.hpp"
-#include "manyworlds/world/operation_awaiter.hpp"
+#include "manyworlds/world/collective_calls.hpp"
+#include "manyworlds/world/device_calls.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world_core.hpp"
+#include "manyworlds/world/world_operation.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -56,7 +59,7 @@ class formation_awaiter {
 ///
 /// A broken world is never mended in place: a member that did not see the break could
 /// still send into it. `reform()` gives the next epoch of the same name.
-class world {
+class world : public device_calls<world>, public collective_calls<world> {
  public:
   /// No world, as what was moved from: only to be assigned to, asked for `bool` or
   /// dropped.
@@ -67,6 +70,8 @@ class world {
   /// Wrong options are `invalid_argument` when the world is awaited.
   world(runtime& rt, store& st, world_options options);
   world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
+  /// For the library's own layers.
+  explicit world(std::shared_ptr<world_core> core) noexcept : core_(std::move(core)) {}
   world(world&& other) noexcept = default;
   world& operator=(world&& other) noexcept;
   world(const world&) = delete;
@@ -118,8 +123,27 @@ class world {
   /// The next epoch of the same name, formed; this one is broken first if it is not yet
   /// over.
   [[nodiscard]] task<world> reform();
+  /// The next epoch, formed by those members alone that live and call this: in the same
+  /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
+  /// dead. This world is broken first if it is not yet over. A member that lives and does
+  /// not call is waited for, for half of `options.form` at most. Throws world_error at
+  /// `options.form` at the latest: `expelled` if the others have gone on without this
+  /// member, as they do when it was silent for too long; `not_joined` naming who is
+  /// missing, also when as many members are silent as take part and may have gone on
+  /// themselves, and where two of those that take part cannot reach each other. Call it
+  /// again after that, or `reform()`. `runtime_stopped` if the world's runtime ends.
+  [[nodiscard]] task<world> shrink();
+  /// `reform()` at the size and with the rank it had before it was shrunk: fresh
+  /// processes join with the ranks that are free.
+  [[nodiscard]] task<world> grow();
+  /// Of a member, in the world whose `shrink()` gave this one; the same rank if none did.
+  [[nodiscard]] rank_t previous_rank_of(rank_t rank) const;
 
   // --- operations; `within`, `stop` and, of sends, `delivered` modify them
+
+  using device_calls::recv;
+  using device_calls::send;
+  using device_calls::send_message;
 
   /// Ends when the data was accepted and the buffers may be reused.
   world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
@@ -180,8 +204,34 @@ class world {
     return world_operation<message<Head>>(message_request<Head>(peer, on, where));
   }
 
-  /// Ends when every member has entered it.
-  world_operation<void> barrier(source_position where = source_position());
+  // Collectives: of device memory, or of host memory.
+  using collective_calls::all_gather;
+  using collective_calls::all_reduce;
+  using collective_calls::all_to_all;
+  using collective_calls::broadcast;
+  using collective_calls::gather;
+  using collective_calls::reduce;
+  using collective_calls::reduce_scatter;
+  using collective_calls::scatter;
+  using device_calls::all_gather;
+  using device_calls::all_reduce;
+  using device_calls::all_to_all;
+  using device_calls::broadcast;
+  using device_calls::gather;
+  using device_calls::reduce;
+  using device_calls::reduce_scatter;
+  using device_calls::scatter;
+
+  /// Several operations started as one, left to right: none waits for another to end, so
+  /// that sends and receives among members cannot block each other. Those on device
+  /// memory that are unmatched are one NCCL group. Throws the first error when all have
+  /// ended.
+  template <class... Results, class... Lists>
+  [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
+    launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
+    (operations.join(together), ...);
+    co_await when_all(std::move(operations)...);
+  }
 
   /// For the library's own layers.
   [[nodiscard]] const std::shared_ptr<world_core>& core() const noexcept { return core_; }

@@ -19,7 +19,9 @@
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/store_gate.hpp"
+#include "manyworlds/world/succession.hpp"
 #include "manyworlds/world/view.hpp"
+#include "manyworlds/world/world_event.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -51,7 +53,8 @@ struct formed_parts {
 class world_core final : public std::enable_shared_from_this<world_core>,
                          private backend_events {
  public:
-  world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options);
+  world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
+             std::optional<succession> inherited = std::nullopt);
   ~world_core();
   world_core(const world_core&) = delete;
   world_core& operator=(const world_core&) = delete;
@@ -79,6 +82,24 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// How the forming asks it.
   [[nodiscard]] store_gate& gate() noexcept { return gate_; }
 
+  /// Of a world that survivors agreed upon; null if the store is to tell who forms it.
+  [[nodiscard]] const succession* inherits() const noexcept {
+    return inherited_ ? &*inherited_ : nullptr;
+  }
+  /// The rank that others find it under in the store.
+  [[nodiscard]] rank_t home_rank() const noexcept {
+    return inherited_ ? inherited_->home_rank : options_.rank;
+  }
+  [[nodiscard]] rank_t home_size() const noexcept {
+    return inherited_ ? inherited_->home_size : options_.size;
+  }
+  /// No successor of this world is shrunk from it here any more. For ever.
+  void take_no_part() noexcept { takes_no_part_.store(true); }
+  /// Whether the user may still call `shrink()`: then the other survivors wait.
+  [[nodiscard]] bool may_take_part() const noexcept {
+    return !takes_no_part_.load() && state() != world_state::closed;
+  }
+
   /// Starts forming, once.
   void begin_forming();
   /// Leaves in order; `over()` is set when done.
@@ -102,7 +123,14 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// `ended_by` is what the record of it says.
   void remove_pending(operation& op, enum cause ended_by) noexcept;
 
+  /// Of a world that is up and has one.
+  [[nodiscard]] device_control* device() const noexcept {
+    return backend_ ? backend_->device() : nullptr;
+  }
+
   // --- the service reactor
+  /// As `begin_forming`, and the forming is under way when it returns.
+  void begin_inheriting();
   /// The committed formation's parts; the world is up when the reactor has taken them.
   void take_formed(formed_parts parts);
   [[nodiscard]] const world_view& view() const noexcept { return view_; }
@@ -114,6 +142,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// A member's link is over.
   void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
   [[nodiscard]] bool has_left(rank_t rank) const noexcept;
+  /// Of the one agreement that shrinks it.
+  [[nodiscard]] known_successors& successors() noexcept { return successors_; }
 
   // --- dumps
   /// From any thread, also while the reactor is stuck.
@@ -153,9 +183,15 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   bool on_reactor(step& s) noexcept;
   void on_service(step& s) noexcept;
 
+  /// To the runtime's subscribers. With the mutex held, so that they hear of a world's
+  /// states in their order; who waited is resumed from `told` when it is released.
+  void tell_event(channel_waiters& told, world_event_kind kind, rank_t about,
+                  enum cause why = cause::none) const noexcept;
+
   // The steps, in the order of a world's life.
-  void form() noexcept;             // service
-  void go_up() noexcept;            // reactor
+  void form() noexcept;   // service
+  void go_up() noexcept;  // reactor
+  [[nodiscard]] std::unique_ptr<backend> make_backend();
   void note_departures() noexcept;  // service
   void leave() noexcept;            // reactor
   void left() noexcept;             // reactor
@@ -174,12 +210,14 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   store* const store_;
   store_gate gate_;
   const world_options options_;
+  const std::optional<succession> inherited_;
   const std::uint64_t instance_;
 
   std::atomic<world_state> state_{world_state::described};
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<bool> asked_to_form_{false};
   std::atomic<bool> asked_to_leave_{false};
+  std::atomic<bool> takes_no_part_{false};
   std::vector<std::atomic<bool>> suspects_;
   mutable std::mutex mutex_;
   failure failure_;                                        // guarded by mutex_
@@ -201,7 +239,9 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   // The service reactor's.
   std::vector<link_hold> holds_;
   std::vector<bool> has_left_;
+  known_successors successors_;
   std::unique_ptr<formation> formation_;
+  std::shared_ptr<void> device_;  ///< opened by the formation, taken by the backend
   bool unregistered_ = false;
 
   // The user reactor's.

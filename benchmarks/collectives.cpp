@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <string>
+
+#include "collective_data.hpp"
+#include "questions.hpp"
+#include "timing.hpp"
+
+namespace mwbench {
+
+namespace {
+
+/// What one member measured in one size.
+struct call_figures {
+  double mean_us = 0;
+  double p50_us = 0;
+  double p99_us = 0;
+};
+
+constexpr std::size_t least_calls = 5;
+constexpr double most_calls = 20'000;
+
+mw::collective_operation start(mw::world& w, collective_data& d) {
+  constexpr mw::root first{0};
+  switch (d.kind()) {
+    case collective_kind::broadcast:
+      return w.broadcast(d.target(), first);
+    case collective_kind::reduce:
+      return w.reduce(d.source(), d.target(), mw::sum, first);
+    case collective_kind::all_reduce:
+      return w.all_reduce(d.source(), d.target(), mw::sum);
+    case collective_kind::gather:
+      return w.gather(d.source(), d.target(), first);
+    case collective_kind::all_gather:
+      return w.all_gather(d.source(), d.target());
+    case collective_kind::scatter:
+      return w.scatter(d.source(), d.target(), first);
+    case collective_kind::reduce_scatter:
+      return w.reduce_scatter(d.source(), d.target(), mw::sum);
+    default:
+      return w.all_to_all(d.source(), d.target());
+  }
+}
+
+/// Each begins when all members are ready for it.
+mw::task<samples> calls(mw::world& w, collective_data& d, std::size_t count) {
+  samples times;
+  if (d.kind() == collective_kind::barrier) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto begin = now_ns();
+      co_await w.barrier();
+      times.add(us_since(begin));
+    }
+    co_return times;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    co_await w.barrier();
+    const auto begin = now_ns();
+    co_await start(w, d);
+    times.add(us_since(begin));
+  }
+  co_return times;
+}
+
+/// As many as fit into the time, as rank 0 finds after a few.
+mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
+  co_await calls(w, d, least_calls);
+  const auto begin = now_ns();
+  co_await calls(w, d, least_calls);
+  const double each = us_since(begin) / static_cast<double>(least_calls);
+  const double fit = std::min(seconds * 1e6 / each, most_calls);
+  std::uint64_t count = std::max(static_cast<std::size_t>(fit), least_calls);
+  if (w.rank() != 0) {
+    co_await w.recv(mw::object(count), mw::from{0});
+    co_return count;
+  }
+  for (mw::rank_t rank = 1; rank < w.size(); ++rank) {
+    co_await w.send(mw::object(count), mw::to{rank});
+  }
+  co_return count;
+}
+
+/// The mean of all members, and the slowest's quantiles: at rank 0.
+mw::task<call_figures> collect(mw::world& w, call_figures own) {
+  if (w.rank() != 0) {
+    co_await w.send(mw::object(own), mw::to{0});
+    co_return own;
+  }
+  call_figures all = own;
+  for (mw::rank_t rank = 1; rank < w.size(); ++rank) {
+    call_figures of;
+    co_await w.recv(mw::object(of), mw::from{rank});
+    all.mean_us += of.mean_us;
+    all.p50_us = std::max(all.p50_us, of.p50_us);
+    all.p99_us = std::max(all.p99_us, of.p99_us);
+  }
+  all.mean_us /= w.size();
+  co_return all;
+}
+
+fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
+              const call_figures& f) {
+  const double gb_s = static_cast<double>(d.bytes()) / f.mean_us / 1e3;
+  return {
+      {"bench", "collectives"},
+      {"transport", w.transport()},
+      {"kind", name_of(d.kind())},
+      {"members", w.size()},
+      {"size", size},
+      {"count", d.count()},
+      {"type", d.adds() ? "float32" : "uint8"},
+      {"op", d.adds() ? "sum" : "none"},
+      {"time_us", rounded(f.mean_us)},
+      {"algbw_gb_s", rounded(gb_s)},
+      {"busbw_gb_s", rounded(gb_s * d.bus_factor())},
+      {"p50_us", f.p50_us},
+      {"p99_us", f.p99_us},
+  };
+}
+
+mw::task<void> run_kinds(mw::world& w, const collectives_options& o, report& out) {
+  for (const std::string& name : o.kinds) {
+    const collective_kind kind = *collective_kind_named(name);
+    const bool has_data = kind != collective_kind::barrier;
+    const std::vector<std::size_t> sizes =
+        has_data ? o.sizes : std::vector<std::size_t>{0};
+    for (const std::size_t size : sizes) {
+      collective_data data(kind, size, w.rank(), w.size());
+      if (has_data) {
+        co_await start(w, data);
+        data.check();
+      }
+      const std::size_t count = co_await count_for(w, data, o.seconds);
+      co_await w.barrier();
+      const samples times = co_await calls(w, data, count);
+      const call_figures own{times.mean(), times.median(), times.p99()};
+      const call_figures all = co_await collect(w, own);
+      if (w.rank() == 0) out.row(row_of(w, size, data, all));
+    }
+  }
+}
+
+mw::task<void> take_part(member& m, const collectives_options& o, mw::rank_t rank,
+                         report& out) {
+  std::vector<mw::world> worlds;
+  worlds.push_back(m.describe("collectives", rank, o.members));
+  co_await form_all(worlds);
+  // Not earlier: the service thread would inherit it.
+  if (o.pin) pin_this_thread(rank);
+  if (rank == 0) out.machine(m.engine());
+  co_await run_kinds(worlds[0], o, out);
+  co_await leave_all(worlds);
+}
+
+}  // namespace
+
+void collectives(const common_options& common, const collectives_options& options) {
+  member m(common);
+  report out(common.json, common.transport());
+  std::vector<child> others;
+  const mw::rank_t size = common.leads() ? options.members : 0;
+  for (mw::rank_t rank = 1; rank < size; ++rank) {
+    others.push_back(m.start(std::to_string(rank)));
+  }
+  const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
+  m.runtime().run(take_part(m, options, rank, out));
+}
+
+}  // namespace mwbench

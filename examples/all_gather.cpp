@@ -1,0 +1,16 @@
+// All-gather: what each member of a world brings comes to all of them, in order of ranks.
+// Alone it starts five processes and kills one: its world breaks, the other goes on. By
+// hand: all_gather --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+#include "collectives/two_worlds.hpp"
+
+mw::task<std::string> step(mw::world& w, int number) {
+  const std::vector<float> in(1, digit(w.rank(), number));
+  std::vector<float> out(members);
+  co_await w.all_gather(in, out);
+  for (mw::rank_t r = 0; r < members; ++r) expect(out[r] == digit(r, number));
+  co_return fmt::format("{}", fmt::join(out, " "));
+}
+
+int main(int argc, char** argv) {
+  return step_in_two_worlds("all_gather", step, argc, argv);
+}

@@ -1,0 +1,16 @@
+// All-reduce: the sum of what all members of a world bring comes to all of them. Alone it
+// starts five processes and kills one: its world breaks, the other goes on. By hand:
+// all_reduce --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+#include "collectives/two_worlds.hpp"
+
+mw::task<std::string> step(mw::world& w, int number) {
+  const float a = digit(0, number), b = digit(1, number), c = digit(2, number);
+  std::vector<float> x(4, digit(w.rank(), number));
+  co_await w.all_reduce(x, mw::sum);
+  expect(x == std::vector<float>(4, a + b + c));
+  co_return fmt::format("{} + {} + {} = {}", a, b, c, x[0]);
+}
+
+int main(int argc, char** argv) {
+  return step_in_two_worlds("all_reduce", step, argc, argv);
+}

@@ -1,0 +1,28 @@
+// Two worlds of three, rank 0 of both the same process, one task per world, a hundred
+// steps in each: what the programs of the six collectives share.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <manyworlds/manyworlds.hpp>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+inline constexpr mw::rank_t members = 3;
+
+/// What a rank brings to a step: a digit, which all can compute and check.
+inline float digit(mw::rank_t rank, int step) {
+  std::minstd_rand random(static_cast<unsigned>(1000 * step + rank));
+  return static_cast<float>(random() / 1000 % 10);
+}
+inline void expect(bool holds) {
+  if (!holds) throw std::logic_error("a wrong value came out");
+}
+
+/// One step of one member; tells what came out.
+using step_function = mw::task<std::string> (*)(mw::world& w, int step);
+
+/// The main function of such a program.
+int step_in_two_worlds(const char* name, step_function step, int argc, char** argv);

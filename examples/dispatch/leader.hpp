@@ -1,0 +1,130 @@
+// The leader: users ask one request after the other, and wait for the tokens.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <manyworlds/manyworlds.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+using namespace std::chrono_literals;
+
+inline constexpr mw::service_name service = "decode";
+inline constexpr std::size_t users = 12;
+
+struct prompt {
+  std::uint64_t number = 0;
+  std::uint64_t first = 0;  ///< the tokens before it have been given
+};
+struct token {
+  std::uint64_t value = 0;
+  pid_t worker = 0;
+};
+/// What the model would say, and how long it would talk.
+inline std::uint64_t model(std::uint64_t number, std::uint64_t position) {
+  return (number * 1'000'003 + position * 7919) % 50'257;
+}
+inline std::uint64_t length(std::uint64_t number) { return 20 + number * 7 % 40; }
+
+class leader {
+ public:
+  leader(mw::runtime& rt, mw::store& store) : runtime_(rt), store_(store) {}
+
+  /// Until `stop`: users ask one request after the other, each waits for its answer.
+  mw::task<void> run() {
+    const auto all = [this](mw::scope& s) -> mw::task<void> {
+      const auto serve = [this](mw::world& w) { return use(w); };
+      s.spawn(mw::accept(runtime_, store_, {.service = service}, serve,
+                         closing_.get_token()));
+      const auto ask = [this](mw::scope& asking) -> mw::task<void> {
+        for (std::size_t i = 0; i < users; ++i) asking.spawn(ask_in_turn());
+        co_return;
+      };
+      co_await mw::scope::run(ask);
+      closing_.request_stop();
+      // No call is left: those who serve leave in order, and so does who is just coming.
+      workers_.reset();
+    };
+    co_await mw::scope::run(all);
+  }
+  void stop() noexcept { is_stopping_ = true; }
+  mw::task<void> tell_each_second() const {
+    for (;;) {
+      co_await mw::sleep_for(1s);
+      fmt::print("{} workers, {} requests answered, {} tokens\n", workers(), answered_,
+                 came_);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t answered() const noexcept { return answered_; }
+  /// Tokens of a worker, and how many work at the moment.
+  [[nodiscard]] std::uint64_t by(pid_t worker) { return by_[worker]; }
+  [[nodiscard]] std::size_t workers() const {
+    return workers_ ? workers_->workers().size() : 0;
+  }
+
+  [[nodiscard]] bool tell() const {
+    fmt::print(
+        "{} requests, {} answered, {} failed; {} of {} tokens came, {} wrong or twice; "
+        "{} requests went on with another worker\n",
+        last_, answered_, failed_, came_, right_, wrong_, continued_);
+    return answered_ == last_ && failed_ == 0 && wrong_ == 0 && came_ == right_;
+  }
+
+ private:
+  mw::task<void> use(mw::world& w) {
+    const auto pid = static_cast<pid_t>(w.view().member(1).identity.pid);
+    fmt::print("worker {} has come\n", pid);
+    if (!workers_) co_return;
+    const auto ended = co_await mw::outcome(workers_->serve(w));
+    if (ended) co_return;
+    fmt::print("worker {} is gone: {}\n", pid, ended.error().text());
+    throw mw::world_error(ended.error());
+  }
+
+  mw::task<void> ask_in_turn() {
+    while (!is_stopping_) {
+      prompt p{++last_, 0};
+      mw::failure why;
+      for (int tries = 0; tries < 5; ++tries) {
+        why = co_await answer(p);
+        if (!why) break;
+        ++continued_;
+        fmt::print("request {} goes on behind token {}: {}\n", p.number, p.first,
+                   describe(why.cause));
+      }
+      ++(why ? failed_ : answered_);
+      right_ += length(p.number);
+    }
+  }
+
+  /// Takes tokens as long as there are any; what it has taken stands in `p`.
+  mw::task<mw::failure> answer(prompt& p) {
+    const prompt asked = p;
+    auto tokens = co_await mw::outcome(workers_->call(mw::object(asked)).within(10s));
+    if (!tokens) co_return tokens.error();
+    for (;;) {
+      const auto next = co_await mw::outcome(tokens->next());
+      if (!next) co_return next.error();
+      if (!*next) co_return mw::failure();
+      token t;
+      std::memcpy(&t, (*next)->data(), std::min(sizeof t, (*next)->size()));
+      if (t.value != model(p.number, p.first++)) ++wrong_;
+      ++came_;
+      ++by_[t.worker];
+    }
+  }
+
+  mw::runtime& runtime_;
+  mw::store& store_;
+  std::optional<mw::dispatcher> workers_{std::in_place};
+  std::stop_source closing_;
+  std::map<pid_t, std::uint64_t> by_;
+  std::uint64_t last_ = 0, answered_ = 0, failed_ = 0, came_ = 0, right_ = 0, wrong_ = 0,
+                continued_ = 0;
+  bool is_stopping_ = false;
+};

@@ -1,0 +1,116 @@
+// A stage of a pipeline: batches come in over some worlds, are computed with on the
+// engine's own thread, and go out over others.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+
+#include "../shared/terminal.hpp"
+
+using stage_name = mw::inline_text<7>;
+
+struct batch_head {
+  std::uint64_t request = 0;
+  /// The stages that it went through.
+  std::array<stage_name, 4> via;
+  std::uint32_t stages = 0;
+};
+
+struct batch {
+  batch_head head;
+  std::vector<float> hidden;
+};
+
+/// A stage's worlds, each of two members, kept: rank 0 sends, rank 1 receives. What has
+/// come in is taken from `in`, what is put into `out` goes to whoever is free.
+class edges {
+ public:
+  edges(mw::runtime& rt, const arguments& given, std::string who)
+      : runtime_(rt), stores_(rt, given), given_(given), who_(std::move(who)) {}
+
+  mw::channel<batch> in{4}, out{4};
+
+  /// Ends when no more can come in, and `out` was closed and has gone out.
+  mw::task<void> run() {
+    const auto all = [this](mw::scope& s) -> mw::task<void> {
+      for (const membership& m : given_.worlds)
+        s.spawn(m.rank == 0 ? send(m) : receive(m));
+      co_return;
+    };
+    co_await mw::scope::run(all);
+  }
+
+ private:
+  mw::task<void> receive(membership m) {
+    ++receiving_;
+    const auto body = [this](mw::world& w) -> mw::task<void> {
+      for (;;) {
+        const auto next = co_await w.recv_message<batch_head>(mw::from{0});
+        batch b{next.head, std::vector<float>(next.info.count)};
+        co_await w.recv(b.hidden, mw::from{0});
+        co_await in.push(std::move(b));
+      }
+    };
+    co_await keep(m, body);
+    if (--receiving_ == 0) in.close();
+  }
+
+  mw::task<void> send(membership m) {
+    std::optional<batch> unsent;  // outlives an epoch: we still own it
+    const auto body = [this, &unsent](mw::world& w) -> mw::task<void> {
+      for (;;) {
+        if (!unsent) {
+          // An edge that waits for work is formed again when it breaks, not when work
+          // comes.
+          auto first = co_await mw::when_any(out.pop(), w.broken());
+          if (!std::get<0>(first)) throw mw::world_error(*std::get<1>(first));
+          unsent = std::move(*std::get<0>(first));
+        }
+        if (!unsent) co_return;
+        co_await w.send_message(unsent->head, unsent->hidden, mw::to{1}).delivered();
+        unsent.reset();
+      }
+    };
+    co_await keep(m, body);
+  }
+
+  template <class Body>
+  mw::task<void> keep(const membership& m, const Body& body) {
+    auto kept =
+        mw::keep(runtime_, stores_.of(m), {.name = m.name(), .rank = m.rank, .size = 2},
+                 telling(given_, who_, body));
+    co_await std::move(kept);
+  }
+
+  mw::runtime& runtime_;
+  stores stores_;
+  const arguments& given_;
+  const std::string who_;
+  int receiving_ = 0;
+};
+
+/// Adds one to every element, and its name to the head.
+class stage {
+ public:
+  stage(mw::runtime& rt, const arguments& given, const std::string& name)
+      : edges_(rt, given, name), name_(name) {}
+
+  mw::task<void> run() { co_await mw::when_all(edges_.run(), compute()); }
+
+ private:
+  mw::task<void> compute() {
+    while (auto b = co_await edges_.in.pop()) {
+      co_await mw::offload(engine_, [&] {
+        for (float& x : b->hidden) x += 1;
+      });
+      b->head.via.at(b->head.stages++) = name_;
+      co_await edges_.out.push(std::move(*b));
+    }
+    edges_.out.close();
+  }
+
+  edges edges_;
+  const stage_name name_;
+  mw::worker_thread engine_{"mw-engine"};
+};

@@ -1,0 +1,160 @@
+// ResNet-18 behind a leader with two workers, each in a world of its own. Alone it starts
+// both and kills one with an image outstanding: the other classifies that too, each image
+// is answered once, and the classes are those of a run without workers. By hand:
+// resnet --worldinfo 1,0 --worldinfo 2,0;  resnet --worldinfo 1,1;  resnet --worldinfo
+// 2,1
+#include <algorithm>
+#include <optional>
+
+#include "resnet/model.hpp"
+#include "shared/terminal.hpp"
+
+namespace {
+
+constexpr uint64_t seed = 18;
+
+/// A worker, until the leader leaves.
+mw::task<void> work(mw::runtime& rt, const arguments& given) {
+  stores through(rt, given);
+  const membership m = given.worlds.front();
+  resnet model(seed);
+  mw::worker_thread engine("mw-engine");  // the world lives on while it computes
+  const auto answer = [&](mw::world& w) -> mw::task<void> {
+    pixels x(floats_in_image);
+    for (;;) {
+      co_await w.recv(x, mw::from{0});
+      const int64_t found =
+          co_await mw::offload(engine, [&] { return model.classify(x); });
+      co_await w.send_message(found, mw::to{0});
+    }
+  };
+  auto kept = mw::keep(rt, through.of(m), {.name = m.name(), .rank = 1, .size = 2},
+                       telling(given, "worker", answer));
+  co_await std::move(kept);
+}
+
+class leader {
+ public:
+  leader(mw::runtime& rt, const arguments& given, std::size_t images)
+      : runtime_(rt),
+        given_(given),
+        through_(rt, given),
+        images_(images),
+        answers_(images) {
+    for (std::size_t i = 0; i < images; ++i) (void)images_.try_push(i);
+  }
+  /// Killed when it has got its third image and has not answered.
+  void kill_on_the_way(int world, process& worker) {
+    victim_ = world;
+    worker_ = &worker;
+  }
+
+  /// Ends when all images are answered.
+  mw::task<void> run() {
+    const auto all = [this](mw::scope& s) -> mw::task<void> {
+      for (const membership& m : given_.worlds) s.spawn(use(m));
+      co_await all_left_;
+      s.cancel();  // who waits for a dead worker
+    };
+    co_await mw::scope::run(all);
+  }
+
+  [[nodiscard]] bool compare() const {
+    fmt::print("and now without workers\n");
+    resnet model(seed);
+    std::size_t not_once = 0, differ = 0;
+    for (std::size_t i = 0; i < answers_.size(); ++i) {
+      const int64_t right = model.classify(image(static_cast<int64_t>(i)));
+      not_once += answers_[i].size() != 1;
+      differ += std::count(answers_[i].begin(), answers_[i].end(), right) == 0;
+    }
+    fmt::print("{} images, {} not answered once, {} of another class\n", answers_.size(),
+               not_once, differ);
+    return not_once + differ == 0;
+  }
+
+ private:
+  mw::task<void> use(membership m) {
+    const auto body = [this, &m](mw::world& w) -> mw::task<void> {
+      ++up_;
+      const auto ended = co_await mw::outcome(ask_in_turn(w, m));
+      if (ended) (void)co_await mw::outcome(w.leave());
+      if (--up_ == 0 && answered_ == answers_.size()) all_left_.set();
+      if (!ended) throw mw::world_error(ended.error());
+    };
+    auto kept =
+        mw::keep(runtime_, through_.of(m), {.name = m.name(), .rank = 0, .size = 2},
+                 telling(given_, "leader", body));
+    co_await std::move(kept);
+  }
+
+  mw::task<void> ask_in_turn(mw::world& w, const membership& m) {
+    for (int asked = 1; const auto number = co_await images_.pop(); ++asked) {
+      const auto found = co_await mw::outcome(classify(w, *number, m.world, asked));
+      if (!found) {
+        (void)images_.try_push(*number);  // there is room: it came from there
+        fmt::print("image {} goes to another worker\n", *number);
+        throw mw::world_error(found.error());
+      }
+      fmt::print("image {:>2}: class {}, says the worker of {}\n", *number, *found,
+                 m.name());
+      answers_[*number].push_back(*found);
+      if (++answered_ == answers_.size()) images_.close();
+    }
+  }
+
+  mw::task<int64_t> classify(mw::world& w, std::size_t number, int world, int asked) {
+    const pixels x = image(static_cast<int64_t>(number));
+    co_await w.send(x, mw::to{1}).delivered();
+    if (world == victim_ && asked == 3) {
+      fmt::print("kill -9 {}, which has image {}\n", worker_->pid(), number);
+      worker_->signal(SIGKILL);
+    }
+    co_return (co_await w.recv_message<int64_t>(mw::from{1})).head;
+  }
+
+  mw::runtime& runtime_;
+  const arguments& given_;
+  stores through_;
+  mw::channel<std::size_t> images_;
+  std::vector<std::vector<int64_t>> answers_;
+  std::size_t answered_ = 0;
+  int up_ = 0, victim_ = -1;
+  process* worker_ = nullptr;
+  mw::event all_left_;
+};
+
+bool lead(mw::runtime& rt, arguments& given, std::size_t images) {
+  std::optional<mw::hosted_store> host;
+  std::vector<process> workers;
+  if (given.worlds.empty()) {
+    given.store = host.emplace(rt, "127.0.0.1:0").address();
+    given.worlds = {{1, 0}, {2, 0}};
+    for (const char* who : {"1,1", "2,1"}) {
+      workers.push_back(process({"--worldinfo", who, "--store", given.store}));
+      fmt::print("the worker of world{} is pid {}\n", who[0], workers.back().pid());
+    }
+  }
+  leader l(rt, given, images);
+  if (!workers.empty()) l.kill_on_the_way(1, workers[0]);
+  rt.run(l.run());
+  return l.compare();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Images, classified by two workers.");
+  arguments given(app);
+  std::size_t images = 16;
+  app.add_option("--images", images, "so many, by the leader")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  mw::runtime rt(quiet());
+  rt.serve_dumps();  // for mwstat
+  if (given.worlds.empty() || given.worlds.front().rank == 0)
+    return lead(rt, given, images) ? 0 : 1;
+  rt.run(work(rt, given));
+} catch (const std::exception& e) {
+  fmt::print(stderr, "resnet: {}\n", e.what());
+  return 1;
+}

@@ -1,0 +1,115 @@
+// What examples share that run one process per terminal: the arguments that say which
+// worlds a process belongs to, and through which stores they form.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <manyworlds/manyworlds.hpp>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "process.hpp"
+
+using namespace std::chrono_literals;
+
+struct membership {
+  int world = 0;
+  mw::rank_t rank = 0;
+  [[nodiscard]] std::string name() const { return fmt::format("world{}", world); }
+};
+
+/// Without `worlds` an example starts its processes itself: its own program again, each
+/// with the arguments that one would type, and two that are not shown.
+struct arguments {
+  explicit arguments(CLI::App& app, std::set<std::string> backends = {"host"}) {
+    app.add_option(
+           "--worldinfo", texts_,
+           "WORLD,RANK: a world this process belongs to, and as whom; may be given "
+           "several times. Without: starts all processes itself")
+        ->allow_extra_args(false);
+    app.add_option("--addr", address, "where a world's rank 0 hosts its store")
+        ->capture_default_str();
+    app.add_option("--port", port, "of world 0's store; world N's is 1000 x N higher")
+        ->capture_default_str();
+    app.add_option("--backend", backend, "what moves the data")
+        ->check(CLI::IsMember(std::move(backends)))
+        ->capture_default_str();
+    app.add_option("--store", store,
+                   "HOST:PORT of one that runs already, for all worlds");
+    app.add_option("--parent", parent)->group("");
+    app.callback([this] { begin(); });
+  }
+
+  std::vector<membership> worlds;
+  std::string address = "127.0.0.1", backend = "host", store;
+  int port = 29500;
+  pid_t parent = 0;
+
+ private:
+  void begin() {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (parent) end_with(parent);
+    for (const std::string& text : texts_) {
+      membership m;
+      char rest = 0;
+      if (std::sscanf(text.c_str(), "%d,%d%c", &m.world, &m.rank, &rest) != 2) {
+        throw CLI::ValidationError("--worldinfo " + text,
+                                   "expected WORLD,RANK, for instance 1,0");
+      }
+      worlds.push_back(m);
+    }
+  }
+  std::vector<std::string> texts_;
+};
+
+/// Each world's store is hosted by its rank 0, unless --store names one for all.
+class stores {
+ public:
+  stores(mw::runtime& rt, const arguments& given) {
+    for (const membership& m : given.worlds) {
+      std::string at = given.store;
+      if (at.empty()) {
+        at = fmt::format("{}:{}", given.address, given.port + 1000 * m.world);
+        if (m.rank == 0) hosted_.try_emplace(m.world, rt, at);
+      }
+      of_.try_emplace(m.world, rt, at);
+    }
+  }
+  [[nodiscard]] mw::store& of(const membership& m) { return of_.at(m.world); }
+
+ private:
+  std::map<int, mw::hosted_store> hosted_;
+  std::map<int, mw::tcp_store> of_;
+};
+
+/// Several processes share the machine: whoever waits leaves it to the others. What goes
+/// wrong the examples print themselves.
+inline mw::runtime_options quiet() {
+  return {.spin = mw::duration::zero(), .log_from = mw::log_level::silent};
+}
+
+inline mw::duration seconds(double count) {
+  return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(count));
+}
+
+/// A body for `mw::keep` that tells when its world comes up, and why it broke. Where all
+/// print to one terminal, only the starting process tells of the beginning.
+template <class Body>
+auto telling(const arguments& given, std::string who, Body body) {
+  const bool is_alone = given.parent == 0;
+  return [is_alone, who = std::move(who), body](mw::world& w) -> mw::task<void> {
+    if (is_alone || w.epoch() > 1)
+      fmt::print("{}: {}@{} is up\n", who, w.name().view(), w.epoch());
+    try {
+      co_await body(w);
+    } catch (const mw::world_error& e) {
+      if (e.cause() != mw::cause::closed) fmt::print("{}: {}\n", who, e.what());
+      throw;
+    }
+  };
+}

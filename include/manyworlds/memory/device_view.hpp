@@ -1,0 +1,114 @@
+/// Views of device memory: where, how many, of what type, and on which stream.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include "manyworlds/memory/buffer_view.hpp"
+
+struct CUstream_st;
+
+namespace manyworlds::inline v0 {
+
+/// A CUDA stream of the caller's (`cudaStream_t`), not owned.
+///
+/// Null means none, which no operation accepts: CUDA's null stream is either of two, so
+/// say `cudaStreamLegacy`. `cudaStreamPerThread` serves only worlds that launch on the
+/// reactor's thread, whose stream it is then.
+class device_stream {
+ public:
+  constexpr device_stream() noexcept = default;
+  constexpr device_stream(CUstream_st* handle) noexcept : handle_(handle) {}
+  // A literal 0 is a rank, a device and a stream to the eye: say which.
+  device_stream(int) = delete;
+  device_stream(std::nullptr_t) = delete;
+
+  [[nodiscard]] constexpr CUstream_st* handle() const noexcept { return handle_; }
+  [[nodiscard]] constexpr explicit operator bool() const noexcept {
+    return handle_ != nullptr;
+  }
+  friend constexpr bool operator==(device_stream, device_stream) noexcept = default;
+
+ private:
+  CUstream_st* handle_ = nullptr;
+};
+
+/// Elements in device memory that may be read: what a send takes.
+///
+/// Owns nothing; the memory must live until the await on the operation ends. The stream
+/// orders the operation among the caller's own work: it begins after what was enqueued
+/// there before, and what is enqueued there once the await has ended (or `enqueue()` has)
+/// comes after it.
+class const_device_view {
+ public:
+  constexpr const_device_view() noexcept = default;
+
+  template <element T>
+  const_device_view(const T* data, std::size_t count, device_stream on)
+      : const_device_view(data, count, dtype_of_v<T>, on) {}
+
+  /// Throws std::invalid_argument for a null pointer with elements, for a type that is
+  /// none, and for more bytes than an address space has.
+  const_device_view(const void* data, std::size_t count, dtype type, device_stream on)
+      : data_{data}, count_{count}, stream_{on}, type_{type} {
+    detail::check_view(data, count, type);
+  }
+
+  constexpr const void* data() const noexcept { return data_; }
+  /// Elements, not bytes.
+  constexpr std::size_t count() const noexcept { return count_; }
+  constexpr dtype type() const noexcept { return type_; }
+  constexpr device_stream stream() const noexcept { return stream_; }
+  constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
+  constexpr bool empty() const noexcept { return count_ == 0; }
+
+  /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
+  const_device_view slice(std::size_t offset, std::size_t count) const {
+    detail::check_slice(offset, count, count_);
+    return {static_cast<const std::byte*>(data_) + offset * size_of(type_), count, type_,
+            stream_};
+  }
+
+ protected:
+  template <class View>
+  friend class basic_gather_list;
+  constexpr const_device_view by_member() const noexcept { return *this; }
+
+ private:
+  const void* data_ = nullptr;
+  std::size_t count_ = 0;
+  device_stream stream_;
+  dtype type_ = dtype::uint8;
+};
+
+/// Elements in device memory that may be written: what a receive or a collective takes.
+/// Also a `const_device_view`, and adds no member.
+class device_view : public const_device_view {
+ public:
+  constexpr device_view() noexcept = default;
+
+  template <element T>
+  requires(!std::is_const_v<T>) device_view(T* data, std::size_t count, device_stream on)
+      : const_device_view(data, count, on) {}
+
+  /// Throws as `const_device_view` does.
+  device_view(void* data, std::size_t count, dtype type, device_stream on)
+      : const_device_view(data, count, type, on) {}
+
+  constexpr void* data() const noexcept {
+    return const_cast<void*>(const_device_view::data());
+  }
+  device_view slice(std::size_t offset, std::size_t count) const {
+    detail::check_slice(offset, count, this->count());
+    return {static_cast<std::byte*>(data()) + offset * size_of(type()), count, type(),
+            stream()};
+  }
+
+ private:
+  template <class View>
+  friend class basic_gather_list;
+  constexpr device_view by_member() const noexcept { return *this; }
+};
+
+}  // namespace manyworlds::inline v0

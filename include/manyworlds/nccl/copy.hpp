@@ -1,0 +1,100 @@
+// Copy: bytes between host and device memory, awaited.
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/memory/buffer_view.hpp"
+#include "manyworlds/memory/device_view.hpp"
+#include "manyworlds/nccl/stream_wait.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace nccl {
+
+/// What to copy. Either view of host memory has no stream.
+struct copy_plan {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+  device_stream on;
+  /// What is on this stream now comes first as well; may be none.
+  device_stream after;
+  bool to_device = false;
+  bool from_device = false;
+};
+
+inline void check_sizes(std::size_t to, std::size_t from) {
+  if (to == from) return;
+  throw std::invalid_argument("copy: " + std::to_string(from) +
+                              " bytes do not go into a view of " + std::to_string(to));
+}
+
+}  // namespace nccl
+
+class copy_awaiter : public stream_wait {
+ public:
+  explicit copy_awaiter(const nccl::copy_plan& plan) noexcept
+      : stream_wait(plan.on, "a copy"), plan_(plan) {}
+
+  bool await_start(continuation& waiter);
+
+ private:
+  bool enqueue_more() noexcept final;
+
+  nccl::copy_plan plan_;
+  // Of no use in a build without CUDA.
+  [[maybe_unused]] std::size_t begun_ = 0;
+  [[maybe_unused]] std::size_t slice_ = 0;
+};
+
+/// A copy that has not begun.
+class [[nodiscard]] copy_awaitable {
+ public:
+  explicit copy_awaitable(const nccl::copy_plan& plan) noexcept : plan_(plan) {}
+  awaitable_by_all<copy_awaiter> operator co_await() const noexcept {
+    return awaitable_by_all<copy_awaiter>(plan_);
+  }
+
+ private:
+  nccl::copy_plan plan_;
+};
+
+/// `co_await copy(to, from)`: begins after what is on the device view's stream, and ends
+/// when `to` has the bytes. Between two streams of the same or of two devices it is
+/// ordered on that of `to`, and begins after what is on that of `from` now. Element types
+/// may differ.
+///
+/// Host memory should be pinned (`pinned_buffer`). Of other memory CUDA itself waits for
+/// each piece, on the reactor's thread: such a copy begins when its stream has got there,
+/// and goes in slices of 256 KiB, one a turn. What comes onto that stream between two
+/// slices holds up the reactor, and all its worlds, until it is done: where that may wait
+/// for a peer, who may be dead, use pinned memory.
+///
+/// The memory belongs to the copy until the await ends. A cancelled one ends when nothing
+/// touches it any more, after the slice it was in.
+///
+/// Throws std::invalid_argument here if the sizes in bytes differ; when awaited also for
+/// no stream and for host memory that is said to be a device's, `device_error` where CUDA
+/// refuses or fails, std::logic_error where no reactor runs.
+inline copy_awaitable copy(device_view to, const_buffer_view from) {
+  nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return copy_awaitable(
+      {to.data(), from.data(), to.size_bytes(), to.stream(), {}, true, false});
+}
+
+inline copy_awaitable copy(buffer_view to, const_device_view from) {
+  nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return copy_awaitable(
+      {to.data(), from.data(), to.size_bytes(), from.stream(), {}, false, true});
+}
+
+inline copy_awaitable copy(device_view to, const_device_view from) {
+  nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return copy_awaitable(
+      {to.data(), from.data(), to.size_bytes(), to.stream(), from.stream(), true, true});
+}
+
+}  // namespace manyworlds::inline v0

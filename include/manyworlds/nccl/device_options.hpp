@@ -1,0 +1,66 @@
+// Device options: how a world uses its GPU.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "manyworlds/coro/timer_queue.hpp"
+
+struct ncclComm;
+struct CUstream_st;
+
+namespace manyworlds::inline v0 {
+
+/// Who calls NCCL for a world.
+enum class launch_on : std::uint8_t {
+  own_thread,  ///< one thread of the runtime's for each device
+  reactor,     ///< the reactor's: for an engine that must stay the only issuer
+};
+
+/// How the reactor learns that an operation on the device is done.
+enum class completion_by : std::uint8_t {
+  words,   ///< the stream writes a number to host memory; events where it cannot
+  events,  ///< the oldest operation's event is asked
+};
+
+/// How a communicator is made. Both on a helper thread, with a deadline.
+enum class creation_by : std::uint8_t {
+  split,   ///< a non-blocking one, which can be given up, is split into the one for data
+  direct,  ///< at once; one that is stuck occupies its thread until NCCL lets it go
+};
+
+/// What a world of backend `nccl` needs to know beyond its members. Trivially
+/// destructible.
+struct device_options {
+  /// Multiprocessors that its operations may occupy. The sum over a runtime's worlds on
+  /// one device is at most what the device has, so that all of them can run at once.
+  int most_multiprocessors = 4;
+  launch_on launch = launch_on::own_thread;
+  completion_by completion = completion_by::words;
+  creation_by creation = creation_by::split;
+  /// Operations that are handed to the stream and not done; more of them wait.
+  int most_outstanding = 32;
+  /// How long making the communicator may take.
+  duration create = std::chrono::seconds(60);
+  /// A call of NCCL's that blocks for longer has its communicator given up. Longer than
+  /// a launching thread is kept from running where there are more threads than CPUs.
+  duration blocked_call = std::chrono::milliseconds(500);
+  /// How long after a break the stream may take to drain; then buffers are lost.
+  duration quiesce = std::chrono::seconds(5);
+  /// How long freeing the communicator may take before it counts as stuck.
+  duration release = std::chrono::seconds(10);
+
+  /// An existing communicator and stream to use instead of making them: of the same
+  /// members in the same ranks, and quiet. At every member or at none. They must live,
+  /// and the stream not be cudaStreamPerThread, until the world is drained.
+  ncclComm* communicator = nullptr;
+  CUstream_st* stream = nullptr;
+  /// Whether the world may revoke, abort and destroy it. If not, `on_break` is called on
+  /// the world's reactor when the world breaks, to quiesce it; the stream is waited for.
+  /// A call of ours may be inside NCCL then: revoke it, and free it after `drained()`.
+  bool owns_communicator = false;
+  void (*on_break)(ncclComm* communicator, void* context) = nullptr;
+  void* on_break_context = nullptr;
+};
+
+}  // namespace manyworlds::inline v0

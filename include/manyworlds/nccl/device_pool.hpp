@@ -1,0 +1,41 @@
+// Device pool: where device buffers get their memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "manyworlds/nccl/device_error.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace nccl {
+class pool_state;
+}
+
+/// A stream-ordered memory pool of its own on one CUDA device; the device's default pool,
+/// which is the whole process's, stays as it is. Copies are the same pool. It goes with
+/// the last of its copies and buffers. Any thread.
+///
+/// What buffers give back stays with the pool for the next ones, since asking the driver
+/// stalls other threads that use the device; `trim` returns it.
+class device_pool {
+ public:
+  /// By CUDA's number. Makes the device's context, which takes a while the first time in
+  /// a process. Throws `device_error`.
+  explicit device_pool(int device);
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  /// Bytes that buffers have, as CUDA counts them.
+  [[nodiscard]] std::size_t used() const;
+  /// Bytes that the pool has of the device, used or not.
+  [[nodiscard]] std::size_t held() const;
+  /// Returns what no buffer uses to the device until at most `keep` bytes are held.
+  void trim(std::size_t keep = 0) const;
+
+ private:
+  friend class untyped_device_buffer;
+  std::shared_ptr<nccl::pool_state> state_;
+  int device_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,42 @@
+// On: awaiting the caller's own work on a CUDA stream.
+#pragma once
+
+#include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/nccl/stream_wait.hpp"
+
+namespace manyworlds::inline v0 {
+
+class stream_awaiter : public stream_wait {
+ public:
+  explicit stream_awaiter(device_stream on) noexcept : stream_wait(on, "a stream") {}
+
+  bool await_start(continuation& waiter) {
+    prepare();
+    return wait(waiter);
+  }
+};
+
+/// A wait that has not begun.
+class [[nodiscard]] stream_awaitable {
+ public:
+  explicit stream_awaitable(device_stream on) noexcept : on_(on) {}
+  awaitable_by_all<stream_awaiter> operator co_await() const noexcept {
+    return awaitable_by_all<stream_awaiter>(on_);
+  }
+
+ private:
+  device_stream on_;
+};
+
+/// `co_await on(stream)`: ends when everything has that was enqueued on the stream before
+/// it was awaited. Resumes on the reactor that it was awaited on; what is said as
+/// cudaStreamPerThread is that thread's stream. A cancelled wait ends when the stream
+/// gets there, since what it does uses the waiter's memory.
+///
+/// Throws `device_error` if the stream's device failed, or the stream is being captured;
+/// std::invalid_argument for no stream; std::logic_error where no reactor runs.
+inline stream_awaitable on(device_stream stream) noexcept {
+  return stream_awaitable(stream);
+}
+
+}  // namespace manyworlds::inline v0

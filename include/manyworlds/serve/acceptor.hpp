@@ -1,0 +1,106 @@
+// Acceptor: what `accept` is made of: who waits, who was taken, how many there are.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/serve/keep.hpp"
+#include "manyworlds/serve/waiting_list.hpp"
+#include "manyworlds/store/memory_store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// What to accept. Trivially destructible, so that it can be written in an awaited
+/// expression.
+struct accept_options {
+  /// As the connectors name it.
+  service_name service = {};
+  /// Worlds at a time. Who comes beyond waits, or is taken by another acceptor.
+  std::size_t most = 1024;
+  /// Of each world. Name, rank and size are not given: `accept` does.
+  world_options world = {};
+};
+
+class met_peer;
+
+/// One acceptor of a service.
+class acceptor {
+ public:
+  /// Throws world_error (`invalid_argument`).
+  acceptor(runtime& rt, store& st, const accept_options& options);
+  acceptor(const acceptor&) = delete;
+  acceptor& operator=(const acceptor&) = delete;
+
+  /// Waits for room, and for somebody to take; nobody once it is to stop.
+  [[nodiscard]] task<std::vector<waiting_peer>> next(std::stop_token until);
+  [[nodiscard]] std::unique_ptr<met_peer> meet(waiting_peer who);
+  /// Leaves nothing in the store, if nobody waits there.
+  [[nodiscard]] task<void> close();
+
+ private:
+  friend class met_peer;
+
+  [[nodiscard]] task<std::vector<waiting_peer>> take();
+  [[nodiscard]] bool is_met(const waiting_peer& who) const noexcept;
+  void note_store(const char* trouble);
+
+  runtime& runtime_;
+  const accept_options options_;
+  waiting_list list_;
+  back_off pause_;
+  std::vector<const met_peer*> met_;
+  event has_room_;
+  bool store_answers_ = true;
+};
+
+/// The store through which one peer's world is formed: it holds what the peer has left in
+/// the waiting list, for one try. A peer that is not met by it waits again by itself.
+class single_try_store final : public store {
+ public:
+  explicit single_try_store(std::string peer_key) : peer_key_(std::move(peer_key)) {}
+
+  [[nodiscard]] std::string address() const override { return "of those who wait"; }
+  [[nodiscard]] task<store_reply> perform(store_request request) override;
+
+ private:
+  const std::string peer_key_;
+  memory_store under_;
+  std::atomic<bool> was_read_{false};
+};
+
+/// A peer that was taken, and the world with it. Occupies one place of its acceptor.
+class met_peer {
+ public:
+  met_peer(acceptor& by, waiting_peer who);
+  met_peer(const met_peer&) = delete;
+  met_peer& operator=(const met_peer&) = delete;
+  ~met_peer();
+
+  [[nodiscard]] task<void> form();
+  [[nodiscard]] world& met() noexcept { return world_; }
+  [[nodiscard]] bool is(const waiting_peer& who) const noexcept {
+    return who.id == who_.id && who.record == who_.record;
+  }
+  [[nodiscard]] bool is_of_it(const failure& f) const noexcept {
+    return f.world_instance == world_.core()->instance();
+  }
+  /// Leaves, or ends what failed; nothing of the world is left then.
+  [[nodiscard]] task<void> part(failure failed);
+
+ private:
+  acceptor& acceptor_;
+  const waiting_peer who_;
+  const world_options options_;
+  single_try_store store_;
+  world world_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,105 @@
+// Reply stream: what a worker answers to one call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/link/wire.hpp"
+#include "manyworlds/serve/call_watch.hpp"
+
+namespace manyworlds::inline v0 {
+
+class call_record;
+
+/// Waits for one reply. See `reply_stream::next`.
+class next_reply_awaiter {
+ public:
+  next_reply_awaiter(call_record* call, duration limit, std::stop_token token) noexcept;
+  next_reply_awaiter(const next_reply_awaiter&) = delete;
+  next_reply_awaiter& operator=(const next_reply_awaiter&) = delete;
+  ~next_reply_awaiter();
+
+  bool await_ready() noexcept;
+  void await_start(continuation& k);
+  bool await_cancel() noexcept;
+  bool await_must_resume() const noexcept { return true; }
+  std::optional<bytes> await_resume();
+  [[nodiscard]] failure take_failure() noexcept { return std::move(failure_); }
+
+ private:
+  friend class call_record;
+
+  /// One of them: a reply, or nothing at the end, or a failure.
+  void finish(std::optional<bytes> reply, failure f) noexcept;
+
+  call_record* call_;
+  duration limit_;
+  std::stop_token token_;
+  call_watch watch_;
+  std::optional<bytes> reply_;
+  failure failure_;
+  continuation* waiter_ = nullptr;
+};
+
+/// The next reply of a stream, not yet awaited.
+class [[nodiscard]] next_reply {
+ public:
+  using value_type = std::optional<bytes>;
+
+  explicit next_reply(call_record* call) noexcept : call_(call) {}
+
+  /// Gives up waiting after `limit`, with cause `timed_out`; the call goes on.
+  next_reply&& within(duration limit) && noexcept {
+    limit_ = limit;
+    return std::move(*this);
+  }
+  /// Gives up waiting when the token is triggered, with cause `cancelled`; the call goes
+  /// on.
+  next_reply&& stop(std::stop_token token) && noexcept {
+    token_ = std::move(token);
+    return std::move(*this);
+  }
+  next_reply_awaiter operator co_await() && noexcept {
+    return next_reply_awaiter(call_, limit_, std::move(token_));
+  }
+
+ private:
+  call_record* call_;
+  duration limit_ = duration::max();
+  std::stop_token token_;
+};
+
+/// The replies of one call, in order. Movable; used on the dispatcher's reactor, one
+/// `next` at a time, and not moved from or destroyed while that waits, nor when the
+/// runtime has ended. Destroying it before its end cancels the call at the worker.
+class reply_stream {
+ public:
+  /// No stream, as what was moved from.
+  reply_stream() noexcept;
+  explicit reply_stream(std::unique_ptr<call_record> call) noexcept;
+  reply_stream(reply_stream&& other) noexcept;
+  reply_stream& operator=(reply_stream&& other) noexcept;
+  ~reply_stream();
+
+  /// The next reply, or nothing when the worker's handler has returned. What had come is
+  /// given before a failure is, and a failure is given each time:
+  /// - the cause of the world's break if the worker was lost, and what the worker's
+  ///   handler threw (see `served_call`); the text says how many replies came;
+  /// - `timed_out` and `cancelled` of the call's own `within` and `stop`;
+  /// - `timed_out` and `cancelled` of this wait's, after which `next` may be called
+  /// again;
+  /// - `no_member_left` if the dispatcher was destroyed.
+  [[nodiscard]] next_reply next() noexcept { return next_reply(call_.get()); }
+
+  /// How many replies `next` has given.
+  [[nodiscard]] std::uint64_t received() const noexcept;
+
+ private:
+  std::unique_ptr<call_record> call_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,168 @@
+// Collective calls: the operations of a world on host memory in which every member takes
+// part.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "manyworlds/world/world_operation.hpp"
+
+namespace manyworlds::inline v0 {
+
+using collective_operation = world_operation<void, collective_request>;
+
+/// The collectives of a world on host memory, whatever its backend. A part of `world`.
+///
+/// Every member starts the same collectives in the same order, each from one buffer of
+/// elements to another; they take effect one after the other, beside sends and receives,
+/// which they do not wait for. One ends when this member's part in it is done: its
+/// buffers may be used again, and what it was to get is there. A root that only gives, or
+/// a member that only gives to the root, may be done before the others have entered.
+///
+/// Both buffers have the same element type (any of NCCL's). They must not overlap, but as
+/// NCCL allows it: `in` and `out` of `all_reduce` and `reduce` may be the same, and in
+/// the others but `all_to_all` the smaller may be this rank's part of the larger. Results
+/// are the same bits on all members, and from run to run; which algorithm brings them is
+/// a matter of size, members and place (`algorithms.hpp`).
+///
+/// Errors: what is wrong with the arguments alone is `invalid_argument` here, and nothing
+/// is started; members that entered that collective rightly have their world broken by
+/// it (`mismatch`, naming both). So do members that disagree on kind, element type,
+/// reduction, root or size. A member that has left: `closed`, for this and all later
+/// ones. Ranks that do not enter are named in the log after
+/// `world_options::collective_log`, and break the world after `collective_break`
+/// (`overdue`), as does a deadline (`within`) that passes here. A stop is waited out: the
+/// others count on this member.
+template <class World>
+class collective_calls {
+ public:
+  /// Ends when every member has entered it.
+  world_operation<void> barrier(source_position where = source_position()) {
+    return world_operation<void>(
+        operation_request(core(), operation_kind::barrier, no_rank, {}, where));
+  }
+
+  /// Every member gets the root's `data`.
+  collective_operation broadcast(buffer_view data, root at,
+                                 source_position where = source_position()) {
+    return collective(operation_kind::broadcast, data, data, sum, at.rank(), where);
+  }
+
+  /// Every member gets in `data` the reduction of all members' `data`.
+  collective_operation all_reduce(buffer_view data, reduction by,
+                                  source_position where = source_position()) {
+    return collective(operation_kind::all_reduce, data, data, by, no_rank, where);
+  }
+  collective_operation all_reduce(const_buffer_view in, buffer_view out, reduction by,
+                                  source_position where = source_position()) {
+    return collective(operation_kind::all_reduce, in, out, by, no_rank, where);
+  }
+
+  /// The root gets the reduction; the others' `data` is left as it is.
+  collective_operation reduce(buffer_view data, reduction by, root at,
+                              source_position where = source_position()) {
+    return collective(operation_kind::reduce, data, data, by, at.rank(), where);
+  }
+  /// The others may give an empty `out`.
+  collective_operation reduce(const_buffer_view in, buffer_view out, reduction by,
+                              root at, source_position where = source_position()) {
+    return collective(operation_kind::reduce, in, out, by, at.rank(), where);
+  }
+
+  /// `out` has size() times the elements of `in`: of each rank in turn.
+  collective_operation all_gather(const_buffer_view in, buffer_view out,
+                                  source_position where = source_position()) {
+    return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
+  }
+  /// `counts[r]` elements of rank r: `in` has `counts[rank()]`, `out` all of them. All
+  /// members give the same counts, which must live until the await ends.
+  collective_operation all_gather_v(const_buffer_view in, buffer_view out,
+                                    std::span<const std::size_t> counts,
+                                    source_position where = source_position()) {
+    return variable(operation_kind::all_gather, in, {}, out, counts, sum, no_rank, where);
+  }
+
+  /// As `all_gather`, at the root; the others may give an empty `out`.
+  collective_operation gather(const_buffer_view in, buffer_view out, root at,
+                              source_position where = source_position()) {
+    return collective(operation_kind::gather, in, out, sum, at.rank(), where);
+  }
+  /// The others may give an empty `out` and no counts.
+  collective_operation gather_v(const_buffer_view in, buffer_view out,
+                                std::span<const std::size_t> counts, root at,
+                                source_position where = source_position()) {
+    return variable(operation_kind::gather, in, {}, out, counts, sum, at.rank(), where);
+  }
+
+  /// The reverse of `gather`: the others may give an empty `in`.
+  collective_operation scatter(const_buffer_view in, buffer_view out, root at,
+                               source_position where = source_position()) {
+    return collective(operation_kind::scatter, in, out, sum, at.rank(), where);
+  }
+  collective_operation scatter_v(const_buffer_view in,
+                                 std::span<const std::size_t> counts, buffer_view out,
+                                 root at, source_position where = source_position()) {
+    return variable(operation_kind::scatter, in, counts, out, {}, sum, at.rank(), where);
+  }
+
+  /// `in` has size() times the elements of `out`, which gets this rank's part of the
+  /// reduction.
+  collective_operation reduce_scatter(const_buffer_view in, buffer_view out, reduction by,
+                                      source_position where = source_position()) {
+    return collective(operation_kind::reduce_scatter, in, out, by, no_rank, where);
+  }
+  /// `counts[r]` elements go to rank r; all members give the same counts.
+  collective_operation reduce_scatter_v(const_buffer_view in,
+                                        std::span<const std::size_t> counts,
+                                        buffer_view out, reduction by,
+                                        source_position where = source_position()) {
+    return variable(operation_kind::reduce_scatter, in, counts, out, {}, by, no_rank,
+                    where);
+  }
+
+  /// Part r of `in` goes to rank r; part r of `out` comes from there.
+  collective_operation all_to_all(const_buffer_view in, buffer_view out,
+                                  source_position where = source_position()) {
+    return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
+  }
+  /// `in_counts[r]` elements go to rank r, `out_counts[r]` come from there: what rank r
+  /// gives as its `in_counts` for this rank.
+  collective_operation all_to_all_v(const_buffer_view in,
+                                    std::span<const std::size_t> in_counts,
+                                    buffer_view out,
+                                    std::span<const std::size_t> out_counts,
+                                    source_position where = source_position()) {
+    return variable(operation_kind::all_to_all, in, in_counts, out, out_counts, sum,
+                    no_rank, where);
+  }
+
+ private:
+  [[nodiscard]] world_core& core() const noexcept {
+    return *static_cast<const World&>(*this).core();
+  }
+  collective_operation collective(operation_kind kind, const_buffer_view in,
+                                  buffer_view out, reduction by, rank_t at,
+                                  source_position where) {
+    collective_request asked(in, out);
+    asked.part.by = by;
+    asked.part.root = at;
+    return collective_operation(operation_request(core(), kind, no_rank, {}, where),
+                                std::move(asked));
+  }
+  collective_operation variable(operation_kind kind, const_buffer_view in,
+                                std::span<const std::size_t> in_counts, buffer_view out,
+                                std::span<const std::size_t> out_counts, reduction by,
+                                rank_t at, source_position where) {
+    collective_request asked(in, out);
+    asked.part.by = by;
+    asked.part.root = at;
+    asked.part.is_variable = true;
+    asked.part.source_counts = in_counts;
+    asked.part.target_counts = out_counts;
+    return collective_operation(operation_request(core(), kind, no_rank, {}, where),
+                                std::move(asked));
+  }
+};
+
+}  // namespace manyworlds::inline v0

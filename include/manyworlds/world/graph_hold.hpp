@@ -1,0 +1,36 @@
+// Graph hold: a captured graph that a world may have to drop.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "manyworlds/world/world.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Registers a CUDA graph that was captured with a world's communicator (`native`): NCCL
+/// does not free a communicator before such graphs are gone, so when the world breaks or
+/// is left, `drop()` is called, once, on the world's reactor; it destroys the graph and
+/// its executables. In a world without a device it does nothing. Not called once the hold
+/// is destroyed, on the world's reactor too.
+template <class Drop>
+class graph_hold final : private graph_entry {
+ public:
+  graph_hold(const world& w, Drop drop)
+      : graph_entry(
+            [](graph_entry& self) noexcept { static_cast<graph_hold&>(self).drop_(); }),
+        core_(w.core()),
+        drop_(std::move(drop)) {
+    if (device_control* const device = core_->device()) device->hold(*this);
+  }
+  ~graph_hold() {
+    if (!is_listed) return;
+    if (device_control* const device = core_->device()) device->let_go(*this);
+  }
+
+ private:
+  std::shared_ptr<world_core> core_;
+  Drop drop_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,66 @@
+// Operation request: what `world`'s members say of an operation before it is awaited.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "manyworlds/backend/collective_part.hpp"
+#include "manyworlds/backend/device_part.hpp"
+#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/source_position.hpp"
+
+namespace manyworlds::inline v0 {
+
+class world_core;
+
+/// The description of an operation but for its buffers, as `world`'s members give it.
+struct operation_request {
+  operation_request(world_core& core, operation_kind kind, rank_t peer, lane on,
+                    source_position where) noexcept
+      : core(&core), kind(kind), peer(peer), on(on), where(where) {}
+
+  world_core* core;
+  operation_kind kind;
+  rank_t peer;
+  lane on;
+  user_word user;
+  bool takes_fresh_lanes = false;
+  bool delivered = false;
+  const void* head = nullptr;
+  std::size_t head_bytes = 0;
+  std::optional<duration> limit;
+  std::stop_token stop;
+  source_position where;
+};
+
+/// The buffers of an operation that has none.
+struct no_list {};
+
+/// The buffers of a collective on host memory, and what else it says.
+class collective_request {
+ public:
+  collective_request() noexcept {}
+  collective_request(const_buffer_view from, buffer_view into) noexcept
+      : source(from), target(into) {}
+
+  const_buffer_view source;
+  buffer_view target;
+  collective_part part;
+};
+
+/// The buffers of an operation on device memory, and what else it says.
+class device_request {
+ public:
+  device_request() noexcept {}
+  device_request(device_gather_list from, device_scatter_list into) noexcept
+      : source(std::move(from)), target(std::move(into)) {}
+
+  device_gather_list source;
+  device_scatter_list target;
+  device_part part;
+};
+
+}  // namespace manyworlds::inline v0

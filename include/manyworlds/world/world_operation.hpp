@@ -1,0 +1,172 @@
+// World operation: what `world`'s members give, to be modified and then awaited.
+#pragma once
+
+#include <exception>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+#include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/world/operation_awaiter.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// A message's head, and what is known of what follows it.
+template <class Head>
+struct message {
+  Head head;
+  message_info info;
+};
+
+/// An operation with its buffers (`gather_list`, `scatter_list` or none), and its value.
+template <class Result, class List>
+class operation_awaiter_for : public operation_awaiter {
+ public:
+  operation_awaiter_for(operation_request&& request, List&& list) noexcept
+      : operation_awaiter(std::move(request)), list_(std::move(list)) {
+    if constexpr (std::is_same_v<List, gather_list>) source = list_.views();
+    if constexpr (std::is_same_v<List, scatter_list>) target = list_.views();
+  }
+  Result await_resume() {
+    operation_awaiter::await_resume();
+    if constexpr (!std::is_void_v<Result>) return info;
+  }
+
+ private:
+  [[no_unique_address]] List list_;
+};
+
+template <class Result>
+class operation_awaiter_for<Result, device_request> : public operation_awaiter {
+ public:
+  operation_awaiter_for(operation_request&& request, device_request&& asked) noexcept
+      : operation_awaiter(std::move(request)), asked_(std::move(asked)) {
+    asked_.part.source = asked_.source.views();
+    asked_.part.target = asked_.target.views();
+    device = &asked_.part;
+  }
+  Result await_resume() {
+    operation_awaiter::await_resume();
+    if (asked_.part.thrown) std::rethrow_exception(asked_.part.thrown);
+    if constexpr (std::is_same_v<Result, message_info>) return info;
+    if constexpr (std::is_same_v<Result, ticket>) return asked_.part.at;
+    if constexpr (std::is_same_v<Result, device_costs>) return asked_.part.costs;
+  }
+
+ private:
+  device_request asked_;
+};
+
+template <>
+class operation_awaiter_for<void, collective_request> : public operation_awaiter {
+ public:
+  operation_awaiter_for(operation_request&& request,
+                        const collective_request& asked) noexcept
+      : operation_awaiter(std::move(request)), asked_(asked) {
+    source = const_view_list(std::span(&asked_.source, 1));
+    target = view_list(std::span(&asked_.target, 1));
+    collective = &asked_.part;
+  }
+
+ private:
+  collective_request asked_;
+};
+
+template <class Head>
+class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
+ public:
+  operation_awaiter_for(operation_request&& request, no_list) noexcept
+      : operation_awaiter(std::move(request)) {
+    head = &head_;
+    head_bytes = sizeof(Head);
+  }
+  message<Head> await_resume() {
+    operation_awaiter::await_resume();
+    return {head_, info};
+  }
+
+ private:
+  Head head_;
+};
+
+/// What `world::send`, `recv` and their kin give: a description that may still be
+/// modified, to be awaited once, by a task or by any other coroutine.
+/// Inline down to the start of the operation: moving lists through memory would cost a
+/// small message 30 ns.
+template <class Result, class List = no_list>
+class [[nodiscard]] world_operation {
+  static constexpr bool is_on_device = std::is_same_v<List, device_request>;
+
+ public:
+  using value_type = Result;
+
+  explicit world_operation(operation_request&& request, List&& list = List()) noexcept
+      : request_(std::move(request)), list_(std::move(list)) {}
+
+  /// Gives up after `limit` with a world_error of cause `timed_out` (not with the
+  /// exception `timed_out`, as the free `within` does); the world stays up, except that
+  /// an entered collective breaks it (`overdue`). A send over TCP that was on its way in
+  /// full waits a second more for the peer's word on it; a peer that is stopped gives
+  /// none, and may yet take the message.
+  world_operation&& within(duration limit) && noexcept {
+    request_.limit = limit;
+    return std::move(*this);
+  }
+  /// Gives up with cause `cancelled` when the token is triggered; a collective is waited
+  /// for.
+  world_operation&& stop(std::stop_token token) && noexcept {
+    request_.stop = std::move(token);
+    return std::move(*this);
+  }
+  /// Of a send: ends when the peer's receive has taken the message, not when it was
+  /// accepted.
+  world_operation&& delivered() && noexcept {
+    request_.delivered = true;
+    return std::move(*this);
+  }
+  /// Of an operation on device memory: not matched with the peers' before it is launched,
+  /// but in the order of its start.
+  world_operation&& unmatched() && noexcept requires is_on_device {
+    list_.part.unmatched = true;
+    return std::move(*this);
+  }
+  /// Of an operation on device memory: ends when the stream has it.
+  world_operation<ticket, List> enqueue() && noexcept requires is_on_device {
+    list_.part.enqueued = true;
+    return world_operation<ticket, List>(std::move(request_), std::move(list_));
+  }
+  /// For coroutines of other libraries: resume there.
+  world_operation&& resume_on(executor& where) && noexcept {
+    resumption_ = &where;
+    return std::move(*this);
+  }
+
+  awaitable_by_all<operation_awaiter_for<Result, List>> operator co_await() && noexcept {
+    return awaitable_by_all<operation_awaiter_for<Result, List>>(
+        resumption_, std::move(request_), std::move(list_));
+  }
+
+  // For groups.
+  [[nodiscard]] bool is_unmatched() const noexcept {
+    if constexpr (is_on_device) {
+      return list_.part.unmatched &&
+             (is_message(request_.kind) || (request_.kind > operation_kind::barrier &&
+                                            request_.kind <= operation_kind::all_to_all));
+    }
+    return false;
+  }
+  void join(launch_group& together) noexcept {
+    if constexpr (is_on_device) {
+      if (is_unmatched()) list_.part.group = &together;
+    }
+  }
+  [[nodiscard]] device_part& part() noexcept requires is_on_device { return list_.part; }
+
+ private:
+  operation_request request_;
+  [[no_unique_address]] List list_;
+  executor* resumption_ = nullptr;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,48 @@
+// Collective algorithms: what each member sends to whom. See `algorithm` for where they
+// come from.
+#pragma once
+
+#include "exchange.hpp"
+#include "manyworlds/coro/task.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// Carries out the exchange's shape by that algorithm, which can do its kind.
+[[nodiscard]] task<void> carry_out(exchange& x, algorithm use);
+
+// Each ends when this member's buffers are no longer in use.
+
+[[nodiscard]] task<void> barrier_by_dissemination(exchange& x);
+[[nodiscard]] task<void> broadcast_to_all(exchange& x);
+[[nodiscard]] task<void> broadcast_by_tree(exchange& x);
+[[nodiscard]] task<void> broadcast_by_parts(exchange& x);
+[[nodiscard]] task<void> reduce_at_root(exchange& x);
+[[nodiscard]] task<void> reduce_by_tree(exchange& x);
+[[nodiscard]] task<void> reduce_by_parts(exchange& x, algorithm use);
+[[nodiscard]] task<void> all_reduce_at_each(exchange& x);
+[[nodiscard]] task<void> all_reduce_by_doubling(exchange& x);
+[[nodiscard]] task<void> all_reduce_by_parts(exchange& x, algorithm use);
+[[nodiscard]] task<void> gather_at_root(exchange& x);
+[[nodiscard]] task<void> scatter_from_root(exchange& x);
+[[nodiscard]] task<void> all_to_all_at_once(exchange& x);
+
+// Halves of others. `whole` is divided by `by`; this member's part of it is there, and
+// the others come.
+[[nodiscard]] task<void> gather_parts(exchange& x, const parts& by,
+                                      std::span<std::byte> whole, algorithm use);
+/// The reduction of this member's part of all members' `whole` gets into `own`, which may
+/// be its place in `whole`.
+[[nodiscard]] task<void> reduce_parts(exchange& x, const parts& by,
+                                      std::span<const std::byte> whole,
+                                      std::span<std::byte> own, algorithm use);
+
+// In slices, with a breath between them.
+
+[[nodiscard]] task<void> copy_slices(exchange& x, std::span<const std::byte> from,
+                                     std::span<std::byte> into);
+/// `into` may be exactly one of both. `is_last`: all have contributed now.
+[[nodiscard]] task<void> combine_slices(exchange& x, std::span<const std::byte> low,
+                                        std::span<const std::byte> high,
+                                        std::span<std::byte> into, bool is_last = false);
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,195 @@
+// Reductions in one step, or by the parts of the members.
+#include <algorithm>
+#include <vector>
+
+#include "collective_algorithms.hpp"
+
+namespace manyworlds::inline v0::host {
+
+namespace {
+
+/// What all members contributed to one slice, by rank.
+class contributions {
+ public:
+  contributions(exchange& x, std::size_t slice)
+      : x_(x),
+        slice_(slice),
+        memory_(x.scratch(slice * static_cast<std::size_t>(x.size() - 1))) {}
+
+  [[nodiscard]] std::span<std::byte> of(rank_t rank, std::size_t bytes) const {
+    const rank_t place = rank < x_.self() ? rank : rank - 1;
+    return memory_.subspan(slice_ * static_cast<std::size_t>(place), bytes);
+  }
+
+  /// In the order of ranks, whoever does it: `own` is this member's, and may be `into`.
+  /// `from` is where the others' begins.
+  void combine(std::span<const std::byte> own, std::span<std::byte> into,
+               std::size_t from = 0) const {
+    const std::size_t bytes = own.size();
+    const auto of = [this, from](rank_t rank, std::size_t count) {
+      return this->of(rank, from + count).subspan(from);
+    };
+    const rank_t last = x_.size() - 1;
+    std::span<const std::byte> low = x_.self() == 0 ? own : of(0, bytes);
+    for (rank_t r = 1; r <= last; ++r) {
+      const bool is_own = r == x_.self();
+      const std::span<const std::byte> high = is_own ? own : of(r, bytes);
+      // Never `own`'s place before its turn: the sum so far stays in what has come.
+      const std::span<std::byte> sum = r == last ? into
+                                       : is_own  ? of(r - 1, bytes)
+                                                 : of(r, bytes);
+      x_.combine(low, high, sum);
+      low = sum;
+    }
+    x_.finish_reduction(into);
+  }
+
+ private:
+  exchange& x_;
+  std::size_t slice_;
+  std::span<std::byte> memory_;
+};
+
+/// So large that starting it costs little, so small that what all contribute to it stays
+/// in the cache.
+std::size_t slice_for(const exchange& x) noexcept {
+  constexpr std::size_t together = std::size_t{1} << 20;
+  constexpr std::size_t least = std::size_t{4} * 1024;
+  const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
+  return std::clamp(together / others / 64 * 64, least, exchange::largest_slice);
+}
+
+template <class Byte>
+std::span<Byte> slice_of(std::span<Byte> part, std::size_t number, std::size_t slice) {
+  const std::size_t at = std::min(number * slice, part.size());
+  return part.subspan(at, std::min(slice, part.size() - at));
+}
+
+std::size_t slices_of(std::size_t bytes, std::size_t slice) {
+  // Of nothing too there is one: it says that this member has entered.
+  return std::max<std::size_t>((bytes + slice - 1) / slice, 1);
+}
+
+task<void> reduce_parts_directly(exchange& x, const parts& by,
+                                 std::span<const std::byte> whole,
+                                 std::span<std::byte> own) {
+  const std::size_t longest = by.longest();
+  const std::size_t slice = std::max<std::size_t>(std::min(slice_for(x), longest), 1);
+  const std::size_t own_slices = slices_of(by.bytes(x.self()), slice);
+  const std::size_t rounds = slices_of(longest, slice);
+  const contributions all(x, slice);
+  const std::span<const std::byte> mine = by.of(whole, x.self());
+  const auto others = static_cast<std::size_t>(x.size() - 1);
+  for (std::size_t k = 0; k <= rounds; ++k) {
+    // Who has less to reduce than the others waits for them here.
+    co_await x.sends_left(4 * others);
+    // One slice ahead of what is reduced, so that nobody waits for an announcement.
+    for (rank_t d = 1; d < x.size() && k < rounds; ++d) {
+      const auto part = by.of(whole, x.after(d));
+      if (k < slices_of(part.size(), slice)) x.send(x.after(d), slice_of(part, k, slice));
+    }
+    if (k == 0 || k > own_slices) continue;
+    const auto source = slice_of(mine, k - 1, slice);
+    for (rank_t d = 1; d < x.size(); ++d) {
+      x.receive(x.after(-d), all.of(x.after(-d), source.size()));
+    }
+    co_await x.received();
+    all.combine(source, slice_of(own, k - 1, slice));
+  }
+  co_await x.settled();
+}
+
+// The sum of a part goes round and grows, until it comes to the member whose it is.
+task<void> reduce_parts_in_ring(exchange& x, const parts& by,
+                                std::span<const std::byte> whole,
+                                std::span<std::byte> own) {
+  const std::size_t longest = by.longest();
+  const std::span<std::byte> memory = x.scratch(2 * longest);
+  std::span<const std::byte> going = by.of(whole, x.after(-1));
+  for (rank_t step = 1; step < x.size(); ++step) {
+    const auto here = by.of(whole, x.after(-1 - step));
+    const bool is_last = step == x.size() - 1;
+    const auto half = memory.subspan(step % 2 == 0 ? 0 : longest, here.size());
+    x.send(x.after(1), going);
+    x.receive(x.after(-1), half);
+    co_await x.settled();
+    const std::span<std::byte> sum = is_last ? own : half;
+    co_await combine_slices(x, half, here, sum, is_last);
+    going = sum;
+  }
+}
+
+}  // namespace
+
+task<void> reduce_parts(exchange& x, const parts& by, std::span<const std::byte> whole,
+                        std::span<std::byte> own, algorithm use) {
+  return use == algorithm::ring ? reduce_parts_in_ring(x, by, whole, own)
+                                : reduce_parts_directly(x, by, whole, own);
+}
+
+task<void> reduce_at_root(exchange& x) {
+  const collective_shape& s = x.shape();
+  const std::size_t slice = std::max<std::size_t>(std::min(slice_for(x), s.in.size()), 1);
+  const std::size_t slices = slices_of(s.in.size(), slice);
+  if (x.self() != s.root) {
+    for (std::size_t k = 0; k < slices; ++k) {
+      co_await x.sends_left(4);
+      x.send(s.root, slice_of(s.in, k, slice));
+    }
+    co_await x.settled();
+    co_return;
+  }
+  const contributions all(x, slice);
+  for (std::size_t k = 0; k < slices; ++k) {
+    const auto own = slice_of(s.in, k, slice);
+    for (rank_t d = 1; d < x.size(); ++d) {
+      x.receive(x.after(d), all.of(x.after(d), own.size()));
+    }
+    co_await x.received();
+    all.combine(own, slice_of(s.out, k, slice));
+  }
+}
+
+task<void> all_reduce_at_each(exchange& x) {
+  const collective_shape& s = x.shape();
+  const contributions all(x, s.in.size());
+  for (rank_t d = 1; d < x.size(); ++d) {
+    x.send(x.after(d), s.in);
+    x.receive(x.after(-d), all.of(x.after(-d), s.in.size()));
+  }
+  // Sends too: `out` may be what is sent.
+  co_await x.settled();
+  const std::size_t slice = slice_for(x);
+  for (std::size_t at = 0; at < s.in.size(); at += slice) {
+    if (at > 0) co_await x.breath();
+    all.combine(slice_of(s.in, at / slice, slice), slice_of(s.out, at / slice, slice),
+                at);
+  }
+}
+
+task<void> all_reduce_by_parts(exchange& x, algorithm use) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
+  co_await gather_parts(x, by, s.out, use);
+}
+
+task<void> reduce_by_parts(exchange& x, algorithm use) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  if (x.self() == s.root) {
+    co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
+    for (rank_t d = 1; d < x.size(); ++d) {
+      x.receive(x.after(d), by.of(s.out, x.after(d)));
+    }
+    co_await x.settled();
+    co_return;
+  }
+  // Its part of the sum needs a place: not the scratch, which the reduction uses.
+  std::vector<std::byte> sum(by.bytes(x.self()));
+  co_await reduce_parts(x, by, s.in, sum, use);
+  x.send(s.root, sum);
+  co_await x.settled();
+}
+
+}  // namespace manyworlds::inline v0::host

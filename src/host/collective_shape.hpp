@@ -1,0 +1,72 @@
+// Collective shape: one member's part in a collective, its arguments checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "manyworlds/backend/collective_part.hpp"
+#include "manyworlds/backend/operation.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// How a buffer is divided among the ranks: as equally as its elements allow, or as the
+/// caller says.
+class parts {
+ public:
+  parts() noexcept = default;
+  parts(std::size_t elements, rank_t members, std::size_t element_bytes) noexcept
+      : elements_(elements),
+        members_(static_cast<std::size_t>(members)),
+        element_bytes_(element_bytes) {}
+  parts(std::span<const std::size_t> counts, std::size_t element_bytes);
+
+  /// In bytes.
+  [[nodiscard]] std::size_t offset(rank_t rank) const noexcept {
+    const auto at = static_cast<std::size_t>(rank);
+    return (starts_.empty() ? elements_ * at / members_ : starts_[at]) * element_bytes_;
+  }
+  [[nodiscard]] std::size_t bytes(rank_t rank) const noexcept {
+    return offset(rank + 1) - offset(rank);
+  }
+  [[nodiscard]] std::size_t longest() const noexcept;
+  template <class Byte>
+  [[nodiscard]] std::span<Byte> of(std::span<Byte> whole, rank_t rank) const noexcept {
+    return whole.subspan(offset(rank), bytes(rank));
+  }
+
+ private:
+  std::size_t elements_ = 0;
+  std::size_t members_ = 1;
+  std::size_t element_bytes_ = 1;
+  std::vector<std::size_t> starts_;
+};
+
+struct collective_shape {
+  operation_kind kind = operation_kind::none;
+  dtype type = dtype::uint8;
+  reduction by = sum;
+  rank_t root = no_rank;
+  bool is_variable = false;
+  std::span<const std::byte> in;
+  std::span<std::byte> out;
+  /// Of the buffers that have parts.
+  parts in_parts;
+  parts out_parts;
+  /// What all members must agree on in size: the elements, of one rank's part where that
+  /// is the same for all, or all counts. 0 where the sizes of messages alone tell.
+  std::uint64_t agreed_sizes = 0;
+  /// For the choice of an algorithm.
+  std::size_t bytes = 0;
+};
+
+/// What is wrong with the arguments of this member alone; empty if nothing.
+[[nodiscard]] std::string objection_to_collective(const operation& op, rank_t self,
+                                                  rank_t size);
+
+/// Of arguments that are not objectionable.
+[[nodiscard]] collective_shape shape_of(const operation& op, rank_t self, rank_t size);
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,103 @@
+// Collectives: those of one world on host memory, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "collective_roll.hpp"
+#include "exchange.hpp"
+#include "manyworlds/coro/task.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// How the collectives reach the other members.
+class collective_port {
+ public:
+  /// A frame without content.
+  virtual void tell(rank_t peer, const frame& f) = 0;
+  [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
+  /// A message of an algorithm, in the library's own lane.
+  virtual void start_step(operation& op) noexcept = 0;
+  virtual bool withdraw_step(operation& op) noexcept = 0;
+
+ protected:
+  ~collective_port() = default;
+};
+
+/// Numbers the collectives that this member starts, and carries them out in that order.
+/// Members that disagree on what number n is learn it from the first message between
+/// them, or, if each waits for the other's, by asking (`collective_roll`).
+class collectives final : private exchange_port, private roll_events {
+ public:
+  collectives(core& shared, collective_port& port);
+  collectives(const collectives&) = delete;
+  collectives& operator=(const collectives&) = delete;
+  ~collectives();
+
+  void enter(operation& op);
+  /// A frame about a collective. Null, or what is wrong with it.
+  const char* handle(rank_t peer, const frame& f) { return roll_.handle(peer, f); }
+  /// This member leaves: what was not begun fails.
+  void leave();
+  /// Nothing is ended or sent any more. What is in the reactor's queue still runs.
+  void stop() noexcept;
+
+ private:
+  struct step final : work {
+    using function = void (collectives::*)();
+    step(collectives& owner, function f) noexcept;
+    collectives& owner;
+    function call;
+    bool is_queued = false;
+  };
+  /// Whom the algorithm's coroutine resumes when it ends.
+  struct end_of_task final : continuation {
+    explicit end_of_task(collectives& owner) noexcept;
+    collectives& owner;
+  };
+
+  [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) const noexcept;
+  void begin_next();
+  void begin(operation& op, collective_shape shape, algorithm use);
+  void task_ended() noexcept;
+  void give_up_active();
+  void end_active(operation_end how) noexcept;
+  void refuse(operation& op, std::string why);
+  void fail_waiting(std::uint64_t from, const std::string& detail);
+  void queue(step& s) noexcept;
+  /// All others have left: the world is over, and breaks no more.
+  [[nodiscard]] bool is_alone() const;
+
+  // exchange_port
+  void start_step(operation& op) noexcept override { port_.start_step(op); }
+  bool withdraw_step(operation& op) noexcept override { return port_.withdraw_step(op); }
+  void step_failed() noexcept override { queue(give_up_step_); }
+  void came_to_rest() noexcept override { queue(give_up_step_); }
+  // roll_events
+  void tell(rank_t peer, const frame& f) override { port_.tell(peer, f); }
+  [[nodiscard]] bool has_left(rank_t peer) const override { return port_.has_left(peer); }
+  void disagree(rank_t peer, std::string detail) override;
+  void closed_from(std::uint64_t number, rank_t culprit) override;
+
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+  core& core_;
+  collective_port& port_;
+  exchange exchange_;
+  collective_roll roll_;
+  operation_queue waiting_;
+  operation* active_ = nullptr;
+  task<void> task_;
+  end_of_task end_of_task_{*this};
+  bool task_runs_ = false;
+  bool given_up_ = false;  ///< the active one
+  /// The first that cannot end, since `closed_by_` has left.
+  std::uint64_t closed_from_ = never;
+  rank_t closed_by_ = no_rank;
+  bool stopped_ = false;
+  step next_step_{*this, &collectives::begin_next};
+  step give_up_step_{*this, &collectives::give_up_active};
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,47 @@
+// Elsewhere: how a message begins whose payload another backend brings. What travels is
+// its description, as an eager message's payload; this is the description's first part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "frame.hpp"
+
+namespace manyworlds::inline v0::host {
+
+struct described_payload {
+  std::uint64_t bytes = 0;
+  dtype type = dtype::uint8;
+};
+
+inline constexpr std::size_t described_payload_size = 16;
+
+/// Little-endian: bytes u64, element type u8, seven zeros.
+inline void encode(const described_payload& p,
+                   std::span<std::byte, described_payload_size> into) noexcept {
+  std::uint64_t left = p.bytes;
+  for (std::size_t i = 0; i < 8; ++i, left >>= 8) into[i] = static_cast<std::byte>(left);
+  std::memset(into.data() + 8, 0, 8);
+  into[8] = static_cast<std::byte>(p.type);
+}
+
+/// Read as if a stranger wrote it; nothing if it cannot be.
+[[nodiscard]] inline std::optional<described_payload> decode_described(
+    std::span<const std::byte> description) noexcept {
+  if (description.size() < described_payload_size) return std::nullopt;
+  described_payload p;
+  for (std::size_t i = 8; i > 0; --i) {
+    p.bytes = p.bytes << 8 | static_cast<std::uint64_t>(description[i - 1]);
+  }
+  const auto type = dtype_from_wire(static_cast<std::uint8_t>(description[8]));
+  if (!type || p.bytes > largest_message || p.bytes % size_of(*type) != 0) {
+    return std::nullopt;
+  }
+  p.type = *type;
+  return p;
+}
+
+}  // namespace manyworlds::inline v0::host

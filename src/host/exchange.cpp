@@ -1,0 +1,175 @@
+#include "exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "manyworlds/memory/reduce_elements.hpp"
+
+namespace manyworlds::inline v0::host {
+
+/// One message. The list of its one view, and the view, lie beside it.
+struct exchange::step : operation {
+  explicit step(exchange& x) noexcept
+      : operation(operation_kind::none,
+                  [](operation& op, operation_end how) noexcept {
+                    auto& self = static_cast<step&>(op);
+                    self.owner.step_ended(self, how);
+                  }),
+        owner(x) {}
+
+  exchange& owner;
+  const_buffer_view from;
+  buffer_view into;
+  bool is_under_way = false;
+  step* next_idle = nullptr;
+};
+
+exchange::exchange(core& shared, exchange_port& port) noexcept
+    : core_(shared), port_(port) {}
+exchange::~exchange() = default;
+
+exchange::step& exchange::take_step(operation_kind kind, rank_t peer) {
+  step* s = idle_;
+  if (s) {
+    idle_ = s->next_idle;
+  } else {
+    s = &steps_.emplace_back(*this);
+  }
+  s->kind = kind;
+  s->peer = peer;
+  s->on = lane(lane_number);
+  s->user = user_word(signature_.word());
+  s->info = {};
+  s->failed_with = cause::none;
+  s->begun = false;
+  s->bytes_moved = 0;
+  s->is_under_way = true;
+  return *s;
+}
+
+void exchange::begin(step& s) noexcept {
+  ++(s.kind == operation_kind::send ? sends_ : receives_);
+  s.started = core_.home.recently();
+  port_.start_step(s);
+}
+
+void exchange::send(rank_t peer, std::span<const std::byte> data) {
+  if (failing_) return;
+  step& s = take_step(operation_kind::send, peer);
+  s.from =
+      const_buffer_view(data.data(), data.size() / size_of(shape_.type), shape_.type);
+  s.source = const_view_list(std::span(&s.from, 1));
+  s.target = view_list();
+  begin(s);
+}
+
+void exchange::receive(rank_t peer, std::span<std::byte> into) {
+  if (failing_) return;
+  step& s = take_step(operation_kind::receive, peer);
+  s.into = buffer_view(into.data(), into.size() / size_of(shape_.type), shape_.type);
+  s.target = view_list(std::span(&s.into, 1));
+  s.source = const_view_list();
+  begin(s);
+}
+
+void exchange::step_ended(step& s, operation_end how) noexcept {
+  --(s.kind == operation_kind::send ? sends_ : receives_);
+  s.is_under_way = false;
+  if (how == operation_end::failed) {
+    note_failure(s);
+  } else if (how == operation_end::done && s.kind == operation_kind::receive &&
+             !failing_) {
+    const collective_signature said(s.info.user.value());
+    if (!signature_.agrees_with(said)) [[unlikely]] {
+      fail(disagreement(s.peer, said.word(), {}));
+    }
+  }
+  s.next_idle = std::exchange(idle_, &s);
+  if (failing_) {
+    if (under_way() == 0 && !stopped_) port_.came_to_rest();
+    return;
+  }
+  resume_if_reached();
+}
+
+void exchange::resume_if_reached() noexcept {
+  if (!waiter_ || !is_reached(goal_)) return;
+  std::exchange(waiter_, nullptr)->resume();
+}
+
+void exchange::note_failure(step& s) noexcept {
+  if (failing_) return;
+  const bool is_disagreement = s.failed_with == cause::size_mismatch ||
+                               s.failed_with == cause::type_mismatch ||
+                               s.failed_with == cause::memory_mismatch;
+  // Who takes back what is being read fails with this collective: a member has left.
+  if (s.failed_with == cause::cancelled_by_peer) s.failed_with = cause::closed;
+  if (!is_disagreement) {
+    return fail({s.peer, s.failed_with, std::move(s.failure_detail)});
+  }
+  fail(disagreement(s.peer, s.info.user.value(),
+                    fmt::format(": a message of {} bytes where {} were expected",
+                                s.info.bytes, s.target.total_bytes())));
+}
+
+exchange_failure exchange::disagreement(rank_t peer, std::uint64_t word,
+                                        std::string more) const {
+  const collective_signature theirs(word);
+  return {peer, cause::mismatch,
+          fmt::format("rank {} entered {}, rank {} {}{}", core_.self,
+                      signature_.text(theirs), peer, theirs.text(signature_), more)};
+}
+
+void exchange::fail(exchange_failure why) noexcept {
+  if (std::exchange(failing_, true)) return;
+  failure_ = std::move(why);
+  port_.step_failed();
+}
+
+void exchange::take_back() {
+  for (step& s : steps_) {
+    if (!s.is_under_way || !port_.withdraw_step(s)) continue;
+    --(s.kind == operation_kind::send ? sends_ : receives_);
+    s.is_under_way = false;
+    s.next_idle = std::exchange(idle_, &s);
+  }
+}
+
+void exchange::open(collective_shape shape, collective_signature signature) {
+  shape_ = std::move(shape);
+  signature_ = signature;
+}
+
+exchange_failure exchange::close() noexcept {
+  if (scratch_bytes_ > scratch_kept) {
+    scratch_.reset();
+    scratch_bytes_ = 0;
+  }
+  failing_ = stopped_;
+  return std::exchange(failure_, {});
+}
+
+std::span<std::byte> exchange::scratch(std::size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    scratch_.reset();
+    scratch_bytes_ = 0;
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return {scratch_.get(), bytes};
+}
+
+void exchange::combine(std::span<const std::byte> low, std::span<const std::byte> high,
+                       std::span<std::byte> into) noexcept {
+  reduce_elements(shape_.type, shape_.by, low.data(), high.data(), into.data(),
+                  into.size() / size_of(shape_.type));
+}
+
+void exchange::finish_reduction(std::span<std::byte> data) noexcept {
+  if (shape_.by != avg) return;
+  divide_elements(shape_.type, data.data(), data.size() / size_of(shape_.type),
+                  core_.size);
+}
+
+}  // namespace manyworlds::inline v0::host

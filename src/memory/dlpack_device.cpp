@@ -1,0 +1,49 @@
+#include "manyworlds/memory/dlpack_device.hpp"
+
+#include <string>
+#include <utility>
+
+#include "dlpack_tensor.hpp"
+
+namespace manyworlds::inline v0::dlpack {
+
+namespace {
+
+constexpr std::int32_t cuda = 2;
+constexpr std::int32_t cuda_managed = 13;
+
+std::string misplaced(const device& where, int wanted) {
+  if (where.device_type != cuda && where.device_type != cuda_managed) {
+    return "is not in CUDA device memory; copy it there first";
+  }
+  if (where.device_id == wanted) return "";
+  return "is on device " + std::to_string(where.device_id) + ", and wanted on device " +
+         std::to_string(wanted);
+}
+
+}  // namespace
+
+owned_tensor export_tensor(device_view view, int device, std::shared_ptr<void> keep_alive,
+                           std::span<const std::int64_t> shape) {
+  return detail::export_elements({view.data(), view.count(), view.type()}, {cuda, device},
+                                 std::move(keep_alive), shape, 0);
+}
+
+owned_tensor export_read_only(const_device_view view, int device,
+                              std::shared_ptr<const void> keep_alive,
+                              std::span<const std::int64_t> shape) {
+  return detail::export_elements(
+      {const_cast<void*>(view.data()), view.count(), view.type()}, {cuda, device},
+      std::move(keep_alive), shape, flag_read_only);
+}
+
+namespace detail {
+
+device_view import_tensor_on(const tensor& source, int device, device_stream on) {
+  const auto found = import_elements(source, misplaced(source.device, device));
+  return {found.data, found.count, found.type, on};
+}
+
+}  // namespace detail
+
+}  // namespace manyworlds::inline v0::dlpack

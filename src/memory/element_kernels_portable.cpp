@@ -1,0 +1,30 @@
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "element_kernels.hpp"
+#include "manyworlds/memory/small_float.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+namespace portable_vectors {
+
+// What every 64-bit processor has, or what the compiler makes of it.
+constexpr std::size_t vector_bytes = 16;
+
+#include "vectors.inc"
+// clang-format off: each of these needs the one before.
+#include "element_kinds.inc"
+using float16_elements = small_float_elements<detail::f16_format>;
+#include "element_kernels.inc"
+// clang-format on
+
+constexpr element_kernels kernels{"portable", reduce, divide};
+
+}  // namespace portable_vectors
+}  // namespace
+
+const element_kernels& portable_kernels() noexcept { return portable_vectors::kernels; }
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,59 @@
+// Call gate: between who calls NCCL for a communicator and who takes it away.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "manyworlds/coro/timer_queue.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Shared by the communicator and by whoever launches: it outlives the communicator as
+/// long as somebody may still call `leave`.
+class call_gate {
+ public:
+  /// Before a call on the communicator, or a run of them; by one thread at a time. False:
+  /// it may not be called any more, and `leave` is not called either.
+  [[nodiscard]] bool enter() noexcept {
+    // Sequentially consistent, as are `close` and `is_inside`: either we see that it is
+    // closed, or who has closed it sees us inside. Not by raising and taking back: the
+    // mark may be another thread's, which is stuck inside and was replaced.
+    std::uint8_t seen = state_.load(std::memory_order_seq_cst);
+    do {
+      if (seen != 0) return false;
+    } while (!state_.compare_exchange_weak(seen, inside, std::memory_order_seq_cst));
+    entered_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                   std::memory_order_relaxed);
+    return true;
+  }
+  void leave() noexcept {
+    entered_.store(0, std::memory_order_relaxed);
+    // Release: pairs with `is_inside`; who frees the communicator then comes after us.
+    state_.fetch_and(static_cast<std::uint8_t>(~inside), std::memory_order_release);
+  }
+
+  /// How long the present call has lasted; zero if there is none. Any thread.
+  [[nodiscard]] duration blocked_for(time_point now) const noexcept {
+    if (!is_inside()) return duration::zero();
+    const std::int64_t at = entered_.load(std::memory_order_relaxed);
+    const time_point entered{duration{at}};
+    // Entered this moment, and not noted yet.
+    return at != 0 && now > entered ? now - entered : duration::zero();
+  }
+
+  /// Nobody enters any more. Any thread.
+  void close() noexcept { state_.fetch_or(closed, std::memory_order_seq_cst); }
+  [[nodiscard]] bool is_inside() const noexcept {
+    return (state_.load(std::memory_order_seq_cst) & inside) != 0;
+  }
+
+ private:
+  static constexpr std::uint8_t inside = 1;
+  static constexpr std::uint8_t closed = 2;
+
+  std::atomic<std::uint8_t> state_{0};
+  std::atomic<std::int64_t> entered_{0};
+};
+
+}  // namespace manyworlds::inline v0::nccl

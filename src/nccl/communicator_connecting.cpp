@@ -1,0 +1,93 @@
+// The peers are connected before the world may use its communicator: NCCL connects at the
+// first use, within the call, which would hold up the launching thread.
+#include <chrono>
+#include <cstddef>
+
+#include "communicator_life.hpp"
+#include "cuda_library.hpp"
+#include "nccl_library.hpp"
+#include "waiting.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+/// Of the buffer that each rank has a part of.
+constexpr std::size_t part_bytes = 16;
+
+std::byte* part(void* memory, int rank) {
+  return static_cast<std::byte*>(memory) + static_cast<std::size_t>(rank) * part_bytes;
+}
+
+}  // namespace
+
+objection communicator_life::connect() {
+  const cuda_library& cuda = cuda_library::get();
+  {
+    // From here on NCCL is got out of its calls by revoking.
+    const std::lock_guard lock(revoking_);
+    may_be_revoked_ = owns_communicator;
+  }
+  if (is_given_up()) return {cause::broken_by_user, "it was given up"};
+  void* memory = nullptr;
+  // One part more, for what the others' parts are made of.
+  const std::size_t bytes = (static_cast<std::size_t>(size) + 1) * part_bytes;
+  if (const cudaError_t error = cuda.cudaMallocAsync(&memory, bytes, stream);
+      error != cudaSuccess) {
+    return cuda_objection("cudaMallocAsync", error);
+  }
+  objection trouble{cause::broken_by_user, "it was given up"};
+  if (gate->enter()) {
+    trouble = enqueue_warm_up(memory);
+    gate->leave();
+  }
+  (void)cuda.cudaFreeAsync(memory, stream);
+  if (trouble) return trouble;
+
+  cudaError_t error = cudaSuccess;
+  const auto ended = [&] {
+    error = cuda.cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) (void)cuda.cudaGetLastError();
+    return error != cudaErrorNotReady || is_given_up();
+  };
+  (void)await_polling(ended);
+  if (error == cudaErrorNotReady) return {cause::broken_by_user, "it was given up"};
+  if (error != cudaSuccess) return cuda_objection("connecting the peers", error);
+  // What was aborted succeeds as well.
+  ncclResult_t state = ncclSuccess;
+  (void)nccl_library::get().ncclCommGetAsyncError(data, &state);
+  if (state != ncclSuccess) return nccl_objection("connecting the peers", state, data);
+  return {};
+}
+
+objection communicator_life::enqueue_warm_up(void* memory) {
+  const nccl_library& nccl = nccl_library::get();
+  std::byte* const own = part(memory, size);
+  ncclResult_t result =
+      nccl.ncclAllReduce(own, own, 1, ncclFloat32, ncclSum, data, stream);
+  if (result == ncclSuccess) {
+    result = nccl.ncclAllGather(own, memory, part_bytes, ncclInt8, data, stream);
+  }
+  if (result == ncclSuccess && size > 1) {
+    result = nccl.ncclGroupStart();
+    for (int peer = 0; peer < size && result == ncclSuccess; ++peer) {
+      if (peer == rank) continue;
+      result = nccl.ncclSend(own, 1, ncclFloat32, peer, data, stream);
+      if (result != ncclSuccess) break;
+      result = nccl.ncclRecv(part(memory, peer), 1, ncclFloat32, peer, data, stream);
+    }
+    // Ended also after a failure, or the thread's later calls would wait for it.
+    const ncclResult_t ended = nccl.ncclGroupEnd();
+    if (result == ncclSuccess) result = ended;
+  }
+  if (result == ncclInProgress) {
+    (void)settle(data);
+    return {cause::unsupported,
+            "the communicator given is non-blocking, which costs a thread for each call; "
+            "make it with blocking = 1"};
+  }
+  if (result != ncclSuccess) return nccl_objection("connecting the peers", result, data);
+  return {};
+}
+
+}  // namespace manyworlds::inline v0::nccl

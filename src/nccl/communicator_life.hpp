@@ -1,0 +1,116 @@
+// Communicator life: what is made and freed, by whoever happens to hold it last.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "answer.hpp"
+#include "call_gate.hpp"
+#include "completion.hpp"
+#include "device.hpp"
+#include "manyworlds/backend/device_part.hpp"
+#include "manyworlds/inline_text.hpp"
+#include "manyworlds/nccl/device_options.hpp"
+#include "objection.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Shared by the communicator and the jobs on helper threads, which go on without it. All
+/// functions block, and are for helper threads, unless said otherwise.
+struct communicator_life : std::enable_shared_from_this<communicator_life> {
+  communicator_life(std::shared_ptr<device> on, const device_options& options,
+                    world_name name)
+      : on(std::move(on)), options(options), name(name) {}
+
+  const std::shared_ptr<device> on;
+  const device_options options;
+  const world_name name;
+  const std::shared_ptr<call_gate> gate = std::make_shared<call_gate>();
+  ncclUniqueId id{};
+  int rank = 0;
+  int size = 0;
+
+  // Made: written by the making job before it answers, and only read afterwards.
+  objection error;
+  ncclComm_t control = nullptr;
+  ncclComm_t data = nullptr;
+  bool owns_communicator = true;
+  cudaStream_t stream = nullptr;
+  bool owns_stream = false;
+  std::shared_ptr<completion> completions;
+  device_costs costs;
+
+  // Making. What fails, or is given up, frees itself.
+  void make_unique_id(answer& heard);
+  void create(answer& heard);
+  void adopt(answer& heard);
+  /// Any thread, does not block: nobody waits for it any more. True: it frees itself.
+  [[nodiscard]] bool give_up_making();
+
+  // Ending.
+  /// Gets a call, and the stream, out of NCCL; frees nothing. False: the library cannot,
+  /// or what is made is not that far.
+  bool revoke();
+  /// A broken one: revoked, or freed at once where the library cannot revoke.
+  void break_up();
+  /// Answers when nothing is called and the stream is drained; gives up when `lost`.
+  void await_quiet(answer& heard);
+  void free_healthy();
+  void free_broken();
+  std::atomic<bool> lost{false};
+  /// The stream was seen drained, and gets nothing more.
+  std::atomic<bool> is_quiet{false};
+
+  // Any thread, do not block.
+  /// Before `await_quiet` is posted: the stream stays until that has returned.
+  void expect_watching(bool watched);
+  /// Before its freeing is posted, so that the end of the runtime waits for it.
+  void expect_freeing();
+
+ private:
+  enum class progress : unsigned char { making, given_up, over };
+
+  void conclude(answer& heard);
+  [[nodiscard]] objection make();
+  [[nodiscard]] objection make_communicator();
+  [[nodiscard]] objection split(ncclConfig_t config);
+  [[nodiscard]] objection take_over();
+  [[nodiscard]] objection make_stream();
+  [[nodiscard]] objection connect();
+  [[nodiscard]] objection enqueue_warm_up(void* memory);
+  [[nodiscard]] ncclConfig_t config() const;
+  /// Polls one that works in the background; in progress only if it was given up.
+  [[nodiscard]] ncclResult_t settle(ncclComm_t communicator);
+  [[nodiscard]] objection nccl_objection(const char* call, ncclResult_t result,
+                                         ncclComm_t communicator) const;
+  [[nodiscard]] objection cuda_objection(const char* call, cudaError_t error) const;
+  [[nodiscard]] bool pause_making(duration pause);
+  [[nodiscard]] bool is_given_up();
+  [[nodiscard]] bool begin_freeing();
+  void free_rest();
+  [[nodiscard]] bool is_drained() const;
+  [[nodiscard]] std::size_t memory_used() const;
+  void begin_making();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  progress progress_ = progress::making;
+  bool freeing_ = false;
+  bool watched_ = false;
+  std::optional<device::lifecycle> making_;
+  std::optional<device::lifecycle> ending_;
+
+  /// Held while it is revoked: it is not freed meanwhile.
+  std::mutex revoking_;
+  bool may_be_revoked_ = false;
+  bool is_revoked_ = false;
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,87 @@
+// Completion: what a world's stream has reached.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device.hpp"
+#include "manyworlds/nccl/device_options.hpp"
+#include "pinned_words.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Numbers the work of one stream and tells how far it has got; and orders the stream
+/// against others. That a number is reached says nothing about its data: after an abort
+/// the stream gets there too.
+///
+/// Made by the communicator, with it. Whoever launches holds it as long as it may use it.
+class completion : public std::enable_shared_from_this<completion> {
+ public:
+  /// On a helper thread: may block. By events, whatever was asked, where the driver
+  /// writes no words. Throws std::runtime_error if it can have no events.
+  completion(std::shared_ptr<device> on, cudaStream_t stream, completion_by by);
+  completion(const completion&) = delete;
+  completion& operator=(const completion&) = delete;
+  /// What was not closed is leaked: its stream may still get there.
+  ~completion() = default;
+
+  /// What it really uses.
+  [[nodiscard]] completion_by by() const noexcept { return by_; }
+
+  // On the launching thread.
+  /// After the calls of the operation with that number; numbers grow, gaps are fine, at
+  /// most 2^31 of them unreached.
+  [[nodiscard]] cudaError_t mark(std::uint64_t number) noexcept;
+  /// The world's stream waits for what is on that stream now; nothing if it is the same.
+  [[nodiscard]] cudaError_t join(cudaStream_t other) noexcept;
+  /// That stream waits for what is on the world's now; nothing if it is the same.
+  [[nodiscard]] cudaError_t release_to(cudaStream_t other) noexcept;
+
+  // On the home reactor's thread.
+  /// The highest number whose work is done; 0 at first. By words: one load, no call.
+  [[nodiscard]] std::uint64_t reached() noexcept;
+  /// Asks for an error after which the device is of no use; a word is silent then. Cheap,
+  /// not free: every millisecond, say. While a communicator is made or freed a helper
+  /// asks, and a later call tells.
+  [[nodiscard]] std::optional<cudaError_t> check() noexcept;
+
+  // On a helper thread.
+  /// As `check`, whatever goes on; may block. It is the device that remembers the error.
+  void ask() noexcept;
+  /// Before the stream is destroyed: nothing is marked or asked any
+  /// more. If it is drained, the word may have another owner.
+  void close(bool drained) noexcept;
+
+ private:
+  void make_events();
+  [[nodiscard]] bool proves_words() noexcept;
+  [[nodiscard]] cudaError_t mark_by_event(std::uint64_t number) noexcept;
+  [[nodiscard]] cudaError_t order(cudaStream_t first, cudaStream_t then) noexcept;
+  void advance_by_events() noexcept;
+
+  const std::shared_ptr<device> on_;
+  const cudaStream_t stream_;
+  completion_by by_;
+  pinned_word word_;
+  cudaEvent_t between_ = nullptr;
+  std::uint64_t reached_ = 0;
+
+  // While the stream is asked, so that it is not destroyed meanwhile.
+  std::mutex asking_;
+  bool closed_ = false;
+  std::atomic<bool> asked_{false};
+
+  std::mutex mutex_;
+  std::deque<std::pair<std::uint64_t, cudaEvent_t>> marks_;
+  std::vector<cudaEvent_t> unused_;
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,20 @@
+// CUDA error: the device errors of calls to CUDA, each with what to do.
+#pragma once
+
+#include <string>
+
+#include "cuda_library.hpp"
+#include "manyworlds/nccl/device_error.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// The functions; throws device_error if they are not to be had. `asked` begins the text.
+const cuda_library& cuda_for(const std::string& asked);
+
+/// As `cuda_for`, and throws if there is no such device.
+const cuda_library& cuda_on(int device, const std::string& asked);
+
+/// Throws device_error: "<asked>: <CUDA's error>: <what to do>".
+[[noreturn]] void refuse(const std::string& asked, cudaError_t error);
+
+}  // namespace manyworlds::inline v0::nccl

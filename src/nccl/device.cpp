@@ -1,0 +1,133 @@
+#include "device.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "cuda_library.hpp"
+#include "nccl_library.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+/// NCCL frees several in parallel from here on.
+constexpr int group_abort_version = 22200;
+/// Peers' notices of one death come within this time.
+constexpr std::chrono::milliseconds gathering(1);
+
+time_point now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+device::device(int ordinal, std::string identity, int multiprocessors,
+               std::shared_ptr<helper_threads> helpers)
+    : ordinal_(ordinal),
+      identity_(std::move(identity)),
+      multiprocessors_(multiprocessors),
+      helpers_(std::move(helpers)),
+      launcher_(ordinal) {}
+
+bool device::reserve(int multiprocessors) noexcept {
+  int before = reserved_.load(std::memory_order_relaxed);
+  do {
+    if (multiprocessors > multiprocessors_ - before) return false;
+  } while (!reserved_.compare_exchange_weak(before, before + multiprocessors,
+                                            std::memory_order_relaxed));
+  return true;
+}
+
+void device::give_back(int multiprocessors) noexcept {
+  reserved_.fetch_sub(multiprocessors, std::memory_order_relaxed);
+}
+
+device::lifecycle::lifecycle(device& on, duration allowed) : on_(on) {
+  const std::lock_guard lock(on_.mutex_);
+  entry_ = on_.lifecycles_.insert(on_.lifecycles_.end(), later(now(), allowed));
+  // Before the driver is called: pairs with the reactor's look.
+  on_.lifecycles_count_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+device::lifecycle::~lifecycle() {
+  const std::lock_guard lock(on_.mutex_);
+  on_.lifecycles_.erase(entry_);
+  on_.lifecycles_count_.fetch_sub(1, std::memory_order_release);
+  on_.changed_.notify_all();
+}
+
+void device::lifecycle::hurry(duration allowed) {
+  const std::lock_guard lock(on_.mutex_);
+  *entry_ = std::min(*entry_, later(now(), allowed));
+  on_.changed_.notify_all();
+}
+
+int device::stuck() const {
+  const std::lock_guard lock(mutex_);
+  const auto overdue = [at = now()](time_point due) { return due <= at; };
+  return leaked_.load(std::memory_order_relaxed) +
+         static_cast<int>(std::count_if(lifecycles_.begin(), lifecycles_.end(), overdue));
+}
+
+void device::await_lifecycles(time_point latest) const {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const time_point at = now();
+    time_point next = time_point::max();
+    for (const time_point due : lifecycles_) {
+      if (due > at) next = std::min(next, due);
+    }
+    if (next == time_point::max() || at >= latest) return;
+    changed_.wait_until(lock, std::min(next, latest));
+  }
+}
+
+void device::abort(std::vector<ncclComm_t> communicators, std::function<void()> freed) {
+  {
+    const std::lock_guard lock(mutex_);
+    gathered_.push_back({std::move(communicators), std::move(freed)});
+    if (gathered_.size() > 1) return;
+  }
+  // What waits to be freed holds this device.
+  if (helpers_->post([this] { abort_gathered(); })) return;
+  std::vector<broken> left;
+  {
+    const std::lock_guard lock(mutex_);
+    left.swap(gathered_);
+  }
+  for (std::size_t i = 0; i < left.size(); ++i) note_leaked();
+}
+
+void device::abort_gathered() {
+  std::this_thread::sleep_for(gathering);
+  std::vector<broken> together;
+  {
+    const std::lock_guard lock(mutex_);
+    together.swap(gathered_);
+  }
+  const nccl_library& nccl = nccl_library::get();
+  const device_scope here(ordinal_);
+  const bool grouped = nccl.version >= group_abort_version;
+  if (grouped) (void)nccl.ncclGroupStart();
+  for (const broken& each : together) {
+    for (ncclComm_t communicator : each.communicators) {
+      (void)nccl.ncclCommAbort(communicator);
+    }
+  }
+  if (grouped) (void)nccl.ncclGroupEnd();
+  for (broken& each : together) each.freed();
+  // With the last of them the device may go.
+}
+
+void device::note_failed(cudaError_t error) noexcept {
+  int none = cudaSuccess;
+  failed_.compare_exchange_strong(none, error, std::memory_order_relaxed);
+}
+
+std::optional<cudaError_t> device::failed() const noexcept {
+  const int error = failed_.load(std::memory_order_relaxed);
+  if (error == cudaSuccess) return std::nullopt;
+  return static_cast<cudaError_t>(error);
+}
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,115 @@
+// Device: one GPU as one runtime uses it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "helper_threads.hpp"
+#include "launcher.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+#include "objection.hpp"
+#include "pinned_words.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Shared by the worlds of one runtime on it. Thread-safe. As `device_registry::open`
+/// gives it, it holds a share of the multiprocessors until the last copy of the pointer
+/// is gone.
+class device {
+ public:
+  /// Communicators that could not be freed: with this many no new one is made.
+  static constexpr int most_stuck = 4;
+
+  device(int ordinal, std::string identity, int multiprocessors,
+         std::shared_ptr<helper_threads> helpers);
+  device(const device&) = delete;
+  device& operator=(const device&) = delete;
+
+  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
+  /// "<boot id> <host name> <PCI bus id>": equal for ranks that share a GPU.
+  [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
+  [[nodiscard]] int multiprocessors() const noexcept { return multiprocessors_; }
+
+  /// False if there are not so many left.
+  [[nodiscard]] bool reserve(int multiprocessors) noexcept;
+  void give_back(int multiprocessors) noexcept;
+  [[nodiscard]] int reserved() const noexcept { return reserved_; }
+
+  [[nodiscard]] helper_threads& helpers() noexcept { return *helpers_; }
+  [[nodiscard]] launcher& launching() noexcept { return launcher_; }
+  [[nodiscard]] pinned_words& words() noexcept { return words_; }
+  /// An idle stream to ask for errors of the device: to ask one that is being captured
+  /// would end the capture. Set once, before anybody else has the device.
+  [[nodiscard]] cudaStream_t probe() const noexcept { return probe_; }
+  void set_probe(cudaStream_t idle) noexcept { probe_ = idle; }
+
+  /// While it lives, a communicator is being made or freed. It is overdue after a time,
+  /// and then counts as stuck until it ends.
+  class lifecycle {
+   public:
+    lifecycle(device& on, duration allowed);
+    lifecycle(const lifecycle&) = delete;
+    lifecycle& operator=(const lifecycle&) = delete;
+    ~lifecycle();
+    /// From now on it is to end within that time, if not earlier.
+    void hurry(duration allowed);
+
+   private:
+    device& on_;
+    std::list<time_point>::iterator entry_;
+  };
+  /// The reactor calls no function of the driver's then, as that may wait for a lock.
+  [[nodiscard]] bool has_lifecycle() const noexcept { return lifecycles_count_ != 0; }
+  [[nodiscard]] int stuck() const;
+  /// Until nothing is being made or freed that is not overdue; at most until `latest`.
+  void await_lifecycles(time_point latest) const;
+
+  /// Aborts communicators on a helper thread; those that break at about the same time
+  /// together, as one may wait for another's kernel. `freed` runs there. What is not
+  /// taken for want of a thread stays, and counts as stuck.
+  void abort(std::vector<ncclComm_t> communicators, std::function<void()> freed);
+
+  /// Remembers the first of the errors after which the device is of no use to the
+  /// process.
+  void note_failed(cudaError_t error) noexcept;
+  [[nodiscard]] std::optional<cudaError_t> failed() const noexcept;
+  /// Counts one that will never be freed.
+  void note_leaked() noexcept { leaked_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  struct broken {
+    std::vector<ncclComm_t> communicators;
+    std::function<void()> freed;
+  };
+
+  void abort_gathered();
+
+  const int ordinal_;
+  const std::string identity_;
+  const int multiprocessors_;
+  const std::shared_ptr<helper_threads> helpers_;
+  launcher launcher_;
+  pinned_words words_;
+  cudaStream_t probe_ = nullptr;
+  std::atomic<int> reserved_{0};
+  std::atomic<int> failed_{cudaSuccess};
+  std::atomic<int> leaked_{0};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::list<time_point> lifecycles_;
+  std::atomic<int> lifecycles_count_{0};
+  std::vector<broken> gathered_;
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,71 @@
+// Device job: one operation on device memory, from its start until the stream is done
+// with it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "device_launch.hpp"
+#include "manyworlds/backend/operation.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+class nccl_backend;
+
+enum class job_stage : std::uint8_t {
+  checking,     ///< its views are looked at
+  parked,       ///< its announcement, or its wait for one, stands in the host backend
+  matched,      ///< waits for its place in the order
+  entered,      ///< a collective that waits for the other members
+  grouped,      ///< waits for the rest of its group
+  queued,       ///< will be handed over when there is room
+  handed_over,  ///< the launching thread, or the stream, has it
+};
+
+/// On the world's reactor; kept by its backend and used again.
+class device_job {
+ public:
+  /// Stands for the operation in the host backend while it is matched there.
+  struct proxy final : operation {
+    proxy(device_job& job, operation_kind kind, ended_function ended) noexcept
+        : operation(kind, ended), of(job) {}
+    device_job& of;
+  };
+
+  explicit device_job(nccl_backend& backend) noexcept : owner(backend) {}
+
+  /// Nothing refers to it any more.
+  [[nodiscard]] bool is_over() const noexcept {
+    return !op && !proxy_runs && !is_in_flight;
+  }
+
+  nccl_backend& owner;
+  /// The user's; null once that has ended.
+  operation* op = nullptr;
+  job_stage stage = job_stage::queued;
+
+  std::optional<proxy> stand_in;
+  bool proxy_runs = false;
+  payload_elsewhere far;
+  bytes description;
+  const_buffer_view text;  ///< of the description
+
+  rank_t peer = no_rank;
+  std::uint64_t bytes_total = 0;
+  payload_layout layout;         ///< of its own views
+  std::uint64_t token = 0;       ///< of point-to-point, the sender's number for it
+  std::uint64_t collective = 0;  ///< of collectives, their number
+  /// When it was given up and could not be withdrawn, until when it must have ended.
+  bool is_given_up = false;
+  time_point settle_by = time_point::max();
+
+  std::shared_ptr<device_launch> launch = std::make_shared<device_launch>();
+  bool is_in_flight = false;
+  time_point handed_over_at{};
+
+  device_job* next_idle = nullptr;
+  device_job* next_in_group = nullptr;
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,126 @@
+#include "device_launch.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "cuda_library.hpp"
+#include "launcher.hpp"
+#include "nccl_library.hpp"
+#include "view_checks.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+void device_launch::reset() noexcept {
+  kind = operation_kind::none;
+  peer = no_rank;
+  is_matched = false;
+  is_unchecked = false;
+  layout = {};
+  views.clear();
+  terms = {};
+  call = nullptr;
+  context = nullptr;
+  group.clear();
+  streams_.clear();
+  clear_outcome();
+}
+
+void device_launch::clear_outcome() noexcept {
+  only_checks_ = false;
+  cause_ = cause::none;
+  error_.clear();
+  thrown_ = nullptr;
+  launched_.store(false, std::memory_order_relaxed);
+}
+
+void device_launch::collect_streams() {
+  for (const const_device_view& v : views) {
+    CUstream_st* const where = v.stream().handle();
+    if (v.empty() || where == stream) continue;
+    if (std::find(streams_.begin(), streams_.end(), where) == streams_.end()) {
+      streams_.push_back(where);
+    }
+  }
+}
+
+void device_launch::post_to(class launcher& where) noexcept {
+  itself_ = shared_from_this();
+  where.post(*this);
+}
+
+void device_launch::post_check_to(class launcher& where) noexcept {
+  only_checks_ = true;
+  post_to(where);
+}
+
+void device_launch::run_posted() noexcept {
+  const auto alive = std::move(itself_);
+  run();
+}
+
+void device_launch::run() noexcept {
+  try {
+    launch();
+  } catch (const std::logic_error& e) {
+    refuse(cause::invalid_argument, e.what());
+  } catch (const std::exception& e) {
+    refuse(cause::out_of_resources, e.what());
+  }
+  set_launched();
+}
+
+void device_launch::set_launched() noexcept {
+  for (const auto& other : group) {
+    other->cause_ = cause_;
+    other->error_ = error_;
+    other->launched_.store(true, std::memory_order_release);
+  }
+  launched_.store(true, std::memory_order_release);
+}
+
+bool device_launch::succeeded(cudaError_t result) {
+  if (result == cudaSuccess) return true;
+  refuse(cause::device_failed, cuda_library::get().describe(result));
+  return false;
+}
+
+void device_launch::launch() {
+  if (only_checks_) {
+    (void)check_views();
+    return;
+  }
+  if (!gate->enter()) return refuse(cause::device_failed, "the world is broken");
+  // Also when there is no memory left: who frees the communicator waits for it.
+  struct leaver {
+    call_gate& of;
+    ~leaver() { of.leave(); }
+  } const inside{*gate};
+  if (!check_views() || !order(&completion::join)) return;
+  const ncclResult_t result = call_nccl();
+  if (result != ncclSuccess) {
+    return refuse(cause::nccl_failed, nccl_library::get().describe(result, on));
+  }
+  (void)(succeeded(completions->mark(number)) && order(&completion::release_to));
+}
+
+bool device_launch::check_views() {
+  if (!is_unchecked) return true;
+  std::string wrong = objection_to_views(views, device);
+  if (wrong.empty()) return true;
+  refuse(cause::invalid_argument, std::move(wrong));
+  return false;
+}
+
+bool device_launch::order(ordering how) {
+  const auto each = [&](const std::vector<cudaStream_t>& streams) {
+    return std::all_of(streams.begin(), streams.end(), [&](cudaStream_t s) {
+      return succeeded(((*completions).*how)(s));
+    });
+  };
+  return each(streams_) &&
+         std::all_of(group.begin(), group.end(),
+                     [&](const auto& other) { return each(other->streams_); });
+}
+
+}  // namespace manyworlds::inline v0::nccl

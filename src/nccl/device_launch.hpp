@@ -1,0 +1,100 @@
+// Device launch: what the launching thread does for one operation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "call_gate.hpp"
+#include "communicator.hpp"
+#include "completion.hpp"
+#include "manyworlds/backend/device_part.hpp"
+#include "manyworlds/backend/operation.hpp"
+#include "order_message.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Filled on the reactor, then the launching thread's until `is_launched()`. Holds all it
+/// needs, since a thread that is stuck in NCCL may come back when the world, and the
+/// operation, are long gone.
+class device_launch final : public work,
+                            public std::enable_shared_from_this<device_launch> {
+ public:
+  device_launch() noexcept
+      : work([](work& w) noexcept { static_cast<device_launch&>(w).run_posted(); }) {}
+
+  operation_kind kind = operation_kind::none;
+  rank_t self = no_rank;
+  rank_t size = 0;
+  rank_t peer = no_rank;
+  /// Of a matched message the other side's pieces; an unmatched one has one per view.
+  bool is_matched = false;
+  payload_layout layout;
+  std::vector<const_device_view> views;
+  /// The driver was busy when the operation began: its views are looked at here.
+  bool is_unchecked = false;
+  int device = 0;
+  /// Of a collective; its input and output are the views.
+  collective_terms terms;
+  void (*call)(void* context, ncclComm_t on, cudaStream_t stream) = nullptr;
+  void* context = nullptr;
+  /// Launched with this one, as one NCCL group.
+  std::vector<std::shared_ptr<device_launch>> group;
+
+  std::uint64_t number = 0;
+  ncclComm_t on = nullptr;
+  cudaStream_t stream = nullptr;
+  std::shared_ptr<call_gate> gate;
+  std::shared_ptr<completion> completions;
+
+  /// For another operation.
+  void reset() noexcept;
+  /// Where the views' work is ordered, other than the world's stream.
+  void collect_streams();
+
+  /// Keeps itself until it has run.
+  void post_to(class launcher& where) noexcept;
+  /// Only looks at the views.
+  void post_check_to(class launcher& where) noexcept;
+  void clear_outcome() noexcept;
+  /// Here and now.
+  void run() noexcept;
+
+  [[nodiscard]] bool is_launched() const noexcept {
+    // Acquire: pairs with the release at the end of `run`; the rest is read after it.
+    return launched_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] enum cause failed_with() const noexcept { return cause_; }
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  [[nodiscard]] const std::exception_ptr& thrown() const noexcept { return thrown_; }
+
+ private:
+  void run_posted() noexcept;
+  bool only_checks_ = false;
+  void launch();
+  [[nodiscard]] bool check_views();
+  using ordering = cudaError_t (completion::*)(cudaStream_t);
+  [[nodiscard]] bool order(ordering how);
+  [[nodiscard]] ncclResult_t call_nccl();
+  [[nodiscard]] ncclResult_t point_to_point();
+  [[nodiscard]] ncclResult_t collective();
+  [[nodiscard]] ncclResult_t parts();
+  [[nodiscard]] bool succeeded(cudaError_t result);
+  void set_launched() noexcept;
+  void refuse(enum cause why, std::string text) {
+    cause_ = why;
+    error_ = std::move(text);
+  }
+
+  std::vector<cudaStream_t> streams_;
+  enum cause cause_ = cause::none;
+  std::string error_;
+  std::exception_ptr thrown_;
+  std::shared_ptr<device_launch> itself_;
+  std::atomic<bool> launched_{false};
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,184 @@
+#include "device_registry.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "cuda_library.hpp"
+#include "nccl_library.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+/// For threads that have something left to do, but nothing of the device's.
+constexpr std::chrono::seconds last_patience(1);
+
+objection unavailable(std::string text) {
+  return {cause::device_unavailable, std::move(text)};
+}
+
+std::string driver_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+objection no_driver(const cuda_library& cuda) {
+  int driver = 0;
+  int runtime = 0;
+  (void)cuda.cudaDriverGetVersion(&driver);
+  (void)cuda.cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) {
+    return unavailable(
+        "there is no NVIDIA driver on this machine, or it is not visible "
+        "here (in a container: run it with GPUs)");
+  }
+  return unavailable(fmt::format(
+      "the NVIDIA driver is too old: it supports CUDA {}, and the CUDA runtime is {}; "
+      "install a newer driver, or a library built for CUDA {}",
+      driver_text(driver), driver_text(runtime), driver / 1000));
+}
+
+objection count_devices(const cuda_library& cuda, int& count) {
+  switch (const cudaError_t error = cuda.cudaGetDeviceCount(&count)) {
+    case cudaSuccess:
+      if (count > 0) return {};
+      [[fallthrough]];
+    case cudaErrorNoDevice:
+      (void)cuda.cudaGetLastError();
+      return unavailable("there is no GPU, or none is visible to this process");
+    case cudaErrorInsufficientDriver:
+      (void)cuda.cudaGetLastError();
+      return no_driver(cuda);
+    default:
+      return unavailable("the GPUs cannot be counted: " + cuda.describe(error));
+  }
+}
+
+std::string host_identity() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return fmt::format("{} {}", boot_id, host.data());
+}
+
+/// Gives a share of the multiprocessors back when its world's communicator is gone.
+struct share {
+  share(std::shared_ptr<device> d, int n) : of(std::move(d)), multiprocessors(n) {}
+  share(const share&) = delete;
+  share& operator=(const share&) = delete;
+  ~share() { of->give_back(multiprocessors); }
+
+  const std::shared_ptr<device> of;
+  const int multiprocessors;
+};
+
+}  // namespace
+
+device_registry::device_registry()
+    : process_(::getpid()), helpers_(std::make_shared<helper_threads>()) {}
+
+device_registry::~device_registry() {
+  // A forked child has none of the threads, and no driver.
+  if (::getpid() != process_) return;
+  const time_point latest = later(std::chrono::steady_clock::now(), longest_end);
+  for (const auto& [ordinal, each] : devices_) each->await_lifecycles(latest);
+  for (const auto& [ordinal, each] : devices_) {
+    each->launching().end();
+    // The driver waits for the device to free memory: not for one that will not end.
+    if (each->stuck() > 0 || each->failed()) continue;
+    (void)helpers_->post([each = each] {
+      const device_scope here(each->ordinal());
+      each->words().free();
+      (void)cuda_library::get().cudaStreamDestroy(each->probe());
+    });
+  }
+  helpers_->end(last_patience);
+}
+
+std::variant<std::shared_ptr<device>, objection> device_registry::open(
+    int ordinal, const device_options& options) {
+  auto found = find(ordinal);
+  if (std::holds_alternative<objection>(found)) return found;
+  const auto& one = std::get<std::shared_ptr<device>>(found);
+  if (const auto error = one->failed()) {
+    return unavailable(
+        fmt::format("device {} failed, and is of no use to this process until it is "
+                    "started again: {}",
+                    ordinal, cuda_library::get().describe(*error)));
+  }
+  if (const int stuck = one->stuck(); stuck >= device::most_stuck) {
+    return objection{
+        cause::device_degraded,
+        fmt::format("{} communicators on device {} could not be freed; no more are made "
+                    "until they are, or the process is started again",
+                    stuck, ordinal)};
+  }
+  const int wanted = std::max(options.most_multiprocessors, 1);
+  if (!one->reserve(wanted)) {
+    return objection{
+        cause::device_busy,
+        fmt::format(
+            "device {} has {} multiprocessors, {} of them are given to worlds, and "
+            "this one wants {} (device_options::most_multiprocessors)",
+            ordinal, one->multiprocessors(), one->reserved(), wanted)};
+  }
+  return std::shared_ptr<device>(std::make_shared<share>(one, wanted), one.get());
+}
+
+std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordinal) {
+  if (::getpid() != process_) {
+    return objection{cause::forked, "CUDA does not work in a forked child"};
+  }
+  const cuda_library& cuda = cuda_library::get();
+  if (!cuda.objection.empty()) return unavailable(cuda.objection);
+  const nccl_library& nccl = nccl_library::get();
+  if (!nccl.objection.empty()) return unavailable(nccl.objection);
+
+  // The lock is held while the first one makes the context: the others need it too.
+  const std::lock_guard lock(mutex_);
+  // First: where a device has failed no call says so as well as that does.
+  if (const auto known = devices_.find(ordinal); known != devices_.end()) {
+    return known->second;
+  }
+  int count = 0;
+  if (objection none = count_devices(cuda, count)) return none;
+  if (ordinal < 0 || ordinal >= count) {
+    return unavailable(fmt::format("there is no device {}; there {} {}", ordinal,
+                                   count == 1 ? "is" : "are", count));
+  }
+  const device_scope here(ordinal);
+  std::size_t unused = 0;
+  std::size_t total = 0;
+  int multiprocessors = 0;
+  std::array<char, 64> bus{};
+  cudaError_t error = cuda.cudaMemGetInfo(&unused, &total);
+  if (error == cudaSuccess) {
+    error = cuda.cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                                        ordinal);
+  }
+  if (error == cudaSuccess) {
+    error = cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), ordinal);
+  }
+  cudaStream_t probe = nullptr;
+  if (error == cudaSuccess) {
+    error = cuda.cudaStreamCreateWithFlags(&probe, cudaStreamNonBlocking);
+  }
+  if (error != cudaSuccess) {
+    return unavailable(
+        fmt::format("device {} cannot be used: {}", ordinal, cuda.describe(error)));
+  }
+  auto made =
+      std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),
+                               multiprocessors, helpers_);
+  made->set_probe(probe);
+  devices_.emplace(ordinal, made);
+  return made;
+}
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,155 @@
+#include "nccl_backend.hpp"
+
+#include <algorithm>
+
+namespace manyworlds::inline v0::nccl {
+
+nccl_backend::nccl_backend(reactor& home, backend_events& events,
+                           nccl_backend_options options, rank_t self,
+                           std::vector<data_channel> connections,
+                           std::shared_ptr<nccl::device> on)
+    : home_(home),
+      events_(events),
+      options_(std::move(options)),
+      self_(self),
+      size_(static_cast<rank_t>(connections.size())),
+      device_(std::move(on)),
+      communicator_(
+          std::make_unique<communicator>(device_, home, options_.device, options_.name)),
+      left_(connections.size()),
+      hellos_(connections.size()),
+      host_(home, *this, options_.host, self, std::move(connections)) {
+  if (self_ == 0) table_.emplace(size_);
+  home_.timers().arm(watch_, home_.now() + watch_period);
+  guarded([this] { make_communicator(); });
+}
+
+nccl_backend::~nccl_backend() {
+  home_.timers().disarm(watch_);
+  home_.timers().disarm(ending_timer_);
+  if (is_polling_) home_.remove(*this);
+}
+
+void nccl_backend::break_world(rank_t rank, enum cause why, std::string detail) noexcept {
+  if (!stopping_) events_.must_break(rank, why, std::move(detail));
+}
+
+void nccl_backend::start(operation& op) noexcept {
+  if (!op.device) return host_.start(op);
+  op.info = {};
+  guarded([&] { begin(op); });
+}
+
+bool nccl_backend::withdraw(operation& op) noexcept {
+  if (!op.device) return host_.withdraw(op);
+  if (std::erase(wait_for_device_, &op) > 0) {
+    if (op.device->group) guarded([&] { fail_group(*op.device->group); });
+    return true;
+  }
+  if (op.kind == operation_kind::settle) {
+    std::erase(wait_for_ticket_, &op);
+    return true;
+  }
+  device_job& job = *job_of(op);
+  if (job.stage == job_stage::checking) {
+    std::erase(checking_, &job);
+    job.op = nullptr;
+    recycle(job);
+    if (op.device->group) guarded([&] { fail_group(*op.device->group); });
+    return true;
+  }
+  if (job.stage == job_stage::parked && host_.withdraw(*job.stand_in)) {
+    job.proxy_runs = false;
+    announced_.erase(job.token);
+    job.op = nullptr;
+    recycle(job);
+    return true;
+  }
+  if (op.kind == operation_kind::native && job.stage == job_stage::queued) {
+    std::erase(queue_, &job);
+    job.op = nullptr;
+    recycle(job);
+    return true;
+  }
+  if (job.stage == job_stage::grouped) {
+    launch_group& group = *op.device->group;
+    auto** at = reinterpret_cast<device_job**>(&group.first);
+    while (*at != &job) at = &(*at)->next_in_group;
+    *at = std::exchange(job.next_in_group, nullptr);
+    job.op = nullptr;
+    recycle(job);
+    guarded([&] { fail_group(group); });
+    return true;
+  }
+  // The peer counts on it, or has not said yet whether it does. How long it may take
+  // counts from its launch: until then others are in front of it.
+  job.is_given_up = true;
+  if (job.stage == job_stage::handed_over) {
+    job.settle_by = home_.now() + options_.host.settle_limit;
+  }
+  return false;
+}
+
+void nccl_backend::finish(device_job& job, operation_end how) noexcept {
+  operation& op = *std::exchange(job.op, nullptr);
+  if (how == operation_end::done) {
+    if (op.kind == operation_kind::receive) {
+      if (job.stand_in) {
+        op.info = job.stand_in->info;
+      } else {
+        op.info.source = job.peer;
+        op.info.type = op.device->target.type();
+        op.info.bytes = job.bytes_total;
+        op.info.count = op.device->target.count();
+        op.info.on_device = true;
+      }
+    }
+    op.bytes_moved = job.bytes_total;
+    op.device->thrown = job.launch->thrown();
+  }
+  recycle(job);
+  op.end(how);
+}
+
+void nccl_backend::fail(device_job& job, enum cause why, std::string detail) noexcept {
+  operation& op = *std::exchange(job.op, nullptr);
+  // It was not to be: what it says of the memory is as before.
+  if (changes_memory(op.kind)) {
+    is_suspended_ = op.kind == operation_kind::resume_device;
+  }
+  recycle(job);
+  op.fail(why, std::move(detail));
+}
+
+void nccl_backend::recycle(device_job& job) noexcept {
+  if (!job.is_over()) return;
+  job.next_idle = idle_;
+  idle_ = &job;
+}
+
+std::vector<undelivered_messages> nccl_backend::undelivered() const {
+  std::vector<undelivered_messages> all = host_.undelivered();
+  std::erase_if(all, [](const undelivered_messages& u) { return u.on == order_lane; });
+  return all;
+}
+
+std::vector<lane_status> nccl_backend::lanes() const {
+  std::vector<lane_status> all = host_.lanes();
+  std::erase_if(all, [](const lane_status& l) { return l.on == order_lane; });
+  return all;
+}
+
+transfer_counters nccl_backend::counters() const noexcept {
+  transfer_counters all = host_.counters();
+  all.bytes_sent += device_counters_.bytes_sent;
+  all.bytes_received += device_counters_.bytes_received;
+  return all;
+}
+
+const char* nccl_backend::transport() const noexcept {
+  const std::string_view links = host_.transport();
+  if (links == "shm") return "nccl, shm";
+  return links == "tcp" ? "nccl, tcp" : "nccl, shm and tcp";
+}
+
+}  // namespace manyworlds::inline v0::nccl

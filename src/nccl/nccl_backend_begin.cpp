@@ -1,0 +1,281 @@
+// How operations begin: checked, and announced to whom they concern.
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "nccl_backend.hpp"
+#include "nccl_library.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+constexpr const char* no_order =
+    "rank 0 has left, which puts operations on devices in order";
+constexpr const char* no_group = "another operation of its group could not be started";
+
+}  // namespace
+
+void nccl_backend::refuse(operation& op, enum cause why, std::string detail) {
+  if (launch_group* const group = op.device->group) fail_group(*group);
+  op.fail(why, std::move(detail));
+}
+
+// Launched without one of its members, the others would meet what the peers take for
+// theirs.
+void nccl_backend::fail_group(launch_group& group) {
+  group.failed = true;
+  auto* member = static_cast<device_job*>(std::exchange(group.first, nullptr));
+  while (member) {
+    device_job* const next = std::exchange(member->next_in_group, nullptr);
+    fail(*member, cause::invalid_argument, no_group);
+    member = next;
+  }
+}
+
+void nccl_backend::begin(operation& op) {
+  device_part& part = *op.device;
+  part.state = nullptr;
+  const bool has_lane = is_message(op.kind);
+  // The others come to no harm by waiting here, where they can still be checked and
+  // withdrawn; a message must not be overtaken by one from host memory behind it.
+  if (never_opens_ && !is_open_) {
+    return refuse(op, cause::closed, "a member has left before the device was ready");
+  }
+  if ((!has_lane || part.unmatched) && !is_open_) {
+    wait_for_device_.push_back(&op);
+    return;
+  }
+  switch (op.kind) {
+    case operation_kind::device_ready:
+      part.costs = communicator_->costs();
+      return op.end(operation_end::done);
+    case operation_kind::settle:
+      return begin_settle(op);
+    default:
+      break;
+  }
+  if (part.group && part.group->failed) {
+    return op.fail(cause::invalid_argument, no_group);
+  }
+  if (std::string wrong = objection_to(op); !wrong.empty()) {
+    return refuse(op, cause::invalid_argument, std::move(wrong));
+  }
+  if (changes_memory(op.kind) && !nccl_library::get().ncclCommSuspend) {
+    return refuse(op, cause::unsupported,
+                  "the loaded NCCL cannot give a communicator's memory back: 2.29.7 can");
+  }
+  if (is_suspended_ != (op.kind == operation_kind::resume_device)) {
+    return refuse(op, cause::invalid_argument,
+                  is_suspended_ ? "the device is suspended: resume_device() first"
+                                : "the device is not suspended");
+  }
+  if (gone_) return refuse(op, cause::closed, "this member has left");
+  const bool needs_order =
+      op.kind != operation_kind::native && (!part.unmatched || changes_memory(op.kind));
+  if (needs_order && left_[0]) {
+    return refuse(op, cause::closed, no_order);
+  }
+  payload_layout layout;
+  if (has_lane && needs_order) {
+    try {
+      layout = op.kind == operation_kind::send ? payload_layout(part.source)
+                                               : payload_layout(part.target);
+    } catch (const std::invalid_argument& e) {
+      return refuse(op, cause::invalid_argument, e.what());
+    }
+  }
+  device_job& job = job_for(op);
+  job.layout = std::move(layout);
+  take_views(job);
+  if (std::string wrong = objection_to_views(job); !wrong.empty()) {
+    job.op = nullptr;
+    recycle(job);
+    return refuse(op, cause::invalid_argument, std::move(wrong));
+  }
+  if (changes_memory(op.kind)) {
+    is_suspended_ = op.kind == operation_kind::suspend_device;
+  }
+  const bool has_order = !has_lane || part.unmatched;
+  if (has_order && (job.launch->is_unchecked || !checking_.empty())) {
+    return check_elsewhere(job);
+  }
+  go_on(job);
+}
+
+void nccl_backend::go_on(device_job& job) {
+  const operation& op = *job.op;
+  if (op.kind == operation_kind::native ||
+      (op.device->unmatched && !changes_memory(op.kind))) {
+    return begin_unmatched(job);
+  }
+  if (op.kind == operation_kind::send) return begin_send(job);
+  if (op.kind == operation_kind::receive) return begin_receive(job);
+  begin_collective(job);
+}
+
+// What need not keep its place in a lane is looked at by the launching thread first while
+// the driver is busy: found wrong only when it is launched, it would break the world.
+void nccl_backend::check_elsewhere(device_job& job) {
+  job.stage = job_stage::checking;
+  checking_.push_back(&job);
+  job.launch->gate = communicator_->gate();
+  job.launch->post_check_to(device_->launching());
+  start_polling();
+}
+
+bool nccl_backend::see_checks() noexcept {
+  bool any = false;
+  while (!stopping_ && !checking_.empty() && checking_.front()->launch->is_launched()) {
+    device_job& job = *checking_.front();
+    checking_.pop_front();
+    any = true;
+    const enum cause why = job.launch->failed_with();
+    std::string error = job.launch->error();
+    job.launch->is_unchecked = false;
+    job.launch->clear_outcome();
+    operation& op = *job.op;
+    if (why == cause::none) {
+      guarded([&] { go_on(job); });
+    } else {
+      job.op = nullptr;
+      recycle(job);
+      guarded([&] { refuse(op, why, std::move(error)); });
+    }
+  }
+  return any;
+}
+
+device_job& nccl_backend::job_for(operation& op) {
+  device_job* job = idle_;
+  if (job) {
+    idle_ = std::exchange(job->next_idle, nullptr);
+  } else {
+    jobs_.push_back(std::make_unique<device_job>(*this));
+    job = jobs_.back().get();
+  }
+  job->op = &op;
+  job->peer = op.peer;
+  job->settle_by = time_point::max();
+  job->is_given_up = false;
+  job->stand_in.reset();
+  // A thread that came back late may still hold the old one.
+  if (job->launch.use_count() != 1) job->launch = std::make_shared<device_launch>();
+  job->launch->reset();
+  op.device->state = job;
+  return *job;
+}
+
+void nccl_backend::take_views(device_job& job) {
+  const device_part& part = *job.op->device;
+  device_launch& l = *job.launch;
+  job.bytes_total = 0;
+  l.kind = job.op->kind;
+  l.self = self_;
+  l.size = size_;
+  l.peer = job.op->peer;
+  if (l.kind == operation_kind::native) {
+    l.call = part.call;
+    l.context = part.context;
+    return;
+  }
+  if (is_collective(l.kind)) {
+    l.terms = terms_of(*job.op);
+    if (changes_memory(l.kind)) return;
+    l.views.push_back(part.source[0]);
+    l.views.push_back(part.target[0]);
+  } else if (l.kind == operation_kind::send) {
+    for (std::size_t i = 0; i < part.source.size(); ++i)
+      l.views.push_back(part.source[i]);
+  } else {
+    for (std::size_t i = 0; i < part.target.size(); ++i)
+      l.views.push_back(part.target[i]);
+  }
+  for (const const_device_view& v : l.views) job.bytes_total += v.size_bytes();
+}
+
+device_job::proxy& nccl_backend::stand_in_for(device_job& job) {
+  const operation& op = *job.op;
+  job.stand_in.emplace(job, op.kind, [](operation& p, operation_end how) noexcept {
+    device_job& j = static_cast<device_job::proxy&>(p).of;
+    j.owner.proxy_ended(j, how);
+  });
+  device_job::proxy& proxy = *job.stand_in;
+  proxy.peer = op.peer;
+  proxy.on = op.on;
+  proxy.elsewhere = &job.far;
+  job.proxy_runs = true;
+  return proxy;
+}
+
+void nccl_backend::begin_send(device_job& job) {
+  operation& op = *job.op;
+  job.token = ++last_token_;
+  job.description = encode(send_description{job.token, job.layout}, job.bytes_total,
+                           op.device->source.type());
+  job.stage = job_stage::parked;
+  announced_[job.token] = &job;
+  device_job::proxy& proxy = stand_in_for(job);
+  proxy.user = op.user;
+  proxy.head = op.head;
+  proxy.head_bytes = op.head_bytes;
+  proxy.delivered = true;
+  job.text =
+      const_buffer_view(job.description.data(), job.description.size(), dtype::uint8);
+  proxy.source = const_view_list(std::span<const const_buffer_view>(&job.text, 1));
+  host_.start(proxy);
+}
+
+void nccl_backend::begin_receive(device_job& job) {
+  operation& op = *job.op;
+  job.stage = job_stage::parked;
+  job.far.bytes = job.bytes_total;
+  job.far.type = op.device->target.type();
+  device_job::proxy& proxy = stand_in_for(job);
+  host_.start(proxy);
+}
+
+void nccl_backend::begin_collective(device_job& job) {
+  if (left_[0]) return fail(job, cause::closed, no_order);
+  job.stage = job_stage::entered;
+  job.collective = ++last_collective_;
+  entered_[job.collective] = &job;
+  const collective_terms terms = job.launch->terms;
+  if (self_ == 0) return enter(0, job.collective, terms);
+  say(0, enter_message{job.collective, terms});
+}
+
+void nccl_backend::begin_unmatched(device_job& job) {
+  launch_group* const group = job.op->device->group;
+  if (!group) return enqueue(job);
+  if (group->failed) return fail(job, cause::invalid_argument, no_group);
+  job.stage = job_stage::grouped;
+  job.next_in_group = static_cast<device_job*>(group->first);
+  group->first = &job;
+  if (--group->waits_for > 0) return;
+  // The list is the last first: it is turned, so that the pairs match in order.
+  device_job* first = nullptr;
+  for (device_job* at = static_cast<device_job*>(group->first); at;) {
+    device_job* const next = at->next_in_group;
+    // From here on nobody takes it out any more.
+    at->stage = job_stage::queued;
+    at->next_in_group = first;
+    first = at;
+    at = next;
+  }
+  group->first = nullptr;
+  enqueue(*first);
+}
+
+void nccl_backend::begin_settle(operation& op) {
+  const ticket at = op.device->at;
+  if (at.epoch() != options_.epoch || at.number() > handed_over_) {
+    return op.fail(cause::invalid_argument,
+                   fmt::format("the ticket is of epoch {}, this is epoch {}", at.epoch(),
+                               options_.epoch));
+  }
+  if (at.number() <= reached_) return op.end(operation_end::done);
+  wait_for_ticket_.push_back(&op);
+}
+
+}  // namespace manyworlds::inline v0::nccl

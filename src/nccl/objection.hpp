@@ -1,0 +1,19 @@
+// Objection: why a device or a communicator cannot be had.
+#pragma once
+
+#include <string>
+
+#include "manyworlds/failure.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// What a world fails with, before it has a failure of its own. Empty if nothing is
+/// wrong.
+struct objection {
+  cause why = cause::none;
+  std::string text;
+
+  explicit operator bool() const noexcept { return why != cause::none; }
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,103 @@
+// Order messages: what the members of a GPU world tell each other over the link, so that
+// all of them launch in one order. They are descriptions (host/elsewhere.hpp) of no
+// payload, on a lane of the library's own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/failure.hpp"
+#include "manyworlds/link/wire.hpp"
+#include "manyworlds/memory/dtype.hpp"
+#include "manyworlds/memory/reduction.hpp"
+#include "payload_layout.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+inline constexpr lane order_lane{lane::reserved | 1};
+
+/// A member to rank 0, once: how it would take part in the communicator.
+struct hello_message {
+  std::string device;  ///< equal for members that share a GPU
+  std::int32_t version = 0;
+  bool adopts = false;
+};
+/// Rank 0 to a member, once: make the communicator of this id (or adopt yours).
+struct create_message {
+  std::array<std::byte, 128> id{};
+  /// Members that share a GPU, for who is refused for it.
+  std::string note;
+};
+/// A receiver to rank 0: a receive of mine has matched that member's send.
+struct pair_request {
+  rank_t sender = no_rank;
+  std::uint64_t token = 0;  ///< the sender's number for it
+  std::uint64_t bytes = 0;
+  payload_layout layout;  ///< the receiver's
+};
+/// Rank 0 to sender and receiver: this is your next launch.
+struct pair_launch {
+  rank_t sender = no_rank;
+  rank_t receiver = no_rank;
+  std::uint64_t token = 0;
+  std::uint64_t bytes = 0;
+  payload_layout layout;  ///< the receiver's
+};
+/// Rank 0 to a receiver: the sender has left, and will not launch it.
+struct pair_closed {
+  rank_t sender = no_rank;
+  std::uint64_t token = 0;
+};
+/// What members must agree on.
+struct collective_terms {
+  operation_kind kind = operation_kind::none;
+  dtype type = dtype::uint8;
+  reduction by = sum;
+  rank_t root = no_rank;
+  std::uint64_t count = 0;  ///< elements of one member's part
+
+  /// "all_reduce of 4 float32 (sum)"
+  [[nodiscard]] std::string text() const;
+  friend bool operator==(const collective_terms&,
+                         const collective_terms&) noexcept = default;
+};
+/// A member to rank 0: I have entered my collective of that number (1, 2, 3 ...).
+struct enter_message {
+  std::uint64_t number = 0;
+  collective_terms terms;
+};
+/// Rank 0 to all: every member has entered it, it is your next launch.
+struct collective_launch {
+  std::uint64_t number = 0;
+};
+/// No collective's number: there will be no communicator.
+inline constexpr std::uint64_t never = 0;
+/// Rank 0 to all: that member has left, this collective will not be.
+struct collective_closed {
+  std::uint64_t number = 0;
+  rank_t left = no_rank;
+};
+
+using order_message =
+    std::variant<hello_message, create_message, pair_request, pair_launch, pair_closed,
+                 enter_message, collective_launch, collective_closed>;
+
+/// With the beginning of a description in front.
+[[nodiscard]] bytes encode(const order_message& message);
+/// Throws wire_error.
+[[nodiscard]] order_message decode_order(std::span<const std::byte> description);
+
+/// The description of a send from device memory.
+struct send_description {
+  std::uint64_t token = 0;
+  payload_layout layout;
+};
+[[nodiscard]] bytes encode(const send_description& d, std::uint64_t total, dtype type);
+[[nodiscard]] send_description decode_send(std::span<const std::byte> description,
+                                           std::uint64_t total);
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,34 @@
+// Order post: a message of the order to a member, or the receive that waits for one.
+#pragma once
+
+#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/memory/buffer_view.hpp"
+#include "order_message.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+class nccl_backend;
+
+/// Kept by its backend and used again.
+class order_post final : public operation {
+ public:
+  order_post(nccl_backend& backend, operation_kind kind) noexcept;
+
+  /// What is sent; it stays until the send has ended.
+  void set_text(bytes said) {
+    text_ = std::move(said);
+    view_ = const_buffer_view(text_.data(), text_.size(), dtype::uint8);
+    source = const_view_list(std::span<const const_buffer_view>(&view_, 1));
+  }
+  [[nodiscard]] bytes take_received() noexcept { return std::move(far_.description); }
+
+  order_post* next_idle = nullptr;
+
+ private:
+  nccl_backend& backend_;
+  payload_elsewhere far_;
+  bytes text_;
+  const_buffer_view view_;
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,22 @@
+// Stream facts: what must be known of a stream before something is enqueued there.
+#pragma once
+
+#include <string>
+
+#include "cuda_library.hpp"
+#include "manyworlds/memory/device_view.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Throws std::invalid_argument for no stream.
+void check_stream(device_stream stream, const std::string& asked);
+
+/// Throws device_error if what is enqueued would become part of a graph, and would not
+/// run now.
+void check_not_captured(const cuda_library& cuda, device_stream stream,
+                        const std::string& asked);
+
+/// The calling thread's own where CUDA, before 12.8, does not tell.
+int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked);
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,52 @@
+#include "view_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda_library.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+constexpr std::size_t views_asked_for = 4;
+
+std::string objection_to(const const_device_view& view, int device) {
+  const cuda_library& cuda = cuda_library::get();
+  cudaPointerAttributes found{};
+  const cudaError_t asked = cuda.cudaPointerGetAttributes(&found, view.data());
+  if (asked != cudaSuccess) {
+    return fmt::format("{}: {}", view.data(), cuda.describe(asked));
+  }
+  if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
+    return fmt::format("{} lies in host memory: give it as such, without a stream",
+                       view.data());
+  }
+  if (found.device != device) {
+    return fmt::format("{} lies on device {}, the world is on device {}", view.data(),
+                       found.device, device);
+  }
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t state = cuda.cudaStreamIsCapturing(view.stream().handle(), &capture);
+  if (state != cudaSuccess) return "its stream: " + cuda.describe(state);
+  if (capture != cudaStreamCaptureStatusNone) {
+    return "its stream is being captured: capture the calls of NCCL in native()";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string objection_to_views(std::span<const const_device_view> views, int device) {
+  const capture_scope relaxed;
+  const std::size_t asked = std::min(views.size(), views_asked_for);
+  for (std::size_t i = 0; i < asked; ++i) {
+    if (views[i].empty()) continue;
+    std::string wrong = objection_to(views[i], device);
+    if (!wrong.empty()) return fmt::format("view {}: {}", i, wrong);
+  }
+  return {};
+}
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,65 @@
+// Call peer: the other member of a world of two, and what to do if it lies.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "manyworlds/link/wire.hpp"
+#include "manyworlds/world/outcome.hpp"
+#include "manyworlds/world/world.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// A reader's view of the peer: heads, then what is behind them.
+class call_peer {
+ public:
+  /// Throws world_error (`invalid_argument`) unless the world has two members.
+  explicit call_peer(world& w) : world_(w), rank_(1 - w.rank()) {
+    if (w.size() == 2) return;
+    throw world_error(
+        failure(cause::invalid_argument, "calls are served in worlds of two members; " +
+                                             std::string(w.name().view()) + " has " +
+                                             std::to_string(w.size())));
+  }
+
+  [[nodiscard]] world& in() const noexcept { return world_; }
+  [[nodiscard]] rank_t rank() const noexcept { return rank_; }
+  [[nodiscard]] bool is_over() const noexcept {
+    return world_.state() != world_state::up;
+  }
+
+  template <class Head>
+  [[nodiscard]] task<message<Head>> head() {
+    auto got = co_await outcome(world_.recv_message<Head>(from(rank_), lane()));
+    if (!got) end_by(got.error());
+    co_return *got;
+  }
+
+  /// False if the sender gave it up on the way. Check its size first.
+  [[nodiscard]] task<bool> payload(bytes& into) {
+    auto got = co_await outcome(world_.recv(into, from(rank_), lane()));
+    if (!got && got.error().cause == cause::cancelled_by_peer) co_return false;
+    if (!got) end_by(got.error());
+    co_return true;
+  }
+
+  /// Breaks the world, and throws that.
+  [[noreturn]] void refuse(std::string what) {
+    world_core& core = *world_.core();
+    core.break_with(core.describe_failure(cause::protocol_error, rank_,
+                                          operation_kind::none, std::move(what)));
+    throw world_error(core.first_failure());
+  }
+
+ private:
+  /// An operation that fails in a world that is up was given something else than agreed.
+  [[noreturn]] void end_by(const failure& f) {
+    if (!is_over()) refuse("in a call: " + f.text());
+    throw world_error(f);
+  }
+
+  world& world_;
+  rank_t rank_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,41 @@
+#include "manyworlds/serve/call_server.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "call_session.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+task<void> serve_session(call_server::state& server, world& w) {
+  call_session session(server, w);
+  co_await session.run();
+}
+
+}  // namespace
+
+task<void> served_call::reply(gather_list data) {
+  return session_.reply(slot_, std::move(data));
+}
+
+call_server::call_server(handler handle, call_server_options options)
+    : state_(std::make_unique<state>()) {
+  if (!handle) throw std::invalid_argument("a call server needs a handler");
+  state_->handle = std::move(handle);
+  state_->options = options;
+}
+
+call_server::~call_server() = default;
+
+task<void> call_server::serve(world& w) { return serve_session(*state_, w); }
+
+void call_server::publish_load(std::uint64_t word) noexcept {
+  if (state_->has_load && state_->load == word) return;
+  state_->load = word;
+  state_->has_load = true;
+  for (call_session* session : state_->sessions) session->note_load();
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,295 @@
+#include "call_session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "manyworlds/coro/stop.hpp"
+
+namespace manyworlds::inline v0 {
+
+using call_wire::answer_head;
+using call_wire::answer_kind;
+using call_wire::control_entry;
+using call_wire::order_head;
+using call_wire::order_kind;
+
+call_session::call_session(call_server::state& server, world& w)
+    : server_(server),
+      peer_(w),
+      slots_(
+          std::clamp<std::size_t>(server.options.concurrent, 1, call_wire::most_slots)),
+      is_load_due_(server.has_load) {
+  server_.sessions.push_back(this);
+}
+
+call_session::~call_session() { std::erase(server_.sessions, this); }
+
+task<void> call_session::run() {
+  auto body = [this](scope& s) -> task<void> {
+    s.spawn(write());
+    co_await read(s);
+  };
+  co_await scope::run(body);
+}
+
+void call_session::note_load() noexcept {
+  is_load_due_ = true;
+  load_changed_.set();
+  load_changed_.reset();
+}
+
+void call_session::stop_all() noexcept {
+  is_heard_ = false;
+  for (slot& s : slots_) {
+    if (s.call) s.call->stop_.request_stop();
+    s.note_credit();
+  }
+}
+
+task<void> call_session::write() {
+  answer_head head{};
+  head.kind = answer_kind::hello;
+  head.word = call_wire::hello_word;
+  head.slot = static_cast<std::uint32_t>(slots_.size());
+  head.size = server_.options.largest_request;
+  co_await peer_.in().send_message(head, to(peer_.rank()), lane());
+  for (;;) {
+    while (!is_load_due_) co_await load_changed_;
+    is_load_due_ = false;
+    head = answer_head{};
+    head.kind = answer_kind::load;
+    head.word = server_.load;
+    co_await peer_.in().send_message(head, to(peer_.rank()), lane());
+  }
+}
+
+// --- what the leader orders
+
+task<void> call_session::read(scope& handlers) {
+  const end_of_reading stops_all(*this);
+  for (;;) {
+    const message<order_head> got = co_await peer_.head<order_head>();
+    if (got.head.kind == order_kind::request) {
+      co_await take_request(handlers, got.head, got.info.bytes);
+    } else if (got.head.kind == order_kind::control) {
+      co_await take_control(got.head, got.info.bytes);
+    } else {
+      peer_.refuse(
+          fmt::format("an order of kind {}", static_cast<unsigned>(got.head.kind)));
+    }
+  }
+}
+
+task<void> call_session::take_request(scope& handlers, order_head head,
+                                      std::size_t size) {
+  // Their slots are free already. A leader that does not take them is heard no further,
+  // or they would pile up.
+  while (ends_under_way_ >= slots_.size()) co_await end_sent_;
+  if (head.slot >= slots_.size() || slots_[head.slot].is_taken)
+    peer_.refuse(fmt::format("a request for slot {}, which is not free", head.slot));
+  if (size > server_.options.largest_request)
+    peer_.refuse(fmt::format("a request of {} bytes", size));
+  bytes data(size);
+  // Given up on the way: the leader does not count it.
+  if (size > 0 && !co_await peer_.payload(data)) co_return;
+  slot& s = slots_[head.slot];
+  s.is_taken = true;
+  s.is_cancelled = false;
+  s.is_sent_unclear = false;
+  s.last = head.id;
+  s.window = head.window;
+  s.largest_reply = head.largest_reply;
+  s.sent = s.credit = 0;
+  handlers.spawn(handle(head, std::move(data)));
+}
+
+task<void> call_session::take_control(order_head head, std::size_t size) {
+  // Of a slot no more than one entry of a kind is due at a time.
+  if (head.count > 2 * slots_.size() || size != head.count * sizeof(control_entry))
+    peer_.refuse(fmt::format("{} entries of control in {} bytes", head.count, size));
+  std::vector<control_entry> entries(head.count);
+  bytes data(size);
+  if (size > 0 && !co_await peer_.payload(data)) co_return;
+  std::copy(data.begin(), data.end(), std::as_writable_bytes(std::span(entries)).begin());
+  for (const control_entry& entry : entries) {
+    if (!take(entry)) continue;
+    answer_head never_come{};
+    never_come.kind = answer_kind::done;
+    never_come.slot = entry.slot;
+    co_await peer_.in().send_message(never_come, to(peer_.rank()), lane());
+  }
+}
+
+bool call_session::take(const control_entry& entry) {
+  const bool is_credit = entry.kind == call_wire::control_kind::credit;
+  if (!is_credit && entry.kind != call_wire::control_kind::cancel) {
+    peer_.refuse(
+        fmt::format("control of kind {}", static_cast<std::uint32_t>(entry.kind)));
+  }
+  if (entry.slot >= slots_.size())
+    peer_.refuse(fmt::format("control of slot {}", entry.slot));
+  slot& s = slots_[entry.slot];
+  // It has crossed the call's end, or the call was given up on its way here.
+  if (!s.is_taken) return !is_credit && s.last != entry.word;
+  if (!is_credit) {
+    if (s.last != entry.word)
+      peer_.refuse(fmt::format("a cancellation of slot {} for another call", entry.slot));
+    s.is_cancelled = true;
+    if (s.call) s.call->stop_.request_stop();
+    s.note_credit();
+    return false;
+  }
+  if (entry.word < s.credit || entry.word > s.sent)
+    peer_.refuse("credit for replies that were not sent");
+  s.credit = entry.word;
+  s.note_credit();
+  return false;
+}
+
+// --- one call
+
+/// The slot's call while its handler runs. Whatever the handler has started elsewhere
+/// hears of its end.
+class call_session::running {
+ public:
+  running(slot& s, served_call& call) noexcept
+      : slot_(s),
+        call_(call),
+        watch_(
+            [](void* self, cause) noexcept {
+              auto& late = static_cast<running*>(self)->call_;
+              late.is_late_ = true;
+              late.stop_.request_stop();
+            },
+            this) {
+    slot_.call = &call;
+    if (slot_.is_cancelled) call_.stop_.request_stop();
+  }
+  running(const running&) = delete;
+  running& operator=(const running&) = delete;
+  ~running() {
+    slot_.call = nullptr;
+    call_.stop_.request_stop();
+  }
+
+  void begin() { watch_.begin(*executor::current(), call_.deadline_, {}); }
+
+ private:
+  slot& slot_;
+  served_call& call_;
+  call_watch watch_;
+};
+
+task<call_session::handler_end> call_session::run_handler(order_head head, bytes data) {
+  served_call call(*this, head.slot);
+  call.id_ = head.id;
+  call.earlier_tries_ = head.earlier_tries;
+  call.data_ = std::move(data);
+  if (head.time_left != call_wire::no_deadline) {
+    const auto left = std::min<std::uint64_t>(
+        head.time_left, static_cast<std::uint64_t>(duration::max().count()));
+    call.deadline_ =
+        later(executor::current()->now(), duration(static_cast<duration::rep>(left)));
+  }
+  running now(slots_[head.slot], call);
+  now.begin();
+  handler_end end;
+  try {
+    co_await stop_on(server_.handle(call), call.stop_token());
+  } catch (const stopped& e) {
+    // It may also be of the handler's own.
+    end.why = !call.stop_.stop_requested() ? cause::handler_failed
+              : call.is_late_              ? cause::timed_out
+                                           : cause::cancelled;
+    end.text = e.what();
+  } catch (const world_error& e) {
+    end.why = call_wire::is_handlers_own(e.cause()) ? e.cause() : cause::handler_failed;
+    end.text = end.why == cause::handler_failed ? e.what() : e.failure().detail;
+  } catch (const std::exception& e) {
+    end.why = cause::handler_failed;
+    end.text = e.what();
+  } catch (...) {
+    end.why = cause::handler_failed;
+    end.text = "it threw what is no std::exception";
+  }
+  co_return end;
+}
+
+task<void> call_session::handle(order_head asked, bytes data) {
+  handler_end end = co_await run_handler(asked, std::move(data));
+  if (end.text.size() > call_wire::largest_text) end.text.resize(call_wire::largest_text);
+  answer_head head{};
+  head.kind = end.why == cause::none ? answer_kind::done : answer_kind::failed;
+  head.why = end.why;
+  head.slot = asked.slot;
+  // Before the leader can know: its next request for the slot may be read before this
+  // goes on.
+  slots_[asked.slot].is_taken = false;
+  const end_under_way counted(*this);
+  const auto text = std::as_bytes(std::span(end.text));
+  co_await peer_.in().send_message(head, text, to(peer_.rank()), lane());
+}
+
+/// A reply, from when its sending begins. Of one that is given up nobody here knows
+/// whether the leader has got it.
+class call_session::counted_reply {
+ public:
+  counted_reply(slot& s, std::uint64_t cost) noexcept : slot_(s) { slot_.sent += cost; }
+  counted_reply(const counted_reply&) = delete;
+  counted_reply& operator=(const counted_reply&) = delete;
+  ~counted_reply() {
+    if (!is_sent_) slot_.is_sent_unclear = true;
+  }
+  void set_sent() noexcept { is_sent_ = true; }
+
+ private:
+  slot& slot_;
+  bool is_sent_ = false;
+};
+
+task<void> call_session::tell_sent(std::uint32_t number) {
+  slot& s = slots_[number];
+  s.is_sent_unclear = false;
+  counted_reply counted(s, 0);
+  answer_head head{};
+  head.kind = answer_kind::sent;
+  head.slot = number;
+  head.word = s.sent;
+  co_await peer_.in().send_message(head, to(peer_.rank()), lane());
+  counted.set_sent();
+}
+
+task<void> call_session::reply(std::uint32_t number, gather_list data) {
+  slot& s = slots_[number];
+  const std::size_t size = data.total_bytes();
+  if (size > s.largest_reply) {
+    throw world_error(failure(
+        cause::invalid_argument,
+        fmt::format("a reply of {} bytes; the leader takes {}", size, s.largest_reply)));
+  }
+  const std::uint64_t cost = size + call_wire::reply_cost;
+  // Shielded, it outlives those who would read credit. A leader that has cancelled the
+  // call gives none, and drops what comes; a world that is over fails the send.
+  while (!s.is_cancelled && !peer_.is_over() &&
+         call_wire::must_wait(s.sent - s.credit, cost, s.window)) {
+    if (!is_heard_)
+      throw world_error(failure(cause::cancelled, "its world is not served any more"));
+    if (s.is_sent_unclear) {
+      co_await tell_sent(number);
+    } else {
+      co_await s.credited;
+    }
+  }
+  counted_reply counted(s, cost);
+  answer_head head{};
+  head.kind = answer_kind::reply;
+  head.slot = number;
+  co_await peer_.in().send_message(head, std::move(data), to(peer_.rank()), lane());
+  counted.set_sent();
+}
+
+}  // namespace manyworlds::inline v0

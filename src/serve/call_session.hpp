@@ -1,0 +1,116 @@
+// Call session: the worker's end of one leader's world, while it is served.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "call_peer.hpp"
+#include "call_wire.hpp"
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/serve/call_server.hpp"
+#include "manyworlds/serve/call_watch.hpp"
+
+namespace manyworlds::inline v0 {
+
+struct call_server::state {
+  handler handle;
+  call_server_options options;
+  std::uint64_t load = 0;
+  bool has_load = false;
+  std::vector<call_session*> sessions;
+};
+
+/// On the world's reactor alone. Reads what the leader orders, and runs a handler per
+/// slot.
+class call_session {
+ public:
+  call_session(call_server::state& server, world& w);
+  call_session(const call_session&) = delete;
+  call_session& operator=(const call_session&) = delete;
+  ~call_session();
+
+  [[nodiscard]] task<void> run();
+  void note_load() noexcept;
+
+  // --- for its calls
+  [[nodiscard]] task<void> reply(std::uint32_t slot, gather_list data);
+
+ private:
+  struct slot {
+    served_call* call = nullptr;
+    bool is_taken = false;
+    /// Perhaps before its handler has begun.
+    bool is_cancelled = false;
+    /// The last call that has come for it.
+    std::optional<std::uint64_t> last;
+    std::uint64_t window = 0;
+    std::uint64_t largest_reply = 0;
+    std::uint64_t sent = 0;    ///< cost of its replies so far, also of those given up
+    std::uint64_t credit = 0;  ///< of those that were read
+    /// The leader counts less than `sent`, perhaps.
+    bool is_sent_unclear = false;
+    /// Set when a reply that waits for credit has to look again.
+    event credited;
+
+    void note_credit() noexcept {
+      credited.set();
+      credited.reset();
+    }
+  };
+  /// How a handler ended, as the leader is told.
+  struct handler_end {
+    handler_end() noexcept {}
+    cause why = cause::none;
+    std::string text;
+  };
+  class running;
+  class counted_reply;
+  /// A handler's end that is being sent to the leader.
+  struct end_under_way {
+    explicit end_under_way(call_session& s) noexcept : session(s) {
+      ++session.ends_under_way_;
+    }
+    end_under_way(const end_under_way&) = delete;
+    end_under_way& operator=(const end_under_way&) = delete;
+    ~end_under_way() {
+      --session.ends_under_way_;
+      session.end_sent_.set();
+      session.end_sent_.reset();
+    }
+    call_session& session;
+  };
+  /// Handlers hear of the end of the world before anybody waits for their own.
+  struct end_of_reading {
+    explicit end_of_reading(call_session& s) noexcept : session(s) {}
+    ~end_of_reading() { session.stop_all(); }
+    call_session& session;
+  };
+
+  [[nodiscard]] task<void> read(scope& handlers);
+  [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> take_request(scope& handlers, call_wire::order_head head,
+                                        std::size_t size);
+  [[nodiscard]] task<void> take_control(call_wire::order_head head, std::size_t size);
+  /// True if the leader waits for the slot of a call that has never come.
+  [[nodiscard]] bool take(const call_wire::control_entry& entry);
+  [[nodiscard]] task<void> tell_sent(std::uint32_t slot);
+  [[nodiscard]] task<handler_end> run_handler(call_wire::order_head head, bytes data);
+  [[nodiscard]] task<void> handle(call_wire::order_head asked, bytes data);
+  void stop_all() noexcept;
+
+  call_server::state& server_;
+  call_peer peer_;
+  std::vector<slot> slots_;
+  std::size_t ends_under_way_ = 0;
+  event end_sent_;
+  event load_changed_;
+  bool is_load_due_;
+  /// Somebody reads what the leader orders.
+  bool is_heard_ = true;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,58 @@
+#include "manyworlds/serve/call_watch.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace manyworlds::inline v0 {
+
+/// Posts itself to the home when the token is triggered, and lives until that arrives.
+class call_watch::stop_notice final : public work,
+                                      public std::enable_shared_from_this<stop_notice> {
+ public:
+  stop_notice(call_watch& owner, executor& home) noexcept
+      : work([](work& w) noexcept { static_cast<stop_notice&>(w).arrived(); }),
+        owner_(&owner),
+        home_(home) {}
+
+  void begin(std::stop_token token) { callback_.emplace(std::move(token), poster{this}); }
+  /// On the home's thread. Waits for a callback that runs on another.
+  void forget() noexcept {
+    owner_ = nullptr;
+    callback_.reset();
+  }
+
+ private:
+  struct poster {
+    stop_notice* self;
+    void operator()() const noexcept { self->post(); }
+  };
+
+  void post() noexcept {
+    keeps_ = shared_from_this();
+    if (!home_.try_execute(*this)) keeps_.reset();
+  }
+  void arrived() noexcept {
+    const auto alive = std::move(keeps_);
+    if (owner_) owner_->tell(cause::cancelled);
+  }
+
+  call_watch* owner_;
+  executor& home_;
+  std::shared_ptr<stop_notice> keeps_;
+  std::optional<std::stop_callback<poster>> callback_;
+};
+
+void call_watch::begin(executor& home, time_point deadline, std::stop_token token) {
+  home_ = &home;
+  if (deadline != time_point::max()) home.arm(*this, deadline);
+  if (!token.stop_possible()) return;
+  notice_ = std::make_shared<stop_notice>(*this, home);
+  notice_->begin(std::move(token));
+}
+
+void call_watch::end() noexcept {
+  if (is_armed()) home_->timers().disarm(*this);
+  if (const auto notice = std::move(notice_)) notice->forget();
+}
+
+}  // namespace manyworlds::inline v0

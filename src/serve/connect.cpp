@@ -1,0 +1,93 @@
+#include "manyworlds/serve/connect.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/world/control_message.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+#include "peer_world.hpp"
+
+namespace manyworlds::inline v0 {
+
+connector::connector(runtime& rt, store& st, const connect_options& options)
+    : runtime_(rt),
+      options_(options),
+      id_(rt.core().random_word()),
+      world_options_(peer_world_options(options.world, options.service, id_, 1)),
+      key_(join_record::key(world_options_.name, 1)),
+      list_(rt.core(), st, options.service) {
+  check_service("connect", options.service, options.world);
+}
+
+connector::~connector() { runtime_.core().worlds().forget_epoch(world_options_.name); }
+
+world connector::describe() {
+  desk_.emplace();
+  return world(runtime_, *desk_, world_options_);
+}
+
+task<void> connector::form(world& w) {
+  pause_ = first_look;
+  taken_in_vain_ = 0;
+  auto formed = [](world& forming) -> task<void> { co_await forming; };
+  co_await when_any(formed(w), stay_announced());
+}
+
+// Goes on for as long as the forming does. It writes its record again every second, and
+// another one for each try: that is what is waited for.
+task<void> connector::stay_announced() {
+  std::string announced;
+  time_point look_at{};
+  for (;;) {
+    std::string record = co_await desk_->get(key_, duration::max());
+    co_await desk_->erase(key_);
+    const bool is_new = record != announced;
+    if (!is_new && runtime_.home().now() < look_at) continue;
+    announced = record;
+    duration pause = longest_look;
+    try {
+      pause = co_await announce(waiting_peer(id_, std::move(record)), is_new);
+      note_store(nullptr);
+    } catch (const store_error& e) {
+      note_store(e.what());
+    }
+    look_at = runtime_.home().now() + pause;
+  }
+}
+
+task<duration> connector::announce(waiting_peer self, bool is_new) {
+  const bool stands = !is_new && co_await list_.holds(self);
+  // Missing for the first time: whoever has taken it may be about to propose.
+  if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
+  // Until it is entered: the store may fail us.
+  is_missing_ = true;
+  if (!stands) co_await list_.enter(std::move(self));
+  if (!stands && !is_new) note_taken_in_vain();
+  is_missing_ = false;
+  co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
+}
+
+// Only the acceptor knows why, and cannot say so: it is not met.
+void connector::note_taken_in_vain() {
+  if (++taken_in_vain_ != told_when_taken) return;
+  runtime_.core().log(
+      log_level::warning,
+      fmt::format("connect {}: was taken by an acceptor {} times and not met: has it the "
+                  "same secret and version, and does it reach {}? Its own log says more",
+                  options_.service.view(), told_when_taken,
+                  runtime_.core().self().text()));
+}
+
+void connector::note_store(const char* trouble) {
+  if (std::exchange(store_answers_, !trouble) == !trouble) return;
+  runtime_.core().log(
+      trouble ? log_level::warning : log_level::info,
+      fmt::format("connect {}: {}", options_.service.view(),
+                  trouble ? std::string(trouble) + "; nobody accepts until it answers"
+                          : "the store answers again"));
+}
+
+}  // namespace manyworlds::inline v0

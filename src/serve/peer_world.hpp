@@ -1,0 +1,21 @@
+// Peer world: what the worlds of `accept` and of `connect` have in common.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "manyworlds/serve/waiting_list.hpp"
+#include "manyworlds/world/options.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Throws world_error (`invalid_argument`) naming what is wrong.
+void check_service(std::string_view caller, const service_name& service,
+                   const world_options& options);
+
+/// The options of the world with the peer of that number: "decode/00c5b1f7a2d09e34".
+[[nodiscard]] world_options peer_world_options(world_options options,
+                                               const service_name& service,
+                                               std::uint64_t peer, rank_t rank);
+
+}  // namespace manyworlds::inline v0

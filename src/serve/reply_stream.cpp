@@ -1,0 +1,78 @@
+#include "manyworlds/serve/reply_stream.hpp"
+
+#include "call_record.hpp"
+#include "manyworlds/failure.hpp"
+
+namespace manyworlds::inline v0 {
+
+next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
+                                       std::stop_token token) noexcept
+    : call_(call),
+      limit_(limit),
+      token_(std::move(token)),
+      watch_(
+          [](void* context, cause why) noexcept {
+            auto& self = *static_cast<next_reply_awaiter*>(context);
+            self.call_->read_by(nullptr);
+            self.finish(std::nullopt, failure(why, "while waiting for a reply"));
+          },
+          this) {}
+
+next_reply_awaiter::~next_reply_awaiter() = default;
+
+bool next_reply_awaiter::await_ready() noexcept {
+  if (!call_ || call_->is_being_read()) {
+    failure_ = failure(cause::invalid_argument,
+                       call_ ? "somebody waits for the next reply already"
+                             : "a stream that was moved from");
+    return true;
+  }
+  if (token_.stop_requested()) {
+    failure_ = failure(cause::cancelled, "the stop token was triggered before");
+    return true;
+  }
+  if (!call_->has_news()) return false;
+  reply_ = call_->take_reply();
+  if (!reply_) failure_ = call_->ending();
+  return true;
+}
+
+void next_reply_awaiter::await_start(continuation& k) {
+  waiter_ = &k;
+  executor& home = k.home();
+  watch_.begin(home, later(home.now(), limit_), std::move(token_));
+  call_->read_by(this);
+}
+
+bool next_reply_awaiter::await_cancel() noexcept {
+  // It has ended, and its waiter is on the way.
+  if (!waiter_) return false;
+  call_->read_by(nullptr);
+  watch_.end();
+  return true;
+}
+
+std::optional<bytes> next_reply_awaiter::await_resume() {
+  if (failure_) throw world_error(std::move(failure_));
+  return std::move(reply_);
+}
+
+void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept {
+  watch_.end();
+  reply_ = std::move(reply);
+  failure_ = std::move(f);
+  std::exchange(waiter_, nullptr)->resume();
+}
+
+reply_stream::reply_stream() noexcept = default;
+reply_stream::reply_stream(std::unique_ptr<call_record> call) noexcept
+    : call_(std::move(call)) {}
+reply_stream::reply_stream(reply_stream&& other) noexcept = default;
+reply_stream& reply_stream::operator=(reply_stream&& other) noexcept = default;
+reply_stream::~reply_stream() = default;
+
+std::uint64_t reply_stream::received() const noexcept {
+  return call_ ? call_->received() : 0;
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,276 @@
+#include "worker_link.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "dispatch_core.hpp"
+#include "manyworlds/coro/scope.hpp"
+
+namespace manyworlds::inline v0 {
+
+using call_wire::answer_head;
+using call_wire::answer_kind;
+using call_wire::control_entry;
+
+worker_link::worker_link(dispatch_core& core, world& w, worker_id id)
+    : core_(core), peer_(w), id_(id) {
+  core_.add(*this);
+}
+
+worker_link::~worker_link() {
+  core_.remove(*this);
+  gone_->set();
+}
+
+task<void> worker_link::run() {
+  auto body = [this](scope& s) -> task<void> {
+    s.spawn(read());
+    s.spawn(write());
+    co_await over_;
+    s.cancel();
+  };
+  co_await scope::run(body);
+}
+
+worker_status worker_link::status() const {
+  worker_status s;
+  s.id = id_;
+  s.world = in().name();
+  s.epoch = in().epoch();
+  s.limit = slots_.size();
+  s.depth = slots_.size() - free_.size();
+  s.calls = calls_;
+  s.load = load_;
+  s.is_suspect = in().is_suspect(peer());
+  s.is_draining = is_draining_;
+  return s;
+}
+
+failure worker_link::end_cause() const {
+  const world_core& core = *in().core();
+  if (failure f = core.first_failure()) return f;
+  return core.describe_failure(cause::abandoned, in().rank(), operation_kind::none,
+                               "it is not served any more");
+}
+
+// --- slots
+
+void worker_link::assign(call_record& c) noexcept {
+  const std::uint32_t number = free_.back();
+  free_.pop_back();
+  // Where it stands in `due_`, it does so once.
+  const bool is_due = slots_[number].is_due;
+  slots_[number] = slot();
+  slots_[number].is_due = is_due;
+  slots_[number].call = &c;
+  slots_[number].is_taken = true;
+  ++calls_;
+  slots_[number].wire_id = core_.wire_id(c, in());
+  c.set_sending(*this, number);
+}
+
+void worker_link::release(std::uint32_t number) noexcept {
+  set_free(number);
+  core_.note_room();
+}
+
+void worker_link::cancel(std::uint32_t number) noexcept {
+  slots_[number].call = nullptr;
+  slots_[number].is_cancelled = true;
+  set_due(number);
+}
+
+void worker_link::note_read(std::uint32_t number) noexcept {
+  const slot& s = slots_[number];
+  // Half a window at a time: a credit costs as much as a reply.
+  if (s.call->cost_of_read() - s.credited >= core_.options().window / 2) set_due(number);
+}
+
+void worker_link::set_free(std::uint32_t number) noexcept {
+  slots_[number].call = nullptr;
+  slots_[number].is_taken = false;
+  free_.push_back(number);
+  if (is_draining_ && free_.size() == slots_.size()) stop();
+}
+
+void worker_link::begin_drain() noexcept {
+  is_draining_ = true;
+  if (free_.size() == slots_.size()) stop();
+}
+
+call_record* worker_link::take_any_call() noexcept {
+  for (slot& s : slots_) {
+    if (s.call) return std::exchange(s.call, nullptr);
+  }
+  return nullptr;
+}
+
+void worker_link::give_up_calls(const failure& why) noexcept {
+  for (const slot& s : slots_) {
+    if (s.call) s.call->give_up(why);
+  }
+}
+
+// --- what is told the worker
+
+void worker_link::set_due(std::uint32_t number) noexcept {
+  if (std::exchange(slots_[number].is_due, true)) return;
+  due_.push_back(number);
+  something_due_.set();
+  something_due_.reset();
+}
+
+void worker_link::take_due(std::vector<control_entry>& entries) {
+  entries.clear();
+  for (const std::uint32_t number : due_) {
+    slot& s = slots_[number];
+    s.is_due = false;
+    // What is due to a call that has ended must not reach the slot's next.
+    if (!s.is_taken) continue;
+    if (s.is_cancelled) {
+      entries.push_back({call_wire::control_kind::cancel, number, s.wire_id});
+    } else if (s.call) {
+      s.credited = s.call->cost_of_read();
+      entries.push_back({call_wire::control_kind::credit, number, s.credited});
+    }
+  }
+  due_.clear();
+}
+
+task<void> worker_link::write() {
+  std::vector<control_entry> entries;
+  for (;;) {
+    while (due_.empty()) co_await something_due_;
+    take_due(entries);
+    if (entries.empty()) continue;
+    call_wire::order_head head{};
+    head.kind = call_wire::order_kind::control;
+    head.count = static_cast<std::uint32_t>(entries.size());
+    const auto data = std::as_bytes(std::span(entries));
+    // What the worker delivered before it left is still read: `read` meets the end of the
+    // world behind it.
+    const result<void> sent =
+        co_await outcome(in().send_message(head, data, to(peer()), lane()));
+    if (!sent) co_return;
+  }
+}
+
+// --- what the worker tells
+
+task<void> worker_link::read() {
+  for (;;) {
+    const message<answer_head> got = co_await peer_.head<answer_head>();
+    const answer_head& head = got.head;
+    const bool has_payload =
+        head.kind == answer_kind::reply || head.kind == answer_kind::failed;
+    if (!has_payload && got.info.bytes != 0)
+      peer_.refuse("bytes behind an answer that has none");
+    if (!is_ready() && head.kind != answer_kind::hello)
+      peer_.refuse("an answer before the hello: does it run call_server::serve?");
+    switch (head.kind) {
+      case answer_kind::hello:
+        take_hello(head);
+        break;
+      case answer_kind::load:
+        if (std::exchange(load_, head.word) != head.word) core_.note_room();
+        break;
+      case answer_kind::reply:
+        co_await take_reply(head, got.info.bytes);
+        break;
+      case answer_kind::done:
+        if (call_record* const c = taken_slot(head).call) c->end(failure());
+        release(head.slot);
+        break;
+      case answer_kind::sent:
+        take_sent(head);
+        break;
+      case answer_kind::failed:
+        co_await take_end(head, got.info.bytes);
+        break;
+      default:
+        peer_.refuse(
+            fmt::format("an answer of kind {}", static_cast<unsigned>(head.kind)));
+    }
+  }
+}
+
+void worker_link::take_hello(const answer_head& head) {
+  if (is_ready()) peer_.refuse("a second hello");
+  if (head.word != call_wire::hello_word)
+    peer_.refuse("a hello of another protocol: both ends must be of one version");
+  if (head.slot == 0 || head.slot > call_wire::most_slots)
+    peer_.refuse(fmt::format("a worker with {} slots", head.slot));
+  largest_request_ = head.size;
+  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(
+      head.slot, std::max<std::size_t>(core_.options().in_flight_per_worker, 1)));
+  slots_.resize(count);
+  // Each stands in them once: nothing is allocated where nothing may throw.
+  free_.reserve(count);
+  due_.reserve(count);
+  // The first slot is the first to be used.
+  for (std::uint32_t number = count; number > 0; --number) free_.push_back(number - 1);
+  core_.note_membership();
+}
+
+worker_link::slot& worker_link::taken_slot(const answer_head& head) {
+  if (head.slot >= slots_.size() || !slots_[head.slot].is_taken)
+    peer_.refuse(fmt::format("an answer for slot {}, which has no call", head.slot));
+  return slots_[head.slot];
+}
+
+// An answer to a request that was not sent is a lie, but the slot may be another's before
+// all of the answer has come.
+worker_link::slot& worker_link::taken_slot(const answer_head& head,
+                                           std::uint64_t wire_id) {
+  slot& s = taken_slot(head);
+  if (s.wire_id != wire_id)
+    peer_.refuse(fmt::format("an answer for slot {}, to a call that is over", head.slot));
+  return s;
+}
+
+task<void> worker_link::take_reply(answer_head head, std::size_t size) {
+  const slot& s = taken_slot(head);
+  const std::uint64_t wire_id = s.wire_id;
+  if (size > core_.options().largest_reply)
+    peer_.refuse(fmt::format("a reply of {} bytes", size));
+  if (s.call) {
+    const std::uint64_t unread = s.call->cost_of_come() - s.call->cost_of_read();
+    if (call_wire::must_wait(unread, size + call_wire::reply_cost,
+                             core_.options().window))
+      peer_.refuse("more replies than the call's window has room for");
+  }
+  bytes reply(size);
+  if (size > 0 && !co_await peer_.payload(reply)) co_return;
+  // Its reader may have gone meanwhile.
+  if (call_record* const c = taken_slot(head, wire_id).call) c->push(std::move(reply));
+}
+
+void worker_link::take_sent(const answer_head& head) {
+  call_record* const c = taken_slot(head).call;
+  if (!c) return;
+  if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
+  c->skip(head.word - c->cost_of_come());
+}
+
+task<void> worker_link::take_end(answer_head head, std::size_t size) {
+  const std::uint64_t wire_id = taken_slot(head).wire_id;
+  if (size > call_wire::largest_text)
+    peer_.refuse(fmt::format("an error's text of {} bytes", size));
+  bytes text(size);
+  if (size > 0 && !co_await peer_.payload(text)) text.clear();
+  const bool is_late = head.why == cause::timed_out || head.why == cause::cancelled;
+  if (!call_wire::is_handlers_own(head.why) && !is_late)
+    peer_.refuse(fmt::format("an error of kind {}", static_cast<unsigned>(head.why)));
+  if (call_record* const c = taken_slot(head, wire_id).call) {
+    c->end(in().core()->describe_failure(
+        head.why, peer(), operation_kind::none,
+        std::string(reinterpret_cast<const char*>(text.data()), text.size())));
+  }
+  release(head.slot);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,106 @@
+// Worker link: the leader's end of one worker's world, while it is served.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "call_peer.hpp"
+#include "call_record.hpp"
+#include "call_wire.hpp"
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/serve/dispatcher.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// On the dispatcher's reactor alone. What becomes of its slots' calls when it ends is
+/// the dispatcher's business.
+class worker_link {
+ public:
+  worker_link(dispatch_core& core, world& w, worker_id id);
+  worker_link(const worker_link&) = delete;
+  worker_link& operator=(const worker_link&) = delete;
+  ~worker_link();
+
+  /// Serves until it is drained or stopped, or throws the world's failure.
+  [[nodiscard]] task<void> run();
+
+  /// After the worker's hello.
+  [[nodiscard]] bool is_ready() const noexcept { return !slots_.empty(); }
+  /// May be given calls, when it has room. Not from the break of its world on, of which
+  /// its reader hears later.
+  [[nodiscard]] bool is_member() const noexcept {
+    return is_ready() && !is_draining_ && !has_ended();
+  }
+  [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
+  [[nodiscard]] bool has_room() const noexcept { return is_member() && !free_.empty(); }
+  [[nodiscard]] worker_id id() const noexcept { return id_; }
+  [[nodiscard]] world& in() const noexcept { return peer_.in(); }
+  [[nodiscard]] rank_t peer() const noexcept { return peer_.rank(); }
+  [[nodiscard]] std::uint64_t largest_request() const noexcept {
+    return largest_request_;
+  }
+  [[nodiscard]] worker_status status() const;
+  /// Why it ends, or has.
+  [[nodiscard]] failure end_cause() const;
+
+  /// Only with room.
+  void assign(call_record& c) noexcept;
+  /// Its request was not sent, and never will be.
+  void release(std::uint32_t slot) noexcept;
+  /// Nobody waits for it any more: the slot stays taken until the worker has ended it, or
+  /// says that it has never got it.
+  void cancel(std::uint32_t slot) noexcept;
+  /// Some of its replies were read.
+  void note_read(std::uint32_t slot) noexcept;
+  [[nodiscard]] bool has_ended() const noexcept { return peer_.is_over(); }
+
+  void begin_drain() noexcept;
+  void stop() noexcept { over_.set(); }
+  void give_up_calls(const failure& why) noexcept;
+  /// Set when it is gone, which it outlives.
+  [[nodiscard]] const std::shared_ptr<event>& gone() const noexcept { return gone_; }
+  /// The call of any slot, which has it no more, or null.
+  [[nodiscard]] call_record* take_any_call() noexcept;
+
+ private:
+  struct slot {
+    call_record* call = nullptr;
+    bool is_taken = false;
+    bool is_due = false;  ///< stands in `due_`
+    bool is_cancelled = false;
+    /// Of the call that it has, or had last.
+    std::uint64_t wire_id = 0;
+    std::uint64_t credited = 0;
+  };
+
+  [[nodiscard]] task<void> read();
+  [[nodiscard]] task<void> write();
+  void take_hello(const call_wire::answer_head& head);
+  [[nodiscard]] slot& taken_slot(const call_wire::answer_head& head);
+  /// ... and by the same call as before.
+  [[nodiscard]] slot& taken_slot(const call_wire::answer_head& head,
+                                 std::uint64_t wire_id);
+  void take_sent(const call_wire::answer_head& head);
+  [[nodiscard]] task<void> take_reply(call_wire::answer_head head, std::size_t size);
+  [[nodiscard]] task<void> take_end(call_wire::answer_head head, std::size_t size);
+  void set_free(std::uint32_t number) noexcept;
+  void set_due(std::uint32_t number) noexcept;
+  void take_due(std::vector<call_wire::control_entry>& entries);
+
+  dispatch_core& core_;
+  call_peer peer_;
+  const worker_id id_;
+  std::vector<slot> slots_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> due_;
+  event something_due_;
+  event over_;
+  std::shared_ptr<event> gone_ = std::make_shared<event>();
+  std::uint64_t largest_request_ = 0;
+  std::uint64_t load_ = 0;
+  std::uint64_t calls_ = 0;
+  bool is_draining_ = false;
+};
+
+}  // namespace manyworlds::inline v0

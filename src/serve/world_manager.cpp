@@ -1,0 +1,197 @@
+#include "manyworlds/serve/world_manager.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/world/outcome.hpp"
+#include "manyworlds/world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// Also what was cut off before its forming began.
+bool is_over(const world& w) noexcept {
+  return !w || w.state() == world_state::described || w.state() == world_state::broken ||
+         w.state() == world_state::closed;
+}
+
+[[noreturn]] void refuse(const world_name& name, std::string_view why) {
+  failure f(cause::invalid_argument,
+            fmt::format("the manager's world {} {}", name.view(), why));
+  f.world = name;
+  throw world_error(std::move(f));
+}
+
+}  // namespace
+
+class world_manager::turn {
+ public:
+  explicit turn(std::shared_ptr<entry> e) : entry_(std::move(e)) {
+    if (entry_->is_removed) refuse(entry_->options.name, "is being removed");
+    if (entry_->is_busy) refuse(entry_->options.name, "is being formed already");
+    entry_->is_busy = true;
+    entry_->idle.reset();
+  }
+  turn(const turn&) = delete;
+  turn& operator=(const turn&) = delete;
+  ~turn() {
+    // Cut off while the world was forming.
+    if (entry_->w.state() == world_state::forming)
+      entry_->w.fail("nobody waits for its forming any more");
+    entry_->is_busy = false;
+    entry_->idle.set();
+  }
+
+  [[nodiscard]] entry& operator*() const noexcept { return *entry_; }
+
+ private:
+  const std::shared_ptr<entry> entry_;
+};
+
+/// Takes effect when it is made, not when its task begins.
+class world_manager::removal {
+ public:
+  explicit removal(std::shared_ptr<entry> e) : entry_(std::move(e)) {
+    if (entry_->is_removed) refuse(entry_->options.name, "is being removed already");
+    entry_->is_removed = true;
+    entry_->removal_ended.reset();
+  }
+  removal(const removal&) = delete;
+  removal& operator=(const removal&) = delete;
+  ~removal() {
+    entry_->is_removed = false;
+    entry_->removal_ended.set();
+  }
+
+  [[nodiscard]] entry& operator*() const noexcept { return *entry_; }
+
+ private:
+  const std::shared_ptr<entry> entry_;
+};
+
+task<void> world_manager::form(world_options options) {
+  if (const std::string wrong = objection_to(options); !wrong.empty()) {
+    failure f(cause::invalid_argument, wrong);
+    f.world = options.name;
+    throw world_error(std::move(f));
+  }
+  auto found = worlds_.find(options.name.view());
+  if (found == worlds_.end()) {
+    auto made = std::make_shared<entry>();
+    made->w = world(runtime_, store_, options);
+    found = worlds_.emplace(options.name.str(), std::move(made)).first;
+  }
+  const entry& last = *found->second;
+  if (!last.is_busy && !last.is_removed && !is_over(last.w)) {
+    refuse(options.name, fmt::format("is {}: remove it first, or let it be formed again",
+                                     name_of(last.w.state())));
+  }
+  const turn mine(found->second);
+  (*mine).options = options;
+  co_await form_next(*mine);
+}
+
+task<void> world_manager::reform(world_name name) {
+  const turn mine(get(name));
+  const auto core = (*mine).w.core();
+  core->break_with(core->describe_failure(cause::abandoned, core->options().rank,
+                                          operation_kind::none, "it is formed again"));
+  co_await form_next(*mine);
+}
+
+// In the place of the last one, of which nothing is left before the next begins.
+task<void> world_manager::form_next(entry& e) {
+  if (e.w.state() != world_state::described) {
+    e.w.core()->begin_leaving();
+    co_await e.w.drained();
+  }
+  if (e.is_removed) refuse(e.options.name, "is being removed");
+  e.w = world(runtime_, store_, e.options);
+  const auto formed = co_await outcome(e.w);
+  if (formed) co_return;
+  co_await e.w.drained();
+  throw world_error(formed.error());
+}
+
+task<void> world_manager::remove(world_name name) {
+  co_await remove_entry(std::make_unique<removal>(get(name)));
+}
+
+task<void> world_manager::remove_entry(std::unique_ptr<removal> of) {
+  entry& e = **of;
+  if (e.w.state() == world_state::forming) e.w.fail("it is removed");
+  co_await e.idle;
+  const bool was_over = is_over(e.w);
+  const auto left = co_await outcome(e.w.leave());
+  co_await e.w.drained();
+  worlds_.erase(e.options.name.str());
+  if (!left && !was_over) throw world_error(left.error());
+}
+
+task<void> world_manager::remove_all() {
+  // What it throws has been said by the world's events, and its log.
+  auto remove_one = [this](std::unique_ptr<removal> of) -> task<void> {
+    (void)co_await outcome(remove_entry(std::move(of)));
+  };
+  // Whoever else removes it may be cut off.
+  auto await_removal = [&](std::shared_ptr<entry> e) -> task<void> {
+    while (e->is_removed) co_await e->removal_ended;
+    const auto found = worlds_.find(e->options.name.view());
+    if (found == worlds_.end() || found->second != e) co_return;
+    co_await remove_one(std::make_unique<removal>(std::move(e)));
+  };
+  auto all = [&](scope& s) -> task<void> {
+    for (const auto& [name, e] : worlds_) {
+      if (e->is_removed) {
+        s.spawn(await_removal(e));
+      } else {
+        s.spawn(remove_one(std::make_unique<removal>(e)));
+      }
+    }
+    co_return;
+  };
+  co_await scope::run(all);
+}
+
+std::shared_ptr<world_manager::entry> world_manager::get(std::string_view name) const {
+  const auto found = worlds_.find(name);
+  if (found != worlds_.end()) return found->second;
+  std::string known;
+  for (const auto& [each, e] : worlds_) known += (known.empty() ? "" : ", ") + each;
+  throw unknown_world(fmt::format("no world \"{}\" here; there {}{}", name,
+                                  known.empty() ? "is none" : "are: ", known));
+}
+
+world& world_manager::operator[](std::string_view name) const { return get(name)->w; }
+
+world* world_manager::find(std::string_view name) const noexcept {
+  const auto found = worlds_.find(name);
+  return found == worlds_.end() ? nullptr : &found->second->w;
+}
+
+std::vector<world_status> world_manager::list() const {
+  std::vector<world_status> all;
+  for (const auto& [name, e] : worlds_) {
+    world_status s;
+    s.name = e->options.name;
+    s.state = e->w.state();
+    s.epoch = e->w.epoch();
+    s.rank = e->w.rank();
+    s.size = e->w.size();
+    s.failure = e->w.failure();
+    for (rank_t r = 0; r < s.size; ++r) {
+      if (e->w.is_suspect(r)) s.suspects.push_back(r);
+    }
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+world_events world_manager::events(std::size_t capacity) const {
+  return runtime_.core().events().subscribe(capacity);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,43 @@
+// A device: its streams, and the order that the legacy stream imposes on them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "stream.hpp"
+
+namespace emulated {
+
+class device {
+ public:
+  explicit device(int ordinal);
+
+  const int ordinal;
+  const stream_ptr legacy;
+
+  stream_ptr make_stream(unsigned flags, int priority);
+  // cudaStreamPerThread of the calling thread.
+  stream_ptr of_this_thread();
+
+  void enqueue(stream& to, node_ptr work);
+  void enqueue(stream& to, moment_ptr mark);
+
+  // Marks of all work that is on the device now.
+  std::vector<moment_ptr> mark_all();
+
+  void drop_all();
+
+ private:
+  // Makes `to` wait for the legacy stream's work, or, being the legacy stream, for that
+  // of all blocking streams. The caller holds `order_`.
+  void wait_for_legacy(stream& to);
+  std::vector<stream_ptr> streams();
+
+  std::mutex order_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<stream>> streams_;
+};
+
+}  // namespace emulated

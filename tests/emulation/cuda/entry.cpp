@@ -1,0 +1,69 @@
+#include "entry.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include "settings.hpp"
+
+namespace emulated {
+namespace {
+
+cudaError_t& last_of_this_thread() {
+  thread_local cudaError_t last = cudaSuccess;
+  return last;
+}
+
+// What no call gets past, and no cudaGetLastError clears.
+cudaError_t missing() {
+  if (chosen().driver < CUDART_VERSION / 1000 * 1000) return cudaErrorInsufficientDriver;
+  if (chosen().devices <= 0) return cudaErrorNoDevice;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+int& current_device() {
+  thread_local int ordinal = 0;
+  return ordinal;
+}
+
+bool& in_host_function() {
+  thread_local bool inside = false;
+  return inside;
+}
+
+cudaError_t refusal(const call_rules& rules) {
+  if (machine::in_forked_child()) return cudaErrorInitializationError;
+  if (const auto none = missing(); none != cudaSuccess) return none;
+  if (in_host_function()) return cudaErrorNotPermitted;
+  machine& all = machine::here();
+  if (const auto error = all.broken(); error != cudaSuccess)
+    return rules.when_broken ? cudaSuccess : error;
+  return rules.unsafe ? all.capturing.refuse_unsafe_call() : cudaSuccess;
+}
+
+cudaError_t noted(cudaError_t result) {
+  if (result != cudaSuccess) last_of_this_thread() = result;
+  return result;
+}
+
+cudaError_t last_error(bool forget) {
+  cudaError_t& last = last_of_this_thread();
+  if (machine::in_forked_child()) return last;
+  if (last != cudaSuccess && missing() != cudaSuccess) return last;
+  // Not that of a process that never called CUDA: asking must not start it.
+  if (last != cudaSuccess)
+    if (const auto broken = machine::here().broken(); broken != cudaSuccess)
+      return broken;
+  const auto result = last;
+  if (forget) last = cudaSuccess;
+  return result;
+}
+
+stream_ptr stream_of(cudaStream_t handle) {
+  device& current = machine::here().on(current_device());
+  if (handle == nullptr || handle == cudaStreamLegacy) return current.legacy;
+  if (handle == cudaStreamPerThread) return current.of_this_thread();
+  return machine::here().streams.find(handle);
+}
+
+}  // namespace emulated

@@ -1,0 +1,76 @@
+// How every call begins and ends: what may refuse it, and the thread's last error.
+#pragma once
+
+#include <driver_types.h>
+
+#include <new>
+#include <system_error>
+
+#include "machine.hpp"
+
+namespace emulated {
+
+struct call_rules {
+  // It may wait for the device, so a capture may forbid it.
+  bool unsafe = false;
+  // It also takes effect when the process is broken, though it gives the error.
+  bool when_broken = false;
+};
+
+constexpr call_rules ordinary{};
+constexpr call_rules unsafe{true, false};
+constexpr call_rules freeing{false, true};
+constexpr call_rules unsafe_freeing{true, true};
+
+int& current_device();
+
+// The runtime's own calls are forbidden inside a host function.
+bool& in_host_function();
+
+// cudaSuccess when the call may begin.
+cudaError_t refusal(const call_rules& rules);
+
+// Notes it as the thread's last error.
+cudaError_t noted(cudaError_t result);
+
+cudaError_t last_error(bool forget);
+
+// Null for a handle that is none.
+stream_ptr stream_of(cudaStream_t handle);
+
+// A call that leaves the thread's last error alone: the driver's functions know of none.
+template <class Body>
+cudaError_t attempt(const call_rules& rules, Body body) {
+  if (const auto refused = refusal(rules); refused != cudaSuccess) return refused;
+  auto result = cudaSuccess;
+  try {
+    result = body();
+  } catch (const std::bad_alloc&) {
+    result = cudaErrorMemoryAllocation;
+  } catch (const std::system_error&) {
+    result = cudaErrorOperatingSystem;
+  }
+  const auto broken = machine::here().broken();
+  return rules.when_broken && broken != cudaSuccess ? broken : result;
+}
+
+template <class Body>
+cudaError_t enter(const call_rules& rules, Body body) {
+  return noted(attempt(rules, body));
+}
+
+// Calls on a stream: body(stream) with the stream behind the handle.
+template <class Body>
+cudaError_t attempt_stream(const call_rules& rules, cudaStream_t handle, Body body) {
+  return attempt(rules, [&]() -> cudaError_t {
+    const stream_ptr stream = stream_of(handle);
+    return stream ? body(stream) : cudaErrorInvalidResourceHandle;
+  });
+}
+
+template <class Body>
+cudaError_t enter_stream(const call_rules& rules, cudaStream_t handle, Body body) {
+  return noted(attempt_stream(rules, handle, body));
+}
+
+}  // namespace emulated

@@ -1,0 +1,33 @@
+// The hooks for the emulated libnccl.
+#include "stream_hooks.h"
+
+#include "entry.hpp"
+#include "submit.hpp"
+
+using namespace emulated;
+
+cudaError_t cudaEmulatedEnqueueKeyed(cudaStream_t stream, const void* key,
+                                     void (*run)(void*), void* argument,
+                                     void (*release)(void*)) {
+  return enter_stream(ordinary, stream, [&](const stream_ptr& to) {
+    std::function<void()> at_end;
+    if (release != nullptr) at_end = [release, argument] { release(argument); };
+    return submit_kernel(
+        to, std::make_shared<node>([run, argument] { run(argument); }, at_end, key));
+  });
+}
+
+cudaError_t cudaEmulatedEnqueue(cudaStream_t stream, void (*run)(void*), void* argument,
+                                void (*release)(void*)) {
+  return cudaEmulatedEnqueueKeyed(stream, nullptr, run, argument, release);
+}
+
+int cudaEmulatedGraphsHolding(const void* key) {
+  if (machine::in_forked_child()) return 0;
+  return machine::here().held.has(key) ? 1 : 0;
+}
+
+void cudaEmulatedBreakDevice(int device, cudaError_t error) {
+  if (machine::in_forked_child() || !machine::here().has(device)) return;
+  machine::here().break_device(device, error);
+}

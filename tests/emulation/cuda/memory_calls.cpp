@@ -1,0 +1,115 @@
+// Memory: of devices, pinned, registered.
+#include <cuda_runtime_api.h>
+
+#include "entry.hpp"
+#include "submit.hpp"
+
+using namespace emulated;
+
+namespace {
+
+cudaError_t allocate(void** pointer, std::size_t size, memory_kind kind) {
+  if (pointer == nullptr) return cudaErrorInvalidValue;
+  *pointer = nullptr;
+  if (size == 0) return cudaSuccess;
+  *pointer = machine::here().memory.allocate(size, kind, current_device());
+  return *pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// Waits for all work of the device first, as the driver does.
+cudaError_t free_now(void* pointer, memory_kind kind) {
+  if (pointer == nullptr) return cudaSuccess;
+  machine& all = machine::here();
+  const auto block = all.memory.find(pointer);
+  if (!block || block->kind != kind || block->base != pointer || block->being_freed)
+    return cudaErrorInvalidValue;
+  const auto result = wait_for_device(all.on(block->device));
+  // What runs on a broken device may go on writing: its memory is never given out again.
+  if (result == cudaSuccess) all.memory.free(pointer);
+  return result;
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** pointer, size_t size) {
+  return enter(unsafe, [&] { return allocate(pointer, size, memory_kind::device); });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return enter(unsafe_freeing, [&] { return free_now(pointer, memory_kind::device); });
+}
+
+cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned int flags) {
+  return enter(unsafe, [&] {
+    constexpr unsigned known =
+        cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+    if ((flags & ~known) != 0) return cudaErrorInvalidValue;
+    return allocate(pointer, size, memory_kind::pinned);
+  });
+}
+
+cudaError_t cudaMallocHost(void** pointer, size_t size) {
+  return cudaHostAlloc(pointer, size, cudaHostAllocDefault);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return enter(unsafe_freeing, [&] { return free_now(pointer, memory_kind::pinned); });
+}
+
+cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int) {
+  return enter(unsafe, [&] {
+    if (pointer == nullptr || size == 0) return cudaErrorInvalidValue;
+    return machine::here().memory.register_host(pointer, size, current_device())
+               ? cudaSuccess
+               : cudaErrorHostMemoryAlreadyRegistered;
+  });
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+  return enter(unsafe_freeing, [&] {
+    return machine::here().memory.unregister_host(pointer)
+               ? cudaSuccess
+               : cudaErrorHostMemoryNotRegistered;
+  });
+}
+
+cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* pointer,
+                                     unsigned int flags) {
+  return enter(ordinary, [&] {
+    const auto block = machine::here().memory.find(pointer);
+    if (flags != 0 || !block || block->kind == memory_kind::device)
+      return cudaErrorInvalidValue;
+    *device_pointer = pointer;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return enter(ordinary, [&] {
+    *total = device_memory;
+    *free = device_memory - machine::here().memory.used(current_device());
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
+                                     const void* pointer) {
+  return enter(ordinary, [&] {
+    if (attributes == nullptr || pointer == nullptr) return cudaErrorInvalidValue;
+    *attributes = {};
+    auto* const address = const_cast<void*>(pointer);
+    const auto block = machine::here().memory.find(pointer);
+    if (!block) {
+      attributes->type = cudaMemoryTypeUnregistered;
+      attributes->device = cudaInvalidDeviceId;
+      attributes->hostPointer = address;
+      return cudaSuccess;
+    }
+    const bool on_device = block->kind == memory_kind::device;
+    attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    attributes->device = block->device;
+    attributes->devicePointer = address;
+    attributes->hostPointer = on_device ? nullptr : address;
+    return cudaSuccess;
+  });
+}

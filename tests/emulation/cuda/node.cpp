@@ -1,0 +1,19 @@
+#include "node.hpp"
+
+#include "machine.hpp"
+
+namespace emulated {
+
+node::~node() {
+  // Whoever waits for the graphs to be gone may free what release still uses: release
+  // first.
+  if (release_) release_();
+  if (in_graph_ && key_ != nullptr) machine::here().held.remove(key_);
+}
+
+void node::enter_graph() {
+  if (!in_graph_ && key_ != nullptr) machine::here().held.add(key_);
+  in_graph_ = true;
+}
+
+}  // namespace emulated

@@ -1,0 +1,37 @@
+/* What the emulated libcudart exports beside CUDA's own names, for the emulated libnccl.
+ */
+#ifndef EMULATION_CUDA_STREAM_HOOKS_H
+#define EMULATION_CUDA_STREAM_HOOKS_H
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Runs run(argument) in stream order, on the stream's own worker thread; it may block
+ * that thread, which stalls the stream like a kernel that spins. In a stream that is
+ * being captured it becomes a node of the graph instead, run at each launch of the graph.
+ * release(argument), which may be null, is called once it will not run again, on any
+ * thread: after the run, with the graph's last owner, or unrun when the device broke.
+ * When the call itself fails, neither is called. */
+cudaError_t cudaEmulatedEnqueue(cudaStream_t stream, void (*run)(void*), void* argument,
+                                void (*release)(void*));
+
+/* The same, by an owner that cudaEmulatedGraphsHolding can be asked about. */
+cudaError_t cudaEmulatedEnqueueKeyed(cudaStream_t stream, const void* key,
+                                     void (*run)(void*), void* argument,
+                                     void (*release)(void*));
+
+/* 1 while a graph lives that holds work enqueued with this key. */
+int cudaEmulatedGraphsHolding(const void* key);
+
+/* The device is broken as by a kernel's illegal access: what is queued is dropped, and
+ * every later call of this process gives the error. */
+void cudaEmulatedBreakDevice(int device, cudaError_t error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,30 @@
+// Work on its way to a stream: onto its queue, or into the graph it is captured into.
+#pragma once
+
+#include <driver_types.h>
+
+#include "machine.hpp"
+
+namespace emulated {
+
+// When it fails, the work's release is not called.
+cudaError_t submit(const stream_ptr& to, const node_ptr& work);
+
+// The same for what moves or makes data on the device: it can be the one that breaks it.
+cudaError_t submit_kernel(const stream_ptr& to, const node_ptr& work);
+
+bool is_legacy(const stream& asked);
+
+// A call that means nothing to a stream that is captured, or that a capture blocks.
+cudaError_t refuse_if_captured(const stream_ptr& asked);
+
+// A mark behind all of the stream's work. The stream is not captured.
+moment_ptr mark(const stream_ptr& on);
+
+// The host waits for the mark. When the process breaks meanwhile it is woken, with the
+// error.
+cudaError_t wait_on_host(const moment_ptr& mark);
+
+cudaError_t wait_for_device(device& waited_for);
+
+}  // namespace emulated

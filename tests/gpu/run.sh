@@ -1,0 +1,142 @@
+#!/bin/bash
+# Builds and runs what needs a GPU: bash tests/gpu/run.sh [--emulated] [--quick] [--build FOLDER]
+#   [--no-build] [--seconds N]
+#   --emulated  on the emulated libraries, with fewer repetitions: figures say nothing about speed
+#   --quick     fewer still, and of the tests only those of ranks that share a GPU
+#   --build     where (default: build-gpu, or build-gpu-emulated)
+#   --no-build  what is there already
+#   --seconds   for all of it (default: 475); parts for which none are left count as failed
+# Results go to $OUT, or ./gpu-results. Ends well if everything passed. See README.md beside it.
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+began=$SECONDS
+emulated=no
+quick=no
+build=
+builds=yes
+seconds=475
+
+say() { printf '[%3d s] %s\n' "$((SECONDS - began))" "$*"; }
+die() { printf '%s\n' "$*" >&2; exit 1; }
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --emulated) emulated=yes ;;
+    --quick) quick=yes ;;
+    --build) build=$2; shift ;;
+    --no-build) builds=no ;;
+    --seconds) seconds=$2; shift ;;
+    *) die "unknown argument: $1 (--emulated, --quick, --build, --no-build, --seconds)" ;;
+  esac
+  shift
+done
+results=${OUT:-$PWD/gpu-results}
+mkdir -p "$results"
+
+# library_of FOLDER NAME: the folder under it that has the library.
+library_of() {
+  local folder
+  for folder in "$1"/{lib64,lib,targets/x86_64-linux/lib,lib/x86_64-linux-gnu}; do
+    [ -e "$folder/$2" ] && { echo "$folder"; return; }
+  done
+  return 1
+}
+
+# root_with HEADER LIBRARY FOLDER...: the first of the folders that has both.
+root_with() {
+  local header=$1 library=$2 folder
+  shift 2
+  for folder in "$@"; do
+    [ -e "$folder/include/$header" ] && library_of "$folder" "$library" >/dev/null &&
+      { echo "$folder"; return; }
+  done
+  return 1
+}
+
+wheels() { python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null; }
+
+# Roots of CUDA and NCCL: nvcc's own, the usual places, then the wheels'.
+find_libraries() {
+  local compiler candidates=() wheel
+  compiler=$(command -v nvcc) && candidates+=("$(dirname "$(dirname "$(readlink -f "$compiler")")")")
+  candidates+=("${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda /usr/local/cuda-13.0)
+  while read -r wheel; do
+    candidates+=("$wheel/cu13" "$wheel/cuda_runtime")
+  done < <(wheels)
+  cuda_root=$(root_with cuda_runtime_api.h libcudart.so.13 "${candidates[@]}") ||
+    die "no headers of CUDA with libcudart.so.13 in: ${candidates[*]}"
+  candidates=()
+  while read -r wheel; do candidates+=("$wheel/nccl"); done < <(wheels)
+  candidates+=("$cuda_root" /usr/local /usr)
+  nccl_root=$(root_with nccl.h libnccl.so.2 "${candidates[@]}") ||
+    die "no nccl.h with libnccl.so.2 in: ${candidates[*]}"
+  libraries=$(library_of "$cuda_root" libcudart.so.13):$(library_of "$nccl_root" libnccl.so.2)
+  say "CUDA in $cuda_root, NCCL in $nccl_root"
+}
+
+# Also those that came with Python's packages.
+find_tools() {
+  local tool
+  PATH=$PATH:$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))') ||
+    die "no python3"
+  for tool in g++ meson ninja; do
+    command -v "$tool" >/dev/null || die "no $tool"
+  done
+}
+
+# What the bundle has need not be on the machine.
+use_bundle() {
+  local bundle=$root/.gpu-bundle
+  if [ -d "$bundle" ]; then
+    export PKG_CONFIG=$bundle/bin/pkg-config
+  elif ! pkg-config --exists fmt doctest nlohmann_json CLI11 2>/dev/null; then
+    die "neither fmt, doctest, nlohmann-json and CLI11 here nor .gpu-bundle: see tests/gpu/bundle.sh"
+  fi
+}
+
+targets=(
+  benchmarks/device/mwdevice
+  tests/conformance/conformance_cuda_test
+  tests/conformance/conformance_nccl_test
+  tests/nccl/gpu_worlds_test
+  tests/nccl_test
+)
+
+build_all() {
+  local options=(-Dtests=enabled -Dbenchmarks=enabled -Dexamples=disabled -Dtools=disabled
+    -Dnccl=enabled)
+  if [ "$emulated" = yes ]; then
+    options+=(-Demulation=enabled -Doptimization=1 -Ddebug=true)
+    targets+=(tests/emulation/libcudart.so.13 tests/emulation/libnccl.so.2)
+  else
+    # On many cores the library is built soonest file by file.
+    options+=(-Demulation=disabled -Dsecret=disabled -Doptimization=2 -Ddebug=false
+      -Done_file=false -Dnccl_cuda_root="$cuda_root" -Dnccl_root="$nccl_root")
+  fi
+  [ -f "$build/build.ninja" ] && options+=(--reconfigure)
+  meson setup "${options[@]}" "$build" "$root" && ninja -C "$build" "${targets[@]}"
+}
+
+if [ "$emulated" = yes ]; then
+  build=$(realpath -m "${build:-$root/build-gpu-emulated}")
+  suite=(--emulated)
+  libraries=$build/tests/emulation
+else
+  build=$(realpath -m "${build:-$root/build-gpu}")
+  suite=()
+  find_libraries
+  [ "$builds" = no ] || use_bundle
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
+    say "nvidia-smi tells nothing"
+fi
+[ "$quick" = yes ] && suite+=(--quick)
+
+if [ "$builds" = yes ]; then
+  find_tools
+  say "building in $build"
+  build_all >"$results/build.log" 2>&1 || { tail -n 40 "$results/build.log"; die "it does not build"; }
+fi
+say "running"
+left=$((seconds - (SECONDS - began)))
+python3 "$root/tests/gpu/suite.py" --build "$build" --results "$results" --libraries "$libraries" \
+  --seconds "$left" "${suite[@]}"

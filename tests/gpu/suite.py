@@ -1,0 +1,223 @@
+"""What run.sh runs once everything is built: tests case by case, then benchmarks, a short table last.
+
+Every part has its own limit, and none lasts beyond the whole's. Writes into the results' folder:
+suite.json (parts and cases), benchmarks.json (mwdevice's rows, one object a line), log.txt."""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import cases
+
+# NCCL among ranks that share a GPU, each a host of its own by NCCL_HOSTID: sockets over loopback,
+# few and small channels, no kernel that a spinning one could keep from being loaded.
+SHARED_GPU = {
+    "NCCL_NET": "Socket",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "NCCL_MAX_NCHANNELS": "2",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_RAS_ENABLE": "0",
+    "NCCL_BUFFSIZE": "1048576",
+    "NCCL_LAUNCH_RACE_FATAL": "1",
+    "CUDA_MODULE_LOADING": "EAGER",
+}
+
+
+def tests(quick):
+    """Name, program, seconds, arguments."""
+    worlds = "tests/nccl/gpu_worlds_test"
+    if quick:
+        return [("worlds", worlds, 80, ["-tc=law*,*opposite orders*,sixty-four*"])]
+    return [
+        ("worlds", worlds, 180, []),
+        ("conformance nccl", "tests/conformance/conformance_nccl_test", 180, []),
+        ("conformance cuda", "tests/conformance/conformance_cuda_test", 60, []),
+        ("device memory", "tests/nccl_test", 60, []),
+    ]
+
+
+def benchmarks(emulated, quick):
+    """Name, seconds, arguments of mwdevice."""
+    small = {"rounds": "1", "few": "10", "pings": "5", "messages": "2", "repeat": "2", "seconds": "0.5",
+             "stops": "1", "sizes": "1K,64K", "worlds": "8" if quick else "64"}
+    real = {"rounds": "5", "few": "20", "pings": "20", "messages": "4", "repeat": "6", "seconds": "2",
+            "stops": "2", "sizes": "1K,16K,128K,1M", "worlds": "64"}
+    n = small if emulated else real
+    many = "20" if emulated else "300"
+    return [
+        ("await", 45, ["await", "--sizes", n["sizes"], "--rounds", n["rounds"], "--operations", many]),
+        ("await of two", 45, ["await", "--ranks", "2", "--sizes", "1K,128K", "--rounds", "1",
+                              "--operations", n["few"]]),
+        ("matched", 45, ["matched", "--sizes", "1K,1M", "--pings", n["pings"],
+                         "--messages", n["messages"]]),
+        ("create", 60, ["create", "--repeat", n["repeat"], "--seconds", n["seconds"]]),
+        ("create of two", 60, ["create", "--ranks", "2", "--repeat", n["repeat"], "--seconds",
+                               n["seconds"]]),
+        ("worlds", 40, ["worlds", "--worlds", n["worlds"], "--seconds", n["seconds"]]),
+        ("kill", 60, ["kill", "--repeat", n["repeat"]]),
+        ("stop", 45, ["kill", "--fault", "stop", "--repeat", n["stops"]]),
+    ]
+
+
+# Of each question, what the last table shows.
+FIGURES = {
+    "await": ["ranks", "size", "launch", "completion", "p50_us", "spin_p50_us", "over_spin_us",
+              "over_sync_us", "matched_over_spin_us", "p99_us"],
+    "matched": ["size", "matched", "p50_us", "p99_us", "gb_s"],
+    "create": ["ranks", "creation", "ready_ms", "ready_max_ms", "mib"],
+    "disturb": ["quiet_p99_us", "p99_us", "p99_ratio", "max_us", "communicators"],
+    "worlds": ["worlds", "one_per_s", "all_per_s", "ratio", "least_per_s"],
+    "kill": ["fault", "repeats", "error_ms", "back_ms", "back_max_ms", "beside_max_us",
+             "quiet_max_us"],
+}
+
+
+def rows_of(output):
+    """mwdevice's, of which the last may be cut short where it was ended."""
+    rows = []
+    for line in output.splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+class Suite:
+    def __init__(self, options):
+        self.options = options
+        self.began = time.monotonic()
+        self.parts, self.rows = [], []
+        self.log = open(os.path.join(options.results, "log.txt"), "w")
+        self.lock = threading.Lock()
+        self.environment = os.environ | SHARED_GPU
+        path = [options.libraries, os.environ.get("LD_LIBRARY_PATH", "")]
+        self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, path))
+        self.environment["MANYWORLDS_TEST_HAS_DEVICE"] = "1"
+        if options.emulated:
+            # Ranks share a GPU here as they do on a machine with one.
+            self.environment["EMULATED_CUDA_DEVICES"] = "1"
+
+    def left(self):
+        return self.options.seconds - (time.monotonic() - self.began)
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.began:3.0f} s] {text}", flush=True)
+
+    def program(self, path):
+        return os.path.join(self.options.build, path)
+
+    def tell(self, name, began, told):
+        count = {kind: sum(case["result"] == kind for case in told)
+                 for kind in ("passed", "skipped", "failed", "hung", "crashed")}
+        part = {"part": name, **count, "seconds": round(time.monotonic() - began, 1), "cases": told}
+        self.parts.append(part)
+        # Also for one whose machine is taken away.
+        self.write()
+        bad = count["failed"] + count["hung"] + count["crashed"]
+        self.say(f"{name}: {count['passed']} passed, {count['skipped']} skipped, {bad} failed")
+        for case in told:
+            if case["result"] not in ("passed", "skipped"):
+                print(f"        {case['result']}: {case['name']} {case['why']}", flush=True)
+
+    def test(self, name, program, seconds, arguments):
+        self.say(f"{name} ...")
+        began = time.monotonic()
+        # On a GPU each process takes seconds to load NCCL's kernels.
+        case_seconds = 30 if self.options.emulated else 90
+        with tempfile.TemporaryFile("w+") as log:
+            told = cases.run([self.program(program), *arguments], self.environment, case_seconds,
+                             min(seconds, self.left()), log)
+            log.seek(0)
+            with self.lock:
+                self.log.write(log.read())
+                self.tell(name, began, told)
+
+    def benchmark(self, name, seconds, arguments):
+        self.say(f"mwdevice {' '.join(arguments)} ...")
+        began = time.monotonic()
+        seconds = int(min(seconds, self.left()))
+        command = [self.program("benchmarks/device/mwdevice"), "--json", *arguments]
+        result, why, rows = "failed", "no time was left", []
+        if seconds > 0:
+            # It ends itself and its processes; the other limit is for one that cannot.
+            run = subprocess.run(["timeout", "-k", "5", str(seconds + 5), *command, "--limit",
+                                  str(seconds)],
+                                 capture_output=True, text=True, env=self.environment)
+            self.log.write(run.stdout + run.stderr)
+            rows = rows_of(run.stdout)
+            good = run.returncode == 0 and len(rows) > 1
+            result, why = ("passed", "") if good else (
+                "failed", f"status {run.returncode}: {run.stderr.strip()[-300:]}")
+        self.rows += rows
+        self.tell(name, began, [{"name": name, "result": result, "why": why,
+                                 "seconds": round(time.monotonic() - began, 2)}])
+
+    def run(self):
+        # Most of a test's time on a GPU is its processes' start, on the CPU.
+        beside = 1 if self.options.emulated else 2
+        with concurrent.futures.ThreadPoolExecutor(beside) as pool:
+            for done in [pool.submit(self.test, *test) for test in tests(self.options.quick)]:
+                done.result()
+        for benchmark in benchmarks(self.options.emulated, self.options.quick):
+            self.benchmark(*benchmark)
+        self.table(self.machine())
+        return all(part[kind] == 0 for part in self.parts for kind in ("failed", "hung", "crashed"))
+
+    def machine(self):
+        return next((row for row in self.rows if row["bench"] == "machine"), {})
+
+    def write(self):
+        machine = self.machine()
+        summary = {"machine": machine, "seconds": round(time.monotonic() - self.began, 1),
+                   "emulated": self.options.emulated, "parts": self.parts}
+        with open(os.path.join(self.options.results, "suite.json"), "w") as file:
+            json.dump(summary, file, indent=1)
+        with open(os.path.join(self.options.results, "benchmarks.json"), "w") as file:
+            # The machine once, since it is the same.
+            told = [machine] + [row for row in self.rows if row["bench"] != "machine"]
+            file.writelines(json.dumps(row) + "\n" for row in told if row)
+
+    def table(self, machine):
+        print("\n" + "  ".join(str(machine[key]) for key in ("gpu", "driver", "cuda", "nccl")
+                               if key in machine))
+        for bench, columns in FIGURES.items():
+            rows = [row for row in self.rows if row["bench"] == bench]
+            if rows:
+                print(f"\n{bench:<8}" + "".join(f"  {column:>10}" for column in columns))
+            for row in rows:
+                print(" " * 8 + "".join(f"  {row[column]!s:>{max(10, len(column))}}"
+                                        for column in columns))
+        print(f"\n{'part':<18}{'passed':>8}{'skipped':>8}{'failed':>8}{'hung':>8}{'crashed':>8}"
+              f"{'seconds':>9}")
+        for part in self.parts:
+            print(f"{part['part']:<18}" + "".join(
+                f"{part[kind]:>8}" for kind in ("passed", "skipped", "failed", "hung", "crashed")) +
+                f"{part['seconds']:>9}")
+        if "note" in machine:
+            print(machine["note"])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--results", required=True)
+    parser.add_argument("--libraries", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    sys.exit(0 if Suite(parser.parse_args()).run() else 1)
+
+
+main()

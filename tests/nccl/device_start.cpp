@@ -1,0 +1,40 @@
+// Makes a device's context before the first test: its threads and descriptors stay with
+// the process, and are no test's leak.
+#include <doctest/doctest.h>
+
+#include "nccl/device_fixture.hpp"
+
+namespace {
+
+struct starts_device : doctest::IReporter {
+  explicit starts_device(const doctest::ContextOptions&) {}
+
+  void test_run_start() override {
+    if (!manyworlds::testing::no_device().empty()) return;
+    const auto& cuda = manyworlds::testing::cuda();
+    cudaStream_t stream = nullptr;
+    if (cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess)
+      (void)cuda.cudaStreamDestroy(stream);
+  }
+
+  void report_query(const doctest::QueryData&) override {}
+  void test_run_end(const doctest::TestRunStats&) override {}
+  void test_case_start(const doctest::TestCaseData&) override {}
+  void test_case_reenter(const doctest::TestCaseData&) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+  void test_case_exception(const doctest::TestCaseException&) override {}
+  void subcase_start(const doctest::SubcaseSignature&) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData&) override {}
+  void log_message(const doctest::MessageData&) override {}
+  void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+
+REGISTER_LISTENER("device", 1, starts_device);
+
+}  // namespace
+
+// The main program asks.
+extern "C" bool libraries_keep_what_they_open() {
+  return manyworlds::testing::no_device().empty() && !manyworlds::testing::is_emulated();
+}

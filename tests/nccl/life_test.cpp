@@ -1,0 +1,359 @@
+// The life of GPU worlds: forming, breaking, leaving, forming again.
+#include <atomic>
+
+#include "gpu_worlds.hpp"
+#include "manyworlds/world/graph_hold.hpp"
+#include "nccl/nccl_library.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::nccl_tests;
+
+namespace {
+
+using floats = std::vector<float>;
+
+/// Rank 0 tells rank 1 that it has got so far.
+task<void> send_word(world& w) {
+  const int word = 1;
+  co_await w.send_message(word, to{1});
+}
+task<void> receive_word(world& w) { co_await w.recv_message<int>(from{0}); }
+
+}  // namespace
+
+TEST_SUITE("gpu worlds") {
+  TEST_CASE("the device is ready after the world is up, and tells what it cost") {
+    NEEDS_DEVICES(2);
+    in_world(2, [](member& m, world& w) -> task<void> {
+      std::vector<int> word(1, m.rank);
+      const rank_t peer = 1 - m.rank;
+      // Host traffic need not wait for the communicator.
+      std::vector<int> got(1);
+      co_await when_all(w.send(word, to{peer}), w.recv(got, from{peer}));
+      CHECK(got[0] == peer);
+      const device_costs costs = co_await w.device_ready();
+      CHECK(costs.time > duration::zero());
+      CHECK(costs.version == nccl::nccl_library::get().version);
+      CHECK(static_cast<bool>(w.stream()));
+      CHECK(w.transport().starts_with("nccl"));
+    });
+  }
+
+  TEST_CASE("each way to make, to launch and to complete serves") {
+    NEEDS_DEVICES(2);
+    for (const launch_on launch : {launch_on::own_thread, launch_on::reactor}) {
+      for (const completion_by by : {completion_by::words, completion_by::events}) {
+        for (const creation_by how : {creation_by::split, creation_by::direct}) {
+          CAPTURE(static_cast<int>(launch));
+          CAPTURE(static_cast<int>(by));
+          CAPTURE(static_cast<int>(how));
+          world_options base;
+          base.on_device.launch = launch;
+          base.on_device.completion = by;
+          base.on_device.creation = how;
+          in_world(
+              2,
+              [](member& m, world& w) -> task<void> {
+                auto x = co_await m.on_device(floats(1000, 1));
+                for (int i = 0; i < 4; ++i) co_await w.all_reduce(x, sum);
+                CHECK((co_await m.read(x))[1] == 16);
+                if (m.rank == 0) {
+                  co_await w.send(x, to{1});
+                } else {
+                  co_await w.recv(x, from{0});
+                }
+              },
+              base);
+        }
+      }
+    }
+  }
+
+  TEST_CASE(
+      "law 3: on a broken GPU world each operation fails with the first cause, and its "
+      "buffers are back") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      world w(m.rt, m.st, options);
+      co_await w;
+      co_await w.device_ready();
+      auto x = co_await m.on_device(floats(1000, 1));
+      if (m.rank == 0) {
+        // The peer never enters: NCCL waits in its kernel.
+        const ticket launched = co_await w.all_reduce(x, sum).unmatched().enqueue();
+        co_await send_word(w);
+        auto hung = co_await outcome(w.settled(launched));
+        REQUIRE_FALSE(hung);
+        CHECK(hung.error().cause == cause::broken_by_user);
+      } else {
+        co_await receive_word(w);
+        w.fail("enough");
+      }
+      auto after = co_await outcome(w.all_reduce(x, sum));
+      REQUIRE_FALSE(after);
+      CHECK(after.error().cause == cause::broken_by_user);
+      co_await w.drained();
+      const floats fives(1000, 5);
+      co_await copy(x.view(), fives);
+      CHECK((co_await m.read(x)) == fives);
+    });
+  }
+
+  TEST_CASE("law 6: a world that broke is formed again under its name") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      world w(m.rt, m.st, options);
+      co_await w;
+      auto x = co_await m.on_device(floats(100, 1));
+      for (int i = 0; i < 3; ++i) {
+        co_await w.all_reduce(x, sum);
+        // Done here does not mean done there.
+        auto met = co_await outcome(w.barrier());
+        CHECK((met || w.state() == world_state::broken));
+        if (m.rank == 0) w.fail("again");
+        co_await w.broken();
+        w = co_await w.reform();
+      }
+      CHECK(w.epoch() == 4);
+      co_await w.all_reduce(x, sum);
+      CHECK((co_await m.read(x))[0] == 16);
+      co_await w.leave();
+    });
+  }
+
+  TEST_CASE(
+      "law 2: a world that breaks with its stream hung leaves another on the device "
+      "alone") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      options.name = "bad";
+      world bad(m.rt, m.st, options);
+      options.name = "good";
+      world good(m.rt, m.st, options);
+      co_await bad;
+      co_await good;
+      co_await bad.device_ready();
+      auto x = co_await m.on_device(floats(1000, 1));
+      auto y = co_await m.on_device(floats(1000, 0));
+      const auto hangs = [&]() -> task<void> {
+        if (m.rank == 0) {
+          const ticket launched = co_await bad.all_reduce(x, sum).unmatched().enqueue();
+          co_await send_word(bad);
+          auto r = co_await outcome(bad.settled(launched));
+          CHECK_FALSE(r);
+        } else {
+          co_await receive_word(bad);
+          bad.fail("on purpose");
+        }
+      };
+      const auto works = [&]() -> task<void> {
+        for (int i = 0; i < 100; ++i) co_await good.all_reduce(y, max);
+      };
+      co_await when_all(hangs(), works());
+      CHECK(good.state() != world_state::broken);
+      CHECK(bad.state() == world_state::broken);
+      co_await good.leave();
+    });
+  }
+
+  TEST_CASE("sixty-four worlds of one member share a device") {
+    NEEDS_DEVICE();
+    run_members(1, [](member& m, world_options options) -> task<void> {
+      std::vector<world> worlds;
+      options.on_device.most_multiprocessors = 1;
+      for (int i = 0; i < 64; ++i) {
+        options.name = world_name(("w" + std::to_string(i)).c_str());
+        worlds.emplace_back(m.rt, m.st, options);
+      }
+      for (world& w : worlds) co_await w;
+      auto x = co_await m.on_device(floats(64, 3));
+      const auto use = [&](world& w, std::size_t i) -> task<void> {
+        co_await w.all_reduce(x.slice(i, 1), sum);
+      };
+      co_await scope::run([&](scope& s) -> task<void> {
+        for (std::size_t i = 0; i < 64; ++i) s.spawn(use(worlds[i], i));
+        co_return;
+      });
+      CHECK((co_await m.read(x)) == floats(64, 3));
+      for (world& w : worlds) co_await w.leave();
+    });
+  }
+
+  TEST_CASE("devices that cannot be had are named before anybody is kept waiting") {
+    NEEDS_DEVICE();
+    run_members(1, [](member& m, world_options options) -> task<void> {
+      options.form = 20s;
+      const auto why = [&](world_options o) -> task<failure> {
+        world w(m.rt, m.st, o);
+        failure f;
+        try {
+          co_await w;
+        } catch (const world_error& e) {
+          f = e.failure();
+        }
+        co_return f;
+      };
+      world_options o = options;
+      o.device = 99;
+      failure f = co_await why(o);
+      CHECK(f.cause == cause::device_unavailable);
+      CHECK(f.detail.find("99") != std::string::npos);
+      o = options;
+      o.on_device.most_multiprocessors = 100'000;
+      f = co_await why(o);
+      CHECK(f.cause == cause::device_busy);
+      o = options;
+      o.device = -1;
+      f = co_await why(o);
+      CHECK(f.cause == cause::invalid_argument);
+    });
+  }
+
+  TEST_CASE("members that chose different backends are told so") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      if (m.rank == 1) {
+        options.backend = backend_kind::host;
+        options.device = -1;
+      }
+      options.form = 20s;
+      world w(m.rt, m.st, options);
+      cause why = cause::none;
+      try {
+        co_await w;
+      } catch (const world_error& e) {
+        why = e.cause();
+      }
+      CHECK(why == cause::backend_disagrees);
+    });
+  }
+
+  TEST_CASE("two members on one GPU break with both named, where NCCL refuses it") {
+    NEEDS_DEVICE();
+    if (!testing::is_emulated()) {
+      MESSAGE("skipped: whether NCCL refuses it depends on its version and settings");
+      return;
+    }
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      options.device = 0;
+      world w(m.rt, m.st, options);
+      co_await w;
+      auto r = co_await outcome(w.device_ready());
+      REQUIRE_FALSE(r);
+      CHECK(r.error().cause == cause::nccl_failed);
+      CHECK(r.error().detail.find("share a GPU") != std::string::npos);
+    });
+  }
+
+  TEST_CASE(
+      "a suspended device serves again when it is resumed, where NCCL can do that") {
+    NEEDS_DEVICES(2);
+    in_world(2, [](member& m, world& w) -> task<void> {
+      auto x = co_await m.on_device(floats(100, 1));
+      co_await w.all_reduce(x, sum);
+      auto suspended = co_await outcome(w.suspend_device());
+      if (!suspended) {
+        CHECK(suspended.error().cause == cause::unsupported);
+        CHECK(nccl::nccl_library::get().version < 22907);
+        co_return;
+      }
+      auto refused = co_await outcome(w.all_reduce(x, sum));
+      REQUIRE_FALSE(refused);
+      CHECK(refused.error().cause == cause::invalid_argument);
+      co_await w.barrier();
+      co_await w.resume_device();
+      co_await w.all_reduce(x, sum);
+      CHECK((co_await m.read(x))[0] == 4);
+    });
+  }
+
+  TEST_CASE(
+      "native calls run in launch order, with the world's communicator and stream") {
+    NEEDS_DEVICES(2);
+    in_world(2, [](member& m, world& w) -> task<void> {
+      auto x = co_await m.on_device(floats(100, 1));
+      co_await w.device_ready();
+      const auto reduces = [&](ncclComm_t comm, cudaStream_t stream) {
+        const auto& nccl = nccl::nccl_library::get();
+        CHECK(nccl.ncclAllReduce(x.data(), x.data(), 100, ncclFloat, ncclSum, comm,
+                                 stream) == ncclSuccess);
+      };
+      co_await w.native(reduces);
+      co_await on(w.stream());
+      CHECK((co_await m.read(x))[5] == 2);
+      const auto throws = [](ncclComm_t, cudaStream_t) {
+        throw std::runtime_error("mine");
+      };
+      std::string said;
+      try {
+        co_await w.native(throws);
+      } catch (const std::runtime_error& e) {
+        said = e.what();
+      }
+      CHECK(said == "mine");
+    });
+  }
+
+  TEST_CASE("a graph that holds the communicator is dropped before it is freed") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      world w(m.rt, m.st, options);
+      co_await w;
+      co_await w.device_ready();
+      int drops = 0;
+      const auto drop = [&] { ++drops; };
+      graph_hold hold(w, drop);
+      {
+        graph_hold gone(w, [] { FAIL("its hold is gone"); });
+      }
+      auto met = co_await outcome(w.barrier());
+      CHECK((met || w.state() == world_state::broken));
+      if (m.rank == 0) w.fail("done");
+      co_await w.drained();
+      CHECK(drops == 1);
+    });
+  }
+
+  TEST_CASE("a communicator of the user's is used, and stays the user's") {
+    NEEDS_DEVICES(2);
+    const auto& nccl = nccl::nccl_library::get();
+    run_members(2, [&](member& m, world_options options) -> task<void> {
+      ncclUniqueId id;
+      if (m.rank == 0) {
+        REQUIRE(nccl.ncclGetUniqueId(&id) == ncclSuccess);
+        co_await m.st.set("id", std::string(id.internal, sizeof id.internal));
+      } else {
+        const std::string told = co_await m.st.get("id", patience);
+        std::copy(told.begin(), told.end(), id.internal);
+      }
+      const nccl::device_scope here(m.device);
+      ncclComm_t comm = nullptr;
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      const auto made = [&] {
+        return nccl.ncclCommInitRankConfig(&comm, 2, id, m.rank, &config);
+      };
+      REQUIRE(made() == ncclSuccess);
+      options.on_device.communicator = comm;
+      options.on_device.stream = m.stream.handle();
+      options.on_device.on_break = [](ncclComm* broken, void* self) {
+        *static_cast<ncclComm_t*>(self) = broken;
+      };
+      ncclComm_t told = nullptr;
+      options.on_device.on_break_context = &told;
+      {
+        world w(m.rt, m.st, options);
+        co_await w;
+        auto x = co_await m.on_device(floats(100, 1));
+        co_await w.all_reduce(x, sum);
+        CHECK((co_await m.read(x))[5] == 2);
+        CHECK(w.stream() == m.stream);
+        auto met = co_await outcome(w.barrier());
+        CHECK((met || w.state() == world_state::broken));
+        if (m.rank == 0) w.fail("enough");
+        co_await w.drained();
+        CHECK(told == comm);
+      }
+      CHECK(nccl.ncclCommAbort(comm) == ncclSuccess);
+    });
+  }
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""An example does what its opening comment says, ends by itself and leaves no process behind.
+
+usage: examples_test.py PROGRAM [ARGUMENTS]
+
+With --by-hand it is run as in several terminals, one process each.
+"""
+import os
+import re
+import socket
+import subprocess
+import sys
+
+PROGRAM = os.path.abspath(sys.argv[1])
+ARGUMENTS = sys.argv[2:]
+NAME = os.path.basename(PROGRAM)
+COLLECTIVES = ["all_gather", "all_reduce", "broadcast", "gather", "reduce", "scatter"]
+failures = []
+
+
+def claim(what, holds, seen=""):
+    print(("ok      " if holds else "FAILED  ") + what + (f" ({seen})" if seen != "" else ""))
+    if not holds:
+        failures.append(what)
+
+
+def left_behind():
+    """Processes of this program: an example starts all others from its own binary."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
+                found.append(int(pid))
+        except OSError:
+            pass  # ended meanwhile, or somebody else's
+    return found
+
+
+def run():
+    done = subprocess.run([PROGRAM, *ARGUMENTS], capture_output=True, text=True, timeout=100)
+    print(done.stdout)
+    claim("it ends with 0", done.returncode == 0, done.returncode)
+    claim("nothing is on standard error", done.stderr == "", done.stderr[-500:])
+    claim("nothing is left running", not left_behind(), left_behind())
+    return done.stdout
+
+
+def broken(out):
+    """Which worlds broke, in which epochs."""
+    return sorted(set(re.findall(r"(world\d+@\d+) broken", out)))
+
+
+def numbers(pattern, out):
+    found = re.search(pattern, out)
+    claim(f"it tells: {pattern}", found is not None)
+    return [int(n) for n in found.groups()] if found else [-1] * 9
+
+
+def collective(out):
+    claim("only the world of the killed one broke", broken(out) == ["world1@1"], broken(out))
+    who = sorted(re.findall(r"world1 rank (\d) caught an error", out))
+    claim("both who are left heard of it", who == ["0", "1"], who)
+    claim("the other world's members came to the end", len(re.findall(r"world2 rank \d step 100:", out)) == 3)
+    claim("the broken world's did not", "world1 rank 0 step 100" not in out)
+    sums = re.findall(r"(\d) \+ (\d) \+ (\d) = (\d+)", out)
+    for a, b, c, total in sums:
+        claim("a sum is right", int(a) + int(b) + int(c) == int(total))
+    claim("sums are told where there are sums", bool(sums) == (NAME in ("all_reduce", "reduce")))
+
+
+def send_recv(out):
+    claim("only the world of the killed sender broke", broken(out) == ["world1@1"], broken(out))
+    after = out.split("kill -9")[1]
+    claim("the other was received from meanwhile", len(re.findall("in world2", after)) >= 3)
+    claim("the sender that came back was received from", after.count("in world1") >= 3, after.count("in world1"))
+
+
+def pipeline(out):
+    # Of the killed stage: see the shapes in pipeline.cpp.
+    beside = ["world3@1", "world5@1", "world7@1", "world8@1"] if "mesh" in ARGUMENTS else ["world2@1", "world4@1"]
+    case = "B17" if "mesh" in ARGUMENTS else "B16"
+    claim(f"{case}: the worlds beside the killed stage broke, and no other", broken(out) == beside, broken(out))
+    asked, answered, dropped, wrong = numbers(
+        r"(\d+) requests, (\d+) answered; \d+ given out again, (\d+) second answers dropped, (\d+) wrong", out)
+    claim(f"{case}: every request was answered once", asked == answered > 1000, (asked, answered, dropped))
+    claim("and rightly", wrong == 0)
+
+
+def kv_transfer(out):
+    claim("the world broke with prefill, and no more", broken(out) == ["world1@1"], broken(out))
+    whole, given_up, wrong, again = numbers(
+        r"(\d+) requests came whole, (\d+) were given up, (\d+) came wrong; (\d+) were asked again", out)
+    claim("each request came whole or was given up", whole + given_up == 200 and whole > 50 and given_up > 20)
+    claim("what came was right", wrong == 0)
+    claim("what was open at the kill was asked again", again > 0)
+    claim("both pools have all pages back", out.count("288 of 288 pages are back, 0 were written while free") == 2)
+
+
+def dispatch(out):
+    gone = re.findall(r"worker (\d+) is gone", out)
+    killed = re.findall(r"kill -9 (\d+)", out)
+    claim("the killed worker is gone, and no other", gone == killed and len(gone) == 1, gone)
+    claim("all four were there", len(set(re.findall(r"worker (\d+) has come", out))) == 4)
+    asked, answered, failed, came, right, wrong, again = numbers(
+        r"(\d+) requests, (\d+) answered, (\d+) failed; (\d+) of (\d+) tokens came, (\d+) wrong or twice; "
+        r"(\d+) requests went on with another worker", out)
+    claim("every request was answered", asked == answered >= 90 and failed == 0)
+    claim("every token came once, and is right", came == right and wrong == 0)
+    claim("what the killed one had begun went on elsewhere", again > 0, again)
+    given = dict(re.findall(r"worker (\d+): (\d+) tokens", out))
+    claim("the one that came late worked too", len(given) == 3 and min(map(int, given.values())) >= 500, given)
+
+
+def resnet(out):
+    claim("only the world of the killed worker broke", broken(out) == ["world1@1"], broken(out))
+    claim("its image went to the other worker", out.count("goes to another worker") == 1)
+    claim("every image has its class", "16 images, 0 not answered once, 0 of another class" in out)
+    found = set(re.findall(r"class (\d)", out))
+    claim("they are of several classes", len(found) >= 3, found)
+
+
+def by_hand():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1] % 20000 + 10000)
+    terminals = [["1,0", "2,0"], ["1,1"], ["1,2"], ["2,1"], ["2,2"]]
+    started = []
+    for memberships in terminals:
+        info = [word for m in memberships for word in ("--worldinfo", m)]
+        started.append(subprocess.Popen(
+            [PROGRAM, *info, "--port", port, "--pause", "0.001", "--print-every", "50"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for p in started:
+        out, err = p.communicate(timeout=60)
+        claim("it ends with 0 and no error", p.returncode == 0 and err == "" and "error" not in out, out + err)
+    claim("nothing is left running", not left_behind(), left_behind())
+
+
+if "--by-hand" in ARGUMENTS:
+    by_hand()
+else:
+    globals()["collective" if NAME in COLLECTIVES else NAME](run())
+sys.exit(bool(failures))

@@ -1,0 +1,80 @@
+// Connect and accept: entries that are taken in vain, or twice.
+#include "dispatch_fixture.hpp"
+
+namespace manyworlds::dispatch_tests {
+
+TEST_SUITE_BEGIN("serve");
+
+namespace {
+
+task<void> wait_until_left(world& w) {
+  std::uint64_t word = 0;
+  co_await w.recv(std::span(&word, 1), from(1));
+}
+
+}  // namespace
+
+TEST_CASE(
+    "law 13: a connector that is taken again and again, and never met, warns once, and "
+    "goes on waiting") {
+  site s;
+  process worker(s, "worker");
+  int taken = 0, met = 0;
+  // As an acceptor of another secret does, which must not say why.
+  auto take_three = [&]() -> task<void> {
+    waiting_list list(s.leader.rt->core(), s.store, "decode");
+    while (taken < 3) taken += static_cast<int>((co_await list.take(1)).size());
+  };
+  auto meets = [&](world&) -> task<void> {
+    ++met;
+    co_return;
+  };
+  auto taking = s.leader.start(take_three());
+  auto connected =
+      worker.start(connect(*worker.rt, s.store, {.service = "decode"}, meets));
+  REQUIRE(s.until([&] { return taken == 2; }));
+  CHECK(worker.told.count("taken by an acceptor") == 0);
+  REQUIRE(s.until([&] { return taken == 3; }));
+  s.sim.run_for(20s);
+  CHECK(worker.told.count("taken by an acceptor 2 times and not met") == 1);
+  CHECK(met == 0);
+  std::stop_source enough;
+  auto accepted = s.leader.start(accept(*s.leader.rt, s.store, {.service = "decode"},
+                                        wait_until_left, enough.get_token()));
+  REQUIRE(s.until([&] { return connected.is_ready(); }, 30s));
+  CHECK(met == 1);
+  enough.request_stop();
+  worker.end();
+}
+
+TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
+  site s;
+  waiting_list list(s.leader.rt->core(), s.store, "decode");
+  auto take_all = [&]() -> task<void> {
+    acceptor door(*s.leader.rt, s.store, {.service = "decode"});
+    const waiting_peer slow(1, "first");
+    co_await list.enter(slow);
+    auto taken = co_await door.next({});
+    REQUIRE(taken.size() == 1);
+    auto met = door.meet(std::move(taken[0]));
+    co_await list.enter(slow);
+    co_await list.enter(waiting_peer(2, "first"));
+    taken = co_await door.next({});
+    REQUIRE(taken.size() == 1);
+    CHECK(taken[0].id == 2);
+    // It waits for another world: the one that it has is over, or soon will be.
+    co_await list.enter(waiting_peer(1, "second"));
+    taken = co_await door.next({});
+    REQUIRE(taken.size() == 1);
+    CHECK(taken[0].id == 1);
+    co_await list.enter(slow);
+    met.reset();
+    taken = co_await door.next({});
+    CHECK(taken.size() == 1);
+  };
+  s.run(take_all());
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::dispatch_tests
