@@ -22,6 +22,9 @@ done
 
 passed=0
 failed=0
+# What failed, said again at the end: a CI may keep no more than the end.
+failures=$(mktemp)
+trap 'rm -f "$failures"' EXIT
 
 count() {
   passed=$((passed + $1))
@@ -36,7 +39,7 @@ step() {
   if "$@"; then
     count 1 0
   else
-    say "failed: $name"
+    say "failed: $name" | tee -a "$failures"
     count 0 1
   fi
 }
@@ -52,9 +55,9 @@ run_tests() {
     --print-errorlogs "$@"
   result=$(ls "$folder/meson-logs/$log"*.json 2>/dev/null)
   if [ -s "$result" ]; then
-    count $(python3 "$root/tests/tally.py" "$result")
+    count $(python3 "$root/tests/tally.py" "$result" "$failures")
   else
-    say "failed: nothing ran in $folder (does it build?)"
+    say "failed: nothing ran in $folder (does it build?)" | tee -a "$failures"
     count 0 1
   fi
 }
@@ -112,6 +115,7 @@ as_in_docker() {
 }
 
 finish() {
+  [ -s "$failures" ] && { say "what failed"; cat "$failures"; }
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
   exit

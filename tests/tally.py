@@ -1,4 +1,5 @@
-"""Counts what `meson test` ran: tally.py TESTLOG.json prints "PASSED FAILED".
+"""Counts what `meson test` ran: tally.py TESTLOG.json FAILURES prints "PASSED FAILED", and appends
+to the file FAILURES what each program that failed printed last.
 
 A doctest program counts by its test cases, any other test as one. A program that crashed, hung or
 leaked counts at least one failure, whatever it printed before."""
@@ -25,12 +26,22 @@ def count(test):
     return (passed, failed) if ended_well else (passed, max(failed, 1))
 
 
+def last_words(test):
+    lines = [f"{test['name']}: {test['result']}, status {test['returncode']}"]
+    for stream in ("stdout", "stderr"):
+        lines += ["  " + line for line in (test.get(stream) or "").splitlines()[-40:]]
+    return "\n".join(lines) + "\n"
+
+
 def main():
     passed = failed = 0
-    with open(sys.argv[1]) as log:
+    with open(sys.argv[1]) as log, open(sys.argv[2], "a") as failures:
         for line in log:
-            more_passed, more_failed = count(json.loads(line))
+            test = json.loads(line)
+            more_passed, more_failed = count(test)
             passed, failed = passed + more_passed, failed + more_failed
+            if more_failed:
+                failures.write(last_words(test))
     print(passed, failed)
 
 
