@@ -4,7 +4,8 @@
 
 #include <sys/epoll.h>
 
-#include <array>
+#include <algorithm>
+#include <vector>
 
 #include "descriptor.hpp"
 
@@ -30,34 +31,40 @@ class foreign_notice {
   /// To be registered with the ring.
   [[nodiscard]] int completions() const noexcept { return completions_.fd(); }
 
-  /// Has the set tell once when `fd` is readable. What it refuses (a regular file) is
-  /// always readable, and its request has ended already.
-  void watch(int fd) noexcept {
-    watches_ = true;
-    if (change(EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT) != 0)
-      add(fd, EPOLLIN | EPOLLONESHOT);
+  /// Has the set tell as long as `fd` is readable: for a request that begins. What the
+  /// set refuses (a regular file) is always readable, and its request ends at once.
+  ///
+  /// Told once would not do: a notice can be taken while the thread that made `fd`
+  /// readable has not told the ring yet, and then nobody tells that the request has
+  /// ended.
+  void watch(int fd) {
+    const bool is_new = std::ranges::find(watched_, fd) == watched_.end();
+    watched_.push_back(fd);
+    if (is_new) add(fd, EPOLLIN);
+  }
+  /// For a request that has ended: what is readable and not asked for must not be told.
+  void unwatch(int fd) noexcept {
+    const auto one = std::ranges::find(watched_, fd);
+    if (one == watched_.end()) return;  // begun before there was a set
+    *one = watched_.back();
+    watched_.pop_back();
+    if (std::ranges::find(watched_, fd) == watched_.end())
+      ::epoll_ctl(set_.get(), EPOLL_CTL_DEL, fd, nullptr);
   }
 
-  void clear() noexcept {
-    completions_.clear();
-    // What is still readable but no longer asked for is told once, and must be taken out.
-    std::array<epoll_event, 64> told;
-    if (watches_) ::epoll_wait(set_.get(), told.data(), static_cast<int>(told.size()), 0);
-  }
+  void clear() noexcept { completions_.clear(); }
 
  private:
-  int change(int how, int fd, std::uint32_t events) noexcept {
+  int add(int fd, std::uint32_t events) noexcept {
     epoll_event interest{};
     interest.events = events;
-    return ::epoll_ctl(set_.get(), how, fd, &interest);
-  }
-  int add(int fd, std::uint32_t events) noexcept {
-    return change(EPOLL_CTL_ADD, fd, events);
+    return ::epoll_ctl(set_.get(), EPOLL_CTL_ADD, fd, &interest);
   }
 
   owned_descriptor set_;
   event_counter completions_;
-  bool watches_ = false;
+  /// Of each request under way, so twice where two wait for the same.
+  std::vector<int> watched_;
 };
 
 }  // namespace manyworlds::inline v0

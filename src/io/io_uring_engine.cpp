@@ -223,6 +223,8 @@ class io_uring_engine final : public engine {
   }
 
   bool completed(io_request& r, int kernel_result) noexcept {
+    if (foreign_ && r.kind == io_kind::readable)
+      foreign_->unwatch(static_cast<int>(r.socket));
     const io_result result = io_result::from_kernel(kernel_result);
     const int error = result.error();
     if (r.engine.cancelled) {
