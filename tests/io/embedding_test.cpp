@@ -42,8 +42,11 @@ class foreign_loop {
       if (may_sleep) left = std::min(left, *may_sleep);
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       epoll_event ready{};
-      ::epoll_wait(epoll_, &ready, 1, static_cast<int>(std::max<long>(ms, 0)));
-      ++sleeps_;
+      const int told =
+          ::epoll_wait(epoll_, &ready, 1, static_cast<int>(std::max<long>(ms, 0)));
+      // Interrupted sleeps are the kernel's: a ring that was closed is cleared away by
+      // interrupting the thread that had it.
+      if (told >= 0) ++sleeps_;
     }
     return false;
   }
