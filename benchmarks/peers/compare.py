@@ -6,7 +6,7 @@ import os
 import sys
 
 import line_up
-from machine import Busy, machine
+from machine import Busy, machine, text_of
 from tables import table
 from turns import rows_from, take_turns
 
@@ -88,7 +88,7 @@ def main():
         ask_collectives(line_ups["collectives"], options, note, rows)
     about |= busy.fields()
 
-    print(", ".join(f"{name} {value}" for name, value in about.items() if name != "bench") + "\n")
+    print(text_of(about))
     p2p = [row for row in rows if row["bench"] == "p2p"]
     pairs = [row for row in rows if row["bench"] == "pairs"]
     if p2p:

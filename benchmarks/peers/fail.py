@@ -14,7 +14,7 @@ import time
 
 import line_up
 from contestants import LIMIT_S, Failed, Mwbench, end, rows_of, run
-from machine import Busy, machine
+from machine import Busy, machine, text_of
 from tables import number
 from turns import present_of, turns_of
 
@@ -174,7 +174,7 @@ def main():
             answers.setdefault(one.name, []).append(answer)
         rows += [row_of(fault, who, given) for who, given in answers.items()]
     about |= busy.fields()
-    print(", ".join(f"{name} {value}" for name, value in about.items() if name != "bench") + "\n")
+    print(text_of(about))
     for fault in SIGNALS:
         print(table(fault, rows))
     for text in notes:

@@ -45,3 +45,11 @@ def machine(everybody):
     return {"bench": "machine", "commit": commit(), "versions": versions, "processor": names[0] if names else "unknown", "cpus": len(names),
             "kernel": os.uname().release, "load": os.getloadavg()[0],
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+
+def text_of(about):
+    """For people: a line on the machine, one on who was compared."""
+    line = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items()
+                     if name not in ("bench", "versions"))
+    return f"{line}\n\n" + "; ".join(f"{who} {version}" for who, version in
+                                     about["versions"].items()) + "\n"
