@@ -73,7 +73,7 @@ def draw_curves(axes, rows, value, colours):
             axes.fill_between(*zip(*spans), alpha=0.12, color=colours[who], linewidth=0)
     for name, columns in LIMITS.get(value, {}).items():
         points = {row["size"]: row[c] for row in rows for c in columns if row.get(c)}
-        curve(axes, name, points.items(), linestyle="--", color="grey", linewidth=1)
+        curve(axes, name, points.items(), linestyle="--" if name == "raw" else ":", color="grey")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ticks = sorted({row["size"] for row in rows if row["size"]})
@@ -92,7 +92,7 @@ def draw_bars(axes, rows, value, colours):
     axes.set_xlim(left=least / 10)
     for place, row in enumerate(rows):
         words = [number(row[value])] if row.get(value) else []
-        words += [row["told"].split(":")[0][:40]] if "told" in row else []
+        words += [row["told"].split(":")[0]] if "told" in row else []
         axes.text(row.get(value) or least / 10, place, " " + ", ".join(words), va="center", fontsize=7)
     # Room for the words.
     axes.set_xlim(right=10 * max((row.get(value) or 0 for row in rows), default=1))

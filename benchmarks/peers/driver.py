@@ -43,8 +43,12 @@ def within(wanted, most):
 
 
 def say(row):
-    print(json.dumps({name: float(f"{value:.4g}") if isinstance(value, float) else value
-                      for name, value in row.items()}), flush=True)
+    """In one piece: another member may say something too."""
+    os.write(1, (json.dumps(row) + "\n").encode())
+
+
+def rounded(**values):
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
 
 
 def pin(rank, members):
@@ -125,8 +129,8 @@ async def p2p(peer, size, rounds, most):
     if peer.rank == 0:
         halves.sort()
         speeds.sort()
-        say({"size": size, "p50_us": quantile(halves, 0.5), "p99_us": quantile(halves, 0.99),
-             "gb_s": quantile(speeds, 0.5)})
+        say({"size": size} | rounded(p50_us=quantile(halves, 0.5), p99_us=quantile(halves, 0.99),
+                                     gb_s=quantile(speeds, 0.5)))
 
 
 class Collective:
@@ -203,15 +207,15 @@ async def collective(peer, kind, size, seconds):
                                            times[(len(times) - 1) * 99 // 100]])
     if peer.rank == 0:
         means, p50s, p99s = zip(*everybody)
-        say({"size": size, "time_us": sum(means) / peer.members, "p50_us": max(p50s),
-             "p99_us": max(p99s)})
+        say({"size": size} | rounded(time_us=sum(means) / peer.members, p50_us=max(p50s),
+                                     p99_us=max(p99s)))
 
 
 async def wait(peer, operation):
     """Says who may be struck, and when the waiter had its error."""
     await peer.barrier()
+    say({"survivor" if peer.rank == 0 else "victim": os.getpid()})
     if peer.rank != 0:
-        print(json.dumps({"victim": os.getpid()}), flush=True)
         await asyncio.sleep(LIMIT_S)
     buffer = Buffer(8)
     try:
@@ -222,7 +226,7 @@ async def wait(peer, operation):
         told = "success, though nothing came"
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-    print(json.dumps({"noticed": time.monotonic(), "told": told[:300]}), flush=True)
+    say({"noticed": time.monotonic(), "told": told[:300]})
 
 
 async def answer(peer, question, arguments):
@@ -244,10 +248,9 @@ async def take_part(library, rank, members, port, question, arguments):
         await answer(peer, question, arguments)
         await peer.barrier()
     except Exception as error:
-        print(f"{question}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
         os._exit(1)
     # What is left running here (threads, stores) would wait for each other.
-    sys.stdout.flush()
     os._exit(0)
 
 

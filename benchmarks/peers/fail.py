@@ -55,10 +55,13 @@ class Struck:
         victim = None
         try:
             told = Lines(job.stdout)
-            ready = told.until(lambda row: "victim" in row, LIMIT_S)
-            if ready is None:
+            facts = {}
+            told.until(lambda row: facts.update(row) or {"victim", "survivor"} <= facts.keys(), LIMIT_S)
+            if "victim" not in facts or "survivor" not in facts:
+                end(job)
                 raise Failed(f"{self.name} does not begin: {job.stderr.read().decode()[-300:]}")
-            victim = ready["victim"]
+            victim = facts["victim"]
+            told.watch(facts["survivor"])
             # What it does after a barrier, until it waits for good.
             time.sleep(1)
             struck = time.monotonic()
@@ -67,8 +70,8 @@ class Struck:
             if noticed is not None:
                 return {"ms": 1e3 * (noticed["noticed"] - struck), "told": noticed["told"]}
             if told.ended_at is not None:
-                return {"ms": 1e3 * (told.ended_at - struck), "told": "no error: the job is ended"}
-            return {"told": f"not noticed in {limit:g} s"}
+                return {"ms": 1e3 * (told.ended_at - struck), "told": "nothing, it is ended too"}
+            return {"told": f"nothing in {limit:g} s"}
         finally:
             if victim is not None:
                 kill_if_there(victim)
@@ -84,24 +87,34 @@ def kill_if_there(pid):
 
 
 class Lines:
-    """Objects that a job prints, and when it closed its output: when all its members had ended."""
+    """Objects that a job prints, until its output or the process that is watched ends."""
 
     def __init__(self, pipe):
         self.pipe = pipe
         self.text = b""
+        self.watched = None
         self.ended_at = None
+
+    def watch(self, pid):
+        self.watched = os.pidfd_open(pid)
+
+    def __del__(self):
+        if self.watched is not None:
+            os.close(self.watched)
 
     def until(self, wanted, seconds):
         deadline = time.monotonic() + seconds
+        sources = [self.pipe, *([] if self.watched is None else [self.watched])]
         while self.ended_at is None:
             while b"\n" in self.text:
                 line, self.text = self.text.split(b"\n", 1)
                 if line.startswith(b"{") and wanted(row := json.loads(line)):
                     return row
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.pipe], [], [], left)[0]:
+            ready = select.select(sources, [], [], max(0, deadline - time.monotonic()))[0]
+            if not ready:
                 return None
-            more = os.read(self.pipe.fileno(), 65536)
+            # First what it said before it ended.
+            more = os.read(self.pipe.fileno(), 65536) if self.pipe in ready else b""
             self.text += more
             if not more:
                 self.ended_at = time.monotonic()
@@ -139,7 +152,7 @@ def table(fault, rows):
     for row in (row for row in rows if row["fault"] == fault):
         worst = max(row["ms_rounds"]) if "ms" in row else None
         suspect = f" (suspect after {number(row['suspect_ms'])} ms)" if "suspect_ms" in row else ""
-        told = row["told"].replace("|", "/").replace("\n", " ")
+        told = row["told"].split(". ")[0].replace("|", "/").replace("\n", " ")
         lines.append(f"| {row['who']} | {number(row.get('ms'))} | {number(worst)} | "
                      f"{row['noticed']} of {row['repeats']} | {told}{suspect} |")
     return "\n".join(lines) + "\n"

@@ -41,7 +41,8 @@ def main():
     versions, notes = {}, {}
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         for row in rows_in(folder, os.path.basename(path)[:-len(".json")]):
-            versions |= row.get("versions", {})
+            for who, version in row.get("versions", {}).items():
+                versions[who.split(",")[0]] = version
             notes |= dict.fromkeys(row.get("notes", []))
     for who, version in versions.items():
         print(f"- {who}: {version}")
@@ -55,7 +56,7 @@ def main():
         with open(path) as table:
             print("\n\n" + table.read().strip())
     if notes:
-        print("\n## Who is missing\n")
+        print("\n## Who is missing, or had no answer\n")
         print("\n".join(f"- {note}" for note in notes))
 
 
