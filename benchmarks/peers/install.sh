@@ -16,9 +16,9 @@ DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-r
   ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
   python3-torch python3-matplotlib python3-venv patch
 
-# The system's own Python first: MultiWorld's torch is too old for newer ones than 3.12.
+# MultiWorld's torch has no wheels for a Python newer than 3.12: PYTHON names another.
 make_venv() {
-  python3 -m venv "$build/$1"
+  "${PYTHON:-python3}" -m venv "$build/$1"
   "$build/$1/bin/pip" install "${@:2}"
 }
 

@@ -42,7 +42,8 @@ def machine(everybody):
     with open("/proc/cpuinfo") as table:
         names = [line.split(": ")[1].strip() for line in table if line.startswith("model name")]
     versions = {one.name: one.version() for one in everybody if not one.missing()}
-    return {"bench": "machine", "commit": commit(), "versions": versions, "processor": names[0] if names else "unknown", "cpus": len(names),
+    return {"bench": "machine", "commit": commit(), "versions": versions,
+            "processor": names[0] if names else "unknown", "cpus": len(names),
             "kernel": os.uname().release, "load": os.getloadavg()[0],
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 

@@ -1,7 +1,6 @@
 """What driver.py needs of MultiWorld: one world, over gloo."""
 
 import asyncio
-import os
 
 # Its first import patches torch and ends the process: see install.sh.
 from multiworld.manager import WorldManager
