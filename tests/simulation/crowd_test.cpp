@@ -91,7 +91,8 @@ TEST_CASE("no member's work in forming a world grows faster than the members") {
   }
 }
 
-TEST_CASE("an idle member hears each peer once a heartbeat, and a death from few") {
+TEST_CASE(
+    "an idle member hears each peer once a heartbeat, and of a death once from each") {
   assembly one(crowd_of(48) / 2);
   const std::uint64_t peers = one.members - 1;
   one.all.sim.run_for(1s);
