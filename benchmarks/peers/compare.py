@@ -39,7 +39,8 @@ def arguments():
     parse.add_argument("--idle-worlds", type=int, default=63, help="beside ours")
     parse.add_argument("--json", metavar="FILE", help="also every round's figures, one object a "
                        "line")
-    parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the drivers")
+    parse.add_argument("--build", default=os.environ.get("PEERS_BUILD", os.path.join(
+        ROOT, "build", "peers")), help="for the drivers")
     return parse.parse_args()
 
 

@@ -165,7 +165,8 @@ def arguments():
     parse.add_argument("--stops", type=int, default=1, help="rounds")
     parse.add_argument("--stop-limit", type=float, default=30, help="seconds to wait for a notice")
     parse.add_argument("--json", metavar="FILE")
-    parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the drivers")
+    parse.add_argument("--build", default=os.environ.get("PEERS_BUILD", os.path.join(
+        ROOT, "build", "peers")), help="for the drivers")
     return parse.parse_args()
 
 
