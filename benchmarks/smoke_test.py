@@ -65,21 +65,34 @@ def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
             assert (row["count"], row["type"], row["op"]) == (16384, "float32", "sum"), row
 
 
-def a_peer_that_is_missing_is_named_with_its_package(question, packages, *options):
-    compare = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "compare.py")
+def beside_nobody(program, *options):
+    """What a comparison in `peers` says where no peer is installed."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", program)
     with tempfile.TemporaryDirectory() as empty:
         figures = os.path.join(empty, "figures.json")
         run = subprocess.run(
-            [sys.executable, compare, os.path.abspath(sys.argv[1]), "--question", question,
-             "--rounds", "1", "--json", figures, *options],
+            [sys.executable, script, os.path.abspath(sys.argv[1]), "--json", figures, "--build",
+             empty, *options],
             capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | {"PATH": empty})
         assert run.returncode == 0, run.stderr
         with open(figures) as lines:
             about, *rows = map(json.loads, lines)
+    for package in ("openmpi-bin", "mpich", "python3-torch", "--multiworld"):
+        assert any(package in note for note in about["notes"]), about
+    return about, rows
+
+
+def a_peer_that_is_missing_is_named_with_its_package(question, package, *options):
+    about, rows = beside_nobody("compare.py", "--question", question, "--rounds", "1", *options)
+    assert any(package in note for note in about["notes"]), about
     assert [(row["who"], row["size"]) for row in rows] == [
         ("manyworlds", 8), ("manyworlds", 65536)], rows
-    for package in packages:
-        assert any(package in note for note in about["notes"]), about
+
+
+def a_fault_is_told_beside_what_the_peers_make_of_it():
+    _, (row,) = beside_nobody("fail.py", "--kills", "1", "--stops", "0")
+    assert (row["who"], row["fault"], row["noticed"]) == ("manyworlds", "kill", 1), row
+    check_positive(row, "ms")
 
 
 def a_killed_peer_is_noticed_and_replaced():
@@ -136,12 +149,12 @@ def main():
         (pairs_at_once_are_told_by_the_slower_one,),
         (many_worlds_are_told_beside_one,),
         (collectives_are_checked_and_told_in_the_terms_of_nccl_tests,),
-        (a_peer_that_is_missing_is_named_with_its_package, "p2p",
-         ("ucx-utils", "openmpi-bin", "mpich"), "--sizes", "8,64K", "--pings", "20",
-         "--idle-worlds", "1"),
-        (a_peer_that_is_missing_is_named_with_its_package, "collectives",
-         ("libgloo-dev", "openmpi-bin", "mpich"), "--collective-sizes", "8,64K", "--kinds",
-         "reduce", "--members", "2", "--collective-seconds", "0.01"),
+        (a_peer_that_is_missing_is_named_with_its_package, "p2p", "ucx-utils", "--sizes", "8,64K",
+         "--pings", "20", "--idle-worlds", "1"),
+        (a_peer_that_is_missing_is_named_with_its_package, "collectives", "libgloo-dev",
+         "--collective-sizes", "8,64K", "--kinds", "reduce", "--members", "2",
+         "--collective-seconds", "0.01"),
+        (a_fault_is_told_beside_what_the_peers_make_of_it,),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
         (survivors_of_a_killed_member_shrink,),

@@ -133,6 +133,7 @@ jobs=$(nproc)
 # How many seeds the simulation tries: tests read it, the library reads no environment.
 declare -A seeds=([quick]=200 [default]=400 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
+[ "$level" = full ] && export MANYWORLDS_TEST_CROWD=128
 # Up to LLVM 16 the leak checker guesses from an address that a thread's dynamic TLS has the header
 # of a glibc before 2.25, reads its length there and at times crashes (google/sanitizers#1322).
 export ASAN_OPTIONS=intercept_tls_get_addr=0
@@ -168,6 +169,7 @@ done
 step "clang-format agrees" format_is_right
 
 export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 10))
+unset MANYWORLDS_TEST_CROWD
 # Processes mostly wait, and what they run is what the unit tests run.
 with_processes=()
 [ "$level" = full ] && with_processes=(--suite process --suite soak)

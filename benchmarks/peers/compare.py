@@ -1,133 +1,17 @@
-"""Our messages and collectives beside those of UCX, Open MPI, MPICH and Gloo, in one run.
-
-The contestants take turns, A B C D A B C D ..., and medians over the rounds are compared: a machine
-that drifts favours nobody. See README.md."""
+"""Our messages and collectives beside those of the peers, in one run and in turns. See README.md."""
 
 import argparse
 import json
 import os
-import resource
-import statistics
 import sys
-import time
 
-import contestants
-from contestants import Failed
+import line_up
+from machine import Busy, machine, text_of
+from tables import table
+from turns import rows_from, take_turns
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-OURS = contestants.Mwbench.name
 KINDS = "broadcast,reduce,all_reduce,gather,all_gather,scatter,reduce_scatter,all_to_all,barrier"
-
-
-def take_turns(question, ask, everybody, rounds, note):
-    """{name: {size: {what: [a value a round]}}} of those who are here and answer."""
-    present = []
-    for one in everybody:
-        if one.missing():
-            note(f"{one.name} is not here: install {one.package}")
-        else:
-            present.append(one)
-    gathered = {one.name: {} for one in present}
-    for round_number in range(rounds):
-        for one in list(present):
-            print(f"{question} {round_number + 1}/{rounds}: {one.name}", file=sys.stderr)
-            try:
-                answer = ask(one)
-            except Failed as failure:
-                note(f"{one.name} is left out: {failure}")
-                present.remove(one)
-                del gathered[one.name]
-                continue
-            for size, row in answer.items():
-                into = gathered[one.name].setdefault(size, {})
-                for what, value in row.items():
-                    if isinstance(value, (int, float)):
-                        into.setdefault(what, []).append(value)
-    return gathered
-
-
-def rows_from(question, gathered, everybody):
-    compared = {one.name: one.compared for one in everybody}
-    rows = []
-    for name, sizes in gathered.items():
-        for size, values in sizes.items():
-            row = {"bench": question, "who": name, "size": size, "compared": compared[name]}
-            for what, of_rounds in values.items():
-                if what.endswith(("_us", "gb_s")):
-                    row[what] = float(f"{statistics.median(of_rounds):.4g}")
-                    row[what + "_rounds"] = of_rounds
-            rows.append(row)
-    return rows
-
-
-def table(title, rows, what, better, raw=None):
-    """One line a size: the raw limit, ours, the others, and ours against raw and the best other."""
-    rows = [row for row in rows if what in row]
-    names = list(dict.fromkeys(row["who"] for row in rows))
-    compared = {row["who"] for row in rows if row["compared"]} - {OURS}
-    value = {(row["who"], row["size"]): row[what] for row in rows}
-    limit = {row["size"]: row[raw] for row in rows if raw in row}
-    heads = ["bytes", *(["raw"] if limit else []), *names,
-             *(["ours / raw"] if limit else []), "ours / best other"]
-    lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for size in sorted({row["size"] for row in rows}):
-        ours = value.get((OURS, size))
-        others = [value[n, size] for n in compared if (n, size) in value]
-        cells = [human(size)]
-        cells += [number(limit.get(size))] if limit else []
-        cells += [number(value.get((n, size))) for n in names]
-        cells += [ratio(ours, limit.get(size))] if limit else []
-        cells += [ratio(ours, better(others) if others else None)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def human(size):
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size} B"
-
-
-def number(value):
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def ratio(ours, other):
-    return f"{ours / other:.2f}" if ours and other else "-"
-
-
-class Busy:
-    """How much of the machine others used meanwhile: without it no figure here means much."""
-
-    def __init__(self):
-        self.begin = self.now()
-
-    @staticmethod
-    def now():
-        with open("/proc/stat") as table:
-            ticks = [int(t) for t in table.readline().split()[1:9]]
-        tick = os.sysconf("SC_CLK_TCK")
-        idle, stolen = (ticks[3] + ticks[4]) / tick, ticks[7] / tick
-        own = sum(u.ru_utime + u.ru_stime for u in (resource.getrusage(resource.RUSAGE_SELF),
-                                                    resource.getrusage(resource.RUSAGE_CHILDREN)))
-        return sum(ticks) / tick, idle, stolen, own
-
-    def fields(self):
-        total, idle, stolen, own = (b - a for a, b in zip(self.begin, self.now()))
-        others = max(0.0, total - idle - stolen - own)
-        return {"others_percent": round(100 * others / total, 1),
-                "stolen_percent": round(100 * stolen / total, 1)}
-
-
-def machine():
-    with open("/proc/cpuinfo") as table:
-        names = [line.split(": ")[1].strip() for line in table if line.startswith("model name")]
-    return {"bench": "machine", "processor": names[0] if names else "unknown", "cpus": len(names),
-            "kernel": os.uname().release, "load": os.getloadavg()[0],
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def sizes(text):
@@ -155,12 +39,12 @@ def arguments():
     parse.add_argument("--idle-worlds", type=int, default=63, help="beside ours")
     parse.add_argument("--json", metavar="FILE", help="also every round's figures, one object a "
                        "line")
-    parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the drivers")
+    parse.add_argument("--build", default=os.environ.get("PEERS_BUILD", os.path.join(
+        ROOT, "build", "peers")), help="for the drivers")
     return parse.parse_args()
 
 
-def ask_collectives(options, note, rows):
-    everybody = contestants.of_collectives(options.mwbench, options)
+def ask_collectives(everybody, options, note, rows):
     for members in options.members:
         for kind in options.kinds:
             asked = options.collective_sizes if kind != "barrier" else [0]
@@ -181,7 +65,12 @@ def print_collectives(rows):
 
 def main():
     options = arguments()
-    about, busy, notes, rows = machine(), Busy(), [], []
+    line_ups = {"p2p": line_up.of_p2p, "pairs": line_up.of_pairs,
+                "collectives": line_up.of_collectives}
+    asked = list(line_ups) if options.question == "all" else [options.question]
+    line_ups = {question: line_ups[question](options.mwbench, options) for question in asked}
+    about = machine([one for everybody in line_ups.values() for one in everybody])
+    busy, notes, rows = Busy(), [], []
 
     def note(text):
         if text not in notes:
@@ -193,15 +82,14 @@ def main():
                               options.rounds, note)
         rows.extend(rows_from(question, gathered, everybody))
 
-    if options.question in ("p2p", "all"):
-        ask_all("p2p", contestants.of_p2p(options.mwbench, options), options.sizes)
-    if options.question in ("pairs", "all"):
-        ask_all("pairs", contestants.of_pairs(options.mwbench, options), options.pair_sizes)
-    if options.question in ("collectives", "all"):
-        ask_collectives(options, note, rows)
+    for question, sizes in (("p2p", options.sizes), ("pairs", options.pair_sizes)):
+        if question in line_ups:
+            ask_all(question, line_ups[question], sizes)
+    if "collectives" in line_ups:
+        ask_collectives(line_ups["collectives"], options, note, rows)
     about |= busy.fields()
 
-    print(", ".join(f"{name} {value}" for name, value in about.items() if name != "bench") + "\n")
+    print(text_of(about))
     p2p = [row for row in rows if row["bench"] == "p2p"]
     pairs = [row for row in rows if row["bench"] == "pairs"]
     if p2p:

@@ -7,6 +7,7 @@ collective(kind, members, sizes) gives {size: {"time_us", "p50_us", "p99_us"}}."
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -33,7 +34,9 @@ def run(command, environment=None):
         end(child)
         raise Failed(f"{command[0]}: no answer within {LIMIT_S} s") from None
     if child.returncode != 0:
-        raise Failed(f"{' '.join(command)} ended with {child.returncode}: {(err + out)[-500:]}")
+        last = [line for line in (out + err).splitlines() if line.strip()][-1:]
+        raise Failed(f"{os.path.basename(command[0])} ended with {child.returncode}: "
+                     f"{''.join(last)[-300:]}")
     return out
 
 
@@ -49,6 +52,15 @@ def end(child):
 
 def rows_of(output):
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def version_in(command):
+    """The first thing that looks like one in what the command prints."""
+    try:
+        found = re.search(r"\d+\.\d+[\w.+~-]*", run(command))
+    except (Failed, FileNotFoundError):
+        return "unknown"
+    return found.group() if found else "unknown"
 
 
 class Counts:
@@ -70,6 +82,11 @@ class Mwbench:
 
     def missing(self):
         return not os.access(self.program, os.X_OK)
+
+    def version(self):
+        about = rows_of(run([self.program, "--json", "form", "--worlds", "1", "--repeat", "1"]))[0]
+        kind = "optimized" if about["optimized"] else "NOT OPTIMIZED"
+        return f"{about['version']}, {about['compiler']}, {kind}, {about['engine']}"
 
     def ask(self, question, sizes, *arguments):
         output = run([self.program, "--json", "--transport", "shm", "--limit", str(LIMIT_S),
@@ -99,7 +116,7 @@ class Driver:
     driver = "driver.c"
     header = "transport.h"
 
-    def __init__(self, name, library, package, options, transport, compiler, launch,
+    def __init__(self, name, library, package, options, transport, compiler, launch, show_version,
                  environment=None):
         self.name = name
         self.package = package
@@ -107,6 +124,7 @@ class Driver:
         self.transport = transport
         self.compiler = compiler
         self.launch = launch
+        self.show_version = show_version
         self.environment = environment
         self.program = os.path.join(options.build, f"{self.driver}.{library}")
 
@@ -122,6 +140,9 @@ class Driver:
             return False
         return True
 
+    def version(self):
+        return version_in(self.show_version)
+
     def build(self):
         sources = [os.path.join(HERE, name) for name in (self.driver, self.transport)]
         newest = max(map(os.path.getmtime, [*sources, os.path.join(HERE, self.header)]))
@@ -133,11 +154,14 @@ class Driver:
              *sources, *self.compiler[1:]])
         os.replace(self.program + ".new", self.program)
 
-    def ask(self, ranks, question, sizes, *arguments):
+    def command(self, ranks, question, *arguments):
         self.build()
         launch = [*self.launch, "-n", str(ranks)] if self.launch else []
-        output = run([*launch, self.program, question, ",".join(map(str, sizes)),
-                      *map(str, arguments)], self.environment)
+        return [*launch, self.program, question, *map(str, arguments)]
+
+    def ask(self, ranks, question, sizes, *arguments):
+        listed = ",".join(map(str, sizes))
+        output = run(self.command(ranks, question, listed, *arguments), self.environment)
         return {row["size"]: row for row in rows_of(output)}
 
     def p2p(self, sizes):
@@ -166,22 +190,23 @@ MPICH = ["mpiexec.mpich", "-iface", "lo", "-hosts", "localhost"]
 
 def open_mpi(options, name="Open MPI", *more, driver=Driver, transport="transport_mpi.c"):
     return driver(name, "openmpi", "openmpi-bin libopenmpi-dev", options, transport,
-                  ["mpicc.openmpi"], [*OPEN_MPI, *more])
+                  ["mpicc.openmpi"], [*OPEN_MPI, *more], ["mpirun.openmpi", "--version"])
 
 
 def mpich(options, driver=Driver, transport="transport_mpi.c"):
     return driver("MPICH", "mpich", "mpich libmpich-dev", options, transport, ["mpicc.mpich"],
-                  MPICH)
+                  MPICH, ["mpiexec.mpich", "--version"])
 
 
 def gloo(options):
     return CollectiveDriver("Gloo", "gloo", "libgloo-dev", options, "collectives_gloo.cpp",
-                            ["gcc", "-lgloo", "-lstdc++", "-lpthread", "-lm"], [])
+                            ["gcc", "-lgloo", "-lstdc++", "-lpthread", "-lm"], [],
+                            ["dpkg-query", "-W", "libgloo-dev"])
 
 
 def ucx(options, name, transports):
     return Driver(name, "ucx", "libucx-dev", options, "transport_ucx.c",
-                  ["gcc", "-lucp", "-lucs"], [], ucx_environment(transports))
+                  ["gcc", "-lucp", "-lucs"], [], ["ucx_info", "-v"], ucx_environment(transports))
 
 
 def ucx_environment(transports):
@@ -202,6 +227,9 @@ class UcxPerftest:
 
     def missing(self):
         return shutil.which("ucx_perftest") is None
+
+    def version(self):
+        return version_in(["ucx_info", "-v"])
 
     def p2p(self, sizes):
         return {size: self.one(size) for size in sizes}
@@ -247,22 +275,3 @@ def wait_for_listener(server, port):
                 return
         time.sleep(0.01)
     raise Failed("ucx_perftest does not listen")
-
-
-def of_p2p(program, options):
-    return [Mwbench(program, options), ucx(options, "UCX", UCX_SHM),
-            ucx(options, "UCX default", "all"), UcxPerftest(options), open_mpi(options),
-            mpich(options)]
-
-
-def of_pairs(program, options):
-    return [Mwbench(program, options),
-            open_mpi(options, "Open MPI, yielding", "--mca", "mpi_yield_when_idle", "1"),
-            open_mpi(options, "Open MPI, not yielding", "--mca", "mpi_yield_when_idle", "0"),
-            mpich(options)]
-
-
-def of_collectives(program, options):
-    over_mpi = {"driver": CollectiveDriver, "transport": "collectives_mpi.c"}
-    return [Mwbench(program, options), open_mpi(options, **over_mpi), mpich(options, **over_mpi),
-            gloo(options)]

@@ -2,6 +2,8 @@
 // transport.h: the same counts, the same clock, the same buffers. One JSON object a size.
 //   driver p2p SIZES ROUNDS PINGS     two ranks
 //   driver pairs SIZES SECONDS        each even rank with the next, all pairs at once
+//   driver wait                       rank 0 waits for rank 1, which does nothing any
+//   more
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -142,12 +144,24 @@ static void pairs(int rank, char* memory, float* halves, size_t size, double sec
   }
 }
 
+/// Says who may be struck. What any library does of an error is to end the waiter.
+static void wait_for_nothing(int rank) {
+  transport_barrier();
+  printf("{\"%s\": %d}\n", rank == 0 ? "survivor" : "victim", (int)getpid());
+  fflush(stdout);
+  while (rank != 0) pause();
+  char never;
+  transport_receive(&never, 1, 1);
+}
+
 int main(int argc, char** argv) {
   alarm(limit_s);
   int rank;
   transport_open(&argc, &argv, &rank);
+  if (argc == 2 && strcmp(argv[1], "wait") == 0) wait_for_nothing(rank);
   if (argc < 4) {
-    fprintf(stderr, "usage: driver p2p SIZES ROUNDS PINGS | pairs SIZES SECONDS\n");
+    fprintf(stderr,
+            "usage: driver p2p SIZES ROUNDS PINGS | pairs SIZES SECONDS | wait\n");
     return 2;
   }
   const int is_p2p = strcmp(argv[1], "p2p") == 0;

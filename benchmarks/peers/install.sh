@@ -1,11 +1,36 @@
 #!/bin/bash
-# Installs what Debian and Ubuntu package of the libraries that compare.py runs beside
-# ours: UCX, Gloo, Open MPI and MPICH (both MPIs side by side, as mpicc.openmpi,
-# mpicc.mpich ...).
+# Installs what compare.py and fail.py run beside ours: install.sh [--torch] [--multiworld]
+#
+# Always what Debian and Ubuntu package: UCX, Gloo, Open MPI and MPICH (both MPIs side by side, as
+# mpicc.openmpi, mpicc.mpich ...), torch with its gloo, and matplotlib for plot.py. 1.1 GB.
+# --torch       the newest torch of PyPI instead, below build/peers/torch. With its CUDA 5 GB or more.
+# --multiworld  MultiWorld and the one torch it patches, below build/peers/multiworld. 5 GB.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${PEERS_BUILD:-$here/../../build/peers}
 as_root=()
 if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
 
 "${as_root[@]}" apt-get update
 DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
-  ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev
+  ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
+  python3-torch python3-matplotlib python3-venv patch
+
+# MultiWorld's torch has no wheels for a Python newer than 3.12: PYTHON names another.
+make_venv() {
+  "${PYTHON:-python3}" -m venv "$build/$1"
+  "$build/$1/bin/pip" install "${@:2}"
+}
+
+for what in "$@"; do
+  case $what in
+    --torch) make_venv torch torch numpy ;;
+    --multiworld)
+      make_venv multiworld multiworld numpy
+      # Its first import patches the torch beside it, says so and ends with an error.
+      "$build/multiworld/bin/python" -c 'import multiworld' || true
+      "$build/multiworld/bin/python" -c 'import multiworld.manager'
+      ;;
+    *) sed -n 2,8p "$0" >&2; exit 2 ;;
+  esac
+done

@@ -111,7 +111,10 @@ void simulated_network::connect_to(simulated_socket& listening, socket_handle cl
   s.connection = there.connection = c;
   s.side = 0;
   there.side = 1;
-  std::erase_if(connections_, [](const auto& old) { return old.expired(); });
+  if (connections_.size() >= connections_kept_) {
+    std::erase_if(connections_, [](const auto& old) { return old.expired(); });
+    connections_kept_ = 2 * connections_.size() + 1;
+  }
   connections_.push_back(c);
 
   clockwork_.record(there.owner->name_, "connection", static_cast<int>(server));
@@ -133,7 +136,8 @@ void simulated_network::send_what_fits(const std::shared_ptr<simulated_connectio
     const std::size_t window = clockwork_.options.receive_window;
     if (pipe.unsent() == 0 || on_the_way >= window) break;
     std::size_t bytes = std::min({pipe.unsent(), window - on_the_way, longest_segment});
-    if (clockwork_.random.one_in(8)) bytes = clockwork_.random.up_to(bytes);
+    if (clockwork_.options.split_segments && clockwork_.random.one_in(8))
+      bytes = clockwork_.random.up_to(bytes);
     pipe.depart(bytes);
     launch(c, side, segment_kind::data, bytes);
   }

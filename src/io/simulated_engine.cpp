@@ -106,7 +106,8 @@ void simulated_engine::perform_some() {
     std::swap(candidates[chosen], candidates[left - 1]);
     io_request& request = *candidates[left - 1];
     const bool later = performed_.size() >= requests_a_poll ||
-                       (!process_.is_dead() && clockwork_.random.one_in(8));
+                       (clockwork_.options.late_requests && !process_.is_dead() &&
+                        clockwork_.random.one_in(8));
     if (later) {
       noticed_ = true;
       continue;

@@ -146,6 +146,8 @@ class simulated_network {
   simulated_clockwork& clockwork_;
   std::vector<std::unique_ptr<simulated_socket>> sockets_;
   std::vector<std::weak_ptr<simulated_connection>> connections_;
+  /// With more than that, those that have ended are forgotten.
+  std::size_t connections_kept_ = 0;
   std::map<std::pair<std::size_t, std::uint16_t>, socket_handle> listeners_;
   std::map<std::size_t, std::uint16_t> last_port_;
   std::map<std::size_t, simulated_process*> hosts_;

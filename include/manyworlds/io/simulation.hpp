@@ -26,6 +26,11 @@ struct simulation_options {
   std::size_t receive_window = 64 * 1024;
   /// Seed-chosen partial sends and receives.
   bool short_transfers = true;
+  /// What is sent travels in seed-chosen pieces.
+  bool split_segments = true;
+  /// A seed-chosen few of the requests that could end are put off to a later turn. With
+  /// hundreds in flight that is always one, and time would hardly pass.
+  bool late_requests = true;
   /// After that long without an answer a connect ends with ETIMEDOUT.
   duration connect_limit = std::chrono::seconds(127);
   /// Processes of one host share memory.

@@ -1,0 +1,63 @@
+"""The first page of a folder that reproduce.sh filled: summary.py FOLDER"""
+
+import glob
+import json
+import os
+import sys
+
+# A line that another CPU has: below it the two share a core or a cache.
+NEAR_US = 0.15
+TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
+          "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
+          "fail": "A member is killed or stopped, beside the peers",
+          "recovery": "A member is killed: its worlds, and those beside"}
+
+
+def rows_in(folder, name):
+    path = os.path.join(folder, name + ".json")
+    if not os.path.exists(path):
+        return []
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def distance(rows):
+    """The host decides where the CPUs are, and may move them: two runs are alike only if this is."""
+    line = min((row["raw_us"] for row in rows if row.get("raw_us") and row["size"] <= 64), default=None)
+    if line is None:
+        return "unknown"
+    return f"{1e3 * line:.0f} ns for a cache line: {'near' if line < NEAR_US else 'far'}"
+
+
+def main():
+    folder = sys.argv[1]
+    p2p = rows_in(folder, "p2p")
+    about = next((row for row in p2p if row["bench"] == "machine"), {})
+    print(f"# {about.get('processor', 'Unknown')}, {about.get('date', '')[:10]}\n")
+    print("By `benchmarks/reproduce.sh`; each file has its own load, versions and notes.\n")
+    for name in ("cpus", "kernel", "commit"):
+        print(f"- {name}: {about.get(name, 'unknown')}")
+    print(f"- between CPUs 0 and 1: {distance(p2p)}")
+    versions, notes = {}, {}
+    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+        for row in rows_in(folder, os.path.basename(path)[:-len(".json")]):
+            for who, version in row.get("versions", {}).items():
+                versions[who.split(",")[0]] = version
+            notes |= dict.fromkeys(row.get("notes", []))
+    for who, version in versions.items():
+        print(f"- {who}: {version}")
+    for name, title in TITLES.items():
+        path = os.path.join(folder, name + ".md")
+        if not os.path.exists(path):
+            continue
+        print(f"\n## {title}\n\n[{name}.json]({name}.json)", end="")
+        if os.path.exists(path[:-len(".md")] + ".svg"):
+            print(f"\n\n![{title}]({name}.svg)", end="")
+        with open(path) as table:
+            print("\n\n" + table.read().strip())
+    if notes:
+        print("\n## Who is missing, or had no answer\n")
+        print("\n".join(f"- {note}" for note in notes))
+
+
+main()

@@ -1,0 +1,77 @@
+#!/bin/bash
+# Every comparison on this machine: reproduce.sh [--quick] MWBENCH [FOLDER]
+#
+# Builds nothing but the peers' drivers. Writes JSON, Markdown and SVG for each question into FOLDER, by
+# default results/DATE-MACHINE beside this file. Peers that are missing are named there and left out:
+# peers/install.sh has them. All of it takes about 40 minutes, --quick 5 (figures of one round: only to
+# see that all works).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+quick=no
+if [ "${1:-}" = --quick ]; then quick=yes; shift; fi
+mwbench=$(realpath "${1:?usage: reproduce.sh [--quick] MWBENCH [FOLDER]}")
+processor=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
+machine=$(echo "${processor:-unknown} $(nproc) cpus" | tr '[:upper:]' '[:lower:]' | tr -cs '[:alnum:]\n' '-')
+folder=${2:-$here/results/$(date -u +%F)-$machine}
+mkdir -p "$folder"
+
+# A pyenv may hide the Python for which Debian packages matplotlib.
+plot() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2> "$folder/.plot"; then
+      "$python" "$here/plot.py" "$folder/$1.json" "$folder/$1.svg"
+      return
+    fi
+  done
+  echo "no plot of $1: apt-get install python3-matplotlib" >&2
+}
+
+# NAME PROGRAM OPTIONS...
+compare() {
+  echo "--- $1, $(date -u +%T)" >&2
+  python3 "$here/peers/$2" "$mwbench" --json "$folder/$1.json" "${@:3}" > "$folder/$1.md"
+  plot "$1"
+}
+
+# NAME, then questions of mwbench, one an argument.
+ask_ourselves() {
+  echo "--- $1, $(date -u +%T)" >&2
+  local question
+  for question in "${@:2}"; do
+    # shellcheck disable=SC2086 # words
+    "$mwbench" --json --limit 300 $question
+  done > "$folder/$1.json"
+  python3 "$here/markdown.py" "$folder/$1.json" > "$folder/$1.md"
+}
+
+if [ $quick = yes ]; then
+  few=(--rounds 1 --inner-rounds 1 --pings 2000)
+  compare p2p compare.py --question p2p --sizes 8,64K,1M "${few[@]}"
+  compare pairs compare.py --question pairs --seconds 0.3 "${few[@]}"
+  for members in 2 4; do
+    compare "collectives-$members" compare.py --question collectives --members "$members" \
+      --kinds broadcast,all_reduce,all_gather,barrier --collective-sizes 8,64K,1M \
+      --collective-seconds 0.05 "${few[@]}"
+  done
+  ask_ourselves worlds 'worlds --rounds 1 --sizes 4,324,8748,236196'
+  compare fail fail.py --kills 1 --stops 1 --stop-limit 8
+  ask_ourselves recovery 'fail --fault kill --repeat 2' 'shrink --members 3 --repeat 2' \
+    'form --worlds 8 --repeat 4'
+else
+  compare p2p compare.py --question p2p --rounds 5
+  compare pairs compare.py --question pairs
+  sizes=(--collective-sizes '8,1K,8K,64K,256K,1M,16M' --collective-seconds 0.1)
+  compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
+  # Two rounds: on two CPUs MPICH alone takes minutes for each.
+  compare collectives-4 compare.py --question collectives --members 4 "${sizes[@]}" --rounds 2
+  ask_ourselves worlds 'worlds --worlds 8'
+  compare fail fail.py --kills 10 --stops 1
+  ask_ourselves recovery 'fail --fault kill --repeat 20' 'fail --fault stop --repeat 2' \
+    'shrink --members 3' 'shrink --members 4' 'form'
+fi
+plot worlds
+rm -f "$folder/.plot"
+python3 "$here/peers/summary.py" "$folder" > "$folder/README.md"
+echo "$folder" >&2
