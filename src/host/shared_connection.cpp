@@ -65,6 +65,7 @@ bool shared_connection::has_only_to_flush() noexcept {
 void shared_connection::pump() noexcept {
   if (corked_ || stopped_ || ended_) return;
   if (has_only_to_flush()) return sender_.flush();
+  core_.home.note_long_step();
   const char* wrong = nullptr;
   bool more = false;
   corked_ = true;

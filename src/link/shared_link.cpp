@@ -20,7 +20,8 @@ constexpr duration until_next_try = std::chrono::milliseconds(10);
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
                          std::shared_ptr<pool_registry> ours,
                          std::shared_ptr<class mover> helper)
-    : user_(user),
+    : poller(work_kind::brief),
+      user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
       sockets_(sockets),
