@@ -25,7 +25,9 @@ void pause_cpu() noexcept {
 }  // namespace
 
 reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
-    : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {}
+    : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {
+  meter_.begin(recently_);
+}
 
 // A poster whose work has already run may not yet have woken the engine it is about to.
 reactor::~reactor() { await_posters(); }
@@ -82,6 +84,7 @@ void reactor::add(poller& p) noexcept {
 
 void reactor::remove(poller& p) noexcept {
   if (next_poller_ == &p) next_poller_ = p.next_;
+  if (first_poller_ == &p) first_poller_ = p.next_;
   (p.previous_ ? p.previous_->next_ : pollers_) = p.next_;
   if (p.next_) p.next_->previous_ = p.previous_;
   p.next_ = p.previous_ = nullptr;
@@ -95,6 +98,10 @@ bool reactor::turn() noexcept {
   return did;
 }
 
+void reactor::end_turn() noexcept {
+  if (meter_.has_open_turn()) meter_.begin(now());
+}
+
 bool reactor::take_turn() noexcept {
   turn_scope here(*this);
   cancel_sleep();
@@ -103,7 +110,10 @@ bool reactor::take_turn() noexcept {
   bool did = take_work();
   meter_.leave_tasks([this] { return now(); });
   did |= ask_engine();
-  did |= poll_pollers();
+  if (poll_pollers()) {
+    meter_.note_anything();
+    did = true;
+  }
   did |= expire_timers();
   if (!next_turn_.empty()) {
     ready_.append(next_turn_);
@@ -149,7 +159,10 @@ bool reactor::glance() noexcept {
   bool did = poll_pollers();
   // What the pollers have made ready is run at once.
   did |= take_work();
-  if (did) count_turn();
+  if (did) {
+    meter_.note_anything();
+    count_turn();
+  }
   return did;
 }
 
@@ -191,20 +204,28 @@ bool reactor::run_ready() noexcept {
     work* w = ready_.pop();
     if (!w) break;
     ++count;
-    note_step(w->kind());
+    const work_kind kind = w->kind();
+    note_step(kind);
     w->run();
+    if (kind == work_kind::library && is_turn_used_up()) break;
   }
   return count > 0;
 }
 
 bool reactor::poll_pollers() noexcept {
   bool did = false;
-  for (poller* p = pollers_; p; p = next_poller_) {
+  poller* const first = std::exchange(first_poller_, nullptr);
+  for (poller* p = first ? first : pollers_; p; p = next_poller_) {
     // A poller may remove itself, or any other, as it is polled.
     next_poller_ = p->next_;
     if (!p->poll()) continue;
     did = true;
-    note_step(p->looks_);
+    // What is brief is noted later: a task may wait for what it brought.
+    if (p->looks_ != work_kind::brief) note_step(p->looks_);
+    if (is_turn_used_up()) {
+      first_poller_ = next_poller_;
+      break;
+    }
   }
   pollers_found_ |= did;
   return did;

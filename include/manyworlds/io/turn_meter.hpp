@@ -20,31 +20,41 @@ class turn_meter {
  public:
   /// A turn begins, and the one before is over.
   void begin(time_point now) noexcept {
-    if (did_ || took_part_ != 0) end(now);
+    if (has_open_turn()) end(now);
     since_ = now;
-    is_long_ = false;
+    state_ = 0;
   }
   /// What follows is `whose`. `look` gives the time, if it is needed.
   template <class Look>
   void enter(work_kind whose, Look&& look) noexcept {
-    const bool by_tasks = whose == work_kind::tasks;
-    if (by_tasks != by_tasks_) {
-      if (is_long_) close_part(look());
-      by_tasks_ = by_tasks;
+    if (whose == work_kind::tasks) {
+      if ((state_ & (tasks_run | is_long)) == is_long) [[unlikely]]
+        close_part(look());
+      state_ = did_something | tasks_run | is_long;
+    } else {
+      leave_tasks(look);
+      state_ |= whose == work_kind::brief ? did_something : did_something | is_long;
     }
-    did_ = true;
-    is_long_ |= whose != work_kind::brief;
   }
   /// Tasks ran last: whatever follows is not theirs.
   template <class Look>
   void leave_tasks(Look&& look) noexcept {
-    if (!by_tasks_) return;
-    close_part(look());
-    by_tasks_ = false;
+    if ((state_ & tasks_run) != 0) [[unlikely]]
+      close_part(look());
   }
+  void note_anything() noexcept { state_ |= did_something; }
   /// What follows, or goes on, takes longer than is brief.
-  void note_long() noexcept { is_long_ = true; }
-  [[nodiscard]] bool has_open_turn() const noexcept { return did_ || took_part_ != 0; }
+  void note_long() noexcept { state_ |= is_long; }
+  /// What is under way may be long.
+  [[nodiscard]] bool is_at_something_long() const noexcept {
+    return (state_ & is_long) != 0;
+  }
+  [[nodiscard]] bool is_at_tasks() const noexcept { return (state_ & tasks_run) != 0; }
+  /// When that began which is under way.
+  [[nodiscard]] time_point since() const noexcept { return since_; }
+  [[nodiscard]] bool has_open_turn() const noexcept {
+    return (state_ & did_something) != 0 || took_part_ != 0;
+  }
 
   /// Any thread.
   [[nodiscard]] turn_times read() const noexcept {
@@ -71,31 +81,38 @@ class turn_meter {
     observed<duration::rep> longest_{0};
   };
 
+  // What happened since `since_`.
+  static constexpr unsigned did_something = 1;
+  static constexpr unsigned tasks_run = 2;
+  static constexpr unsigned is_long = 4;
+  // What is in the times of the parts that are over.
   static constexpr unsigned library_took = 1;
   static constexpr unsigned tasks_took = 2;
 
-  void close_part(time_point now) noexcept {
-    (by_tasks_ ? tasks_time_ : library_time_) += now - since_;
-    took_part_ |= by_tasks_ ? tasks_took : library_took;
-    since_ = now;
-    did_ = is_long_ = false;
-  }
   void end(time_point now) noexcept {
-    if (did_) close_part(now);
+    if (took_part_ != 0) [[unlikely]]
+      return end_of_many(now);
+    ((state_ & tasks_run) != 0 ? tasks_ : library_).add(now - since_);
+  }
+  [[gnu::noinline]] void end_of_many(time_point now) noexcept {
+    if ((state_ & did_something) != 0) close_part(now);
     if ((took_part_ & tasks_took) != 0) tasks_.add(std::exchange(tasks_time_, {}));
     if ((took_part_ & library_took) != 0) library_.add(std::exchange(library_time_, {}));
     took_part_ = 0;
-    by_tasks_ = false;
+  }
+  [[gnu::noinline]] void close_part(time_point now) noexcept {
+    const bool by_tasks = (state_ & tasks_run) != 0;
+    (by_tasks ? tasks_time_ : library_time_) += now - since_;
+    took_part_ |= by_tasks ? tasks_took : library_took;
+    since_ = now;
+    state_ = 0;
   }
 
+  unsigned state_ = 0;
+  unsigned took_part_ = 0;
   time_point since_;
   duration library_time_{0};
   duration tasks_time_{0};
-  unsigned took_part_ = 0;
-  // Of the part since then.
-  bool by_tasks_ = false;
-  bool did_ = false;
-  bool is_long_ = false;
   histogram library_;
   histogram tasks_;
 };
