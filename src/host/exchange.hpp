@@ -138,6 +138,10 @@ class exchange {
     continuation* waiter = nullptr;
   };
   void resume(continuation& k) noexcept {
+    // What has come is combined now: on top of a turn's worth of reading it is too much.
+    if (next_.kind() == work_kind::library && core_.home.is_turn_used_up()) {
+      return resume_next_turn(k);
+    }
     next_.waiter = &k;
     core_.home.schedule(next_);
   }

@@ -92,7 +92,7 @@ class reactor final : public executor {
   /// next turn does (law 9). Looks at the clock only after something long.
   [[nodiscard]] bool is_turn_used_up() const noexcept {
     return meter_.is_at_something_long() &&
-           (meter_.is_at_tasks() || now() - meter_.since() >= library_share);
+           (meter_.is_at_tasks() || meter_.library_so_far(now()) >= library_share);
   }
 
   /// One bounded turn without sleeping: posted work, ready work, completions, pollers,

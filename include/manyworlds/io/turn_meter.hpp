@@ -50,8 +50,10 @@ class turn_meter {
     return (state_ & is_long) != 0;
   }
   [[nodiscard]] bool is_at_tasks() const noexcept { return (state_ & tasks_run) != 0; }
-  /// When that began which is under way.
-  [[nodiscard]] time_point since() const noexcept { return since_; }
+  /// The library's part of this turn so far, if it is at it now.
+  [[nodiscard]] duration library_so_far(time_point now) const noexcept {
+    return library_time_ + (now - since_);
+  }
   [[nodiscard]] bool has_open_turn() const noexcept {
     return (state_ & did_something) != 0 || took_part_ != 0;
   }
