@@ -15,6 +15,8 @@ namespace mwbench {
 /// What all subcommands know.
 struct common_options {
   bool json = false;
+  /// Who leads tells at its end how long the turns of its reactors took.
+  bool turns = false;
   mw::engine_kind engine = mw::engine_kind::automatic;
   /// Where processes of one host share memory; else they talk tcp.
   bool shared_memory = true;
@@ -65,6 +67,11 @@ class member {
         store_(runtime_, address_) {
     runtime_.serve_dumps();  // for mwstat
   }
+  member(const member&) = delete;
+  member& operator=(const member&) = delete;
+  ~member() {
+    if (common_.turns && common_.leads()) tell_turns();
+  }
 
   [[nodiscard]] mw::runtime& runtime() noexcept { return runtime_; }
   [[nodiscard]] mw::store& store() noexcept { return store_; }
@@ -82,6 +89,8 @@ class member {
   }
 
  private:
+  void tell_turns();
+
   const common_options& common_;
   mw::runtime runtime_;
   std::unique_ptr<mw::hosted_store> hosted_;

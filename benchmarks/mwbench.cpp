@@ -19,6 +19,8 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit) {
       {"epoll", mw::engine_kind::epoll},
   };
   app.add_flag("--json", common.json, "one object a line, for programs");
+  app.add_flag("--turns", common.turns,
+               "at the end, how long the turns of the first process's reactors took");
   app.add_option("--engine", common.engine, "auto, io_uring or epoll")
       ->transform(CLI::CheckedTransformer(engines).description(""))
       ->default_str("auto");

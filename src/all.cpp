@@ -66,6 +66,7 @@
 #include "io/simulation_faults.cpp"
 #include "io/socket_address.cpp"
 #include "io/stream.cpp"
+#include "io/turn_times.cpp"
 #include "link/death_watch.cpp"
 #include "link/endpoint.cpp"
 #include "link/endpoint_accepting.cpp"

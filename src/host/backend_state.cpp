@@ -154,7 +154,8 @@ void host_backend::state::deadline_passed() noexcept {
   finish_ending();
 }
 
-// Each work given to us runs once, when no request of ours is left in the engine.
+// Each work given to us runs once, when no request of ours is left in the engine. In the
+// next turn: behind what the collectives have left there.
 void host_backend::state::finish_ending() noexcept {
   if (!quiet_ && !gone_) return;
   for (const auto& c : connections_) {
@@ -168,9 +169,9 @@ void host_backend::state::finish_ending() noexcept {
     if (!quiet_) for_each_connection([](host::connection& c) { c.end_cut_short(); });
     stopping = true;
     collectives_.stop();
-    home.schedule(*gone);
+    home.schedule_next_turn(*gone);
   }
-  if (work* quiet = std::exchange(quiet_, nullptr)) home.schedule(*quiet);
+  if (work* quiet = std::exchange(quiet_, nullptr)) home.schedule_next_turn(*quiet);
 }
 
 void host_backend::state::watch() noexcept {

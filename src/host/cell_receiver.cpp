@@ -48,6 +48,7 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
   if (size <= inline_bytes || !link_.chunks_in().valid(*chunk)) {
     return "a frame with a chunk that it cannot have";
   }
+  core_.home.note_long_step();
   const char* wrong = handle_content(f, {link_.chunk_in(*chunk), size});
   if (link_.chunks_in().free(*chunk)) link_.notify(slot_);
   return wrong;

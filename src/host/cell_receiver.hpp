@@ -61,6 +61,8 @@ class cell_receiver final : public receiver {
                                       std::size_t& count);
   [[nodiscard]] const char* read_from(pool_cursor& source, inbound_message& m,
                                       std::size_t& count);
+  /// The next slice is what can be read in time, as the last one was read.
+  void fit_slice(std::size_t bytes, duration took) noexcept;
   // The mover's part of a payload, at most one slice at a time.
   [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
   void start_moving(remote_cursor& source, inbound_message& m);
@@ -75,6 +77,7 @@ class cell_receiver final : public receiver {
   const unsigned slot_;
   shm::ring_reader ring_;
   std::deque<reading> readings_;
+  std::size_t slice_ = std::size_t{256} * 1024;
   std::shared_ptr<shm::move_job> moving_;
   inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;

@@ -14,7 +14,10 @@ namespace {
 
 constexpr std::size_t pieces_at_once = 64;
 /// Of one system call, whose own cost is that of some 8 KiB.
-constexpr std::size_t slice_of_memory = std::size_t{512} * 1024;
+constexpr std::size_t largest_slice = std::size_t{512} * 1024;
+constexpr std::size_t smallest_slice = std::size_t{64} * 1024;
+/// What a slice may take: memory differs by a factor of ten, and so do new pages.
+constexpr duration slice_time = std::chrono::microseconds(60);
 /// What is smaller is as good as over when a second thread has woken up.
 constexpr std::size_t least_moved = std::size_t{8} * 1024 * 1024;
 /// From so much on before the end of a payload its sender does not fall asleep. Before
@@ -71,7 +74,7 @@ const char* cell_receiver::read_slice() {
     if (source->remaining() == 0) {
       return moved_for_ == &m ? nullptr : finish_reading(m);
     }
-    if (!moved_for_ && may_move(m) && source->remaining() >= 2 * slice_of_memory) {
+    if (!moved_for_ && may_move(m) && source->remaining() >= 2 * largest_slice) {
       start_moving(*source, m);
     }
   }
@@ -110,7 +113,7 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   auto job = std::make_shared<shm::move_job>(*link_.memory());
   int error = 0;
-  job->pieces = source.fill(*link_.memory(), job->there, slice_of_memory, error);
+  job->pieces = source.fill(*link_.memory(), job->there, slice_, error);
   // Whatever is wrong with it, the reading that follows meets it too.
   if (job->pieces == 0) return;
   const auto there = std::span<const iovec>(job->there).first(job->pieces);
@@ -142,15 +145,26 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
                                      std::size_t& count) {
   std::array<iovec, pieces_at_once> from;
   int error = 0;
-  const std::size_t pieces = source.fill(*link_.memory(), from, slice_of_memory, error);
+  const std::size_t pieces = source.fill(*link_.memory(), from, slice_, error);
   if (pieces == 0) return cannot_read(m, error);
   const auto there = std::span<const iovec>(from).first(pieces);
   std::array<iovec, pieces_at_once> into;
   const std::size_t places = m.target.fill(into, bytes_of(there));
+  const bool is_measured = bytes_of(there) >= smallest_slice;
+  const time_point before = is_measured ? core_.home.now() : time_point();
   const ssize_t got = link_.memory()->read(std::span(into).first(places), there);
   if (got <= 0) return cannot_read(m, got < 0 ? errno : EFAULT);
   count = static_cast<std::size_t>(got);
+  if (is_measured) fit_slice(count, core_.home.now() - before);
   return nullptr;
+}
+
+// One that was interrupted makes but the next one small.
+void cell_receiver::fit_slice(std::size_t bytes, duration took) noexcept {
+  const auto parts = static_cast<std::size_t>(std::max(took, duration(1)).count());
+  const std::size_t fits = bytes * static_cast<std::size_t>(slice_time.count()) / parts;
+  slice_ =
+      std::clamp(fits / smallest_slice * smallest_slice, smallest_slice, largest_slice);
 }
 
 const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,

@@ -95,7 +95,7 @@ void exchange::step_ended(step& s, operation_end how) noexcept {
 
 void exchange::resume_if_reached() noexcept {
   if (!waiter_ || !is_reached(goal_)) return;
-  std::exchange(waiter_, nullptr)->resume();
+  resume(*std::exchange(waiter_, nullptr));
 }
 
 void exchange::note_failure(step& s) noexcept {
@@ -139,6 +139,7 @@ void exchange::take_back() {
 void exchange::open(collective_shape shape, collective_signature signature) {
   shape_ = std::move(shape);
   signature_ = signature;
+  next_.set_kind(shape_.bytes <= brief_bytes ? work_kind::brief : work_kind::library);
 }
 
 exchange_failure exchange::close() noexcept {

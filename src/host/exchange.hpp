@@ -74,7 +74,7 @@ class exchange {
   [[nodiscard]] wait sends_left(std::size_t most) noexcept;
   /// Until everything has ended.
   [[nodiscard]] wait settled() noexcept;
-  /// Lets the reactor have a turn.
+  /// Until the reactor's next turn.
   [[nodiscard]] wait breath() noexcept;
 
   /// Memory until the collective ends; one at a time.
@@ -114,6 +114,8 @@ class exchange {
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
   /// What is kept between collectives: an idle world is small.
   static constexpr std::size_t scratch_kept = 16 * 1024;
+  /// To copy or combine so much takes less than a microsecond.
+  static constexpr std::size_t brief_bytes = 4 * 1024;
 
   [[nodiscard]] step& take_step(operation_kind kind, rank_t peer);
   void step_ended(step& s, operation_end how) noexcept;
@@ -126,6 +128,28 @@ class exchange {
   }
   void resume_if_reached() noexcept;
 
+  /// Resumes the algorithm: the library's work, though it is a coroutine's.
+  struct next_step final : work {
+    next_step() noexcept
+        : work([](work& w) noexcept {
+            static_cast<next_step&>(w).waiter->take().resume();
+          }) {}
+    using work::set_kind;
+    continuation* waiter = nullptr;
+  };
+  void resume(continuation& k) noexcept {
+    // What has come is combined now: on top of a turn's worth of reading it is too much.
+    if (next_.kind() == work_kind::library && core_.home.is_turn_used_up()) {
+      return resume_next_turn(k);
+    }
+    next_.waiter = &k;
+    core_.home.schedule(next_);
+  }
+  void resume_next_turn(continuation& k) noexcept {
+    next_.waiter = &k;
+    core_.home.schedule_next_turn(next_);
+  }
+
   core& core_;
   exchange_port& port_;
   collective_shape shape_;
@@ -136,6 +160,7 @@ class exchange {
   std::size_t receives_ = 0;
   continuation* waiter_ = nullptr;
   goal goal_;
+  next_step next_;
   bool failing_ = false;
   bool stopped_ = false;
   exchange_failure failure_;
@@ -156,7 +181,7 @@ class exchange::wait {
     return !yields_ && !x_.failing_ && x_.is_reached(goal_);
   }
   void await_start(continuation& k) noexcept {
-    if (yields_) return k.resume();
+    if (yields_) return x_.resume_next_turn(k);
     x_.waiter_ = &k;
     x_.goal_ = goal_;
   }

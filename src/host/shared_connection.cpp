@@ -7,10 +7,6 @@
 
 namespace manyworlds::inline v0::host {
 
-namespace {
-constexpr duration reading_at_once = std::chrono::microseconds(100);
-}  // namespace
-
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
                                      slot_lease slot)
     : connection(shared, events, peer),
@@ -65,12 +61,12 @@ bool shared_connection::has_only_to_flush() noexcept {
 void shared_connection::pump() noexcept {
   if (corked_ || stopped_ || ended_) return;
   if (has_only_to_flush()) return sender_.flush();
+  core_.home.note_long_step();
   const char* wrong = nullptr;
   bool more = false;
   corked_ = true;
   guarded([&] {
     const std::uint64_t received = core_.counters.messages_received;
-    time_point enough = time_point::min();
     do {
       if (receiver_.has_to_read()) wrong = receiver_.read_slice();
       if (stopped_ || wrong) return;
@@ -81,7 +77,7 @@ void shared_connection::pump() noexcept {
       sender_.flush();
       more = more || receiver_.has_untaken();
       // Whoever waits for what has come is resumed first.
-    } while (received == core_.counters.messages_received && may_read_on(enough));
+    } while (received == core_.counters.messages_received && may_read_on());
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
@@ -92,13 +88,10 @@ void shared_connection::pump() noexcept {
   if (more) go_on_soon();
 }
 
-// Slice after slice, as long as nobody else waits for this reactor: what it cannot see
-// from here waits for `reading_at_once` at most (law 9).
-bool shared_connection::may_read_on(time_point& enough) noexcept {
+// Slice after slice, as long as nobody else waits for this reactor.
+bool shared_connection::may_read_on() noexcept {
   if (!receiver_.has_to_read() || receiver_.has_cells()) return false;
-  const time_point now = core_.home.now();
-  if (enough == time_point::min()) enough = now + reading_at_once;
-  return now < enough && !link_->others_have_something(slot_.slot());
+  return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.slot());
 }
 
 // There is no end of a stream to wait for. So who leaves first confirms the answer, and

@@ -47,7 +47,7 @@ class shared_connection final : public connection, private shm::slot_events {
   bool has_something() noexcept override;
   bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
   [[nodiscard]] bool has_only_to_flush() noexcept;
-  [[nodiscard]] bool may_read_on(time_point& enough) noexcept;
+  [[nodiscard]] bool may_read_on() noexcept;
   [[nodiscard]] bool is_done();
   void go_on() noexcept;
   void go_on_soon() noexcept;

@@ -107,6 +107,9 @@ class epoll_engine final : public engine {
   };
 
   static constexpr std::size_t poll_limit = 128;
+  /// Of what is sent in one poll, and of what is received: to copy so much takes as long
+  /// as a turn's worth of anything else.
+  static constexpr std::size_t poll_bytes = std::size_t{256} * 1024;
 
   static place place_of(const io_request& r) noexcept {
     return static_cast<place>(r.engine.token);
@@ -175,6 +178,7 @@ class epoll_engine final : public engine {
   /// answer to the last, and who sends on and on behind everybody else.
   bool attempt_some(request_list& waiting) noexcept {
     bool any = false;
+    std::size_t moved = 0;
     const io_request* const last = waiting.back();
     for (std::size_t n = 0; n < poll_limit && !waiting.empty(); ++n) {
       io_request& r = *waiting.pop();
@@ -183,11 +187,13 @@ class epoll_engine final : public engine {
       if (result.error() == EAGAIN) {
         park(r);
       } else {
+        const bool has_bytes = r.kind == io_kind::send || r.kind == io_kind::receive;
+        if (has_bytes && result.ok()) moved += result.count();
         r.result = result;
         r.ended(r);
         any = true;
       }
-      if (is_last) break;
+      if (is_last || moved >= poll_bytes) break;
     }
     return any;
   }

@@ -25,7 +25,9 @@ void pause_cpu() noexcept {
 }  // namespace
 
 reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
-    : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {}
+    : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {
+  meter_.begin(recently_);
+}
 
 // A poster whose work has already run may not yet have woken the engine it is about to.
 reactor::~reactor() { await_posters(); }
@@ -61,6 +63,7 @@ void reactor::close() noexcept {
   turn_scope here(*this);
   // Bounded: what makes itself ready for ever must not hold up the end.
   for (int turns = 0; turns < last_turns; ++turns) {
+    ready_.append(next_turn_);
     if (!inbox_.take(ready_) && ready_.empty()) return;
     run_ready();
   }
@@ -81,6 +84,7 @@ void reactor::add(poller& p) noexcept {
 
 void reactor::remove(poller& p) noexcept {
   if (next_poller_ == &p) next_poller_ = p.next_;
+  if (first_poller_ == &p) first_poller_ = p.next_;
   (p.previous_ ? p.previous_->next_ : pollers_) = p.next_;
   if (p.next_) p.next_->previous_ = p.previous_;
   p.next_ = p.previous_ = nullptr;
@@ -88,13 +92,33 @@ void reactor::remove(poller& p) noexcept {
 }
 
 bool reactor::turn() noexcept {
+  const bool did = take_turn();
+  // What the caller does next is nobody's turn.
+  end_turn();
+  return did;
+}
+
+void reactor::end_turn() noexcept {
+  if (meter_.has_open_turn()) meter_.begin(now());
+}
+
+bool reactor::take_turn() noexcept {
   turn_scope here(*this);
   cancel_sleep();
   recently_ = now();
+  meter_.begin(recently_);
   bool did = take_work();
+  meter_.leave_tasks([this] { return now(); });
   did |= ask_engine();
-  did |= poll_pollers();
-  if (!timers().empty()) did |= timers().expire(recently_, turn_limit) > 0;
+  if (poll_pollers()) {
+    meter_.note_anything();
+    did = true;
+  }
+  did |= expire_timers();
+  if (!next_turn_.empty()) {
+    ready_.append(next_turn_);
+    did = true;
+  }
   if (did) count_turn();
   return did;
 }
@@ -113,7 +137,19 @@ bool reactor::ask_engine() noexcept {
   pollers_found_ = false;
   turns_without_engine_ = 0;
   engine_asked_ = recently_;
-  return engine_->poll();
+  if (!engine_->poll()) return false;
+  note_step(work_kind::library);
+  return true;
+}
+
+bool reactor::expire_timers() noexcept {
+  if (timers().empty() || timers().expire(recently_, turn_limit) == 0) return false;
+  note_step(work_kind::library);
+  return true;
+}
+
+void reactor::note_step(work_kind whose) noexcept {
+  meter_.enter(whose, [this] { return now(); });
 }
 
 // A turn without what costs most of it: the clock, and the engine, which may enter the
@@ -123,7 +159,10 @@ bool reactor::glance() noexcept {
   bool did = poll_pollers();
   // What the pollers have made ready is run at once.
   did |= take_work();
-  if (did) count_turn();
+  if (did) {
+    meter_.note_anything();
+    count_turn();
+  }
   return did;
 }
 
@@ -155,7 +194,7 @@ std::optional<duration> reactor::prepare_wait() noexcept {
 
 std::optional<time_point> reactor::next_due() noexcept {
   inbox_.take(ready_);
-  if (!ready_.empty()) return now();
+  if (!ready_.empty() || !next_turn_.empty()) return now();
   return timers().next();
 }
 
@@ -165,17 +204,28 @@ bool reactor::run_ready() noexcept {
     work* w = ready_.pop();
     if (!w) break;
     ++count;
+    const work_kind kind = w->kind();
+    note_step(kind);
     w->run();
+    if (kind == work_kind::library && is_turn_used_up()) break;
   }
   return count > 0;
 }
 
 bool reactor::poll_pollers() noexcept {
   bool did = false;
-  for (poller* p = pollers_; p; p = next_poller_) {
+  poller* const first = std::exchange(first_poller_, nullptr);
+  for (poller* p = first ? first : pollers_; p; p = next_poller_) {
     // A poller may remove itself, or any other, as it is polled.
     next_poller_ = p->next_;
-    did |= p->poll();
+    if (!p->poll()) continue;
+    did = true;
+    // What is brief is noted later: a task may wait for what it brought.
+    if (p->looks_ != work_kind::brief) note_step(p->looks_);
+    if (is_turn_used_up()) {
+      first_poller_ = next_poller_;
+      break;
+    }
   }
   pollers_found_ |= did;
   return did;
@@ -193,7 +243,7 @@ bool reactor::spin() noexcept {
         if (glance()) return true;
       }
     }
-    if (turn()) return true;
+    // Just before a turn looks at the clock: what others do meanwhile is nobody's turn.
     if (++empty_turns < turns_before_yields) {
       pause_cpu();
     } else {
@@ -201,6 +251,7 @@ bool reactor::spin() noexcept {
       // at the next tick, milliseconds from now. If nobody is, it costs 0.2 us.
       std::this_thread::yield();
     }
+    if (take_turn()) return true;
   } while (recently_ < end);
   return false;
 }
@@ -225,7 +276,7 @@ bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
     p->asked_ = true;
     may_sleep = p->prepare_sleep(limit);
   }
-  if (!may_sleep || !ready_.empty()) {
+  if (!may_sleep || !ready_.empty() || !next_turn_.empty()) {
     cancel_sleep();
     return false;
   }

@@ -20,7 +20,8 @@ constexpr duration until_next_try = std::chrono::milliseconds(10);
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
                          std::shared_ptr<pool_registry> ours,
                          std::shared_ptr<class mover> helper)
-    : user_(user),
+    : poller(work_kind::brief),
+      user_(user),
       arena_(std::move(parts.arena)),
       side_(arena_->side()),
       sockets_(sockets),
@@ -55,6 +56,7 @@ void shared_link::detach(unsigned slot) noexcept {
   if (!slots_[slot].events) return;
   slots_[slot] = {};
   pending_.erase(slot);
+  postponed_.erase(slot);
   // Whatever is still in its ring belongs to a world that is over.
   if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
   if (--attached_ > 0) return;
@@ -75,14 +77,20 @@ bool shared_link::poll() noexcept {
   if (pools_.may_have_lost_some()) [[unlikely]] {
     if (pools_.tell_gone()) ring();
   }
-  const slot_set hot = listener_.hot();
-  hot.for_each([this, &did](unsigned slot) {
+  const slot_set hot =
+      postponed_.empty() ? listener_.hot() : std::exchange(postponed_, {});
+  bool is_enough = false;
+  hot.for_each([this, &did, &is_enough](unsigned slot) {
     slot_use& use = slots_[slot];
     // Another slot's step may have closed this one.
     if (!use.events) return;
+    if (is_enough) return postponed_.insert(slot);
     if (use.events->look()) {
       did = true;
       slots_[slot].empty_looks = 0;
+      is_enough = user_.is_turn_used_up();
+    } else if (!listener_.hot().contains(slot)) {
+      return;
     } else if (++use.empty_looks == patience) {
       listener_.go_cold(slot, [&use] { return use.events->has_something(); });
       use.empty_looks = 0;
@@ -90,10 +98,11 @@ bool shared_link::poll() noexcept {
   });
   if (!pending_.empty()) [[unlikely]] {
     const slot_set pending = pending_;
-    pending.for_each([this, &did](unsigned slot) {
-      if (!listener_.hot().contains(slot) && slots_[slot].events) {
-        did |= slots_[slot].events->look();
-      }
+    pending.for_each([this, &did, &is_enough](unsigned slot) {
+      if (listener_.hot().contains(slot) || !slots_[slot].events) return;
+      if (is_enough) return postponed_.insert(slot);
+      did |= slots_[slot].events->look();
+      is_enough = user_.is_turn_used_up();
     });
   }
   return did;

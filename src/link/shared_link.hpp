@@ -176,6 +176,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
   slot_set pending_;
+  /// Not looked at, since the turn was used up: first in the next.
+  slot_set postponed_;
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;

@@ -17,10 +17,24 @@ void write_rank(json_writer& out, std::string_view key, rank_t rank) {
   }
 }
 
+void write_times(json_writer& out, std::string_view key, const time_histogram& times) {
+  out.key(key).object();
+  out.field("turns", times.count()).field("longest_ms", ms(times.longest));
+  out.field("p99_ms", ms(times.quantile(0.99))).key("histogram").array();
+  for (std::size_t b = 0; b < times.buckets; ++b) {
+    if (times.counts[b] == 0) continue;
+    out.object().field("from_ms", ms(times.begin_of(b)));
+    out.field("turns", times.counts[b]).end_object();
+  }
+  out.end_array().end_object();
+}
+
 void write_reactor(json_writer& out, std::string_view key, const reactor_report& r) {
   out.key(key).object();
   out.field("engine", r.engine).field("turns", r.turns).field("answers", !r.silent_for);
   if (r.silent_for) out.field("silent_ms", ms(*r.silent_for));
+  write_times(out, "library", r.times.library);
+  write_times(out, "tasks", r.times.tasks);
   out.end_object();
 }
 

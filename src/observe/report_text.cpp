@@ -34,6 +34,20 @@ std::string what(const operation_report& o) {
   return text + fmt::format(" on lane {}", o.lane);
 }
 
+/// How many took how long: what is below the first microsecond, then by doubling.
+void write_times(text_writer& out, std::string_view whose, const time_histogram& times) {
+  if (times.count() == 0) return;
+  std::string all;
+  for (std::size_t b = 0; b < times.buckets; ++b) {
+    if (times.counts[b] == 0) continue;
+    const bool is_last = b + 1 == times.buckets;
+    fmt::format_to(std::back_inserter(all), "{}{} {} {}", all.empty() ? "" : ", ",
+                   times.counts[b], is_last ? "longer than" : "under",
+                   duration_text(times.begin_of(is_last ? b : b + 1)));
+  }
+  out.line(1, "{} in a turn: at most {}; {}", whose, duration_text(times.longest), all);
+}
+
 void write_head(text_writer& out, const runtime_report& r) {
   out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}",
            r.thread_name, r.identity.pid, r.identity.host.view(), r.address,
@@ -49,6 +63,8 @@ void write_head(text_writer& out, const runtime_report& r) {
     } else {
       out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
     }
+    write_times(out, "the library", x.times.library);
+    write_times(out, "tasks", x.times.tasks);
   };
   reactor("reactor", r.user, "lanes and counters are");
   reactor("service", r.service, "links and departures are");

@@ -13,6 +13,7 @@ reactor_report report_on(reactor& r) {
   reactor_report report;
   report.engine = r.io().name();
   report.turns = r.turns();
+  report.times = r.times();
   return report;
 }
 

@@ -38,6 +38,7 @@ runtime::runtime(runtime_options options)
 runtime::~runtime() { end(); }
 
 reactor& runtime::home() noexcept { return core_->user(); }
+turn_times runtime::turns() const noexcept { return core_->user().times(); }
 reactor& runtime::service() noexcept { return core_->service(); }
 const std::shared_ptr<pool_registry>& runtime::pools() const noexcept {
   return core_->pools();

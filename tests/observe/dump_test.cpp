@@ -58,6 +58,20 @@ TEST_CASE(
   CHECK(has(text, "ago: pair@1: "));
 }
 
+TEST_CASE("how long turns took is told apart by the library and tasks, and added up") {
+  parked_pair pair;
+  REQUIRE(pair.is_blocked());
+  const turn_times times = pair.right.turns();
+  CHECK(times.tasks.count() > 0);
+  CHECK(times.tasks.count() <= pair.right.home().turns());
+  CHECK(times.library.count() <= pair.right.home().turns());
+  CHECK(times.tasks.quantile(0.5) <= times.tasks.longest);
+  const std::string text = pair.right.dump();
+  INFO(text);
+  CHECK(has(text, "the library in a turn: at most "));
+  CHECK(has(text, "tasks in a turn: at most "));
+}
+
 TEST_CASE("errors are counted by cause, and the world's age is told") {
   memory_store store;
   kept_log log;

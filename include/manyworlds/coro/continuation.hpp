@@ -27,7 +27,8 @@ class continuation : public work {
   using take_function = std::coroutine_handle<> (*)(continuation&) noexcept;
 
   explicit continuation(take_function take, executor* home = nullptr) noexcept
-      : work([](work& w) noexcept { static_cast<continuation&>(w).take().resume(); }),
+      : work([](work& w) noexcept { static_cast<continuation&>(w).take().resume(); },
+             work_kind::tasks),
         take_(take),
         home_(home) {}
   ~continuation() = default;

@@ -103,11 +103,13 @@ class awaitable_by_all : public Awaiter {
  private:
   struct starter final : work {
     explicit starter(awaitable_by_all& a) noexcept
-        : work([](work& w) noexcept {
-            auto& self = static_cast<starter&>(w);
-            self.is_queued = false;
-            self.awaiter.start().resume();
-          }),
+        : work(
+              [](work& w) noexcept {
+                auto& self = static_cast<starter&>(w);
+                self.is_queued = false;
+                self.awaiter.start().resume();
+              },
+              work_kind::tasks),
           awaiter(a) {}
     awaitable_by_all& awaiter;
     bool is_queued = false;

@@ -72,7 +72,8 @@ class scope {
   /// from within its own last suspension.
   struct reaper final : work {
     explicit reaper(scope& s) noexcept
-        : work([](work& w) noexcept { static_cast<reaper&>(w).owner.reap(); }),
+        : work([](work& w) noexcept { static_cast<reaper&>(w).owner.reap(); },
+               work_kind::tasks),
           owner(s) {}
     scope& owner;
     bool is_queued = false;

@@ -20,7 +20,8 @@ template <class T>
 class stop_awaiter final : private branch_owner, private work {
  public:
   stop_awaiter(task<T>&& operation, std::stop_token&& token) noexcept
-      : work([](work& w) noexcept { static_cast<stop_awaiter&>(w).noticed(); }),
+      : work([](work& w) noexcept { static_cast<stop_awaiter&>(w).noticed(); },
+             work_kind::tasks),
         operation_(std::move(operation)),
         token_(std::move(token)) {}
 

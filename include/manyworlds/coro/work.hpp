@@ -1,7 +1,16 @@
 // Work: an intrusive unit of "run this soon", the only thing executors queue.
 #pragma once
 
+#include <cstdint>
+
 namespace manyworlds::inline v0 {
+
+/// Whose time it is when a work runs: for those who keep account of it.
+enum class work_kind : std::uint8_t {
+  library,
+  brief,  ///< the library's, and over before a look at the clock would be
+  tasks,  ///< resumes a task
+};
 
 /// Something an executor runs once. The node is embedded in whatever waits (a coroutine's
 /// promise, an operation, a timer), so that queueing allocates nothing. Owned by its
@@ -10,20 +19,24 @@ class work {
  public:
   using function = void (*)(work&) noexcept;
 
-  explicit work(function run) noexcept : run_(run) {}
+  explicit work(function run, work_kind kind = work_kind::library) noexcept
+      : run_(run), kind_(kind) {}
   work(const work&) = delete;
   work& operator=(const work&) = delete;
 
   void run() noexcept { run_(*this); }
+  [[nodiscard]] work_kind kind() const noexcept { return kind_; }
 
  protected:
   ~work() = default;
+  void set_kind(work_kind kind) noexcept { kind_ = kind; }
 
  private:
   friend class work_queue;
   friend class work_inbox;
   work* next_ = nullptr;
   function run_;
+  work_kind kind_;
 };
 
 /// A first-in first-out queue of work of one thread.

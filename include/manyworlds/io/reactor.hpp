@@ -9,6 +9,7 @@
 
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/io/engine.hpp"
+#include "manyworlds/io/turn_meter.hpp"
 #include "manyworlds/io/work_inbox.hpp"
 
 namespace manyworlds::inline v0 {
@@ -28,10 +29,14 @@ class poller {
   virtual void cancel_sleep() noexcept = 0;
 
  protected:
+  /// `brief`: what a look finds mostly takes less than a look at the clock, and else it
+  /// says so (`reactor::note_long_step`).
+  explicit poller(work_kind looks = work_kind::library) noexcept : looks_(looks) {}
   ~poller() = default;
 
  private:
   friend class reactor;
+  const work_kind looks_;
   poller* next_ = nullptr;
   poller* previous_ = nullptr;
   bool asked_ = false;
@@ -78,6 +83,18 @@ class reactor final : public executor {
   void add(poller& p) noexcept;
   void remove(poller& p) noexcept;
 
+  /// Queues work for the next turn, behind what is ready then: for who does a slice of
+  /// something long. What is scheduled otherwise may run many times in one turn.
+  void schedule_next_turn(work& w) noexcept { next_turn_.push(w); }
+  /// What the library does in this turn may take longer than is brief.
+  void note_long_step() noexcept { meter_.note_long(); }
+  /// The library has had its share of this turn, or a task runs: what can wait for the
+  /// next turn does (law 9). Looks at the clock only after something long.
+  [[nodiscard]] bool is_turn_used_up() const noexcept {
+    return meter_.is_at_something_long() &&
+           (meter_.is_at_tasks() || meter_.library_so_far(now()) >= library_share);
+  }
+
   /// One bounded turn without sleeping: posted work, ready work, completions, pollers,
   /// timers. True if anything was done; if not, `prepare_wait` tells whether there is
   /// something to do at once (completions may wait for 4 us while pollers find
@@ -87,8 +104,9 @@ class reactor final : public executor {
   template <class Finished>
   void run_until(Finished&& finished) {
     while (!finished()) {
-      if (!turn()) rest();
+      if (!take_turn()) rest();
     }
+    end_turn();
   }
   /// Spins, then sleeps until there is something to do (may return early). What it finds
   /// while it spins is done before it returns.
@@ -109,6 +127,8 @@ class reactor final : public executor {
   [[nodiscard]] std::uint64_t turns() const noexcept {
     return turns_.load(std::memory_order_relaxed);
   }
+  /// How long they took. Any thread.
+  [[nodiscard]] turn_times times() const noexcept { return meter_.read(); }
   /// Asleep in `rest`, which anything to do ends: not busy, and not blocked either. A
   /// foreign loop's sleep is not known. Any thread.
   [[nodiscard]] bool is_parked() const noexcept {
@@ -123,6 +143,9 @@ class reactor final : public executor {
 
  private:
   static constexpr std::size_t turn_limit = 128;
+  /// What the library begins in a turn it begins within this time. No step of its takes
+  /// much longer, and both together stay below 200 us.
+  static constexpr duration library_share = std::chrono::microseconds(60);
 
   /// Empty looks at the pollers between two turns while it spins.
   static constexpr unsigned looks_between_turns = 16;
@@ -131,8 +154,12 @@ class reactor final : public executor {
   static constexpr unsigned turns_before_yields = 3;
 
   void await_posters() const noexcept;
+  bool take_turn() noexcept;
+  void end_turn() noexcept;
   bool take_work() noexcept;
   bool ask_engine() noexcept;
+  bool expire_timers() noexcept;
+  void note_step(work_kind whose) noexcept;
   bool glance() noexcept;
   void count_turn() noexcept;
   bool run_ready() noexcept;
@@ -144,14 +171,17 @@ class reactor final : public executor {
   std::unique_ptr<class engine> engine_;
   reactor_options options_;
   work_queue ready_;
+  work_queue next_turn_;
   work_inbox inbox_;
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
+  poller* first_poller_ = nullptr;  ///< to look at: the turn before was used up
   bool sleep_prepared_ = false;
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
   time_point engine_asked_{};
   time_point recently_;
+  turn_meter meter_;
   std::atomic<std::uint32_t> posting_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};

@@ -8,6 +8,7 @@
 
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/failure.hpp"
+#include "manyworlds/io/turn_times.hpp"
 #include "manyworlds/observe/tally.hpp"
 
 namespace manyworlds::inline v0 {
@@ -99,6 +100,8 @@ struct reactor_report {
   std::uint64_t turns = 0;
   /// Nothing: it answered. Else for how long it has not, since first asked.
   std::optional<duration> silent_for;
+  /// The service reactor's tasks are the library's own, and stores'.
+  turn_times times = {};
 };
 
 struct runtime_report {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/turn_times.hpp"
 #include "manyworlds/world/runtime_options.hpp"
 #include "manyworlds/world/started.hpp"
 
@@ -66,6 +67,10 @@ class runtime {
   [[nodiscard]] std::optional<duration> prepare_wait();
   /// A descriptor that polls readable when `poll` has something to do.
   [[nodiscard]] int descriptor();
+
+  /// How long the turns of the reactor took that user tasks live on: what the library
+  /// took of them, which is bounded, and what tasks took. Any thread.
+  [[nodiscard]] turn_times turns() const noexcept;
 
   /// What everything is waiting for, as text; from any thread and from a debugger, also
   /// while the reactor is stuck in user code.
