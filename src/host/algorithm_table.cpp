@@ -18,6 +18,7 @@ constexpr auto rules = [] {
   using enum operation_kind;
   using enum algorithm;
   return std::array{
+      algorithm_rule{barrier, placement::one_host, 8, any_bytes, flat},
       algorithm_rule{barrier, placement::anywhere, any_number, any_bytes, logarithmic},
 
       algorithm_rule{broadcast, placement::one_host, any_number, any_bytes, flat},
@@ -79,7 +80,7 @@ bool can_do(algorithm a, operation_kind kind) noexcept {
   using enum algorithm;
   switch (kind) {
     case barrier:
-      return a == logarithmic;
+      return a == flat || a == logarithmic;
     case broadcast:
       return a == flat || a == logarithmic || a == ring;
     case reduce:

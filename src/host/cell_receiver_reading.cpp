@@ -106,8 +106,9 @@ const char* cell_receiver::read_slice() {
 }
 
 bool cell_receiver::may_move(const inbound_message& m) const noexcept {
-  return m.payload_bytes >= least_moved && link_.mover() &&
-         core_.size <= link_.mover()->cpus();
+  if (m.payload_bytes < least_moved || !link_.mover()) return false;
+  const rank_t threads = m.taker && m.taker->all_receive ? 2 * core_.size : core_.size;
+  return threads <= link_.mover()->cpus();
 }
 
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {

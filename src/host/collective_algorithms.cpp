@@ -22,7 +22,7 @@ task<void> all_gather(exchange& x, algorithm use) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
     x.send(x.after(d), s.in);
   }
-  co_await copy_slices(x, s.in, own);
+  if (!copy_one_slice(s.in, own)) co_await copy_slices(x, s.in, own);
   co_await x.settled();
 }
 
@@ -35,7 +35,7 @@ task<void> carry_out(exchange& x, algorithm use) {
   const bool logarithmic = use == algorithm::logarithmic;
   switch (s.kind) {
     case operation_kind::barrier:
-      return barrier_by_dissemination(x);
+      return flat ? barrier_of_all(x) : barrier_by_dissemination(x);
     case operation_kind::broadcast:
       return flat          ? broadcast_to_all(x)
              : logarithmic ? broadcast_by_tree(x)
@@ -84,6 +84,14 @@ task<void> combine_slices(exchange& x, std::span<const std::byte> low,
   }
 }
 
+task<void> barrier_of_all(exchange& x) {
+  for (rank_t d = 1; d < x.size(); ++d) {
+    x.send(x.after(d), {});
+    x.receive(x.after(-d), {});
+  }
+  co_await x.settled();
+}
+
 task<void> barrier_by_dissemination(exchange& x) {
   for (rank_t distance = 1; distance < x.size(); distance *= 2) {
     x.send(x.after(distance), {});
@@ -110,7 +118,8 @@ task<void> gather_at_root(exchange& x) {
     for (rank_t d = 1; d < x.size(); ++d) {
       x.receive(x.after(d), s.out_parts.of(s.out, x.after(d)));
     }
-    co_await copy_slices(x, s.in, s.out_parts.of(s.out, x.self()));
+    const auto own = s.out_parts.of(s.out, x.self());
+    if (!copy_one_slice(s.in, own)) co_await copy_slices(x, s.in, own);
   }
   co_await x.settled();
 }
@@ -123,7 +132,8 @@ task<void> scatter_from_root(exchange& x) {
     for (rank_t d = 1; d < x.size(); ++d) {
       x.send(x.after(d), s.in_parts.of(s.in, x.after(d)));
     }
-    co_await copy_slices(x, s.in_parts.of(s.in, x.self()), s.out);
+    const auto own = s.in_parts.of(s.in, x.self());
+    if (!copy_one_slice(own, s.out)) co_await copy_slices(x, own, s.out);
   }
   co_await x.settled();
 }
@@ -135,7 +145,9 @@ task<void> all_to_all_at_once(exchange& x) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
     x.send(x.after(d), s.in_parts.of(s.in, x.after(d)));
   }
-  co_await copy_slices(x, s.in_parts.of(s.in, x.self()), s.out_parts.of(s.out, x.self()));
+  const auto from = s.in_parts.of(s.in, x.self());
+  const auto into = s.out_parts.of(s.out, x.self());
+  if (!copy_one_slice(from, into)) co_await copy_slices(x, from, into);
   co_await x.settled();
 }
 

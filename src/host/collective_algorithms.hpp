@@ -2,6 +2,8 @@
 // come from.
 #pragma once
 
+#include <cstring>
+
 #include "exchange.hpp"
 #include "manyworlds/coro/task.hpp"
 
@@ -12,6 +14,7 @@ namespace manyworlds::inline v0::host {
 
 // Each ends when this member's buffers are no longer in use.
 
+[[nodiscard]] task<void> barrier_of_all(exchange& x);
 [[nodiscard]] task<void> barrier_by_dissemination(exchange& x);
 [[nodiscard]] task<void> broadcast_to_all(exchange& x);
 [[nodiscard]] task<void> broadcast_by_tree(exchange& x);
@@ -40,6 +43,14 @@ namespace manyworlds::inline v0::host {
 
 [[nodiscard]] task<void> copy_slices(exchange& x, std::span<const std::byte> from,
                                      std::span<std::byte> into);
+/// What is one slice is copied at once, without a coroutine, which may take longer than
+/// that. False if it is more.
+[[nodiscard]] inline bool copy_one_slice(std::span<const std::byte> from,
+                                         std::span<std::byte> into) noexcept {
+  if (from.size() > exchange::largest_slice) return false;
+  if (from.data() != into.data()) std::memcpy(into.data(), from.data(), from.size());
+  return true;
+}
 /// `into` may be exactly one of both. `is_last`: all have contributed now.
 [[nodiscard]] task<void> combine_slices(exchange& x, std::span<const std::byte> low,
                                         std::span<const std::byte> high,

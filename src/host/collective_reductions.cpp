@@ -52,11 +52,14 @@ class contributions {
 
 /// So large that starting it costs little, so small that what all contribute to it stays
 /// in the cache.
-std::size_t slice_for(const exchange& x) noexcept {
+std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
   constexpr std::size_t together = std::size_t{1} << 20;
   constexpr std::size_t least = std::size_t{4} * 1024;
+  if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
-  return std::clamp(together / others / 64 * 64, least, exchange::largest_slice);
+  const std::size_t slice =
+      std::clamp(together / others / 64 * 64, least, exchange::largest_slice);
+  return std::min(slice, whole);
 }
 
 template <class Byte>
@@ -74,7 +77,7 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
                                  std::span<const std::byte> whole,
                                  std::span<std::byte> own) {
   const std::size_t longest = by.longest();
-  const std::size_t slice = std::max<std::size_t>(std::min(slice_for(x), longest), 1);
+  const std::size_t slice = slice_for(x, longest);
   const std::size_t own_slices = slices_of(by.bytes(x.self()), slice);
   const std::size_t rounds = slices_of(longest, slice);
   const contributions all(x, slice);
@@ -129,7 +132,7 @@ task<void> reduce_parts(exchange& x, const parts& by, std::span<const std::byte>
 
 task<void> reduce_at_root(exchange& x) {
   const collective_shape& s = x.shape();
-  const std::size_t slice = std::max<std::size_t>(std::min(slice_for(x), s.in.size()), 1);
+  const std::size_t slice = slice_for(x, s.in.size());
   const std::size_t slices = slices_of(s.in.size(), slice);
   if (x.self() != s.root) {
     for (std::size_t k = 0; k < slices; ++k) {
@@ -159,11 +162,11 @@ task<void> all_reduce_at_each(exchange& x) {
   }
   // Sends too: `out` may be what is sent.
   co_await x.settled();
-  const std::size_t slice = slice_for(x);
+  const std::size_t slice = slice_for(x, s.in.size());
   for (std::size_t at = 0; at < s.in.size(); at += slice) {
     if (at > 0) co_await x.breath();
-    all.combine(slice_of(s.in, at / slice, slice), slice_of(s.out, at / slice, slice),
-                at);
+    const std::size_t bytes = std::min(slice, s.in.size() - at);
+    all.combine(s.in.subspan(at, bytes), s.out.subspan(at, bytes), at);
   }
 }
 

@@ -3,17 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <optional>
 
 namespace manyworlds::inline v0::host {
 
 namespace {
-
-bool has_root(operation_kind kind) noexcept {
-  using enum operation_kind;
-  return kind == broadcast || kind == reduce || kind == gather || kind == scatter;
-}
 
 bool reduces(operation_kind kind) noexcept {
   using enum operation_kind;
@@ -156,7 +152,7 @@ std::string objection_to_sizes(const operation& op, rank_t size, used_buffers us
   const std::size_t in = source_of(op).count();
   const std::size_t out = target_of(op).count();
   const auto members = static_cast<std::size_t>(size);
-  const std::string each = fmt::format("{} members' parts", size);
+  const auto each = [size] { return fmt::format("{} members' parts", size); };
   switch (op.kind) {
     case broadcast:
     case reduce:
@@ -168,13 +164,13 @@ std::string objection_to_sizes(const operation& op, rank_t size, used_buffers us
     case gather:
     case all_gather:
       if (used.out && out != in * members) {
-        return wrong_count("out", out, in * members, each);
+        return wrong_count("out", out, in * members, each());
       }
       return {};
     case scatter:
     case reduce_scatter:
       if (used.in && in != out * members) {
-        return wrong_count("in", in, out * members, each);
+        return wrong_count("in", in, out * members, each());
       }
       return {};
     default:
@@ -198,6 +194,11 @@ std::uint64_t agreed_counts(const collective_part& part, operation_kind kind) no
 }
 
 }  // namespace
+
+bool has_root(operation_kind kind) noexcept {
+  using enum operation_kind;
+  return kind == broadcast || kind == reduce || kind == gather || kind == scatter;
+}
 
 parts::parts(std::span<const std::size_t> counts, std::size_t element_bytes)
     : element_bytes_(element_bytes), starts_(counts.size() + 1) {
@@ -251,6 +252,10 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   // Of no elements the type is unknown, and without meaning.
   s.type = used.in && !in.empty() ? in.type() : used.out ? out.type() : in.type();
   const std::size_t element = size_of(s.type);
+  // Elements are 1, 2, 4 or 8 bytes long, and a division is slow.
+  const auto elements = [shift = std::countr_zero(element)](std::size_t bytes) {
+    return bytes >> shift;
+  };
   if (used.in) s.in = {static_cast<const std::byte*>(in.data()), in.size_bytes()};
   if (used.out) s.out = {static_cast<std::byte*>(out.data()), out.size_bytes()};
   if (s.is_variable) {
@@ -261,8 +266,8 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
       s.out_parts = parts(part.target_counts, element);
     }
   } else {
-    s.in_parts = parts(s.in.size() / element, size, element);
-    s.out_parts = parts(s.out.size() / element, size, element);
+    s.in_parts = parts(elements(s.in.size()), size, element);
+    s.out_parts = parts(elements(s.out.size()), size, element);
   }
   using enum operation_kind;
   switch (op.kind) {
@@ -286,7 +291,7 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
     default:
       s.bytes = s.is_variable ? 0 : s.in.size() / static_cast<std::size_t>(size);
   }
-  s.agreed_sizes = s.bytes / element;
+  s.agreed_sizes = elements(s.bytes);
   if (s.is_variable) s.agreed_sizes = agreed_counts(part, op.kind);
   return s;
 }

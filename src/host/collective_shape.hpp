@@ -26,7 +26,7 @@ class parts {
   /// In bytes.
   [[nodiscard]] std::size_t offset(rank_t rank) const noexcept {
     const auto at = static_cast<std::size_t>(rank);
-    return (starts_.empty() ? elements_ * at / members_ : starts_[at]) * element_bytes_;
+    return (starts_.empty() ? share(elements_ * at) : starts_[at]) * element_bytes_;
   }
   [[nodiscard]] std::size_t bytes(rank_t rank) const noexcept {
     return offset(rank + 1) - offset(rank);
@@ -38,6 +38,12 @@ class parts {
   }
 
  private:
+  /// Each small collective divides several times: by half the bits in half the time.
+  [[nodiscard]] std::size_t share(std::size_t elements) const noexcept {
+    if ((elements | members_) >> 32 != 0) return elements / members_;
+    return static_cast<std::uint32_t>(elements) / static_cast<std::uint32_t>(members_);
+  }
+
   std::size_t elements_ = 0;
   std::size_t members_ = 1;
   std::size_t element_bytes_ = 1;
@@ -61,6 +67,9 @@ struct collective_shape {
   /// For the choice of an algorithm.
   std::size_t bytes = 0;
 };
+
+/// Whether one member gives or gets all of it.
+[[nodiscard]] bool has_root(operation_kind kind) noexcept;
 
 /// What is wrong with the arguments of this member alone; empty if nothing.
 [[nodiscard]] std::string objection_to_collective(const operation& op, rank_t self,

@@ -64,13 +64,17 @@ void collectives::queue(step& s) noexcept {
   if (!stopped_ && !std::exchange(s.is_queued, true)) core_.home.schedule(s);
 }
 
-algorithm collectives::algorithm_for(const collective_shape& shape) const noexcept {
+algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
+  choice& last = choices_[static_cast<std::size_t>(shape.kind) - first_kind];
+  if (last.bytes == shape.bytes) return last.use;
   collective_extent extent;
   extent.kind = shape.kind;
   extent.members = core_.size;
   extent.bytes = shape.bytes;
   extent.one_host = core_.options.one_host;
-  return choose_algorithm(core_.options.algorithms, extent);
+  last.use = choose_algorithm(core_.options.algorithms, extent);
+  last.bytes = shape.bytes;
+  return last.use;
 }
 
 void collectives::enter(operation& op) {
@@ -116,7 +120,7 @@ void collectives::begin_next() {
   }
 }
 
-void collectives::begin(operation& op, collective_shape shape, algorithm use) {
+void collectives::begin(operation& op, collective_shape&& shape, algorithm use) {
   active_ = &op;
   given_up_ = false;
   op.begun = true;

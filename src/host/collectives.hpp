@@ -1,6 +1,8 @@
 // Collectives: those of one world on host memory, one after the other.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -57,15 +59,24 @@ class collectives final : private exchange_port, private roll_events {
     collectives& owner;
   };
 
-  [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) const noexcept;
+  [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept;
   void begin_next();
-  void begin(operation& op, collective_shape shape, algorithm use);
+  void begin(operation& op, collective_shape&& shape, algorithm use);
   void task_ended() noexcept;
   void give_up_active();
   void end_active(operation_end how) noexcept;
   void refuse(operation& op, std::string why);
   void fail_waiting(std::uint64_t from, const std::string& detail);
   void queue(step& s) noexcept;
+  /// Of each kind what the table said last: the same calls are mostly made again.
+  struct choice {
+    std::size_t bytes = std::numeric_limits<std::size_t>::max();
+    algorithm use = algorithm::flat;
+  };
+  static constexpr auto first_kind = static_cast<std::size_t>(operation_kind::barrier);
+  static constexpr std::size_t kinds =
+      static_cast<std::size_t>(operation_kind::all_to_all) - first_kind + 1;
+
   /// All others have left: the world is over, and breaks no more.
   [[nodiscard]] bool is_alone() const;
 
@@ -86,6 +97,7 @@ class collectives final : private exchange_port, private roll_events {
   collective_port& port_;
   exchange exchange_;
   collective_roll roll_;
+  std::array<choice, kinds> choices_{};
   operation_queue waiting_;
   operation* active_ = nullptr;
   task<void> task_;

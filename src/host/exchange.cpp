@@ -8,7 +8,8 @@
 
 namespace manyworlds::inline v0::host {
 
-/// One message. The list of its one view, and the view, lie beside it.
+/// One message, of bytes: what they are is in the signature. The list of its one view,
+/// and the view, lie beside it.
 struct exchange::step : operation {
   explicit step(exchange& x) noexcept
       : operation(operation_kind::none,
@@ -57,9 +58,8 @@ void exchange::begin(step& s) noexcept {
 void exchange::send(rank_t peer, std::span<const std::byte> data) {
   if (failing_) return;
   step& s = take_step(operation_kind::send, peer);
-  s.from =
-      const_buffer_view(data.data(), data.size() / size_of(shape_.type), shape_.type);
-  s.source = const_view_list(std::span(&s.from, 1));
+  s.from = data;
+  s.source = const_view_list::of_one(s.from);
   s.target = view_list();
   begin(s);
 }
@@ -67,8 +67,9 @@ void exchange::send(rank_t peer, std::span<const std::byte> data) {
 void exchange::receive(rank_t peer, std::span<std::byte> into) {
   if (failing_) return;
   step& s = take_step(operation_kind::receive, peer);
-  s.into = buffer_view(into.data(), into.size() / size_of(shape_.type), shape_.type);
-  s.target = view_list(std::span(&s.into, 1));
+  s.all_receive = !has_root(shape_.kind);
+  s.into = into;
+  s.target = view_list::of_one(s.into);
   s.source = const_view_list();
   begin(s);
 }
@@ -136,7 +137,7 @@ void exchange::take_back() {
   }
 }
 
-void exchange::open(collective_shape shape, collective_signature signature) {
+void exchange::open(collective_shape&& shape, collective_signature signature) noexcept {
   shape_ = std::move(shape);
   signature_ = signature;
   next_.set_kind(shape_.bytes <= brief_bytes ? work_kind::brief : work_kind::library);

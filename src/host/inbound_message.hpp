@@ -1,10 +1,12 @@
 // Inbound message: one that a peer has sent or announced, until a receive has all of it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "cell_frame.hpp"
 #include "elsewhere.hpp"
@@ -88,6 +90,13 @@ struct inbound_message {
     }
     return known;
   }
+};
+
+/// One in its lane's queue, which owns it. What is small needs no memory of its own.
+struct kept_message : inbound_message {
+  explicit kept_message(inbound_message&& m) noexcept : inbound_message(std::move(m)) {}
+
+  std::array<std::byte, 128> small_content;
 };
 
 }  // namespace manyworlds::inline v0::host

@@ -26,7 +26,7 @@ lane_matcher::~lane_matcher() {
     p.lanes.for_each([](inbound_lane& l) {
       while (inbound_message* m = l.first) {
         l.first = m->next;
-        delete m;
+        delete static_cast<kept_message*>(m);
       }
     });
   }
@@ -182,12 +182,16 @@ inbound_message* lane_matcher::arrive(inbound_message& whole) {
 }
 
 inbound_message* lane_matcher::keep(inbound_message& m) {
-  auto* kept = new inbound_message(std::move(m));
+  auto* kept = new kept_message(std::move(m));
   if (!kept->content.empty()) {
-    kept->owned_content =
-        std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
-    std::memcpy(kept->owned_content.get(), kept->content.data(), kept->content.size());
-    kept->content = {kept->owned_content.get(), kept->content.size()};
+    std::byte* into = kept->small_content.data();
+    if (kept->content.size() > kept->small_content.size()) {
+      kept->owned_content =
+          std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
+      into = kept->owned_content.get();
+    }
+    std::memcpy(into, kept->content.data(), kept->content.size());
+    kept->content = {into, kept->content.size()};
   }
   kept->is_kept = true;
   kept->arrival = ++arrived_;

@@ -76,7 +76,7 @@ void lane_matcher::consume(inbound_message& m, bool was_received) {
   if (!m.is_kept) return;
   unlink(m);
   set_fresh(peer(m.source), l);
-  delete &m;
+  delete static_cast<kept_message*>(&m);
 }
 
 void lane_matcher::unlink(inbound_message& m) noexcept {

@@ -14,6 +14,16 @@ constexpr int last_turns = 100'000;
 constexpr duration engine_pause = std::chrono::microseconds(4);
 constexpr unsigned most_turns_without_engine = 32;
 
+/// A yield that takes so long has given the CPU to others that soon yielded too: members
+/// that wait for one another. After some of these a wait begins with a yield.
+constexpr duration shortest_switch = std::chrono::microseconds(2);
+constexpr unsigned crowd = 8;
+/// One that takes even longer, to somebody who computes.
+constexpr duration longest_switch = std::chrono::milliseconds(1);
+constexpr duration without_yields = std::chrono::milliseconds(50);
+/// A spin in turns with others lasts so many times as long at most.
+constexpr int most_stretched = 20;
+
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -235,25 +245,49 @@ bool reactor::poll_pollers() noexcept {
 // is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
-  const time_point end = recently_ + options_.spin;
-  unsigned empty_turns = 0;
+  const time_point last = recently_ + options_.spin * most_stretched;
+  const bool keeps_cpu = recently_ < yields_from_;
+  time_point end = recently_ + (keeps_cpu ? options_.spin / 5 : options_.spin);
+  const bool is_crowded = switches_ >= crowd;
+  if (switches_ > 0) --switches_;
+  const unsigned looks = is_crowded ? 1 : looks_between_turns;
+  unsigned empty_turns = is_crowded ? turns_before_yields : 0;
   do {
     if (pollers_) {
-      for (unsigned look = 0; look < looks_between_turns; ++look) {
+      for (unsigned look = 0; look < looks; ++look) {
         if (glance()) return true;
       }
     }
     // Just before a turn looks at the clock: what others do meanwhile is nobody's turn.
-    if (++empty_turns < turns_before_yields) {
+    if (++empty_turns < turns_before_yields || keeps_cpu) {
       pause_cpu();
     } else {
-      // Whom we wait for may be ready to run on this very CPU, and would otherwise get it
-      // at the next tick, milliseconds from now. If nobody is, it costs 0.2 us.
-      std::this_thread::yield();
+      end = std::min(end + yield(), last);
     }
     if (take_turn()) return true;
   } while (recently_ < end);
   return false;
+}
+
+// Whom we wait for may be ready to run on this very CPU, and would otherwise get it at
+// the next tick, milliseconds from now. If nobody is, it costs 0.2 us. What such others
+// had of the CPU is not time in which we have looked: whoever falls asleep meanwhile
+// costs them a wake-up, 20 times as much as a switch.
+//
+// Who computes keeps the CPU for milliseconds, whatever his share, if it is given to him.
+// Unless those we wait for are here too, we rather keep it and soon sleep, since who
+// wakes up gets it at once.
+duration reactor::yield() noexcept {
+  std::this_thread::yield();
+  const time_point back = now();
+  const duration took = back - recently_;
+  if (took < shortest_switch) return duration::zero();
+  if (took < longest_switch) {
+    switches_ = std::min(switches_ + 4, 2 * crowd);
+  } else if (switches_ == 0) {
+    yields_from_ = back + without_yields;
+  }
+  return took;
 }
 
 // No wake-up is lost, because everybody who could give us something to do either comes

@@ -8,20 +8,27 @@ using namespace std::chrono_literals;
 
 TEST_SUITE("host collectives: their end") {
   TEST_CASE("nobody passes a barrier before the last has entered it") {
-    for (const ground g : all_grounds()) {
-      CAPTURE(std::string(name_of(g)));
-      cluster c(4, g);
-      for (rank_t last = 0; last < 4; ++last) {
-        std::deque<barrier_op> ops(4);
-        for (rank_t r = 0; r < 4; ++r) {
-          if (r != last) c.at(r).start(ops[static_cast<std::size_t>(r)]);
+    for (const algorithm use : {algorithm::flat, algorithm::logarithmic}) {
+      const algorithm_rule rule{operation_kind::barrier, placement::anywhere, 4, 0, use};
+      host_backend_options o;
+      o.algorithms = std::span(&rule, 1);
+      for (const ground g : all_grounds()) {
+        CAPTURE(name_of(use));
+        CAPTURE(std::string(name_of(g)));
+        cluster c(4, g, o);
+        for (rank_t last = 0; last < 4; ++last) {
+          std::deque<barrier_op> ops(4);
+          for (rank_t r = 0; r < 4; ++r) {
+            if (r != last) c.at(r).start(ops[static_cast<std::size_t>(r)]);
+          }
+          c.settle();
+          for (auto& op : ops) CHECK_FALSE(op.ended());
+          c.at(last).start(ops[static_cast<std::size_t>(last)]);
+          REQUIRE(c.until([&] {
+            return std::all_of(ops.begin(), ops.end(),
+                               [](auto& op) { return op.done(); });
+          }));
         }
-        c.settle();
-        for (auto& op : ops) CHECK_FALSE(op.ended());
-        c.at(last).start(ops[static_cast<std::size_t>(last)]);
-        REQUIRE(c.until([&] {
-          return std::all_of(ops.begin(), ops.end(), [](auto& op) { return op.done(); });
-        }));
       }
     }
   }

@@ -50,8 +50,9 @@ class poller {
 struct reactor_options {
   /// How long to go on turning before sleeping, pollers or not (a parked vCPU costs 30 to
   /// 80 us to wake, a cache line 0.14 us). Who else wants the CPU gets it after the first
-  /// microsecond: with more ranks than cores a reactor waits for one that it keeps from
-  /// running.
+  /// microsecond, or at once: with more ranks than cores a reactor waits for one that it
+  /// keeps from running. What those have of it does not count, up to 20 times as much;
+  /// who then keeps it for long does not get it so soon again.
   duration spin = std::chrono::microseconds(50);
 };
 
@@ -165,6 +166,8 @@ class reactor final : public executor {
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
+  /// What others had of this CPU meanwhile.
+  duration yield() noexcept;
   bool prepare_sleep(std::optional<time_point>& until) noexcept;
   void cancel_sleep() noexcept;
 
@@ -179,6 +182,8 @@ class reactor final : public executor {
   bool sleep_prepared_ = false;
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
+  unsigned switches_ = 0;  ///< to others and soon back, in the last spins
+  time_point yields_from_{};
   time_point engine_asked_{};
   time_point recently_;
   turn_meter meter_;

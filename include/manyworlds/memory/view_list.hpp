@@ -66,6 +66,11 @@ class basic_view_list {
   requires(!std::ranges::borrowed_range<R>) basic_view_list(R&&)
   = delete;
 
+  /// Over one view, which must stay where it is: nothing is added up.
+  [[nodiscard]] static basic_view_list of_one(const View& only) noexcept {
+    return basic_view_list(only);
+  }
+
   /// Views, not elements.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }

@@ -64,8 +64,8 @@ class operation_awaiter_for<void, collective_request> : public operation_awaiter
   operation_awaiter_for(operation_request&& request,
                         const collective_request& asked) noexcept
       : operation_awaiter(std::move(request)), asked_(asked) {
-    source = const_view_list(std::span(&asked_.source, 1));
-    target = view_list(std::span(&asked_.target, 1));
+    source = const_view_list::of_one(asked_.source);
+    target = view_list::of_one(asked_.target);
     collective = &asked_.part;
   }
 
