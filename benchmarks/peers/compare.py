@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -155,8 +156,12 @@ def arguments():
     parse.add_argument("--idle-worlds", type=int, default=63, help="beside ours")
     parse.add_argument("--json", metavar="FILE", help="also every round's figures, one object a "
                        "line")
+    parse.add_argument("--plot", metavar="FILE.svg", help="curves of everybody; needs --json")
     parse.add_argument("--build", default=os.path.join(ROOT, "build", "peers"), help="for the drivers")
-    return parse.parse_args()
+    options = parse.parse_args()
+    if options.plot and not options.json:
+        parse.error("--plot draws what --json FILE keeps: say both")
+    return options
 
 
 def ask_collectives(options, note, rows):
@@ -218,6 +223,8 @@ def main():
         with open(options.json, "w") as out:
             for row in [about | {"notes": notes}, *rows]:
                 out.write(json.dumps(row) + "\n")
+    if options.plot:
+        subprocess.run([options.mwbench, "draw", options.json, options.plot], check=True)
 
 
 main()

@@ -72,7 +72,7 @@ class Mwbench:
         return not os.access(self.program, os.X_OK)
 
     def ask(self, question, sizes, *arguments):
-        output = run([self.program, "--json", "--transport", "shm", "--limit", str(LIMIT_S),
+        output = run([self.program, "--json", "--no-launcher", "--transport", "shm", "--limit", str(LIMIT_S),
                       question, "--sizes", ",".join(map(str, sizes)), *arguments])
         return {row["size"]: row for row in rows_of(output) if row["bench"] == question}
 
