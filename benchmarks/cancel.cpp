@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 #include "questions.hpp"
@@ -143,6 +145,7 @@ mw::task<void> take_part(member& m, const common_options& common, const cancel_o
   figures receives;
   figures sends;
   for (int i = 0; i < o.repeat; ++i) {
+    out.progress(fmt::format("{} of {}", i + 1, o.repeat));
     co_await c.cancel_receive(half, receives);
     co_await c.cancel_send(half, sends);
   }
@@ -157,8 +160,7 @@ mw::task<void> take_part(member& m, const common_options& common, const cancel_o
 void cancel(const common_options& common, const cancel_options& options) {
   member m(common);
   report out(common.json, common.transport());
-  child peer;
-  if (common.leads()) peer = m.start();
+  const std::vector<child> others = m.start_others(2);
   m.runtime().run(take_part(m, common, options, out));
 }
 

@@ -57,8 +57,10 @@ class collective_data {
   /// the target alone.
   [[nodiscard]] mw::const_buffer_view source() const noexcept;
   [[nodiscard]] mw::buffer_view target() noexcept;
-  /// Throws std::runtime_error unless the target is as the collective leaves it.
-  void check() const;
+  /// Makes every element of the target one that the collective does not leave there.
+  void spoil() noexcept;
+  /// Elements of the target that are not as the collective leaves them.
+  [[nodiscard]] std::size_t wrong() const noexcept;
 
  private:
   [[nodiscard]] std::size_t element_size() const noexcept { return adds() ? 4 : 1; }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -14,6 +16,8 @@ struct call_figures {
   double mean_us = 0;
   double p50_us = 0;
   double p99_us = 0;
+  double spread = 0;
+  std::uint64_t wrong = 0;
 };
 
 constexpr std::size_t least_calls = 5;
@@ -41,31 +45,36 @@ mw::collective_operation start(mw::world& w, collective_data& d) {
   }
 }
 
-/// Each begins when all members are ready for it.
-mw::task<samples> calls(mw::world& w, collective_data& d, std::size_t count) {
-  samples times;
-  if (d.kind() == collective_kind::barrier) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto begin = now_ns();
-      co_await w.barrier();
-      times.add(us_since(begin));
-    }
-    co_return times;
-  }
+struct timed_calls {
+  samples us;
+  std::uint64_t wrong = 0;
+};
+
+/// Each begins when all members are ready for it; what is checked, is so between them.
+mw::task<timed_calls> calls(mw::world& w, collective_data& d, std::size_t count,
+                            bool checks) {
+  timed_calls made;
+  const bool has_data = d.kind() != collective_kind::barrier;
   for (std::size_t i = 0; i < count; ++i) {
-    co_await w.barrier();
+    if (has_data && checks) d.spoil();
+    if (has_data) co_await w.barrier();
     const auto begin = now_ns();
-    co_await start(w, d);
-    times.add(us_since(begin));
+    if (has_data) {
+      co_await start(w, d);
+    } else {
+      co_await w.barrier();
+    }
+    made.us.add(us_since(begin));
+    if (has_data && checks) made.wrong += d.wrong();
   }
-  co_return times;
+  co_return made;
 }
 
 /// As many as fit into the time, as rank 0 finds after a few.
 mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
-  co_await calls(w, d, least_calls);
+  co_await calls(w, d, least_calls, false);
   const auto begin = now_ns();
-  co_await calls(w, d, least_calls);
+  co_await calls(w, d, least_calls, false);
   const double each = us_since(begin) / static_cast<double>(least_calls);
   const double fit = std::min(seconds * 1e6 / each, most_calls);
   std::uint64_t count = std::max(static_cast<std::size_t>(fit), least_calls);
@@ -92,9 +101,16 @@ mw::task<call_figures> collect(mw::world& w, call_figures own) {
     all.mean_us += of.mean_us;
     all.p50_us = std::max(all.p50_us, of.p50_us);
     all.p99_us = std::max(all.p99_us, of.p99_us);
+    all.spread = std::max(all.spread, of.spread);
+    all.wrong += of.wrong;
   }
   all.mean_us /= w.size();
   co_return all;
+}
+
+bool has_root(collective_kind kind) noexcept {
+  return kind == collective_kind::broadcast || kind == collective_kind::reduce ||
+         kind == collective_kind::gather || kind == collective_kind::scatter;
 }
 
 fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
@@ -108,12 +124,15 @@ fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
       {"size", size},
       {"count", d.count()},
       {"type", d.adds() ? "float32" : "uint8"},
-      {"op", d.adds() ? "sum" : "none"},
+      {"redop", d.adds() ? "sum" : "none"},
+      {"root", has_root(d.kind()) ? 0 : -1},
       {"time_us", rounded(f.mean_us)},
       {"algbw_gb_s", rounded(gb_s)},
       {"busbw_gb_s", rounded(gb_s * d.bus_factor())},
+      {"wrong", f.wrong},
       {"p50_us", f.p50_us},
       {"p99_us", f.p99_us},
+      {"spread", f.spread},
   };
 }
 
@@ -124,15 +143,14 @@ mw::task<void> run_kinds(mw::world& w, const collectives_options& o, report& out
     const std::vector<std::size_t> sizes =
         has_data ? o.sizes : std::vector<std::size_t>{0};
     for (const std::size_t size : sizes) {
+      if (w.rank() == 0) out.progress(fmt::format("{} of {} bytes", name, size));
       collective_data data(kind, size, w.rank(), w.size());
-      if (has_data) {
-        co_await start(w, data);
-        data.check();
-      }
+      const timed_calls first = co_await calls(w, data, 1, true);
       const std::size_t count = co_await count_for(w, data, o.seconds);
       co_await w.barrier();
-      const samples times = co_await calls(w, data, count);
-      const call_figures own{times.mean(), times.median(), times.p99()};
+      const timed_calls made = co_await calls(w, data, count, o.check);
+      const call_figures own{made.us.mean(), made.us.median(), made.us.p99(),
+                             made.us.spread(), first.wrong + made.wrong};
       const call_figures all = co_await collect(w, own);
       if (w.rank() == 0) out.row(row_of(w, size, data, all));
     }
@@ -155,14 +173,11 @@ mw::task<void> take_part(member& m, const collectives_options& o, mw::rank_t ran
 
 void collectives(const common_options& common, const collectives_options& options) {
   member m(common);
-  report out(common.json, common.transport());
-  std::vector<child> others;
-  const mw::rank_t size = common.leads() ? options.members : 0;
-  for (mw::rank_t rank = 1; rank < size; ++rank) {
-    others.push_back(m.start(std::to_string(rank)));
-  }
+  report out(common.json, common.transport(), common.plot);
+  const std::vector<child> others = m.start_others(options.members);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
+  out.end();
 }
 
 }  // namespace mwbench

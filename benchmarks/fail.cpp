@@ -1,9 +1,10 @@
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/socket.h>
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "fail_roles.hpp"
 #include "questions.hpp"
 #include "timing.hpp"
 
@@ -15,23 +16,6 @@ using namespace std::chrono_literals;
 
 /// Before and after each fault, for the healthy world to show what it does anyway.
 constexpr auto quiet = 200ms;
-constexpr std::size_t message_bytes = 64 << 10;
-
-/// Microseconds between two messages of the healthy world.
-class gaps {
- public:
-  void message_came() {
-    const auto now = now_ns();
-    if (last_ != 0) window_.add(static_cast<double>(now - last_) / 1e3);
-    last_ = now;
-  }
-  /// What was seen since the last call.
-  [[nodiscard]] samples take() { return std::exchange(window_, {}); }
-
- private:
-  std::int64_t last_ = 0;
-  samples window_;
-};
 
 struct fault_figures {
   samples detect_ms;
@@ -39,66 +23,49 @@ struct fault_figures {
   samples reform_ms;
   samples quiet_gap_us;
   samples fault_gap_us;
+  /// Of the ranks from 1, without the victim.
+  std::vector<samples> survivors_ms;
 };
 
-/// Takes what the bystander sends and counts on its numbering.
-mw::task<void> take_stream(mw::world& w, gaps& seen) {
-  std::vector<char> memory(message_bytes);
-  for (std::uint64_t expected = 0;; ++expected) {
-    const auto got = co_await w.recv(memory, mw::from{1});
-    if (got.user.value() != expected)
-      throw std::logic_error("the healthy world lost one");
-    seen.message_came();
-  }
-}
-
-mw::task<void> give_stream(member& m) {
-  mw::world w = m.describe("healthy", 1);
-  std::vector<char> memory(message_bytes, 'x');
-  co_await w;
-  for (std::uint64_t number = 0;; ++number) {
-    co_await w.send(memory, mw::to{0}, {}, mw::user_word(number));
-  }
-}
-
-/// Waits in the world until the fault hits it. A standby forms when it is told to.
-mw::task<void> be_victim(member& m) {
-  mw::world w = m.describe("victim", 1);
-  co_await w;
-  co_await park(w, 0, {});
-}
-
-/// Without blocking the reactor, on which the healthy world's messages are taken.
-mw::task<void> until_ready(class line& from) {
-  char byte = 0;
-  for (;;) {
-    const auto got = ::recv(from.fd(), &byte, 1, MSG_DONTWAIT);
-    if (got == 1) co_return;
-    if (got == 0) throw std::runtime_error("a member has died before its turn");
-    co_await mw::sleep_for(1ms);
-  }
-}
-
+/// The leader is rank 0, the last rank the victim, and who is between survives with it.
 class faults {
  public:
-  faults(member& m, const fail_options& o, gaps& seen)
-      : member_(m), options_(o), seen_(seen) {}
+  faults(member& m, const fail_options& o, gaps& seen, report& out)
+      : member_(m), options_(o), seen_(seen), out_(out) {
+    figures_.survivors_ms.resize(static_cast<std::size_t>(o.members - 2));
+  }
 
   mw::task<fault_figures> run() {
-    victim_ = member_.start("victim");
+    for (mw::rank_t r = 1; r < victim_rank(); ++r) {
+      survivors_.push_back(member_.start(fmt::format("{}/{}", survivor_role, r)));
+    }
+    if (!survivors_.empty()) {
+      control_ = member_.describe("survivors", 0, victim_rank());
+      co_await control_;
+    }
+    victim_ = member_.start(role_of_victim(0));
     co_await until_ready(victim_.line());
     victim_.line().signal();
-    world_ = member_.describe("victim", 0);
-    co_await world_;
-    for (int i = 0; i < options_.repeat; ++i) co_await once();
+    co_await join(0);
+    for (int i = 0; i < options_.repeat; ++i) co_await once(i);
     co_return std::move(figures_);
   }
 
  private:
-  bool kills() const noexcept { return options_.fault == "kill"; }
+  [[nodiscard]] mw::rank_t victim_rank() const noexcept { return options_.members - 1; }
+  [[nodiscard]] bool kills() const noexcept { return options_.fault == "kill"; }
+  [[nodiscard]] static std::string role_of_victim(int number) {
+    return fmt::format("{}/{}", victim_role, number);
+  }
 
-  mw::task<void> once() {
-    child standby = member_.start("victim");
+  mw::task<void> join(int number) {
+    return join_victim(member_, options_, 0, number, world_);
+  }
+
+  mw::task<void> once(int number) {
+    out_.progress(
+        fmt::format("{} {} of {}", options_.fault, number + 1, options_.repeat));
+    child standby = member_.start(role_of_victim(number + 1));
     co_await until_ready(standby.line());
     co_await mw::sleep_for(quiet);
     (void)seen_.take();
@@ -108,9 +75,9 @@ class faults {
     auto ended = co_await mw::when_all(wait_for_error(), strike());
     const std::int64_t noticed = std::get<0>(ended);
     standby.line().signal();
-    world_ = member_.describe("victim", 0);
-    co_await world_;
+    co_await join(number + 1);
     figures_.reform_ms.add(ms_since(noticed));
+    co_await ask_survivors();
     co_await mw::sleep_for(quiet);
     figures_.fault_gap_us.add_all(seen_.take());
     victim_ = std::move(standby);
@@ -119,7 +86,8 @@ class faults {
   /// When the waiter had its error.
   mw::task<std::int64_t> wait_for_error() {
     char byte = 0;
-    const auto got = co_await mw::outcome(world_.recv(std::span(&byte, 1), mw::from{1}));
+    const auto got =
+        co_await mw::outcome(world_.recv(std::span(&byte, 1), mw::from{victim_rank()}));
     const std::int64_t noticed = now_ns();
     const auto expected = kills() ? mw::cause::peer_died : mw::cause::silent_peer;
     if (got || got.error().cause != expected) {
@@ -132,16 +100,31 @@ class faults {
 
   mw::task<void> strike() {
     struck_ = now_ns();
-    ::kill(victim_.pid(), kills() ? SIGKILL : SIGSTOP);
+    if (options_.fault == "cut") {
+      victim_.line().signal();
+    } else {
+      ::kill(victim_.pid(), kills() ? SIGKILL : SIGSTOP);
+    }
     if (kills()) co_return;
-    while (!world_.is_suspect(1)) co_await mw::sleep_for(1ms);
+    while (!world_.is_suspect(victim_rank())) co_await mw::sleep_for(1ms);
     figures_.suspect_ms.add(ms_since(struck_));
+  }
+
+  mw::task<void> ask_survivors() {
+    for (mw::rank_t r = 1; r < victim_rank(); ++r) {
+      const auto noticed = co_await control_.recv_message<std::int64_t>(mw::from{r});
+      figures_.survivors_ms[static_cast<std::size_t>(r - 1)].add(
+          static_cast<double>(noticed.head - struck_) / 1e6);
+    }
   }
 
   member& member_;
   const fail_options& options_;
   gaps& seen_;
+  report& out_;
+  std::vector<child> survivors_;
   child victim_;
+  mw::world control_;
   mw::world world_;
   std::int64_t struck_ = 0;
   fault_figures figures_;
@@ -152,11 +135,22 @@ fields row_of(const fail_options& o, const fault_figures& f, std::string_view tr
       {"bench", "fail"},
       {"fault", o.fault},
       {"transport", transport},
+      {"members", o.members},
       {"repeats", f.detect_ms.count()},
   };
   if (!f.suspect_ms.empty()) row["suspect_ms"] = f.suspect_ms.median();
   row[f.suspect_ms.empty() ? "detect_ms" : "broken_ms"] = f.detect_ms.median();
   if (f.suspect_ms.empty()) row["detect_p99_ms"] = f.detect_ms.p99();
+  if (!f.survivors_ms.empty()) {
+    fields medians = fields::array();
+    double latest = 0;
+    for (const samples& of : f.survivors_ms) {
+      medians.push_back(of.median());
+      latest = std::max(latest, of.largest());
+    }
+    row["survivors_ms"] = medians;
+    row["latest_survivor_ms"] = latest;
+  }
   row["reform_ms"] = f.reform_ms.median();
   row["reform_p99_ms"] = f.reform_ms.p99();
   if (o.alone) return row;
@@ -173,11 +167,13 @@ mw::task<void> lead(member& m, const fail_options& o, report& out) {
   child bystander;
   mw::world healthy;
   fault_figures result;
-  auto measure = [&]() -> mw::task<void> { result = co_await faults(m, o, seen).run(); };
+  auto measure = [&]() -> mw::task<void> {
+    result = co_await faults(m, o, seen, out).run();
+  };
   if (o.alone) {
     co_await measure();
   } else {
-    bystander = m.start("bystander");
+    bystander = m.start(std::string(bystander_role));
     healthy = m.describe("healthy", 0);
     co_await healthy;
     co_await mw::when_any(take_stream(healthy, seen), measure());
@@ -188,19 +184,14 @@ mw::task<void> lead(member& m, const fail_options& o, report& out) {
 
 }  // namespace
 
-void fail(const common_options& common, const fail_options& options) {
+void fail(const common_options& asked, const fail_options& options) {
+  common_options common = asked;
+  // A network is between processes that do not share memory.
+  if (options.fault == "cut") common.shared_memory = false;
+  if (!common.leads()) return take_role(common, options);
   member m(common);
-  if (common.role == "bystander") {
-    m.runtime().run(give_stream(m));
-  } else if (common.role == "victim") {
-    class line parent = line::to_parent();
-    parent.signal();
-    parent.wait();
-    m.runtime().run(be_victim(m));
-  } else {
-    report out(common.json, common.transport());
-    m.runtime().run(lead(m, options, out));
-  }
+  report out(common.json, common.transport());
+  m.runtime().run(lead(m, options, out));
 }
 
 }  // namespace mwbench

@@ -106,6 +106,7 @@ void form(const common_options& common, const form_options& options) {
     }
     out.machine(m.engine());
     const child peer = m.start();
+    out.progress("forming through a store over tcp");
     const both took = m.runtime().run(take_part(m.runtime(), m.store(), 0, options));
     print(out, "tcp", options, took);
   }
@@ -115,6 +116,7 @@ void form(const common_options& common, const form_options& options) {
   mw::runtime here(runtime_options_of(common));
   mw::runtime there(runtime_options_of(common));
   auto other = there.start(take_part(there, store, 1, options));
+  out.progress("forming through a store in memory");
   const both took = here.run(take_part(here, store, 0, options));
   other.get();
   print(out, "memory", options, took);

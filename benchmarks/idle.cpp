@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "costs.hpp"
 #include "questions.hpp"
 #include "timing.hpp"
 
@@ -19,14 +20,6 @@ struct cost {
   double wake_ups_per_s = 0;
   double kib_per_world = 0;
 };
-
-mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
-  std::vector<char> out(64 << 10);
-  std::vector<char> in(out.size());
-  // Both at once: nobody may count on its send being accepted before it receives.
-  co_await mw::when_all(w.send(out, mw::to{peer}, talk),
-                        w.recv(in, mw::from{peer}, talk));
-}
 
 mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {
   co_await mw::sleep_for(settling);
@@ -67,14 +60,14 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
   worlds.push_back(m.describe("first", rank));
   co_await worlds[0];
   co_await exchange(worlds[0], peer);
-  const double memory_before = own_memory_kib();
+  const double memory_before = memory_use::now().own;
   for (int i = 1; i <= o.worlds; ++i) {
     worlds.push_back(m.describe(fmt::format("idle/{}", i), rank));
   }
   co_await form_all(worlds);
   for (mw::world& w : worlds) co_await exchange(w, peer);
   co_await mw::sleep_for(settling);
-  const double memory = (own_memory_kib() - memory_before) / o.worlds;
+  const double memory = (memory_use::now().own - memory_before) / o.worlds;
 
   std::vector<mw::task<void>> tasks;
   for (int i = 0; i < o.receives; ++i) {
@@ -83,6 +76,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
         park(worlds[static_cast<std::size_t>(1 + i % o.worlds)], peer, mw::lane(lane)));
   }
   auto look = [&]() -> mw::task<void> {
+    if (common.leads()) out.progress(fmt::format("{} s of nothing", o.seconds));
     const cost here = co_await sleep_and_look(o.seconds, memory);
     co_await worlds[0].send_message(here, mw::to{peer}, talk);
     const auto there = co_await worlds[0].recv_message<cost>(mw::from{peer}, talk);
@@ -98,8 +92,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
 void idle(const common_options& common, const idle_options& options) {
   member m(common);
   report out(common.json, common.transport());
-  child peer;
-  if (common.leads()) peer = m.start();
+  const std::vector<child> others = m.start_others(2);
   m.runtime().run(take_part(m, common, options, out));
 }
 

@@ -18,3 +18,10 @@ done
 "$mwbench" --json form
 "$mwbench" --json idle
 "$mwbench" --json cancel
+"$mwbench" --json fail --fault cut --members 4 --repeat 3
+"$mwbench" --json collectives --check
+"$mwbench" --json await --pin
+"$mwbench" --json memory
+for transport in shm tcp; do
+  "$mwbench" --json --transport "$transport" scale
+done

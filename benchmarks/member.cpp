@@ -1,8 +1,13 @@
 #include "member.hpp"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <system_error>
 
 #include "report.hpp"
 
@@ -24,6 +29,21 @@ std::string text_of(const mw::time_histogram& times) {
             std::to_string(times.counts[b]);
   }
   return text;
+}
+
+/// The address that this machine talks to `other` from, which needs no packet to know.
+mw::socket_address way_to(const mw::socket_address& other) {
+  sockaddr_storage storage{};
+  auto* any = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t size = other.to_native(&storage);
+  const line probe(::socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const bool routed = ::connect(probe.fd(), any, size) == 0;
+  size = sizeof storage;
+  if (!routed || ::getsockname(probe.fd(), any, &size) != 0) {
+    throw std::system_error(errno, std::generic_category(),
+                            "finding the way to " + other.text());
+  }
+  return mw::socket_address::from_native(any, size)->with_port(0);
 }
 
 }  // namespace
@@ -50,6 +70,51 @@ void member::tell_turns() {
   tell("service tasks", service.tasks);
 }
 
+mw::runtime_options runtime_options_of(const common_options& common) {
+  mw::runtime_options options;
+  options.thread_name = "mwbench";
+  options.engine = common.engine;
+  options.shared_memory = common.shared_memory;
+  options.read_peers = common.read_peers;
+  options.mover = common.mover;
+  options.spin = std::chrono::microseconds(common.spin_us);
+  // Breaking worlds is what some of this is about.
+  options.log_from = mw::log_level::error;
+  if (!common.listen.empty()) options.listen = common.listen;
+  if (!common.advertise.empty()) options.advertise = common.advertise;
+  if (common.has_launcher() && !common.launch.store.is_loopback()) {
+    // Between hosts, where the launcher's own network is trusted for minutes.
+    options.listen = way_to(common.launch.store).text();
+    options.insecure = true;
+  }
+  return options;
+}
+
+std::unique_ptr<mw::hosted_store> member::host_store(const common_options& common) {
+  if (!common.store.empty()) return nullptr;
+  const bool launched = common.has_launcher();
+  const std::string at = launched ? common.launch.store.text() : "127.0.0.1:0";
+  return std::make_unique<mw::hosted_store>(runtime_, at, launched);
+}
+
+mw::task<line> plain_connection(mw::world& w) {
+  constexpr mw::lane on{1'000'001};
+  if (w.rank() == 0) {
+    doorway door(w.view().member(0).endpoint.with_port(0));
+    const std::uint16_t port = door.address().port();
+    co_await w.send_message(port, mw::to{1}, on);
+    // Nobody waits in accept: the peer has connected when it says so.
+    co_await w.recv_message<bool>(mw::from{1}, on);
+    co_return door.accept();
+  }
+  if (w.rank() != 1) co_return line();
+  const auto said = co_await w.recv_message<std::uint16_t>(mw::from{0}, on);
+  line made = line::to(w.view().member(0).endpoint.with_port(said.head));
+  const bool connected = true;
+  co_await w.send_message(connected, mw::to{0}, on);
+  co_return made;
+}
+
 mw::task<void> form_all(std::vector<mw::world>& worlds) {
   std::vector<mw::task<void>> forming;
   for (mw::world& w : worlds) forming.push_back(form(w));
@@ -60,6 +125,14 @@ mw::task<void> leave_all(std::vector<mw::world>& worlds) {
   std::vector<mw::task<void>> leaving;
   for (mw::world& w : worlds) leaving.push_back(w.leave());
   co_await mw::when_all(std::move(leaving));
+}
+
+mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
+  constexpr mw::lane on{1'000'000};
+  std::vector<char> out(64 << 10);
+  std::vector<char> in(out.size());
+  // Both at once: nobody may count on its send being accepted before it receives.
+  co_await mw::when_all(w.send(out, mw::to{peer}, on), w.recv(in, mw::from{peer}, on));
 }
 
 mw::task<void> park(mw::world& w, mw::rank_t peer, mw::lane on) {

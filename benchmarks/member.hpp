@@ -12,6 +12,15 @@
 
 namespace mwbench {
 
+/// Where a launcher (torchrun, mpirun ...) has started all processes of a run.
+struct launch {
+  mw::rank_t rank = 0;
+  /// 0: there is no launcher, and the first process starts the others.
+  mw::rank_t size = 0;
+  /// Where the store is: rank 0's, or the launcher's own.
+  mw::socket_address store;
+};
+
 /// What all subcommands know.
 struct common_options {
   bool json = false;
@@ -27,32 +36,30 @@ struct common_options {
   /// How long reactors look before they sleep, in microseconds; negative: as the library
   /// chooses.
   int spin_us = -1;
+  /// Where curves are drawn; empty: nowhere.
+  std::string plot;
   /// Of this process, to start others with.
   std::vector<std::string> arguments;
-  /// Where the leader's store is; empty in the leader.
+  /// Where the store is that another process hosts; empty in the one that does.
   std::string store;
-  /// What a process that does not lead is there for.
+  /// What a process that does not lead is there for; with a launcher, its rank.
   std::string role;
+  struct launch launch;
+  /// Where this process listens, and what its peers dial instead; empty: as the library
+  /// does.
+  std::string listen;
+  std::string advertise;
 
   [[nodiscard]] std::string_view transport() const noexcept {
     return shared_memory ? "shm" : "tcp";
   }
-  [[nodiscard]] bool leads() const noexcept { return store.empty(); }
+  [[nodiscard]] bool leads() const noexcept {
+    return has_launcher() ? launch.rank == 0 : store.empty();
+  }
+  [[nodiscard]] bool has_launcher() const noexcept { return launch.size > 0; }
 };
 
-[[nodiscard]] inline mw::runtime_options runtime_options_of(
-    const common_options& common) noexcept {
-  mw::runtime_options options;
-  options.thread_name = "mwbench";
-  options.engine = common.engine;
-  options.shared_memory = common.shared_memory;
-  options.read_peers = common.read_peers;
-  options.mover = common.mover;
-  options.spin = std::chrono::microseconds(common.spin_us);
-  // Breaking worlds is what some of this is about.
-  options.log_from = mw::log_level::error;
-  return options;
-}
+[[nodiscard]] mw::runtime_options runtime_options_of(const common_options& common);
 
 /// A runtime that reaches the store of this run.
 class member {
@@ -60,9 +67,7 @@ class member {
   explicit member(const common_options& common)
       : common_(common),
         runtime_(runtime_options_of(common)),
-        hosted_(common.leads()
-                    ? std::make_unique<mw::hosted_store>(runtime_, "127.0.0.1:0")
-                    : nullptr),
+        hosted_(host_store(common)),
         address_(hosted_ ? hosted_->address() : common.store),
         store_(runtime_, address_) {
     runtime_.serve_dumps();  // for mwstat
@@ -87,9 +92,19 @@ class member {
     arguments.insert(arguments.end(), {"--store", address_, "--role", std::move(role)});
     return child(arguments, environment);
   }
+  /// The other ranks of `size`, in the leader; nobody if a launcher has started them.
+  [[nodiscard]] std::vector<child> start_others(mw::rank_t size) const {
+    std::vector<child> others;
+    if (!common_.leads() || common_.has_launcher()) return others;
+    for (mw::rank_t rank = 1; rank < size; ++rank)
+      others.push_back(start(std::to_string(rank)));
+    return others;
+  }
 
  private:
   void tell_turns();
+  /// Null where another process does.
+  std::unique_ptr<mw::hosted_store> host_store(const common_options& common);
 
   const common_options& common_;
   mw::runtime runtime_;
@@ -102,6 +117,11 @@ class member {
 [[nodiscard]] mw::task<void> form_all(std::vector<mw::world>& worlds);
 /// Leaves them side by side, so that no peer sees a failure.
 [[nodiscard]] mw::task<void> leave_all(std::vector<mw::world>& worlds);
+/// A plain connection between the members 0 and 1, the first of which listens where its
+/// peers dial it; for others none.
+[[nodiscard]] mw::task<line> plain_connection(mw::world& w);
+/// 64 KiB each way, at once, on a lane of its own.
+[[nodiscard]] mw::task<void> exchange(mw::world& w, mw::rank_t peer);
 /// Waits for a message that nobody sends, until its world closes.
 [[nodiscard]] mw::task<void> park(mw::world& w, mw::rank_t peer, mw::lane on);
 

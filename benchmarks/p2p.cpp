@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "p2p_traffic.hpp"
 #include "payload_memory.hpp"
 #include "questions.hpp"
 #include "raw_limits.hpp"
@@ -17,9 +18,10 @@ namespace {
 
 constexpr std::size_t ping_bytes = std::size_t{64} << 20;
 constexpr std::size_t stream_bytes = std::size_t{128} << 20;
-/// Messages of a stream under way at a time, as in every test of bandwidth: a large one
-/// ends only when the receiver has it.
-constexpr int in_flight = 4;
+/// Up to this size messages are counted as well.
+constexpr std::size_t counted_bytes = 1024;
+/// What a stream's messages are filled with, if they are verified.
+constexpr unsigned stream_message = 99;
 
 /// How often a message of one size is sent in one round; both sides reckon the same.
 struct counts {
@@ -27,9 +29,9 @@ struct counts {
       : pings(within(ping_bytes / std::max<std::size_t>(size, 1), most)),
         warm_up(std::max(1, pings / 20)),
         blocking(std::max(2, pings / 4)),
-        messages(
-            in_flight *
-            within(stream_bytes / std::max<std::size_t>(size, 1) / in_flight, most)) {}
+        messages(in_flight *
+                 within(stream_bytes / std::max<std::size_t>(size, 1) / in_flight, most)),
+        counted(size <= counted_bytes ? many_in_flight * std::max(1, most / 8) : 0) {}
 
   static int within(std::size_t wanted, int most) {
     return static_cast<int>(
@@ -40,6 +42,8 @@ struct counts {
   int warm_up;
   int blocking;
   int messages;
+  /// Of which the rate is told; 0: the stream's is.
+  int counted;
 };
 
 /// What the rounds of one size gave: of the world, and of plain sockets.
@@ -50,62 +54,9 @@ struct figures {
   samples gb_s;
   samples gb_s_limit;
   samples gb_s_blocking;
+  samples messages_s;
+  verification verified;
 };
-
-/// Of bytes, or of the views that cut them into pieces.
-template <class Buffer>
-mw::task<void> ping(mw::world& w, Buffer buffer, int count, samples& into) {
-  for (int i = 0; i < count; ++i) {
-    const auto begin = now_ns();
-    co_await w.send(buffer, mw::to{1});
-    co_await w.recv(buffer, mw::from{1});
-    into.add(us_since(begin) / 2);
-  }
-}
-
-template <class Buffer>
-mw::task<void> echo(mw::world& w, Buffer buffer, int count) {
-  for (int i = 0; i < count; ++i) {
-    co_await w.recv(buffer, mw::from{0});
-    co_await w.send(buffer, mw::to{0});
-  }
-}
-
-template <class Buffer>
-mw::task<void> send_some(mw::world& w, Buffer buffer, int count) {
-  for (int i = 0; i < count; ++i) co_await w.send(buffer, mw::to{1});
-}
-
-template <class Buffer>
-mw::task<void> receive_some(mw::world& w, Buffer buffer, int count) {
-  for (int i = 0; i < count; ++i) co_await w.recv(buffer, mw::from{0});
-}
-
-template <class Buffer>
-mw::task<double> stream(mw::world& w, Buffer buffer, int count) {
-  char taken = 0;
-  const auto begin = now_ns();
-  std::vector<mw::task<void>> sending;
-  for (int i = 0; i < in_flight; ++i) {
-    sending.push_back(send_some(w, buffer, count / in_flight));
-  }
-  co_await mw::when_all(std::move(sending));
-  co_await w.recv(std::span(&taken, 1), mw::from{1});
-  co_return us_since(begin) / 1e6;
-}
-
-/// Each receive under way has a buffer of its own.
-template <class Buffer>
-mw::task<void> drain(mw::world& w, const std::array<Buffer, in_flight>& buffers,
-                     int count) {
-  char taken = 0;
-  std::vector<mw::task<void>> receiving;
-  for (const Buffer& buffer : buffers) {
-    receiving.push_back(receive_some(w, buffer, count / in_flight));
-  }
-  co_await mw::when_all(std::move(receiving));
-  co_await w.send(std::span(&taken, 1), mw::to{0});
-}
 
 /// What was accepted behind a send under way leaves with a later turn of the reactor,
 /// which a thread that blocks in plain sockets would not take.
@@ -116,25 +67,50 @@ template <class Buffer>
 struct side {
   mw::world& w;
   int raw;
-  raw_memory* shared;  ///< over tcp null
-  std::span<char> memory;
+  raw_memory* shared;      ///< over tcp null
+  std::span<char> memory;  ///< of all its places
   std::array<Buffer, in_flight> buffers;
+  std::array<pieces, in_flight> places;
+  std::size_t size;
   counts n;
+  bool checks;
+
+  /// The place into which the leader receives: where it sends from, unless it verifies.
+  [[nodiscard]] std::size_t back() const noexcept { return checks ? 1 : 0; }
 };
+
+/// Untimed: the receiver's buffers as a stream has left them.
+template <class Buffer>
+mw::task<void> verify_stream(side<Buffer>& s, unsigned message, verification& v) {
+  if (!s.checks) co_return;
+  std::uint64_t wrong = 0;
+  if (s.w.rank() == 0) {
+    co_await s.w.recv(mw::object(wrong), mw::from{1});
+    v.wrong += wrong;
+    co_return;
+  }
+  for (const pieces& place : s.places) wrong += wrong_bytes(place, message);
+  co_await s.w.send(mw::object(wrong), mw::to{0});
+}
 
 /// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run
 /// where, and as warm as, the world's messages do.
 template <class Buffer>
 mw::task<void> measure(side<Buffer> s, figures& into) {
   const counts& n = s.n;
-  const std::span<char> bytes = s.memory;
+  const std::span<char> bytes = s.memory.first(s.size);
+  verification& v = into.verified;
+  const auto pings = [&](int count, samples& times) {
+    return ping(s.w, s.buffers[0], s.places[0], s.buffers[s.back()], s.places[s.back()],
+                count, times, v);
+  };
   if (!s.shared) {
     raw_ping(s.raw, bytes, n.warm_up, waiting::spinning);
     into.limit_us.add_all(raw_ping(s.raw, bytes, n.pings, waiting::spinning));
   }
   samples unused;
-  co_await ping(s.w, s.buffers[0], n.warm_up, unused);
-  co_await ping(s.w, s.buffers[0], n.pings, into.half_us);
+  co_await pings(n.warm_up, unused);
+  co_await pings(n.pings, into.half_us);
   co_await let_out();
   if (s.shared) {
     s.shared->ping(bytes, n.warm_up);
@@ -147,7 +123,17 @@ mw::task<void> measure(side<Buffer> s, figures& into) {
   if (!s.shared) {
     into.gb_s_limit.add(gb / raw_stream(s.raw, bytes, n.messages, waiting::spinning));
   }
-  into.gb_s.add(gb / co_await stream(s.w, s.buffers[0], n.messages));
+  if (s.checks) fill(s.places[0], stream_message);
+  const double seconds = co_await stream(s.w, s.buffers[0], n.messages, in_flight);
+  into.gb_s.add(gb / seconds);
+  co_await verify_stream(s, stream_message, v);
+  if (n.counted == 0) {
+    into.messages_s.add(n.messages / seconds);
+  } else {
+    into.messages_s.add(n.counted /
+                        co_await stream(s.w, s.buffers[0], n.counted, many_in_flight));
+  }
+  co_await let_out();
   if (s.shared) {
     into.gb_s_limit.add(gb / s.shared->stream(bytes, n.messages));
   } else {
@@ -158,7 +144,8 @@ mw::task<void> measure(side<Buffer> s, figures& into) {
 template <class Buffer>
 mw::task<void> answer(side<Buffer> s) {
   const counts& n = s.n;
-  const std::span<char> first = s.memory.first(s.memory.size() / in_flight);
+  const std::span<char> first = s.memory.first(s.size);
+  verification unused;
   if (!s.shared) raw_echo(s.raw, first, n.warm_up + n.pings, waiting::spinning);
   co_await echo(s.w, s.buffers[0], n.warm_up + n.pings);
   co_await let_out();
@@ -168,7 +155,18 @@ mw::task<void> answer(side<Buffer> s) {
     raw_echo(s.raw, first, n.blocking, waiting::blocking);
     raw_drain(s.raw, first, n.messages, waiting::spinning);
   }
+  if (s.checks) {
+    for (const pieces& place : s.places) fill(place, ~stream_message);
+  }
   co_await drain(s.w, s.buffers, n.messages);
+  co_await verify_stream(s, stream_message, unused);
+  if (n.counted != 0) {
+    std::vector<char> apart(many_in_flight * s.size);
+    std::vector<std::span<char>> buffers;
+    for (std::size_t i = 0; i < many_in_flight; ++i)
+      buffers.push_back(std::span(apart).subspan(i * s.size, s.size));
+    co_await drain(s.w, buffers, n.counted);
+  }
   co_await let_out();
   if (s.shared) {
     s.shared->drain(s.memory, n.messages);
@@ -196,12 +194,15 @@ fields row_of(std::size_t size, std::string_view transport, const p2p_options& o
       {"transport", transport},
       {"p50_us", f.half_us.median()},
       {"p99_us", f.half_us.p99()},
+      {"spread", f.half_us.spread()},
       {"limit_us", limit},
       {"limit_blocking_us", f.blocking_us.median()},
       {"ratio", rounded(f.half_us.median() / limit)},
       {"gb_s", f.gb_s.median()},
       {"limit_gb_s", gb_s_limit},
       {"gb_s_ratio", rounded(f.gb_s.median() / gb_s_limit)},
+      {"messages_s", f.messages_s.median()},
+      {"wrong", o.check ? fields(f.verified.wrong) : fields()},
   };
 }
 
@@ -209,7 +210,10 @@ template <class Buffer>
 mw::task<void> run_size(side<Buffer> s, std::string_view transport, bool leads,
                         const p2p_options& o, report& out) {
   figures f;
+  f.verified.is_on = s.checks;
   for (int round = 0; round < o.rounds; ++round) {
+    if (leads)
+      out.progress(fmt::format("{} bytes, round {} of {}", s.size, round + 1, o.rounds));
     co_await s.w.barrier();
     co_await let_out();
     if (leads) {
@@ -218,17 +222,17 @@ mw::task<void> run_size(side<Buffer> s, std::string_view transport, bool leads,
       co_await answer(s);
     }
   }
-  const std::size_t size = s.memory.size() / (leads ? 1 : in_flight);
-  if (leads) out.row(row_of(size, transport, o, f));
+  if (leads) out.row(row_of(s.size, transport, o, f));
 }
 
 mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
-                         const p2p_options& o, class line& raw, report& out) {
+                         const p2p_options& o, report& out) {
+  const line raw = co_await plain_connection(w);
   // Not earlier: the service thread would inherit it, and no thread would spin.
   if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
   const std::string transport = w.transport();
   const std::size_t largest = *std::max_element(o.sizes.begin(), o.sizes.end());
-  const std::size_t places = common.leads() ? 1 : in_flight;
+  const std::size_t places = !common.leads() ? in_flight : o.check ? 2 : 1;
   payload_memory memory(m.runtime(), o, largest * places);
   if (common.leads()) out.machine(m.engine());
   std::unique_ptr<raw_memory> shared;
@@ -241,27 +245,32 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
   }
   for (const std::size_t size : o.sizes) {
     const std::span<char> bytes = memory.bytes().first(size * places);
-    const counts n(size, o.pings);
+    std::array<pieces, in_flight> at;
+    for (std::size_t i = 0; i < places; ++i) at[i] = memory.scattered(i * size, size);
+    const auto run = [&](auto buffers) {
+      using buffer = typename decltype(buffers)::value_type;
+      return run_size(side<buffer>{w, raw.fd(), shared.get(), bytes, buffers, at, size,
+                                   counts(size, o.pings), o.check},
+                      transport, common.leads(), o, out);
+    };
     if (o.views == 1) {
-      std::array<std::span<char>, in_flight> buffers{bytes.first(size)};
-      for (std::size_t i = 1; i < places; ++i) buffers[i] = bytes.subspan(i * size, size);
-      side<std::span<char>> s{w, raw.fd(), shared.get(), bytes, buffers, n};
-      co_await run_size(s, transport, common.leads(), o, out);
+      std::array<std::span<char>, in_flight> buffers;
+      for (std::size_t i = 0; i < places; ++i) buffers[i] = at[i][0];
+      co_await run(buffers);
     } else {
-      std::array<std::vector<mw::buffer_view>, in_flight> pieces;
+      std::array<std::vector<mw::buffer_view>, in_flight> views;
       std::array<std::span<mw::buffer_view>, in_flight> buffers;
       for (std::size_t i = 0; i < places; ++i) {
-        pieces[i] = memory.scattered(i * size, size);
-        buffers[i] = pieces[i];
+        views[i].assign(at[i].begin(), at[i].end());
+        buffers[i] = views[i];
       }
-      side<std::span<mw::buffer_view>> s{w, raw.fd(), shared.get(), bytes, buffers, n};
-      co_await run_size(s, transport, common.leads(), o, out);
+      co_await run(buffers);
     }
   }
 }
 
 mw::task<void> take_part(member& m, const common_options& common, const p2p_options& o,
-                         class line& raw, report& out) {
+                         report& out) {
   const mw::rank_t rank = common.leads() ? 0 : 1;
   std::vector<mw::world> worlds;
   worlds.push_back(m.describe("p2p", rank));
@@ -274,7 +283,7 @@ mw::task<void> take_part(member& m, const common_options& common, const p2p_opti
     tasks.push_back(park(worlds[i], 1 - rank, {}));
   }
   auto run_and_leave = [&]() -> mw::task<void> {
-    co_await run_sizes(m, worlds[0], common, o, raw, out);
+    co_await run_sizes(m, worlds[0], common, o, out);
     co_await leave_all(worlds);
   };
   tasks.push_back(run_and_leave());
@@ -285,13 +294,10 @@ mw::task<void> take_part(member& m, const common_options& common, const p2p_opti
 
 void p2p(const common_options& common, const p2p_options& options) {
   member m(common);
-  report out(common.json, common.transport());
-  class child peer;
-  if (common.leads()) peer = m.start();
-  class line to_parent;
-  if (!common.leads()) to_parent = line::to_parent();
-  m.runtime().run(
-      take_part(m, common, options, common.leads() ? peer.line() : to_parent, out));
+  report out(common.json, common.transport(), common.plot);
+  const std::vector<child> others = m.start_others(2);
+  m.runtime().run(take_part(m, common, options, out));
+  out.end();
 }
 
 }  // namespace mwbench

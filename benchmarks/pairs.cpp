@@ -81,6 +81,7 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
   std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), more);
   for (const std::size_t size : o.sizes) {
     const std::span<char> buffer = std::span(memory).first(size);
+    if (rank == 0) out.progress(fmt::format("{} bytes", size));
     co_await all.barrier();
     if (rank % 2 == 1) {
       co_await echo(pair, buffer);
@@ -102,11 +103,7 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
 void pairs(const common_options& common, const pairs_options& options) {
   member m(common);
   report out(common.json, common.transport());
-  std::vector<child> others;
-  const mw::rank_t size = common.leads() ? 2 * options.pairs : 0;
-  for (mw::rank_t rank = 1; rank < size; ++rank) {
-    others.push_back(m.start(std::to_string(rank)));
-  }
+  const std::vector<child> others = m.start_others(2 * options.pairs);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
 }

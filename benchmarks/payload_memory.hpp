@@ -16,7 +16,7 @@ class payload_memory {
 
   [[nodiscard]] std::span<char> bytes() const noexcept { return bytes_; }
   /// So many bytes from `offset` on, in as many pieces as asked for, in no order.
-  [[nodiscard]] std::vector<mw::buffer_view> scattered(std::size_t offset,
+  [[nodiscard]] std::vector<std::span<char>> scattered(std::size_t offset,
                                                        std::size_t size) const;
 
  private:

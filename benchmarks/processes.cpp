@@ -7,13 +7,11 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 
@@ -27,8 +25,17 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-line tcp_socket() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+struct native_address {
+  explicit native_address(const manyworlds::socket_address& of)
+      : size(of.to_native(&storage)) {}
+  [[nodiscard]] sockaddr* any() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+
+  sockaddr_storage storage{};
+  socklen_t size;
+};
+
+line tcp_socket(const native_address& at) {
+  const int fd = ::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail("socket");
   return line(fd);
 }
@@ -50,24 +57,36 @@ line::~line() {
 }
 
 std::pair<line, line> line::make() {
-  const line listener = tcp_socket();
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener.fd(), any, size) != 0 || ::listen(listener.fd(), 1) != 0 ||
-      ::getsockname(listener.fd(), any, &size) != 0) {
-    fail("listening on loopback");
+  doorway door(manyworlds::socket_address::loopback(0));
+  line near = line::to(door.address());
+  return {std::move(near), door.accept()};
+}
+
+line line::to(const manyworlds::socket_address& address) {
+  native_address there(address);
+  line made = tcp_socket(there);
+  if (::connect(made.fd(), there.any(), there.size) != 0) fail("connect");
+  send_at_once(made.fd());
+  return made;
+}
+
+doorway::doorway(const manyworlds::socket_address& address) {
+  native_address here(address);
+  listening_ = tcp_socket(here);
+  here.size = sizeof here.storage;
+  if (::bind(listening_.fd(), here.any(), address.to_native(&here.storage)) != 0 ||
+      ::listen(listening_.fd(), 1) != 0 ||
+      ::getsockname(listening_.fd(), here.any(), &here.size) != 0) {
+    fail("listening for another process");
   }
-  line near = tcp_socket();
-  if (::connect(near.fd(), any, size) != 0) fail("connect");
-  const int accepted = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);
+  address_ = *manyworlds::socket_address::from_native(here.any(), here.size);
+}
+
+line doorway::accept() {
+  const int accepted = ::accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
   if (accepted < 0) fail("accept");
-  line far(accepted);
-  send_at_once(near.fd());
-  send_at_once(far.fd());
-  return {std::move(near), std::move(far)};
+  send_at_once(accepted);
+  return line(accepted);
 }
 
 void line::signal() {
@@ -135,24 +154,6 @@ void pin_this_thread(int cpu) {
   if (error != 0) {
     throw std::system_error(error, std::generic_category(), "pinning to a CPU");
   }
-}
-
-usage usage::now() noexcept {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return {seconds(used.ru_utime) + seconds(used.ru_stime), used.ru_nvcsw};
-}
-
-double own_memory_kib() {
-  std::ifstream table("/proc/self/status");
-  for (std::string word; table >> word;) {
-    double kib = 0;
-    if (word == "RssAnon:" && table >> kib) return kib;
-  }
-  throw std::runtime_error("/proc/self/status tells no RssAnon");
 }
 
 }  // namespace mwbench

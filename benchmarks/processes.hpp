@@ -3,15 +3,16 @@
 
 #include <sys/types.h>
 
+#include <manyworlds/io/socket_address.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace mwbench {
 
-/// One end of a TCP connection over loopback between two of our processes: the raw limit
-/// is measured on it, and a byte on it starts who waits. Throws std::runtime_error when
-/// the other end is gone.
+/// One end of a TCP connection between two of our processes: the raw limit is measured on
+/// it, and a byte on it starts who waits. Throws std::runtime_error when the other end is
+/// gone.
 class line {
  public:
   line() noexcept = default;
@@ -20,8 +21,10 @@ class line {
   line& operator=(line&& other) noexcept;
   ~line();
 
-  /// The two ends of a new connection.
+  /// The two ends of a new connection over loopback.
   [[nodiscard]] static std::pair<line, line> make();
+  /// Throws std::system_error unless somebody listens there.
+  [[nodiscard]] static line to(const manyworlds::socket_address& address);
   /// The end that `child` gave to this process: its standard input.
   [[nodiscard]] static line to_parent() noexcept { return line(0); }
 
@@ -31,6 +34,22 @@ class line {
 
  private:
   int fd_ = -1;
+};
+
+/// Where one process waits for another's connection.
+class doorway {
+ public:
+  /// Port 0 chooses one.
+  explicit doorway(const manyworlds::socket_address& address);
+  [[nodiscard]] const manyworlds::socket_address& address() const noexcept {
+    return address_;
+  }
+  [[nodiscard]] int fd() const noexcept { return listening_.fd(); }
+  [[nodiscard]] line accept();
+
+ private:
+  manyworlds::socket_address address_;
+  line listening_;
 };
 
 /// A process that runs this program with other arguments. Killed and reaped at its end.
@@ -58,14 +77,5 @@ class child {
 /// Nobody outlives `seconds`, and a child not even the one who measures.
 void bound_this_process(unsigned seconds, bool is_child) noexcept;
 void pin_this_thread(int cpu);
-
-/// CPU time and wake-ups of this process so far.
-struct usage {
-  double cpu_seconds = 0;
-  long wake_ups = 0;
-  [[nodiscard]] static usage now() noexcept;
-};
-/// Memory of this process that is its own, in KiB.
-[[nodiscard]] double own_memory_kib();
 
 }  // namespace mwbench

@@ -23,6 +23,8 @@ struct p2p_options {
   /// Messages lie in a shared pool.
   bool shared_buffers = false;
   bool pin = false;
+  /// Verifies every message.
+  bool check = false;
 };
 void p2p(const common_options& common, const p2p_options& options);
 
@@ -59,13 +61,16 @@ struct collectives_options {
   /// For each size.
   double seconds = 0.2;
   bool pin = false;
+  /// Verifies every call, not the first of a size alone.
+  bool check = false;
 };
 void collectives(const common_options& common, const collectives_options& options);
 
-/// How soon does a waiter know that its peer died or was stopped, how soon is there a new
-/// world, and what does a healthy world beside notice?
+/// How soon does each waiter know that a member died, was stopped or cut off, how soon is
+/// there a new world, and what does a healthy world beside notice?
 struct fail_options {
   std::string fault = "kill";
+  int members = 2;
   int repeat = 20;
   bool alone = false;
 };
@@ -99,5 +104,33 @@ struct cancel_options {
   int repeat = 20;
 };
 void cancel(const common_options& common, const cancel_options& options);
+
+/// What does a co_await cost, against the same work without a coroutine?
+struct await_options {
+  /// Of each kind in a round.
+  int count = 100'000;
+  int rounds = 9;
+  bool pin = false;
+};
+void await(const common_options& common, const await_options& options);
+
+/// How much memory does a world take, of its process's own and shared with its peer?
+struct memory_options {
+  std::vector<int> worlds = {1, 16, 64};
+};
+void memory(const common_options& common, const memory_options& options);
+
+/// How do costs grow with the worlds between two processes, and with the processes of a
+/// world?
+struct scale_options {
+  std::vector<int> worlds = {1, 10, 100, 1000};
+  std::vector<int> members = {2, 4, 8, 16, 32};
+  /// Idle, for each row.
+  double seconds = 2;
+  int pings = 2000;
+  /// Formings of a world of many members.
+  int repeat = 5;
+};
+void scale(const common_options& common, const scale_options& options);
 
 }  // namespace mwbench

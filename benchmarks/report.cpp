@@ -3,14 +3,18 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "manyworlds/version.hpp"
+#include "plot.hpp"
 
 namespace mwbench {
 
@@ -45,7 +49,9 @@ double load() {
 }
 
 std::string printed(const fields& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>()
+         : value.is_null() ? "N/A"
+                           : value.dump();
 }
 
 void print_aligned(const std::vector<std::string>& cells) {
@@ -57,6 +63,27 @@ void print_aligned(const std::vector<std::string>& cells) {
 }
 
 }  // namespace
+
+report::report(bool as_json, std::string_view transport, std::string plot) noexcept
+    : as_json_(as_json),
+      transport_(transport),
+      plot_(std::move(plot)),
+      // Whoever reads JSON through a pipe may show both streams.
+      shows_progress_(::isatty(STDERR_FILENO) == 1 &&
+                      (!as_json || ::isatty(STDOUT_FILENO) == 1)) {}
+
+void report::progress(std::string_view text) {
+  if (!shows_progress_) return;
+  fmt::print(stderr, "\r\033[K{} ...", text);
+  std::fflush(stderr);
+  has_progress_ = true;
+}
+
+void report::erase_progress() {
+  if (!std::exchange(has_progress_, false)) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
 
 void report::machine(std::string_view engine, const fields& more) {
   utsname system{};
@@ -87,6 +114,8 @@ void report::machine(std::string_view engine, const fields& more) {
 }
 
 void report::row(const fields& values) {
+  erase_progress();
+  rows_.push_back(values);
   if (as_json_) {
     fmt::print("{}\n", values.dump());
   } else {
@@ -104,6 +133,17 @@ void report::row(const fields& values) {
     print_aligned(cells);
   }
   std::fflush(stdout);
+}
+
+void report::end() {
+  if (rows_.empty()) return;
+  if (!plot_.empty()) plot(rows_, plot_);
+  std::uint64_t sum = 0;
+  for (const fields& row : rows_) {
+    const auto found = row.find("wrong");
+    if (found != row.end() && found->is_number()) sum += found->get<std::uint64_t>();
+  }
+  if (sum > 0) throw std::runtime_error(fmt::format("{} elements came wrong", sum));
 }
 
 }  // namespace mwbench

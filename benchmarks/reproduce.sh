@@ -16,23 +16,10 @@ machine=$(echo "${processor:-unknown} $(nproc) cpus" | tr '[:upper:]' '[:lower:]
 folder=${2:-$here/results/$(date -u +%F)-$machine}
 mkdir -p "$folder"
 
-# A pyenv may hide the Python for which Debian packages matplotlib.
-plot() {
-  local python
-  for python in python3 /usr/bin/python3; do
-    if "$python" -c 'import matplotlib' 2> "$folder/.plot"; then
-      "$python" "$here/plot.py" "$folder/$1.json" "$folder/$1.svg"
-      return
-    fi
-  done
-  echo "no plot of $1: apt-get install python3-matplotlib" >&2
-}
-
 # NAME PROGRAM OPTIONS...
 compare() {
   echo "--- $1, $(date -u +%T)" >&2
   python3 "$here/peers/$2" "$mwbench" --json "$folder/$1.json" "${@:3}" > "$folder/$1.md"
-  plot "$1"
 }
 
 # NAME, then questions of mwbench, one an argument.
@@ -41,7 +28,7 @@ ask_ourselves() {
   local question
   for question in "${@:2}"; do
     # shellcheck disable=SC2086 # words
-    "$mwbench" --json --limit 300 $question
+    "$mwbench" --json --no-launcher --limit 300 $question
   done > "$folder/$1.json"
   python3 "$here/markdown.py" "$folder/$1.json" > "$folder/$1.md"
 }
@@ -71,7 +58,8 @@ else
   ask_ourselves recovery 'fail --fault kill --repeat 20' 'fail --fault stop --repeat 2' \
     'shrink --members 3' 'shrink --members 4' 'form'
 fi
-plot worlds
-rm -f "$folder/.plot"
+for name in p2p collectives-2 collectives-4 worlds; do
+  "$mwbench" draw "$folder/$name.json" "$folder/$name.svg"
+done
 python3 "$here/peers/summary.py" "$folder" > "$folder/README.md"
 echo "$folder" >&2

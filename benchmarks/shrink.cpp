@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <signal.h>
 
 #include "questions.hpp"
@@ -48,7 +49,10 @@ mw::task<void> shrink_once(member& m, mw::rank_t size, shrink_figures& figures) 
 mw::task<void> lead(member& m, const shrink_options& o, report& out) {
   out.machine(m.engine());
   shrink_figures figures;
-  for (int i = 0; i < o.repeat; ++i) co_await shrink_once(m, o.members, figures);
+  for (int i = 0; i < o.repeat; ++i) {
+    out.progress(fmt::format("{} of {}", i + 1, o.repeat));
+    co_await shrink_once(m, o.members, figures);
+  }
   out.row(fields{
       {"bench", "shrink"},
       {"transport", out.transport()},

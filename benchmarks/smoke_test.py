@@ -5,16 +5,19 @@ each answer is there, plausible and in the fields that were promised."""
 
 import json
 import os
+import pty
+import socket
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 LIMIT_S = 60
 
 
 def ask(*arguments):
     """The rows of one run, without the one that tells the machine."""
-    command = [sys.argv[1], *arguments, "--json", "--limit", str(LIMIT_S)]
+    command = [sys.argv[1], *arguments, "--json", "--no-launcher", "--limit", str(LIMIT_S)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S + 10)
     assert run.returncode == 0, f"{command} ended with {run.returncode}: {run.stderr}"
     rows = [json.loads(line) for line in run.stdout.splitlines()]
@@ -32,7 +35,8 @@ def messages_are_measured_beside_raw_limits(engine, transport, *options):
                "--engine", engine, "--transport", transport, *options)
     assert [row["size"] for row in rows] == [8, 65536, 1048576], rows
     for row in rows:
-        check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s")
+        check_positive(row, "p50_us", "p99_us", "limit_us", "ratio", "gb_s", "limit_gb_s", "messages_s")
+        assert row["spread"] >= 0 and row["wrong"] == (0 if "--check" in options else None), row
         assert row["transport"] == transport and row["p50_us"] <= row["p99_us"], row
         assert row["memory"] == ("shared" if "--shared-buffers" in options else "plain"), row
         assert row["views"] == (7 if "--views" in options else 1), row
@@ -54,15 +58,18 @@ def many_worlds_are_told_beside_one():
 
 
 def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
-    rows = ask("collectives", "--members", "3", "--sizes", "8,64K", "--seconds", "0.01")
+    rows = ask("collectives", "--members", "3", "--sizes", "8,64K", "--seconds", "0.01", "--check")
     assert len(rows) == 17 and len({row["kind"] for row in rows}) == 9, rows
     for row in rows:
         check_positive(row, "time_us", "p50_us", "p99_us")
-        assert row["members"] == 3 and row["p50_us"] <= row["p99_us"], row
+        assert row["members"] == 3 and row["p50_us"] <= row["p99_us"] and row["wrong"] == 0, row
         if row["size"] == 65536:
             check_positive(row, "count", "algbw_gb_s", "busbw_gb_s")
         if row["kind"] == "all_reduce" and row["size"] == 65536:
-            assert (row["count"], row["type"], row["op"]) == (16384, "float32", "sum"), row
+            assert (row["count"], row["type"], row["redop"]) == (16384, "float32", "sum"), row
+            names = list(row)[list(row).index("size"):]
+            assert names == ["size", "count", "type", "redop", "root", "time_us", "algbw_gb_s", "busbw_gb_s",
+                             "wrong", "p50_us", "p99_us", "spread"], names
 
 
 def beside_nobody(program, *options):
@@ -107,6 +114,13 @@ def a_stopped_peer_is_suspect_before_its_world_breaks():
     assert 700 < row["suspect_ms"] < row["broken_ms"], row
 
 
+def a_member_that_is_cut_off_is_noticed_by_each_survivor():
+    (row,) = ask("fail", "--fault", "cut", "--members", "4", "--repeat", "1")
+    assert row["transport"] == "tcp" and len(row["survivors_ms"]) == 2, row
+    assert 700 < row["suspect_ms"] < row["broken_ms"] and min(row["survivors_ms"]) > 700, row
+    check_positive(row, "reform_ms", "healthy_max_gap_ms")
+
+
 def survivors_of_a_killed_member_shrink():
     (row,) = ask("shrink", "--members", "3", "--repeat", "2")
     check_positive(row, "detect_ms", "shrink_ms", "kill_to_barrier_ms")
@@ -132,6 +146,101 @@ def a_begun_transfer_is_given_up():
         assert row["cancelled"] + row["completed_first"] == 2, row
 
 
+def awaits_are_told_beside_what_they_stand_for():
+    rows = ask("await", "--count", "1000", "--rounds", "2")
+    assert len({row["what"] for row in rows}) == len(rows) == 6, rows
+    for row in rows:
+        check_positive(row, "ns", "p99_ns", "bare_ns")
+
+
+def worlds_are_weighed_apart_from_what_they_share():
+    rows = ask("memory", "--worlds", "4")
+    assert [(row["what"], row["rank"], row["worlds"]) for row in rows] == [
+        ("first and link", "0", 1), ("first and link", "1", 1), ("each more", "0", 4),
+        ("each more", "1", 4)], rows
+    for row in rows[:2]:
+        check_positive(row, "used_own_kib", "used_shared_kib")
+
+
+def growth_is_told_by_worlds_and_by_members(transport):
+    rows = ask("scale", "--worlds", "1,4", "--members", "2,3", "--seconds", "0.4", "--pings", "50",
+               "--repeat", "2", "--transport", transport)
+    assert [row.get("worlds") for row in rows] == [1, 4, None, None], rows
+    assert [row.get("members") for row in rows] == [None, None, 2, 3], rows
+    for row in rows[:2]:
+        check_positive(row, "form_ms_each", "leave_ms_each", "ping_p50_us", "ping_p99_us")
+    for row in rows[2:]:
+        check_positive(row, "first_form_ms", "form_ms", "barrier_us", "barrier_p99_us")
+    for row in rows:
+        assert (row["segments_per_s"] > 0) == (transport == "tcp"), row
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def launched(size, *arguments, environment=None):
+    """One run of each rank, as a launcher starts them."""
+    port = str(free_port())
+    command = [sys.argv[1], *arguments, "--json", "--limit", str(LIMIT_S)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(size),
+                                                  "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+                                | (environment or {}))
+               for rank in range(size)]
+    return [(process.communicate(timeout=LIMIT_S + 10), process.returncode) for process in started]
+
+
+def a_launcher_starts_the_processes(size, question, *arguments):
+    runs = launched(size, question, *arguments)
+    assert all(code == 0 and not errors for (_, errors), code in runs), runs
+    (output, _), _ = runs[0]
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["bench"] for row in rows[:2]] == ["machine", question], rows
+    assert not any(rest for (rest, _), _ in runs[1:]), runs
+
+
+def what_a_launcher_cannot_be_asked_is_refused():
+    for size, question, words in ((2, "fail", "starts its processes itself"), (3, "p2p", "2 processes")):
+        for (_, errors), code in launched(size, question):
+            assert code == 1 and words in errors, errors
+    for (_, errors), code in launched(2, "p2p", environment={"MASTER_PORT": ""}):
+        assert code == 1 and "MASTER_PORT is not set" in errors, errors
+
+
+def curves_are_drawn():
+    with tempfile.TemporaryDirectory() as folder:
+        at_once = os.path.join(folder, "at_once.svg")
+        rows = ask("collectives", "--kinds", "broadcast", "--sizes", "8,1K", "--seconds", "0.01", "--plot", at_once)
+        peers = os.path.join(folder, "rows.json")
+        with open(peers, "w") as out:
+            for who in ("manyworlds", "Open <MPI>"):
+                out.writelines(json.dumps(row | {"who": who}) + "\n" for row in rows)
+        later = os.path.join(folder, "later.svg")
+        subprocess.run([sys.argv[1], "draw", peers, later], check=True, timeout=LIMIT_S)
+        for file, curves in ((at_once, 1), (later, 2)):
+            tree = xml.etree.ElementTree.parse(file)
+            found = tree.findall(".//{http://www.w3.org/2000/svg}polyline")
+            assert len(found) == curves, file
+
+
+def a_terminal_sees_progress_and_a_pipe_does_not():
+    command = [sys.argv[1], "p2p", "--sizes", "8", "--rounds", "1", "--pings", "20", "--no-launcher"]
+    for options, expected in (([], True), (["--json"], False)):
+        ours, theirs = pty.openpty()
+        subprocess.run([*command, *options], stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=LIMIT_S)
+        os.close(theirs)
+        try:
+            seen = os.read(ours, 1 << 16)
+        except OSError:
+            seen = b""
+        os.close(ours)
+        assert (b"round 1 of 1" in seen) == expected, seen
+        assert not expected or seen.endswith(b"\r\x1b[K"), seen
+
+
 def a_wrong_question_is_refused():
     run = subprocess.run([sys.argv[1], "p2p", "--sizes", "many"], capture_output=True, text=True,
                          timeout=LIMIT_S)
@@ -141,6 +250,8 @@ def a_wrong_question_is_refused():
 def main():
     tests = [
         (messages_are_measured_beside_raw_limits, "auto", "shm"),
+        (messages_are_measured_beside_raw_limits, "auto", "shm", "--check"),
+        (messages_are_measured_beside_raw_limits, "auto", "tcp", "--check", "--views", "7"),
         (messages_are_measured_beside_raw_limits, "auto", "tcp"),
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--views", "7"),
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--shared-buffers"),
@@ -157,10 +268,22 @@ def main():
         (a_fault_is_told_beside_what_the_peers_make_of_it,),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
+        (a_member_that_is_cut_off_is_noticed_by_each_survivor,),
         (survivors_of_a_killed_member_shrink,),
         (worlds_form_alone_and_at_once,),
         (idle_worlds_are_weighed,),
         (a_begun_transfer_is_given_up,),
+        (awaits_are_told_beside_what_they_stand_for,),
+        (worlds_are_weighed_apart_from_what_they_share,),
+        (growth_is_told_by_worlds_and_by_members, "shm"),
+        (growth_is_told_by_worlds_and_by_members, "tcp"),
+        (a_launcher_starts_the_processes, 2, "p2p", "--sizes", "8,64K", "--rounds", "1", "--pings", "20"),
+        (a_launcher_starts_the_processes, 3, "collectives", "--sizes", "8", "--seconds", "0.01"),
+        (a_launcher_starts_the_processes, 3, "worlds", "--worlds", "4", "--sizes", "8", "--rounds", "1"),
+        (a_launcher_starts_the_processes, 3, "scale", "--seconds", "0.2", "--repeat", "1"),
+        (what_a_launcher_cannot_be_asked_is_refused,),
+        (curves_are_drawn,),
+        (a_terminal_sees_progress_and_a_pipe_does_not,),
         (a_wrong_question_is_refused,),
     ]
     failed = 0

@@ -57,6 +57,11 @@ class samples {
   [[nodiscard]] double median() const { return quantile(0.5); }
   [[nodiscard]] double p99() const { return quantile(0.99); }
   [[nodiscard]] double largest() const { return quantile(1); }
+  /// How far the middle half of them reaches, in parts of the median.
+  [[nodiscard]] double spread() const {
+    const double middle = median();
+    return middle == 0 ? 0 : rounded((quantile(0.75) - quantile(0.25)) / middle);
+  }
 
  private:
   std::vector<double> values_;

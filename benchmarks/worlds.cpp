@@ -131,7 +131,7 @@ class raw_flow {
   std::unique_ptr<raw_memory> memory_;
 };
 
-mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank, int raw_fd,
+mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank,
                          report& out) {
   flows all(m, rank, o);
   co_await form_all(all.worlds());
@@ -141,15 +141,20 @@ mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank, in
   const std::string transport = all.one().transport();
   const std::size_t largest = *std::ranges::max_element(o.sizes);
   // Beside several senders it would measure another question.
+  line plain;
   std::unique_ptr<raw_flow> raw;
-  if (o.senders == 1)
-    raw = std::make_unique<raw_flow>(raw_fd, rank != 0, transport == "shm", largest);
+  if (o.senders == 1) {
+    plain = co_await plain_connection(all.one());
+    raw = std::make_unique<raw_flow>(plain.fd(), rank != 0, transport == "shm", largest);
+  }
   std::vector<char> data(largest);
   for (const std::size_t size : o.sizes) {
     const int count = messages_of(size, o.worlds) * o.worlds;
     rounds_of_size r;
     // The first round warms up.
     for (int round = 0; round <= o.rounds; ++round) {
+      if (rank == 0)
+        out.progress(fmt::format("{} bytes, round {} of {}", size, round, o.rounds));
       const double in_one = co_await all.run(size, true);
       const double in_many = co_await all.run(size, false);
       co_await all.one().barrier();
@@ -169,17 +174,11 @@ mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank, in
 
 void worlds(const common_options& common, const worlds_options& options) {
   member m(common);
-  report out(common.json, common.transport());
-  std::vector<child> others;
-  if (common.leads()) {
-    for (int rank = 1; rank <= options.senders; ++rank)
-      others.push_back(m.start(std::to_string(rank)));
-  }
-  class line to_parent;
-  if (!common.leads()) to_parent = line::to_parent();
+  report out(common.json, common.transport(), common.plot);
+  const std::vector<child> others = m.start_others(options.senders + 1);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
-  const int fd = common.leads() ? others.front().line().fd() : to_parent.fd();
-  m.runtime().run(take_part(m, options, rank, fd, out));
+  m.runtime().run(take_part(m, options, rank, out));
+  out.end();
 }
 
 }  // namespace mwbench

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 
 import line_up
@@ -41,7 +42,11 @@ def arguments():
                        "line")
     parse.add_argument("--build", default=os.environ.get("PEERS_BUILD", os.path.join(
         ROOT, "build", "peers")), help="for the drivers")
-    return parse.parse_args()
+    parse.add_argument("--plot", metavar="FILE.svg", help="curves of everybody; needs --json")
+    options = parse.parse_args()
+    if options.plot and not options.json:
+        parse.error("--plot draws what --json FILE keeps: say both")
+    return options
 
 
 def ask_collectives(everybody, options, note, rows):
@@ -106,6 +111,8 @@ def main():
         with open(options.json, "w") as out:
             for row in [about | {"notes": notes}, *rows]:
                 out.write(json.dumps(row) + "\n")
+    if options.plot:
+        subprocess.run([options.mwbench, "draw", options.json, options.plot], check=True)
 
 
 main()

@@ -89,7 +89,7 @@ class Mwbench:
         return f"{about['version']}, {about['compiler']}, {kind}, {about['engine']}"
 
     def ask(self, question, sizes, *arguments):
-        output = run([self.program, "--json", "--transport", "shm", "--limit", str(LIMIT_S),
+        output = run([self.program, "--json", "--no-launcher", "--transport", "shm", "--limit", str(LIMIT_S),
                       question, "--sizes", ",".join(map(str, sizes)), *arguments])
         return {row["size"]: row for row in rows_of(output) if row["bench"] == question}
 

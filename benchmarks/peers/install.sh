@@ -2,7 +2,7 @@
 # Installs what compare.py and fail.py run beside ours: install.sh [--torch] [--multiworld]
 #
 # Always what Debian and Ubuntu package: UCX, Gloo, Open MPI and MPICH (both MPIs side by side, as
-# mpicc.openmpi, mpicc.mpich ...), torch with its gloo, and matplotlib for plot.py. 1.1 GB.
+# mpicc.openmpi, mpicc.mpich ...), torch with its gloo. 1.1 GB.
 # --torch       the newest torch of PyPI instead, below build/peers/torch. With its CUDA 5 GB or more.
 # --multiworld  MultiWorld and the one torch it patches, below build/peers/multiworld. 5 GB.
 set -euo pipefail
@@ -14,7 +14,7 @@ if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
 "${as_root[@]}" apt-get update
 DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
   ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
-  python3-torch python3-matplotlib python3-venv patch
+  python3-torch python3-venv patch
 
 # MultiWorld's torch has no wheels for a Python newer than 3.12: PYTHON names another.
 make_venv() {

@@ -1,0 +1,278 @@
+#include <coroutine>
+#include <exception>
+#include <functional>
+
+#include "questions.hpp"
+#include "timing.hpp"
+
+namespace mwbench {
+
+namespace {
+
+/// Work that no compiler leaves out or calls in another way.
+[[gnu::noinline]] int called(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+mw::task<int> returning(int value) { co_return called(value); }
+mw::task<void> ending() { co_return; }
+
+/// The least that a coroutine can be: resumed by hand, it suspends at once.
+class bare_coroutine {
+ public:
+  struct promise_type {
+    bare_coroutine get_return_object() {
+      return bare_coroutine(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() noexcept {}
+    void unhandled_exception() noexcept { std::terminate(); }
+  };
+  explicit bare_coroutine(std::coroutine_handle<promise_type> of) noexcept : of_(of) {}
+  bare_coroutine(const bare_coroutine&) = delete;
+  bare_coroutine& operator=(const bare_coroutine&) = delete;
+  ~bare_coroutine() { of_.destroy(); }
+  void resume() const { of_.resume(); }
+
+ private:
+  std::coroutine_handle<promise_type> of_;
+};
+
+bare_coroutine suspending() {
+  for (;;) co_await std::suspend_always{};
+}
+
+double each_ns(std::int64_t begin, int count) {
+  return static_cast<double>(now_ns() - begin) / count;
+}
+
+// --- each kind of await, and what stands for it without the library
+
+mw::task<double> ready(int count) {
+  mw::event happened;
+  happened.set();
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) co_await happened;
+  co_return each_ns(begin, count);
+}
+
+double ready_bare(int count) {
+  mw::event happened;
+  happened.set();
+  int found = 0;
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) {
+    // Read each time, as an await does.
+    asm volatile("" ::"r"(&happened) : "memory");
+    found += happened.is_set() ? 1 : 0;
+  }
+  called(found);
+  return each_ns(begin, count);
+}
+
+/// Suspended, queued at the reactor, resumed in one of its turns.
+mw::task<double> yielding(int count) {
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) co_await mw::yield();
+  co_return each_ns(begin, count);
+}
+
+/// Two tasks that wake each other: a switch is a set and a suspension.
+mw::task<double> switching(int count) {
+  mw::event ours, theirs;
+  auto turn = [count](mw::event& mine, mw::event& other) -> mw::task<void> {
+    for (int i = 0; i < count / 2; ++i) {
+      co_await mine;
+      mine.reset();
+      other.set();
+    }
+  };
+  const auto begin = now_ns();
+  ours.set();
+  co_await mw::when_all(turn(ours, theirs), turn(theirs, ours));
+  co_return each_ns(begin, count);
+}
+
+double resuming_bare(int count) {
+  const bare_coroutine c = suspending();
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) c.resume();
+  return each_ns(begin, count);
+}
+
+mw::task<double> calling(int count) {
+  int sum = 0;
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) sum += co_await returning(i);
+  called(sum);
+  co_return each_ns(begin, count);
+}
+
+double calling_bare(int count) {
+  unsigned sum = 0;
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) sum += static_cast<unsigned>(called(i));
+  called(static_cast<int>(sum));
+  return each_ns(begin, count);
+}
+
+/// Children of a scope, started and ended side by side, some at a time.
+mw::task<double> spawning(int count) {
+  constexpr int at_a_time = 100;
+  const auto begin = now_ns();
+  for (int done = 0; done < count; done += at_a_time) {
+    auto body = [](mw::scope& s) -> mw::task<void> {
+      for (int i = 0; i < at_a_time; ++i) s.spawn(ending());
+      co_return;
+    };
+    co_await mw::scope::run(body);
+  }
+  co_return each_ns(begin, count);
+}
+
+double function_bare(int count) {
+  std::function<int(int)> f = called;
+  unsigned sum = 0;
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) {
+    const std::function<int(int)> copy = f;
+    sum += static_cast<unsigned>(copy(i));
+  }
+  called(static_cast<int>(sum));
+  return each_ns(begin, count);
+}
+
+struct kind_of_await {
+  std::string_view what;
+  mw::task<double> (*awaited)(int);
+  std::string_view bare_what;
+  double (*bare)(int);
+};
+
+constexpr kind_of_await kinds[] = {
+    {"ready event", ready, "is_set()", ready_bare},
+    {"yield", yielding, "handle.resume()", resuming_bare},
+    {"event of a task", switching, "handle.resume()", resuming_bare},
+    {"task", calling, "function call", calling_bare},
+    {"child of a scope", spawning, "std::function", function_bare},
+};
+
+void tell(report& out, std::string_view what, const samples& ns, std::string_view bare,
+          const samples& bare_ns) {
+  out.row({
+      {"bench", "await"},
+      {"what", what},
+      {"ns", ns.median()},
+      {"p99_ns", ns.p99()},
+      {"spread", ns.spread()},
+      {"bare", bare},
+      {"bare_ns", bare_ns.median()},
+      {"over_ns", rounded(ns.median() - bare_ns.median())},
+  });
+}
+
+mw::task<void> ask_each(const await_options& o, report& out) {
+  for (const kind_of_await& kind : kinds) {
+    out.progress(kind.what);
+    samples ns, bare_ns;
+    for (int round = 0; round <= o.rounds; ++round) {
+      const double bare = kind.bare(o.count);
+      const double awaited = co_await kind.awaited(o.count);
+      // The first round warms up.
+      if (round == 0) continue;
+      ns.add(awaited);
+      bare_ns.add(bare);
+    }
+    tell(out, kind.what, ns, kind.bare_what, bare_ns);
+  }
+}
+
+// --- a message between two members on one thread: what software alone costs
+
+mw::task<void> say(mw::world& w, int count) {
+  std::uint64_t word = 0;
+  const mw::rank_t peer = 1 - w.rank();
+  for (int i = 0; i < count; ++i) {
+    if (w.rank() == 0) co_await w.send(mw::object(word), mw::to{peer});
+    co_await w.recv(mw::object(word), mw::from{peer});
+    if (w.rank() == 1) co_await w.send(mw::object(word), mw::to{peer});
+  }
+}
+
+mw::task<void> form(mw::world& w) { co_await w; }
+mw::task<void> leave(mw::world& w) { co_await w.leave(); }
+
+/// Two runtimes that one thread turns by turns.
+class one_thread {
+ public:
+  explicit one_thread(const common_options& common)
+      : here_(runtime_options_of(common)),
+        there_(runtime_options_of(common)),
+        near_(here_, store_, {.name = "one thread", .rank = 0, .size = 2}),
+        far_(there_, store_, {.name = "one thread", .rank = 1, .size = 2}) {}
+
+  void begin() { both(form); }
+  void end() { both(leave); }
+
+  /// Nanoseconds of each message.
+  double messages(int count) {
+    const auto begin = now_ns();
+    both([count](mw::world& w) { return say(w, count); });
+    return each_ns(begin, 2 * count);
+  }
+
+ private:
+  template <class Start>
+  void both(Start start) {
+    // Turned by this thread before a task could start another.
+    here_.poll();
+    there_.poll();
+    auto near_task = here_.start(start(near_));
+    auto far_task = there_.start(start(far_));
+    while (!near_task.is_ready() || !far_task.is_ready()) {
+      here_.poll();
+      there_.poll();
+    }
+    near_task.get();
+    far_task.get();
+  }
+
+  mw::memory_store store_;
+  mw::runtime here_;
+  mw::runtime there_;
+  mw::world near_;
+  mw::world far_;
+};
+
+void ask_messages(const common_options& common, const await_options& o, report& out) {
+  out.progress("messages on one thread");
+  one_thread pair(common);
+  pair.begin();
+  samples ns;
+  const int count = std::max(1, o.count / 10);
+  for (int round = 0; round <= o.rounds; ++round) {
+    const double each = pair.messages(count);
+    if (round > 0) ns.add(each);
+  }
+  pair.end();
+  samples bare_ns;
+  for (int round = 0; round < o.rounds; ++round) bare_ns.add(calling_bare(o.count));
+  tell(out, "8 B sent and received", ns, "function call", bare_ns);
+}
+
+}  // namespace
+
+void await(const common_options& common, const await_options& options) {
+  report out(common.json, common.transport());
+  {
+    mw::runtime rt(runtime_options_of(common));
+    out.machine(rt.home().io().name());
+    if (options.pin) pin_this_thread(0);
+    rt.run(ask_each(options, out));
+  }
+  ask_messages(common, options, out);
+}
+
+}  // namespace mwbench

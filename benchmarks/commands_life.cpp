@@ -1,0 +1,151 @@
+#include "commands.hpp"
+#include "plot.hpp"
+
+namespace mwbench {
+
+void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("fail", "from a fault to the waiter's error, and on");
+  sub->add_option("--fault", o.fault, "kill, stop, or cut off from the network (tcp)")
+      ->check(CLI::IsMember({"kill", "stop", "cut"}))
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->add_option("--members", o.members, "of the world that the fault hits")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  sub->add_flag("--alone", o.alone, "without a healthy world that streams beside");
+  sub->callback([&] {
+    refuse_launcher(common, "fail");
+    fail(common, o);
+  });
+}
+
+void add_shrink(CLI::App& app, const common_options& common, shrink_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("shrink", "from a kill to a world of those who survive it");
+  sub->add_option("--members", o.members)
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->callback([&] {
+    refuse_launcher(common, "shrink");
+    shrink(common, o);
+  });
+}
+
+void add_form(CLI::App& app, const common_options& common, form_options& o) {
+  CLI::App* sub = app.add_subcommand("form", "forming worlds of two members");
+  sub->add_option("--worlds", o.worlds, "at once")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->callback([&] {
+    refuse_launcher(common, "form");
+    form(common, o);
+  });
+}
+
+void add_idle(CLI::App& app, const common_options& common, idle_options& o) {
+  CLI::App* sub = app.add_subcommand("idle", "worlds in which nothing happens");
+  sub->add_option("--worlds", o.worlds)->check(at_least(1))->capture_default_str();
+  sub->add_option("--receives", o.receives, "parked, over all worlds")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_option("--seconds", o.seconds)
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  sub->callback([&] {
+    (void)members_of(common, "idle", 2, true);
+    idle(common, o);
+  });
+}
+
+void add_cancel(CLI::App& app, const common_options& common, cancel_options& o) {
+  CLI::App* sub = app.add_subcommand("cancel", "giving up a begun transfer");
+  sub->add_option("--size", o.size, "of the transfer: 64M")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->callback([&] {
+    (void)members_of(common, "cancel", 2, true);
+    cancel(common, o);
+  });
+}
+
+void add_await(CLI::App& app, const common_options& common, await_options& o) {
+  CLI::App* sub = app.add_subcommand("await", "a co_await, against a loop without it");
+  sub->add_option("--count", o.count, "of each kind in a round")
+      ->check(CLI::Range(100, 1 << 30))
+      ->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "turns of both")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "to CPU 0");
+  sub->callback([&] {
+    refuse_launcher(common, "await");
+    await(common, o);
+  });
+}
+
+void add_memory(CLI::App& app, const common_options& common, memory_options& o) {
+  CLI::App* sub = app.add_subcommand("memory", "memory of a world of two members");
+  sub->add_option("--worlds", o.worlds, "between the two processes: 1,64")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  sub->callback([&] {
+    (void)members_of(common, "memory", 2, true);
+    memory(common, o);
+  });
+}
+
+void add_scale(CLI::App& app, common_options& common, scale_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("scale", "what grows with worlds, and what with members");
+  CLI::Option* by_worlds =
+      sub->add_option("--worlds", o.worlds, "live ones of two processes: 1,1000")
+          ->delimiter(',')
+          ->check(CLI::Range(1, 10'000))
+          ->capture_default_str();
+  CLI::Option* by_members =
+      sub->add_option("--members", o.members, "processes of one world: 2,32")
+          ->delimiter(',')
+          ->check(CLI::Range(2, 1024))
+          ->capture_default_str();
+  sub->add_option("--seconds", o.seconds, "idle, for each row")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  sub->add_option("--pings", o.pings, "round trips")
+      ->check(at_least(2))
+      ->capture_default_str();
+  sub->add_option("--repeat", o.repeat, "formings of a world of members")
+      ->check(at_least(1))
+      ->capture_default_str();
+  add_plot(*sub, common);
+  sub->callback([&common, &o, by_worlds, by_members] {
+    // Who asks for one of them does not mean the other.
+    const bool of_worlds = by_worlds->count() > 0;
+    const bool of_members = by_members->count() > 0;
+    if (of_worlds && !of_members) o.members.clear();
+    if (of_members && !of_worlds) o.worlds.clear();
+    if (of_worlds) refuse_launcher(common, "scale --worlds");
+    if (of_members && common.has_launcher())
+      (void)members_of(common, "scale", o.members.back(), true);
+    scale(common, o);
+  });
+}
+
+void add_draw(CLI::App& app, std::vector<std::string>& files) {
+  CLI::App* sub = app.add_subcommand(
+      "draw", "curves of what --json, or peers/compare.py, wrote: RESULTS.json FILE.svg");
+  sub->add_option("files", files, "the last one is written")
+      ->required()
+      ->expected(2, 1000);
+  sub->callback([&] {
+    const std::string into = files.back();
+    plot(rows_of_files({files.begin(), files.end() - 1}), into);
+  });
+}
+
+}  // namespace mwbench
