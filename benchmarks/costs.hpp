@@ -1,10 +1,14 @@
 // Costs: what this process has used of the machine so far.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 namespace mwbench {
+
+/// From the last traffic until what it left behind has been put away.
+constexpr auto settling = std::chrono::seconds(1);
 
 /// CPU time and wake-ups of this process so far.
 struct usage {

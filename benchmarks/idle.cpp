@@ -8,10 +8,6 @@ namespace mwbench {
 
 namespace {
 
-using namespace std::chrono_literals;
-
-/// From the last traffic until what it left behind has been put away.
-constexpr auto settling = 1s;
 /// A lane that no parked receive is on.
 constexpr mw::lane talk{1'000'000};
 

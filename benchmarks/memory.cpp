@@ -8,11 +8,6 @@ namespace mwbench {
 
 namespace {
 
-using namespace std::chrono_literals;
-
-/// From the last traffic until what it left behind has been put away.
-constexpr auto settling = 1s;
-
 /// Of one process, by how far its worlds have come.
 struct stages {
   memory_use formed;

@@ -12,8 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// From the last traffic until what it left behind has been put away.
-constexpr auto settling = 1s;
 constexpr auto meeting_limit = 60s;
 constexpr int barriers = 200;
 

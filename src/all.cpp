@@ -53,6 +53,7 @@
 #include "io/make_engine.cpp"
 #include "io/posix_network.cpp"
 #include "io/reactor.cpp"
+#include "io/reactor_waiting.cpp"
 #include "io/resolve.cpp"
 #include "io/simulated_clockwork.cpp"
 #include "io/simulated_connection.cpp"

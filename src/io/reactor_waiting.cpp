@@ -1,0 +1,147 @@
+// How a reactor waits: it spins, gives its CPU to others, and sleeps.
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// A yield that takes so long has given the CPU to others that soon yielded too: members
+/// that wait for one another. After some of these a wait begins with a yield.
+constexpr duration shortest_switch = std::chrono::microseconds(2);
+constexpr unsigned crowd = 8;
+/// One that takes even longer, to somebody who computes.
+constexpr duration longest_switch = std::chrono::milliseconds(1);
+constexpr duration without_yields = std::chrono::milliseconds(50);
+/// A spin in turns with others lasts so many times as long at most.
+constexpr int most_stretched = 20;
+/// Whoever never sleeps does so without an overflow.
+constexpr duration longest_spin = std::chrono::hours(1);
+
+void pause_cpu() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+void reactor::rest() noexcept {
+  if (spin()) return;
+  std::optional<time_point> until;
+  if (prepare_sleep(until)) {
+    parked_.store(true, std::memory_order_relaxed);
+    engine_->wait(until);
+    parked_.store(false, std::memory_order_relaxed);
+  }
+  turn_scope here(*this);
+  cancel_sleep();
+}
+
+std::optional<duration> reactor::prepare_wait() noexcept {
+  std::optional<time_point> until;
+  // The engine is asked last: pollers may submit requests as they arm. It clears old
+  // notices then, which is safe because it tells us if there were any.
+  if (!prepare_sleep(until) || engine_->prepare_foreign_wait()) return duration::zero();
+  if (!until) return std::nullopt;
+  return std::max(*until - now(), duration::zero());
+}
+
+// Something in shared memory is found 8 to 10 ns after it came if nothing but the pollers
+// is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
+bool reactor::spin() noexcept {
+  if (options_.spin <= duration::zero()) return false;
+  const time_point last =
+      later(recently_, std::min(options_.spin, longest_spin) * most_stretched);
+  const bool keeps_cpu = recently_ < yields_from_;
+  time_point end = later(recently_, keeps_cpu ? options_.spin / 5 : options_.spin);
+  const bool is_crowded = switches_ >= crowd;
+  if (switches_ > 0) --switches_;
+  const unsigned looks = is_crowded ? 1 : looks_between_turns;
+  unsigned empty_turns = is_crowded ? turns_before_yields : 0;
+  do {
+    if (pollers_) {
+      for (unsigned look = 0; look < looks; ++look) {
+        if (glance()) return true;
+      }
+    }
+    // Just before a turn looks at the clock: what others do meanwhile is nobody's turn.
+    if (++empty_turns < turns_before_yields || keeps_cpu) {
+      pause_cpu();
+    } else {
+      end = std::min(later(end, yield()), last);
+    }
+    if (take_turn()) return true;
+  } while (recently_ < end);
+  return false;
+}
+
+// Whom we wait for may be ready to run on this very CPU, and would otherwise get it at
+// the next tick, milliseconds from now. If nobody is, it costs 0.2 us. What such others
+// had of the CPU is not time in which we have looked: whoever falls asleep meanwhile
+// costs them a wake-up, 20 times as much as a switch.
+//
+// Who computes keeps the CPU for milliseconds, whatever his share, if it is given to him.
+// Unless those we wait for are here too, we rather keep it and soon sleep, since who
+// wakes up gets it at once.
+duration reactor::yield() noexcept {
+  std::this_thread::yield();
+  const time_point back = now();
+  const duration took = back - recently_;
+  if (took < shortest_switch) return duration::zero();
+  if (took < longest_switch) {
+    switches_ = std::min(switches_ + 4, 2 * crowd);
+  } else if (switches_ == 0) {
+    yields_from_ = back + without_yields;
+  }
+  return took;
+}
+
+// No wake-up is lost, because everybody who could give us something to do either comes
+// before our last look at it or finds the announcement:
+// - Work is pushed by replacing the top of the inbox, and the announcement is such a
+//   replacement too. One of the two is first: either the announcement fails and we do not
+//   sleep, or the poster sees it and wakes the engine.
+// - A poller arms its wake-up and looks again, in that order.
+// - A wake-up that comes before the engine sleeps is kept by the engine and ends its next
+//   wait.
+// - Ready work and timers change on this thread only; they are looked at last, since
+//   pollers may have added to them.
+bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
+  turn_scope here(*this);
+  sleep_prepared_ = true;
+  bool may_sleep = inbox_.announce_sleep();
+  std::optional<duration> limit;
+  for (poller* p = pollers_; p && may_sleep; p = next_poller_) {
+    next_poller_ = p->next_;
+    p->asked_ = true;
+    may_sleep = p->prepare_sleep(limit);
+  }
+  if (!may_sleep || !ready_.empty() || !next_turn_.empty()) {
+    cancel_sleep();
+    return false;
+  }
+  until = timers().next();
+  if (limit) {
+    const time_point limited = later(now(), *limit);
+    until = until ? std::min(*until, limited) : limited;
+  }
+  return true;
+}
+
+// The announcement in the inbox stays until posted work is next taken; a poster that
+// finds it before gives a wake-up that nobody needs, and no more.
+void reactor::cancel_sleep() noexcept {
+  if (!std::exchange(sleep_prepared_, false)) return;
+  for (poller* p = pollers_; p; p = next_poller_) {
+    next_poller_ = p->next_;
+    if (std::exchange(p->asked_, false)) p->cancel_sleep();
+  }
+}
+
+}  // namespace manyworlds::inline v0
