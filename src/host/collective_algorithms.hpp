@@ -2,6 +2,7 @@
 // come from.
 #pragma once
 
+#include <cassert>
 #include <cstring>
 
 #include "exchange.hpp"
@@ -48,7 +49,10 @@ namespace manyworlds::inline v0::host {
 [[nodiscard]] inline bool copy_one_slice(std::span<const std::byte> from,
                                          std::span<std::byte> into) noexcept {
   if (from.size() > exchange::largest_slice) return false;
-  if (from.data() != into.data()) std::memcpy(into.data(), from.data(), from.size());
+  assert(from.size() == into.size());
+  // What is empty may be nowhere, which memcpy does not allow.
+  if (!from.empty() && from.data() != into.data())
+    std::memcpy(into.data(), from.data(), from.size());
   return true;
 }
 /// `into` may be exactly one of both. `is_last`: all have contributed now.

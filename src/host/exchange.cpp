@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "manyworlds/memory/reduce_elements.hpp"
@@ -140,7 +141,10 @@ void exchange::take_back() {
 void exchange::open(collective_shape&& shape, collective_signature signature) noexcept {
   shape_ = std::move(shape);
   signature_ = signature;
-  next_.set_kind(shape_.bytes <= brief_bytes ? work_kind::brief : work_kind::library);
+  const std::size_t most = std::max(shape_.in.size(), shape_.out.size());
+  next_.set_kind(most * static_cast<std::size_t>(size()) <= brief_bytes
+                     ? work_kind::brief
+                     : work_kind::library);
 }
 
 exchange_failure exchange::close() noexcept {

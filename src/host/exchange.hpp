@@ -139,11 +139,12 @@ class exchange {
     using work::set_kind;
     continuation* waiter = nullptr;
   };
+  /// What has come is combined next: on top of a turn's worth of reading it is too much.
+  [[nodiscard]] bool has_done_enough() const noexcept {
+    return next_.kind() == work_kind::library && core_.home.is_turn_used_up();
+  }
   void resume(continuation& k) noexcept {
-    // What has come is combined now: on top of a turn's worth of reading it is too much.
-    if (next_.kind() == work_kind::library && core_.home.is_turn_used_up()) {
-      return resume_next_turn(k);
-    }
+    if (has_done_enough()) return resume_next_turn(k);
     next_.waiter = &k;
     core_.home.schedule(next_);
   }
@@ -180,10 +181,12 @@ class exchange::wait {
 
   /// Never once it fails, when nothing is under way: the coroutine is destroyed here.
   bool await_ready() const noexcept {
-    return !yields_ && !x_.failing_ && x_.is_reached(goal_);
+    return !yields_ && !x_.failing_ && x_.is_reached(goal_) && !x_.has_done_enough();
   }
   void await_start(continuation& k) noexcept {
-    if (yields_) return x_.resume_next_turn(k);
+    if (!x_.failing_ && (yields_ || x_.is_reached(goal_))) {
+      return x_.resume_next_turn(k);
+    }
     x_.waiter_ = &k;
     x_.goal_ = goal_;
   }

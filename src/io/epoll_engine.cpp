@@ -164,12 +164,18 @@ class epoll_engine final : public engine {
     put(r, place::ended);
   }
 
+  /// Who sends on as a send has ended has sent already, and is told in the next turn.
   bool end_some() noexcept {
+    const io_request* const last = ended_.back();
     std::size_t count = 0;
+    std::size_t sent = 0;
     while (count < poll_limit && !ended_.empty()) {
       io_request& r = *ended_.pop();
+      const bool is_last = &r == last;
+      if (r.kind == io_kind::send && r.result.ok()) sent += r.result.count();
       ++count;
       r.ended(r);
+      if (is_last || sent >= poll_bytes) break;
     }
     return count > 0;
   }

@@ -56,6 +56,7 @@ void reactor::close() noexcept {
   // Bounded: what makes itself ready for ever must not hold up the end.
   for (int turns = 0; turns < last_turns; ++turns) {
     ready_.append(next_turn_);
+    meter_.begin(now());
     if (!inbox_.take(ready_) && ready_.empty()) return;
     run_ready();
   }
@@ -189,17 +190,19 @@ bool reactor::poll_pollers() noexcept {
   for (poller* p = first ? first : pollers_; p; p = next_poller_) {
     // A poller may remove itself, or any other, as it is polled.
     next_poller_ = p->next_;
+    const work_kind looks = p->looks_;
     if (!p->poll()) continue;
     did = true;
     // What is brief is noted later: a task may wait for what it brought.
-    if (p->looks_ != work_kind::brief) note_step(p->looks_);
+    if (looks != work_kind::brief) note_step(looks);
     if (is_turn_used_up()) {
       first_poller_ = next_poller_;
       break;
     }
   }
   pollers_found_ |= did;
-  return did;
+  // Those before the first have not been asked.
+  return did || first;
 }
 
 }  // namespace manyworlds::inline v0

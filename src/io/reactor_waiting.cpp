@@ -16,10 +16,10 @@ constexpr unsigned crowd = 8;
 /// One that takes even longer, to somebody who computes.
 constexpr duration longest_switch = std::chrono::milliseconds(1);
 constexpr duration without_yields = std::chrono::milliseconds(50);
-/// A spin in turns with others lasts so many times as long at most.
-constexpr int most_stretched = 20;
-/// Whoever never sleeps does so without an overflow.
-constexpr duration longest_spin = std::chrono::hours(1);
+/// What others had of the CPU prolongs a spin by so much at most.
+constexpr duration longest_stretch = std::chrono::milliseconds(1);
+/// How long to look on a CPU that is not given to who computes there.
+constexpr duration selfish_spin = std::chrono::microseconds(10);
 
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -56,10 +56,10 @@ std::optional<duration> reactor::prepare_wait() noexcept {
 // is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
-  const time_point last =
-      later(recently_, std::min(options_.spin, longest_spin) * most_stretched);
-  const bool keeps_cpu = recently_ < yields_from_;
-  time_point end = later(recently_, keeps_cpu ? options_.spin / 5 : options_.spin);
+  time_point end = later(
+      recently_,
+      std::min(options_.spin, recently_ < yields_from_ ? selfish_spin : options_.spin));
+  const time_point last = later(end, longest_stretch);
   const bool is_crowded = switches_ >= crowd;
   if (switches_ > 0) --switches_;
   const unsigned looks = is_crowded ? 1 : looks_between_turns;
@@ -71,7 +71,7 @@ bool reactor::spin() noexcept {
       }
     }
     // Just before a turn looks at the clock: what others do meanwhile is nobody's turn.
-    if (++empty_turns < turns_before_yields || keeps_cpu) {
+    if (++empty_turns < turns_before_yields || recently_ < yields_from_) {
       pause_cpu();
     } else {
       end = std::min(later(end, yield()), last);
@@ -90,16 +90,17 @@ bool reactor::spin() noexcept {
 // Unless those we wait for are here too, we rather keep it and soon sleep, since who
 // wakes up gets it at once.
 duration reactor::yield() noexcept {
+  const time_point before = now();
   std::this_thread::yield();
   const time_point back = now();
-  const duration took = back - recently_;
+  const duration took = back - before;
   if (took < shortest_switch) return duration::zero();
   if (took < longest_switch) {
     switches_ = std::min(switches_ + 4, 2 * crowd);
-  } else if (switches_ == 0) {
-    yields_from_ = back + without_yields;
+    return took;
   }
-  return took;
+  if (switches_ == 0) yields_from_ = back + without_yields;
+  return duration::zero();
 }
 
 // No wake-up is lost, because everybody who could give us something to do either comes

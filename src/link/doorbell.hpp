@@ -21,6 +21,9 @@ class slot_set {
   static constexpr std::size_t words = slot_count / 64;
 
   void insert(unsigned slot) noexcept { bits_[slot / 64] |= bit(slot); }
+  void insert(const slot_set& others) noexcept {
+    for (std::size_t at = 0; at != words; ++at) bits_[at] |= others.bits_[at];
+  }
   void erase(unsigned slot) noexcept { bits_[slot / 64] &= ~bit(slot); }
   [[nodiscard]] bool contains(unsigned slot) const noexcept {
     return (bits_[slot / 64] & bit(slot)) != 0;

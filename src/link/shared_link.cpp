@@ -77,10 +77,15 @@ bool shared_link::poll() noexcept {
   if (pools_.may_have_lost_some()) [[unlikely]] {
     if (pools_.tell_gone()) ring();
   }
-  const slot_set hot =
-      postponed_.empty() ? listener_.hot() : std::exchange(postponed_, {});
+  slot_set round = std::exchange(postponed_, {});
+  if (round.empty()) {
+    round = listener_.hot();
+    if (!pending_.empty()) [[unlikely]]
+      round.insert(pending_);
+  }
+  // What a round leaves over is all of the next, so that each slot has its turn (law 9).
   bool is_enough = false;
-  hot.for_each([this, &did, &is_enough](unsigned slot) {
+  round.for_each([this, &did, &is_enough](unsigned slot) {
     slot_use& use = slots_[slot];
     // Another slot's step may have closed this one.
     if (!use.events) return;
@@ -89,22 +94,13 @@ bool shared_link::poll() noexcept {
       did = true;
       slots_[slot].empty_looks = 0;
       is_enough = user_.is_turn_used_up();
-    } else if (!listener_.hot().contains(slot)) {
       return;
-    } else if (++use.empty_looks == patience) {
-      listener_.go_cold(slot, [&use] { return use.events->has_something(); });
-      use.empty_looks = 0;
     }
+    // Cold ones are looked at only while they have something pending.
+    if (!listener_.hot().contains(slot) || ++use.empty_looks != patience) return;
+    listener_.go_cold(slot, [&use] { return use.events->has_something(); });
+    use.empty_looks = 0;
   });
-  if (!pending_.empty()) [[unlikely]] {
-    const slot_set pending = pending_;
-    pending.for_each([this, &did, &is_enough](unsigned slot) {
-      if (listener_.hot().contains(slot) || !slots_[slot].events) return;
-      if (is_enough) return postponed_.insert(slot);
-      did |= slots_[slot].events->look();
-      is_enough = user_.is_turn_used_up();
-    });
-  }
   return did;
 }
 

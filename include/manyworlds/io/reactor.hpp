@@ -51,7 +51,7 @@ struct reactor_options {
   /// How long to go on turning before sleeping, pollers or not (a parked vCPU costs 30 to
   /// 80 us to wake, a cache line 0.14 us). Who else wants the CPU gets it after the first
   /// microsecond, or at once: with more ranks than cores a reactor waits for one that it
-  /// keeps from running. What those have of it does not count, up to 20 times as much;
+  /// keeps from running. What those have of it does not count, up to a millisecond;
   /// who then keeps it for long does not get it so soon again.
   duration spin = std::chrono::microseconds(50);
 };
