@@ -31,9 +31,11 @@ class bare_coroutine {
     void unhandled_exception() noexcept { std::terminate(); }
   };
   explicit bare_coroutine(std::coroutine_handle<promise_type> of) noexcept : of_(of) {}
-  bare_coroutine(const bare_coroutine&) = delete;
-  bare_coroutine& operator=(const bare_coroutine&) = delete;
-  ~bare_coroutine() { of_.destroy(); }
+  bare_coroutine(bare_coroutine&& other) noexcept : of_(std::exchange(other.of_, {})) {}
+  bare_coroutine& operator=(bare_coroutine&&) = delete;
+  ~bare_coroutine() {
+    if (of_) of_.destroy();
+  }
   void resume() const { of_.resume(); }
 
  private:
