@@ -1,6 +1,7 @@
 #include <coroutine>
 #include <exception>
 #include <functional>
+#include <utility>
 
 #include "questions.hpp"
 #include "timing.hpp"
@@ -31,9 +32,12 @@ class bare_coroutine {
     void unhandled_exception() noexcept { std::terminate(); }
   };
   explicit bare_coroutine(std::coroutine_handle<promise_type> of) noexcept : of_(of) {}
-  bare_coroutine(const bare_coroutine&) = delete;
+  // clang 14 moves what get_return_object gives.
+  bare_coroutine(bare_coroutine&& other) noexcept : of_(std::exchange(other.of_, {})) {}
   bare_coroutine& operator=(const bare_coroutine&) = delete;
-  ~bare_coroutine() { of_.destroy(); }
+  ~bare_coroutine() {
+    if (of_) of_.destroy();
+  }
   void resume() const { of_.resume(); }
 
  private:
