@@ -1,6 +1,7 @@
 #include <coroutine>
 #include <exception>
 #include <functional>
+#include <utility>
 
 #include "questions.hpp"
 #include "timing.hpp"
@@ -31,8 +32,9 @@ class bare_coroutine {
     void unhandled_exception() noexcept { std::terminate(); }
   };
   explicit bare_coroutine(std::coroutine_handle<promise_type> of) noexcept : of_(of) {}
+  // clang 14 moves what get_return_object gives.
   bare_coroutine(bare_coroutine&& other) noexcept : of_(std::exchange(other.of_, {})) {}
-  bare_coroutine& operator=(bare_coroutine&&) = delete;
+  bare_coroutine& operator=(const bare_coroutine&) = delete;
   ~bare_coroutine() {
     if (of_) of_.destroy();
   }

@@ -82,8 +82,8 @@ void allow_open_files(std::size_t count, bool says_so) {
   if (limit.rlim_cur >= wanted) return;
   if (limit.rlim_max < wanted) {
     throw std::runtime_error(fmt::format(
-        "this needs {} open files, the limit is {}: raise it (ulimit -n), ask for less, "
-        "or over shared memory, which needs none for each world",
+        "this needs {} open files, the limit is {}: raise it (ulimit -n), or ask for "
+        "less",
         wanted, limit.rlim_max));
   }
   if (says_so) {

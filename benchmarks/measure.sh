@@ -23,5 +23,5 @@ done
 "$mwbench" --json await --pin
 "$mwbench" --json memory
 for transport in shm tcp; do
-  "$mwbench" --json --transport "$transport" scale
+  "$mwbench" --json --transport "$transport" scale --pin
 done

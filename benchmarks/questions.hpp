@@ -130,6 +130,8 @@ struct scale_options {
   int pings = 2000;
   /// Formings of a world of many members.
   int repeat = 5;
+  /// The two processes whose worlds are counted.
+  bool pin = false;
 };
 void scale(const common_options& common, const scale_options& options);
 

@@ -65,6 +65,8 @@ class worlds_of_two {
 
   mw::task<void> run() {
     co_await first_;
+    // Not earlier: the service thread would inherit it.
+    if (options_.pin) pin_this_thread(rank_);
     co_await exchange(first_, 1 - rank_);
     (void)co_await ping(first_, options_.pings);
     memory_before_ = memory_use::now();
@@ -222,13 +224,17 @@ void lead_members(const common_options& common, const scale_options& o, mw::rank
   m.runtime().run(as_member(m, o, 0, size, out));
 }
 
-/// Over tcp each world has a connection to each peer.
+/// Over tcp each world has a connection to each peer, and so have those between two
+/// processes of one host that find no slot in the memory they share.
 void make_room(const common_options& common, const scale_options& o) {
+  constexpr int slots_of_link = 128;
+  const int without = common.shared_memory ? slots_of_link : 0;
   int most = 0;
-  for (const int count : o.worlds) most = std::max(most, count);
-  for (const int count : o.members) most = std::max(most, 2 * count);
-  const int each = common.shared_memory ? 0 : most;
-  allow_open_files(static_cast<std::size_t>(each), common.leads());
+  for (const int count : o.worlds) most = std::max(most, count - without);
+  if (!common.shared_memory) {
+    for (const int count : o.members) most = std::max(most, 2 * count);
+  }
+  allow_open_files(static_cast<std::size_t>(most), common.leads());
 }
 
 }  // namespace
