@@ -57,6 +57,25 @@ struct reader final : slot_events {
   bool in_order = true;
 };
 
+/// As soon as it is busy each of its steps takes all of a turn.
+struct long_steps final : slot_events {
+  explicit long_steps(reactor& r) : home(r) {}
+
+  bool look() noexcept override {
+    if (!busy) return false;
+    home.note_long_step();
+    while (!home.is_turn_used_up()) continue;
+    ++looks;
+    return true;
+  }
+  bool has_something() noexcept override { return busy; }
+  void bell_ended() noexcept override {}
+
+  reactor& home;
+  bool busy = false;
+  int looks = 0;
+};
+
 void put(shared_link& l, ring_writer& to, unsigned slot, std::uint64_t number) {
   REQUIRE(to.reserve(1) == room::enough);
   cell_content c;
@@ -159,6 +178,34 @@ TEST_CASE("a slot that was silent for long is rung for, and loses nothing") {
   CHECK(other.taken == 0);
   b.link->detach(255);
   b.link->detach(0);
+  b.close();
+  a.close();
+}
+
+TEST_CASE("law 9: slots whose steps take all of a turn have their turns in turn") {
+  two_parts parts;
+  one_side a(engine_kind::epoll, std::move(parts.first));
+  one_side b(engine_kind::epoll, std::move(parts.second));
+  long_steps first(b.f.get());
+  long_steps second(b.f.get());
+  reader other(*b.link, 7);
+  b.link->attach(3, first);
+  b.link->attach(5, second);
+  b.link->attach(7, other);
+  // Long enough for every hot ring to cool down.
+  for (int turn = 0; turn < 5000; ++turn) b.f.get().turn();
+  first.busy = second.busy = true;
+  b.link->set_pending(3, true);
+  b.link->set_pending(5, true);
+  ring_writer from_a(a.link->outgoing(7));
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    put(*a.link, from_a, 7, i);
+    for (int turn = 0; turn < 6; ++turn) b.f.get().turn();
+    CHECK(other.taken == i + 1);
+  }
+  CHECK(first.looks >= 5);
+  CHECK(second.looks >= 5);
+  for (const unsigned slot : {3u, 5u, 7u}) b.link->detach(slot);
   b.close();
   a.close();
 }
