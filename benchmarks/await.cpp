@@ -107,10 +107,10 @@ double resuming_bare(int count) {
 }
 
 mw::task<double> calling(int count) {
-  int sum = 0;
+  unsigned sum = 0;
   const auto begin = now_ns();
-  for (int i = 0; i < count; ++i) sum += co_await returning(i);
-  called(sum);
+  for (int i = 0; i < count; ++i) sum += static_cast<unsigned>(co_await returning(i));
+  called(static_cast<int>(sum));
   co_return each_ns(begin, count);
 }
 

@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "commands.hpp"
 #include "plot.hpp"
 
@@ -131,8 +133,12 @@ void add_scale(CLI::App& app, common_options& common, scale_options& o) {
     if (of_worlds && !of_members) o.members.clear();
     if (of_members && !of_worlds) o.worlds.clear();
     if (of_worlds) refuse_launcher(common, "scale --worlds");
-    if (of_members && common.has_launcher())
-      (void)members_of(common, "scale", o.members.back(), true);
+    if (common.has_launcher()) {
+      if (of_members && o.members.size() > 1)
+        throw std::runtime_error("scale: a launcher's processes are one world");
+      o.worlds.clear();
+      o.members = {members_of(common, "scale", o.members.back(), of_members)};
+    }
     scale(common, o);
   });
 }

@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "commands.hpp"
 
 namespace mwbench {
@@ -74,6 +76,7 @@ void add_worlds(CLI::App& app, common_options& common, worlds_options& o) {
   sub->callback([&common, &o, sub] {
     const bool was_said = sub->count("--senders") > 0;
     o.senders = members_of(common, "worlds", o.senders + 1, was_said) - 1;
+    if (o.senders < 1) throw std::runtime_error("worlds: takes two processes or more");
     worlds(common, o);
   });
 }

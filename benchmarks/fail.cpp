@@ -106,7 +106,11 @@ class faults {
       ::kill(victim_.pid(), kills() ? SIGKILL : SIGSTOP);
     }
     if (kills()) co_return;
-    while (!world_.is_suspect(victim_rank())) co_await mw::sleep_for(1ms);
+    // Whoever is broken without it says why to the waiter.
+    while (!world_.is_suspect(victim_rank())) {
+      if (world_.state() != mw::world_state::up) co_return;
+      co_await mw::sleep_for(1ms);
+    }
     figures_.suspect_ms.add(ms_since(struck_));
   }
 

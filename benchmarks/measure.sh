@@ -19,7 +19,9 @@ done
 "$mwbench" --json idle
 "$mwbench" --json cancel
 "$mwbench" --json fail --fault cut --members 4 --repeat 3
-"$mwbench" --json collectives --check
+"$mwbench" --json worlds --pin
+"$mwbench" --json collectives --pin
+"$mwbench" --json collectives --check --seconds 0.05
 "$mwbench" --json await --pin
 "$mwbench" --json memory
 for transport in shm tcp; do

@@ -75,7 +75,7 @@ doorway::doorway(const manyworlds::socket_address& address) {
   listening_ = tcp_socket(here);
   here.size = sizeof here.storage;
   if (::bind(listening_.fd(), here.any(), address.to_native(&here.storage)) != 0 ||
-      ::listen(listening_.fd(), 1) != 0 ||
+      ::listen(listening_.fd(), SOMAXCONN) != 0 ||
       ::getsockname(listening_.fd(), here.any(), &here.size) != 0) {
     fail("listening for another process");
   }

@@ -59,7 +59,7 @@ else
     'shrink --members 3' 'shrink --members 4' 'form'
 fi
 for name in p2p collectives-2 collectives-4 worlds; do
-  "$mwbench" draw "$folder/$name.json" "$folder/$name.svg"
+  "$mwbench" --no-launcher draw "$folder/$name.json" "$folder/$name.svg"
 done
 python3 "$here/peers/summary.py" "$folder" > "$folder/README.md"
 echo "$folder" >&2

@@ -112,7 +112,7 @@ def main():
             for row in [about | {"notes": notes}, *rows]:
                 out.write(json.dumps(row) + "\n")
     if options.plot:
-        subprocess.run([options.mwbench, "draw", options.json, options.plot], check=True)
+        subprocess.run([options.mwbench, "--no-launcher", "draw", options.json, options.plot], check=True)
 
 
 main()

@@ -84,7 +84,8 @@ class Mwbench:
         return not os.access(self.program, os.X_OK)
 
     def version(self):
-        about = rows_of(run([self.program, "--json", "form", "--worlds", "1", "--repeat", "1"]))[0]
+        about = rows_of(run([self.program, "--json", "--no-launcher", "form", "--worlds", "1",
+                             "--repeat", "1"]))[0]
         kind = "optimized" if about["optimized"] else "NOT OPTIMIZED"
         return f"{about['version']}, {about['compiler']}, {kind}, {about['engine']}"
 

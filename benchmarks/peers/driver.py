@@ -118,14 +118,14 @@ async def p2p(peer, size, rounds, most):
             await peer.send(agreed, 1)
             begin = now_us()
             await flow(peer, peer.start_send, [buffer.tensor] * IN_FLIGHT, int(agreed[0]))
-            await peer.receive(buffer.tensor, 1)
+            await peer.receive(agreed, 1)
             speeds.append(size * int(agreed[0]) / 1e3 / (now_us() - begin))
         else:
             await echo(peer, buffer)
             await echo(peer, buffer)
             await peer.receive(agreed, 0)
             await flow(peer, peer.start_receive, landing, int(agreed[0]))
-            await peer.send(buffer.tensor, 0)
+            await peer.send(agreed, 0)
     if peer.rank == 0:
         halves.sort()
         speeds.sort()

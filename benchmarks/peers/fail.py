@@ -31,8 +31,8 @@ class Ours:
         self.missing, self.version = self.mwbench.missing, self.mwbench.version
 
     def fail(self, fault, limit):
-        output = run([self.mwbench.program, "--json", "--limit", str(LIMIT_S), "fail", "--fault",
-                      fault, "--repeat", "1", "--alone"])
+        output = run([self.mwbench.program, "--json", "--no-launcher", "--limit", str(LIMIT_S),
+                      "fail", "--fault", fault, "--repeat", "1", "--alone"])
         row = next(row for row in rows_of(output) if row["bench"] == "fail")
         if fault == "kill":
             return {"ms": row["detect_ms"], "told": "world_error: peer_died"}
@@ -50,8 +50,9 @@ class Struck:
         self.environment = environment or {}
 
     def fail(self, fault, limit):
-        job = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=os.environ | self.environment, start_new_session=True)
+        job = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=os.environ | self.environment,
+                               start_new_session=True)
         victim = None
         try:
             told = Lines(job.stdout)

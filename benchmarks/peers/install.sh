@@ -12,7 +12,7 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
 
 "${as_root[@]}" apt-get update
-DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends \
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
   ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
   python3-torch python3-venv patch
 
