@@ -61,7 +61,7 @@ class decoder {
       std::stop_source user;
       const auto leave = [&]() -> mw::task<void> {
         if (random_() % 2) co_return;
-        co_await mw::sleep_for(std::chrono::microseconds(random_() % 1'000));
+        co_await mw::sleep_for(std::chrono::microseconds(random_() % 4'000));
         user.request_stop();
       };
       co_await mw::when_all(receive(w, {request, layers}, user.get_token()), leave());
