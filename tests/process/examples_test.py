@@ -82,7 +82,7 @@ def pipeline(out):
     claim(f"{case}: the worlds beside the killed stage broke, and no other", broken(out) == beside, broken(out))
     asked, answered, dropped, wrong = numbers(
         r"(\d+) requests, (\d+) answered; \d+ given out again, (\d+) second answers dropped, (\d+) wrong", out)
-    claim(f"{case}: every request was answered once", asked == answered > 100, (asked, answered, dropped))
+    claim(f"{case}: every request was answered once", asked == answered > 1000, (asked, answered, dropped))
     claim("and rightly", wrong == 0)
 
 
@@ -90,8 +90,7 @@ def kv_transfer(out):
     claim("the world broke with prefill, and no more", broken(out) == ["world1@1"], broken(out))
     whole, given_up, wrong, again = numbers(
         r"(\d+) requests came whole, (\d+) were given up, (\d+) came wrong; (\d+) were asked again", out)
-    # How many are given up in time is the machine's speed.
-    claim("each request came whole or was given up", whole + given_up == 200 and whole > 50 and given_up > 0)
+    claim("each request came whole or was given up", whole + given_up == 200 and whole > 50 and given_up > 20)
     claim("what came was right", wrong == 0)
     claim("what was open at the kill was asked again", again > 0)
     claim("both pools have all pages back", out.count("288 of 288 pages are back, 0 were written while free") == 2)
