@@ -18,8 +18,13 @@ constexpr std::size_t largest_slice = std::size_t{512} * 1024;
 constexpr std::size_t smallest_slice = std::size_t{64} * 1024;
 /// What a slice may take: memory differs by a factor of ten, and so do new pages.
 constexpr duration slice_time = std::chrono::microseconds(60);
-/// What is smaller is as good as over when a second thread has woken up.
-constexpr std::size_t least_moved = std::size_t{8} * 1024 * 1024;
+/// What is smaller is as good as over when a second thread has woken up: of 2 MiB it made
+/// 7 to 23 GB/s out of 11, of 3 MiB and more always 1.6 to 1.8 times as much.
+constexpr std::size_t least_moved = std::size_t{3} * 1024 * 1024;
+/// The mover reads half of what is left at a time, and no more than this. It keeps no
+/// turn waiting, and a job that follows another costs both threads 10 to 20 us: in jobs
+/// of a slice, two threads were slower than one (16 MiB: 2.0 ms, so 1.0, one alone 1.6).
+constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
 /// From so much on before the end of a payload its sender does not fall asleep. Before
 /// that it may: of a long payload it would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
@@ -114,7 +119,8 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   auto job = std::make_shared<shm::move_job>(*link_.memory());
   int error = 0;
-  job->pieces = source.fill(*link_.memory(), job->there, slice_, error);
+  const std::size_t part = std::min(source.remaining() / 2, largest_job);
+  job->pieces = source.fill(*link_.memory(), job->there, part, error);
   // Whatever is wrong with it, the reading that follows meets it too.
   if (job->pieces == 0) return;
   const auto there = std::span<const iovec>(job->there).first(job->pieces);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <system_error>
@@ -17,6 +18,37 @@ namespace {
 /// that sleeps takes about as long to wake.
 constexpr std::chrono::microseconds looks_on(100);
 
+/// Whoever ends a job waits for no more.
+constexpr std::size_t most_at_once = std::size_t{256} * 1024;
+
+/// A list of pieces that is used up bit by bit.
+class iovec_walk {
+ public:
+  explicit iovec_walk(std::span<const iovec> list) noexcept : list_(list) {}
+
+  [[nodiscard]] std::span<const iovec> next(std::size_t bytes) noexcept {
+    std::size_t count = 0;
+    while (bytes > 0 && at_ < list_.size()) {
+      const iovec& piece = list_[at_];
+      const std::size_t step = std::min(bytes, piece.iov_len - used_);
+      next_[count++] = {static_cast<std::byte*>(piece.iov_base) + used_, step};
+      bytes -= step;
+      used_ += step;
+      if (used_ == piece.iov_len) {
+        ++at_;
+        used_ = 0;
+      }
+    }
+    return std::span(next_).first(count);
+  }
+
+ private:
+  std::span<const iovec> list_;
+  std::size_t at_ = 0;
+  std::size_t used_ = 0;
+  std::array<iovec, move_job::most_pieces> next_;
+};
+
 }  // namespace
 
 void move_job::end() noexcept {
@@ -25,6 +57,7 @@ void move_job::end() noexcept {
     error_ = ECANCELED;
     return;
   }
+  is_unwanted_.store(true, std::memory_order_relaxed);
   while (!has_ended()) std::this_thread::yield();
 }
 
@@ -34,14 +67,22 @@ void move_job::run() noexcept {
                                       std::memory_order_acq_rel)) {
     return;
   }
-  const ssize_t got =
-      from_.read(std::span(here).first(places), std::span(there).first(pieces));
-  if (got < 0) {
-    error_ = errno;
-  } else if (static_cast<std::size_t>(got) != bytes) {
-    error_ = EFAULT;
-  }
+  error_ = read_all();
   state_.store(state::ended, std::memory_order_release);
+}
+
+int move_job::read_all() noexcept {
+  iovec_walk into{std::span(here).first(places)};
+  iovec_walk from{std::span(there).first(pieces)};
+  for (std::size_t left = bytes; left > 0;) {
+    if (is_unwanted_.load(std::memory_order_relaxed)) return ECANCELED;
+    const std::size_t now = std::min(left, most_at_once);
+    const ssize_t got = from_.read(into.next(now), from.next(now));
+    if (got < 0) return errno;
+    if (static_cast<std::size_t>(got) != now) return EFAULT;
+    left -= now;
+  }
+  return 0;
 }
 
 mover::mover(std::string thread_name) : thread_name_(std::move(thread_name)) {

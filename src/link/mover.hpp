@@ -18,8 +18,8 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// One slice of a payload for the mover. Whoever made it must not let go of the memory
-/// that it is read into before `end` has returned, or `has_ended`.
+/// Part of a payload for the mover. Whoever made it must not let go of the memory that it
+/// is read into before `end` has returned, or `has_ended`.
 class move_job {
  public:
   static constexpr std::size_t most_pieces = 64;
@@ -38,8 +38,8 @@ class move_job {
   }
   /// After it has ended: 0 if all its bytes were read, else the errno.
   [[nodiscard]] int error() const noexcept { return error_; }
-  /// It begins no more; if it has begun, it is waited for, which lasts no longer than a
-  /// slice does.
+  /// It reads no more; if it has begun, the slice that it is at is waited for, some 30
+  /// us.
   void end() noexcept;
 
   /// By the mover.
@@ -48,8 +48,11 @@ class move_job {
  private:
   enum class state : unsigned char { waiting, running, ended };
 
+  [[nodiscard]] int read_all() noexcept;
+
   const remote_memory from_;
   std::atomic<state> state_{state::waiting};
+  std::atomic<bool> is_unwanted_{false};
   int error_ = 0;
 };
 

@@ -37,7 +37,7 @@ struct runtime_options {
   /// (process_vm_readv), where the machine allows it. If not they come out of shared
   /// pools, or in pieces.
   bool read_peers = true;
-  /// A second thread that reads part of each message of 8 MiB and more from such peers,
+  /// A second thread that reads part of each message of 3 MiB and more from such peers,
   /// where there are as many CPUs as members, and more than one. It is started when it is
   /// first needed, and sleeps otherwise.
   bool mover = true;
