@@ -3,7 +3,7 @@
 #
 # Builds nothing but the peers' drivers. Writes JSON, Markdown and SVG for each question into FOLDER, by
 # default results/DATE-MACHINE beside this file. Peers that are missing are named there and left out:
-# peers/install.sh has them. All of it takes about 40 minutes, --quick 5 (figures of one round: only to
+# peers/install.sh has them. All of it takes about 45 minutes, --quick 5 (figures of one round: only to
 # see that all works).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,8 +44,9 @@ if [ $quick = yes ]; then
   done
   ask_ourselves worlds 'worlds --rounds 1 --sizes 4,324,8748,236196'
   compare fail fail.py --kills 1 --stops 1 --stop-limit 8
-  ask_ourselves recovery 'fail --fault kill --repeat 2' 'shrink --members 3 --repeat 2' \
-    'form --worlds 8 --repeat 4'
+  ask_ourselves recovery 'fail --fault kill --repeat 2' 'shrink --members 3 --repeat 2'
+  ask_ourselves life 'form --repeat 2' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 1' \
+    'memory --worlds 16'
 else
   compare p2p compare.py --question p2p --rounds 5
   compare pairs compare.py --question pairs
@@ -53,10 +54,18 @@ else
   compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
   # Two rounds: on two CPUs MPICH alone takes minutes for each.
   compare collectives-4 compare.py --question collectives --members 4 "${sizes[@]}" --rounds 2
-  ask_ourselves worlds 'worlds --worlds 8'
+  ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
+    'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
+  ask_ourselves tcp '--transport tcp p2p --pin' '--transport tcp --engine epoll p2p --pin'
+  ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
+  ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
+    'worlds --worlds 64 --sizes 78732,236196'
   compare fail fail.py --kills 10 --stops 1
-  ask_ourselves recovery 'fail --fault kill --repeat 20' 'fail --fault stop --repeat 2' \
-    'shrink --members 3' 'shrink --members 4' 'form'
+  ask_ourselves recovery 'fail --fault kill --repeat 20' 'fail --fault kill --members 4' \
+    'fail --fault stop --repeat 2' '--transport tcp fail --fault cut --repeat 2' 'shrink --members 3' 'shrink --members 4'
+  ask_ourselves life 'form' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 10' \
+    'await' 'memory' '--transport tcp memory'
+  ask_ourselves growth 'scale --worlds 1,10,100,1000' 'scale --members 2,4,8,16,32'
 fi
 for name in p2p collectives-2 collectives-4 worlds; do
   "$mwbench" --no-launcher draw "$folder/$name.json" "$folder/$name.svg"

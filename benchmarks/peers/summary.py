@@ -1,24 +1,20 @@
 """The first page of a folder that reproduce.sh filled: summary.py FOLDER"""
 
 import glob
-import json
 import os
 import sys
+
+import budgets
+from tables import rows_in
 
 # A line that another CPU has: below it the two share a core or a cache.
 NEAR_US = 0.15
 TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
           "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
           "fail": "A member is killed or stopped, beside the peers",
-          "recovery": "A member is killed: its worlds, and those beside"}
-
-
-def rows_in(folder, name):
-    path = os.path.join(folder, name + ".json")
-    if not os.path.exists(path):
-        return []
-    with open(path) as lines:
-        return [json.loads(line) for line in lines]
+          "recovery": "A member is killed: its worlds, and those beside",
+          "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp: io_uring, then epoll", "refused": "Where memory of peers may not be read",
+          "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members"}
 
 
 def distance(rows):
@@ -46,6 +42,8 @@ def main():
             notes |= dict.fromkeys(row.get("notes", []))
     for who, version in versions.items():
         print(f"- {who}: {version}")
+    print("\n## Budgets\n")
+    budgets.tell(folder)
     for name, title in TITLES.items():
         path = os.path.join(folder, name + ".md")
         if not os.path.exists(path):

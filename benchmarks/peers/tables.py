@@ -1,8 +1,20 @@
-"""Tables in Markdown, as they stand in results/."""
+"""Results, and tables of them in Markdown, as they stand in results/."""
+
+import json
+import os
 
 from contestants import Mwbench
 
 OURS = Mwbench.name
+
+
+def rows_in(folder, name):
+    """What one file of a folder of results says; nothing if it is not there."""
+    path = os.path.join(folder, name + ".json")
+    if not os.path.exists(path):
+        return []
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
 
 
 def table(title, rows, what, better, raw=None):

@@ -28,6 +28,9 @@ constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
 /// From so much on before the end of a payload its sender does not fall asleep. Before
 /// that it may: of a long payload it would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
+/// What is smaller is over before it would fall asleep, and to say so costs both sides a
+/// cache line a message.
+constexpr std::size_t soon_read = std::size_t{256} * 1024;
 /// So much before the end it is woken, if it sleeps all the same: that takes about as
 /// long as reading so much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
@@ -41,7 +44,9 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }  // namespace
 
 void cell_receiver::begin(inbound_message& m) {
-  if (m.payload_bytes <= kept_awake) link_.note_reading();
+  if (m.payload_bytes >= soon_read && m.payload_bytes <= kept_awake) {
+    link_.note_reading();
+  }
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
     const bool can = link_.pools().pool_of_peer(m.remote.pool - 1, wrong) != nullptr;

@@ -1,0 +1,134 @@
+"""What a folder of reproduce.sh says to each budget that this library has set itself.
+
+Of several sizes, rounds or kinds the worst counts, named in brackets. Nothing here fails: a machine that others
+use misses budgets too.
+"""
+
+from tables import OURS, human, rows_in
+
+MPIS = ("Open MPI", "MPICH")
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def by_size(rows, what):
+    """Who to figures, of each size and kind of collective."""
+    found = {}
+    for row in rows:
+        if row.get(what) is not None and "who" in row:
+            found.setdefault((row["size"], row.get("kind", "")), {})[row["who"]] = row[what]
+    return found
+
+
+def place(size, kind):
+    return f"{kind} {human(size)}".strip()
+
+
+def worst(found, largest=True):
+    """The worst of pairs of a figure and where it was."""
+    found = list(found)
+    return (max if largest else min)(found, default=None)
+
+
+def at_most(limit, found, unit=""):
+    return f"at most {limit:g}{unit}", worst(found), unit, lambda value: value <= limit
+
+
+def at_least(limit, found, unit=""):
+    return f"at least {limit:g}{unit}", worst(found, False), unit, lambda value: value >= limit
+
+
+def against(figures, others, sizes, better=min):
+    """Ours by the better of the others."""
+    for (size, kind), of in figures.items():
+        theirs = [of[who] for who in others if who in of]
+        if OURS in of and theirs and sizes[0] <= size <= sizes[1]:
+            yield of[OURS] / better(theirs), place(size, kind)
+
+
+def against_raw(rows, what, raw, sizes):
+    for row in rows:
+        if row.get("who") == OURS and row.get(raw) and sizes[0] <= row["size"] <= sizes[1]:
+            yield row[what] / row[raw], human(row["size"])
+
+
+def figures_of(rows, what, where=lambda row: "", **wanted):
+    for row in rows:
+        if all(row.get(name) == value for name, value in wanted.items()) and row.get(what) is not None:
+            yield row[what], where(row)
+
+
+def of_messages(folder):
+    p2p = rows_in(folder, "p2p")
+    latency, bandwidth = by_size(p2p, "p50_us"), by_size(p2p, "gb_s")
+    everyone = {row["who"] for row in p2p if row.get("compared")} - {OURS}
+    small, large = (0, 8), (64 * KIB, 64 * MIB)
+    yield "8 B one way, by a raw cache line", at_most(1.5, against_raw(p2p, "p50_us", "raw_us", small))
+    yield "8 B one way, by the best peer", at_most(1, against(latency, everyone, small))
+    yield "64 KiB to 64 MiB one way: raw process_vm_readv by ours", at_least(
+        0.9, ((1 / ratio, size) for ratio, size in against_raw(p2p, "p50_us", "raw_us", large)))
+    yield "the same, four under way: ours by raw", at_least(0.9, against_raw(p2p, "gb_s", "raw_gb_s", large))
+    yield "64 KiB to 64 MiB one way, by the better MPI", at_most(1, against(latency, MPIS, large))
+    yield "the same, four under way, by the better MPI", at_least(1, against(bandwidth, MPIS, large, max))
+
+
+def of_memory(folder):
+    rows = rows_in(folder, "memory-kinds")
+    plain = {row["views"]: row["gb_s"] for row in rows
+             if row["bench"] == "p2p" and row["memory"] == "plain" and row["size"] == 256 * MIB}
+    lists = [(gb_s / plain[1], f"{views} pieces") for views, gb_s in plain.items() if views > 1 and 1 in plain]
+    yield "256 MiB in pieces of 16 KiB, by contiguous", at_least(0.8, lists)
+    shared = figures_of(rows, "gb_s_ratio", lambda row: human(row["size"]), memory="shared")
+    yield "out of a shared pool, by memcpy", at_least(0.9, shared)
+    refused = figures_of(rows_in(folder, "refused"), "gb_s_ratio", lambda row: human(row["size"]))
+    yield "where reading is refused, by a raw ring of two copies", at_least(0.9, refused)
+
+
+def of_collectives(folder):
+    for members in (2, 4):
+        rows = rows_in(folder, f"collectives-{members}")
+        # Of more members than CPUs the median says who was lucky.
+        times = by_size(rows, "p50_us" if members == 2 else "time_us")
+        gloo = ((1 / ratio, what) for ratio, what in against(times, ["Gloo"], (0, 64 * KIB - 1)))
+        yield f"{members} members, below 64 KiB: Gloo by ours", at_least(10, gloo)
+        yield f"{members} members, up to 1 MiB, by the better MPI", at_most(1, against(times, MPIS, (0, MIB)))
+        yield f"{members} members, above, by the better MPI", at_most(1.25, against(times, MPIS, (MIB + 1, 1 << 40)))
+
+
+def of_worlds(folder):
+    found = figures_of((row for row in rows_in(folder, "worlds") if row["bench"] == "worlds" and
+                        row["size"] >= 64 * KIB), "ratio",
+                       lambda row: f"{row['worlds']} worlds, {row['senders']} senders, {human(row['size'])}")
+    yield "throughput of many worlds by one, from 64 KiB on", at_least(0.99, found)
+    life = rows_in(folder, "life")
+    yield "forming a world", at_most(5, figures_of(life, "form_ms", store="tcp", worlds=1), " ms")
+    yield "forming 64 at once", at_most(100, figures_of(life, "form_ms", store="tcp", worlds=64), " ms")
+    yield "1,000 receives parked in 64 worlds, of a core", at_most(1, figures_of(life, "cpu_percent"), " %")
+    memory = ((row["used_own_kib"] + row["used_shared_kib"], f"{row['transport']}, {row['worlds']} worlds")
+              for row in life if row["bench"] == "memory" and row["what"] == "each more")
+    yield "memory of a world after traffic", at_most(128, memory, " KiB")
+
+
+def of_faults(folder):
+    rows = rows_in(folder, "recovery")
+    kill = dict(bench="fail", fault="kill")
+    yield "kill to error, median", at_most(1, figures_of(rows, "detect_ms", **kill), " ms")
+    yield "kill to error, p99", at_most(10, figures_of(rows, "detect_p99_ms", **kill), " ms")
+    stop = dict(bench="fail", fault="stop")
+    yield "stop to suspect", at_most(1100, figures_of(rows, "suspect_ms", **stop), " ms")
+    yield "stop to broken", at_most(5500, figures_of(rows, "broken_ms", **stop), " ms")
+    yield "giving up a begun 64 MiB, p99", at_most(
+        2, figures_of(rows_in(folder, "life"), "cancel_p99_ms", lambda row: row["side"]), " ms")
+
+
+def tell(folder):
+    print("| what | budget | measured | |\n|---|---|---|---|")
+    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults):
+        for what, (limit, found, unit, is_met) in group(folder):
+            if found is None:
+                print(f"| {what} | {limit} | not measured | |")
+                continue
+            value, where = found
+            said = f"{value:.3g}{unit}" + (f" ({where})" if where else "")
+            print(f"| {what} | {limit} | {said} | {'met' if is_met(value) else '**missed**'} |")
+    print("| operations on a GPU | | no GPU here: `mwdevice` | |")
+
