@@ -70,6 +70,7 @@ class cell_receiver final : public receiver {
   [[nodiscard]] const char* collect_moved(inbound_message& m);
   void stop_moving() noexcept;
   [[nodiscard]] const char* finish_reading(inbound_message& m);
+  void turn_to_next_reading();
   void ask_instead(inbound_message& m);
   [[nodiscard]] const char* cannot_read(inbound_message& m, int error);
 

@@ -68,21 +68,23 @@ void cell_receiver::let_go(inbound_message& m) noexcept {
 }
 
 const char* cell_receiver::read_slice() {
+  if (moved_for_ && moving_->has_ended()) {
+    if (const char* wrong = collect_moved(*moved_for_)) return wrong;
+    // It was let go for that.
+    if (readings_.empty()) return nullptr;
+  }
   reading& r = readings_.front();
   inbound_message& m = *r.message;
   if (auto* source = std::get_if<remote_cursor>(&r.source)) {
-    if (moved_for_ == &m && moving_->has_ended()) {
-      if (const char* wrong = collect_moved(m)) return wrong;
-      // It was let go for that.
-      if (readings_.empty() || readings_.front().message != &m) return nullptr;
-    }
     // Another world of this link may have found out that it must not read.
     if (!link_.memory()) {
       ask_instead(m);
       return nullptr;
     }
     if (source->remaining() == 0) {
-      return moved_for_ == &m ? nullptr : finish_reading(m);
+      if (moved_for_ != &m) return finish_reading(m);
+      turn_to_next_reading();
+      return nullptr;
     }
     if (!moved_for_ && may_move(m) && source->remaining() >= 2 * largest_slice) {
       start_moving(*source, m);
@@ -108,11 +110,16 @@ const char* cell_receiver::read_slice() {
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
     // A sender that gave it up says so in its turn; one whose world broke says that.
     let_go(m);
-  } else if (readings_.size() > 1) {
-    readings_.push_back(r);
-    readings_.pop_front();
+  } else {
+    turn_to_next_reading();
   }
   return nullptr;
+}
+
+void cell_receiver::turn_to_next_reading() {
+  if (readings_.size() < 2) return;
+  readings_.push_back(readings_.front());
+  readings_.pop_front();
 }
 
 bool cell_receiver::may_move(const inbound_message& m) const noexcept {
