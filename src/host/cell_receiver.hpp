@@ -63,7 +63,7 @@ class cell_receiver final : public receiver {
                                       std::size_t& count);
   /// The next slice is what can be read in time, as the last one was read.
   void fit_slice(std::size_t bytes, duration took) noexcept;
-  // The mover's part of a payload, at most one slice at a time.
+  // The mover's part of a payload, at most one job at a time.
   [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
   void start_moving(remote_cursor& source, inbound_message& m);
   /// What it has read by now is in its place. Null, or what is wrong with it.
