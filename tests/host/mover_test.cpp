@@ -78,6 +78,35 @@ TEST_SUITE("host mover") {
     }
   }
 
+  TEST_CASE("messages that come at once are each whole, whoever read which part") {
+    cluster c(2, ground::shared);
+    constexpr std::size_t each = std::size_t{9} << 20;
+    constexpr std::size_t count = 4;
+    std::vector<std::vector<std::uint8_t>> sent(count);
+    std::vector<std::vector<std::uint8_t>> got(count);
+    std::array<send_op, count> s;
+    std::array<receive_op, count> r;
+    for (std::size_t i = 0; i < count; ++i) {
+      sent[i] = pattern(each);
+      std::rotate(sent[i].begin(), sent[i].begin() + static_cast<std::ptrdiff_t>(i + 1),
+                  sent[i].end());
+      got[i].resize(each);
+      receive(c, r[i], 1, 0, got[i]);
+      send(c, s[i], 0, 1, sent[i]);
+    }
+    REQUIRE(c.until([&] {
+      return std::all_of(s.begin(), s.end(),
+                         [](const send_op& op) { return op.ended(); }) &&
+             std::all_of(r.begin(), r.end(),
+                         [](const receive_op& op) { return op.ended(); });
+    }));
+    for (std::size_t i = 0; i < count; ++i) {
+      CAPTURE(i);
+      CHECK(got[i] == sent[i]);
+    }
+    check_mover(c);
+  }
+
   TEST_CASE("what all members receive at once it reads only on a CPU that none needs") {
     cluster c(2, ground::shared);
     const auto sent = pattern(size);
