@@ -69,7 +69,8 @@ sanitized() {
   [ "$level" = full ] && programs=enabled
   say "$kind sanitizer, in $folder"
   if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    -Dunity=on -Dunity_size=4 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled \
+    -Dunity=on -Dunity_size=8 --buildtype=plain -Doptimization=1 -Dcpp_args=-gline-tables-only \
+    -Dtests=enabled \
     -Dexamples="$programs" -Dbenchmarks="$programs" "${warnings[@]}"; then
     run_tests "$folder" testlog 5 "$@"
   else
