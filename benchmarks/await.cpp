@@ -1,6 +1,7 @@
 #include <coroutine>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "questions.hpp"
@@ -250,17 +251,14 @@ class one_thread {
   mw::world far_;
 };
 
-void ask_messages(const common_options& common, const await_options& o, report& out) {
+void ask_messages(one_thread& pair, const await_options& o, report& out) {
   out.progress("messages on one thread");
-  one_thread pair(common);
-  pair.begin();
   samples ns;
   const int count = std::max(1, o.count / 10);
   for (int round = 0; round <= o.rounds; ++round) {
     const double each = pair.messages(count);
     if (round > 0) ns.add(each);
   }
-  pair.end();
   samples bare_ns;
   for (int round = 0; round < o.rounds; ++round) bare_ns.add(calling_bare(o.count));
   tell(out, "8 B sent and received", ns, "function call", bare_ns);
@@ -270,13 +268,16 @@ void ask_messages(const common_options& common, const await_options& o, report& 
 
 void await(const common_options& common, const await_options& options) {
   report out(common.json, common.transport());
-  {
-    mw::runtime rt(runtime_options_of(common));
-    out.machine(rt.home().io().name());
-    if (options.pin) pin_this_thread(0);
-    rt.run(ask_each(options, out));
-  }
-  ask_messages(common, options, out);
+  mw::runtime rt(runtime_options_of(common));
+  one_thread pair(common);
+  out.machine(rt.home().io().name());
+  pair.begin();
+  // Not earlier: the service threads would inherit it.
+  std::optional<pinned_thread> pinned;
+  if (options.pin) pinned.emplace(0);
+  rt.run(ask_each(options, out));
+  ask_messages(pair, options, out);
+  pair.end();
 }
 
 }  // namespace mwbench

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "collective_data.hpp"
@@ -163,7 +164,8 @@ mw::task<void> take_part(member& m, const collectives_options& o, mw::rank_t ran
   worlds.push_back(m.describe("collectives", rank, o.members));
   co_await form_all(worlds);
   // Not earlier: the service thread would inherit it.
-  if (o.pin) pin_this_thread(rank);
+  std::optional<pinned_thread> pinned;
+  if (o.pin) pinned.emplace(rank);
   if (rank == 0) out.machine(m.engine());
   co_await run_kinds(worlds[0], o, out);
   co_await leave_all(worlds);

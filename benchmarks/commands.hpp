@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "launcher.hpp"
+#include "program.hpp"
 #include "questions.hpp"
 
 namespace mwbench {
@@ -33,10 +34,6 @@ void add_draw(CLI::App& app, std::vector<std::string>& files);
 /// No more than a message can have.
 inline const CLI::Validator size_in_bytes =
     CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 46).description("BYTES");
-
-[[nodiscard]] inline CLI::Validator at_least(int least) {
-  return CLI::Range(least, 1 << 20);
-}
 
 inline void add_plot(CLI::App& sub, common_options& common) {
   sub.add_option("--plot", common.plot, "also draws curves")->type_name("FILE.svg");

@@ -83,7 +83,7 @@ void add_await(CLI::App& app, const common_options& common, await_options& o) {
   sub->add_option("--rounds", o.rounds, "turns of both")
       ->check(at_least(1))
       ->capture_default_str();
-  sub->add_flag("--pin", o.pin, "to CPU 0");
+  sub->add_flag("--pin", o.pin, "to one CPU, without the service threads");
   sub->callback([&] {
     refuse_launcher(common, "await");
     await(common, o);

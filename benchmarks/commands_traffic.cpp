@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 #include "commands.hpp"
@@ -105,6 +107,13 @@ void add_collectives(CLI::App& app, common_options& common, collectives_options&
   sub->callback([&common, &o, sub] {
     const bool was_said = sub->count("--members") > 0;
     o.members = members_of(common, "collectives", o.members, was_said);
+    // Those of a launcher may be on several machines.
+    if (o.pin && !common.has_launcher() && o.members > usable_cpus()) {
+      throw std::runtime_error(
+          fmt::format("collectives --pin: {} members want a CPU each, this process may "
+                      "use {}",
+                      o.members, usable_cpus()));
+    }
     collectives(common, o);
   });
 }

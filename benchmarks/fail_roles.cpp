@@ -25,13 +25,15 @@ mw::task<void> give_stream(member& m) {
   }
 }
 
-/// Waits in the world until the fault hits it. One that is cut off sees it break as well,
-/// and is ended by the leader.
+/// Waits in the world for the fault, and then for the leader to end this process: the end
+/// of one that is cut off would end the connections of its relay, which is no silence.
 mw::task<void> be_victim(member& m, const fail_options& o, int number) {
   const mw::rank_t rank = o.members - 1;
   mw::world w;
   co_await join_victim(m, o, rank, number, w);
   (void)co_await w.broken();
+  mw::event never;
+  co_await never;
 }
 
 mw::task<void> survive(member& m, const fail_options& o, mw::rank_t rank) {

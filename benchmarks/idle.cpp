@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "costs.hpp"
+#include "idle_cost.hpp"
 #include "questions.hpp"
 #include "timing.hpp"
 
@@ -12,23 +13,9 @@ namespace {
 constexpr mw::lane talk{1'000'000};
 
 struct cost {
-  double cpu_percent = 0;
-  double wake_ups_per_s = 0;
+  idle_cost idle;
   double kib_per_world = 0;
 };
-
-mw::task<cost> sleep_and_look(double seconds, double memory_per_world) {
-  co_await mw::sleep_for(settling);
-  const usage before = usage::now();
-  const auto begin = now_ns();
-  const std::chrono::duration<double> span(seconds);
-  co_await mw::sleep_for(std::chrono::duration_cast<mw::duration>(span));
-  const usage after = usage::now();
-  const double took = us_since(begin) / 1e6;
-  co_return {100 * (after.cpu_seconds - before.cpu_seconds) / took,
-             static_cast<double>(after.wake_ups - before.wake_ups) / took,
-             memory_per_world};
-}
 
 fields row_of(const idle_options& o, const cost& here, const cost& there,
               std::string_view transport) {
@@ -38,9 +25,9 @@ fields row_of(const idle_options& o, const cost& here, const cost& there,
       {"worlds", o.worlds},
       {"receives", o.receives},
       {"seconds", o.seconds},
-      {"cpu_percent", rounded(here.cpu_percent)},
-      {"peer_cpu_percent", rounded(there.cpu_percent)},
-      {"wake_ups_per_s", rounded(here.wake_ups_per_s)},
+      {"cpu_percent", rounded(here.idle.cpu_percent)},
+      {"peer_cpu_percent", rounded(there.idle.cpu_percent)},
+      {"wake_ups_per_s", rounded(here.idle.wake_ups_per_s)},
       {"kib_per_world", rounded(here.kib_per_world)},
       {"peer_kib_per_world", rounded(there.kib_per_world)},
   };
@@ -73,7 +60,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
   }
   auto look = [&]() -> mw::task<void> {
     if (common.leads()) out.progress(fmt::format("{} s of nothing", o.seconds));
-    const cost here = co_await sleep_and_look(o.seconds, memory);
+    const cost here{co_await sleep_and_look(o.seconds), memory};
     co_await worlds[0].send_message(here, mw::to{peer}, talk);
     const auto there = co_await worlds[0].recv_message<cost>(mw::from{peer}, talk);
     if (common.leads()) out.row(row_of(o, here, there.head, out.transport()));

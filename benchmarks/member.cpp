@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <span>
@@ -125,6 +126,11 @@ mw::task<void> leave_all(std::vector<mw::world>& worlds) {
   std::vector<mw::task<void>> leaving;
   for (mw::world& w : worlds) leaving.push_back(w.leave());
   co_await mw::when_all(std::move(leaving));
+}
+
+std::size_t on_shared_memory(const std::vector<mw::world>& worlds) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      worlds, [](const mw::world& w) { return w.transport() == "shm"; }));
 }
 
 mw::task<void> exchange(mw::world& w, mw::rank_t peer) {

@@ -117,6 +117,9 @@ class member {
 [[nodiscard]] mw::task<void> form_all(std::vector<mw::world>& worlds);
 /// Leaves them side by side, so that no peer sees a failure.
 [[nodiscard]] mw::task<void> leave_all(std::vector<mw::world>& worlds);
+/// How many of these, which are up, share memory: where a link has no slot left, the
+/// next world of two processes of one host is over tcp.
+[[nodiscard]] std::size_t on_shared_memory(const std::vector<mw::world>& worlds);
 /// A plain connection between the members 0 and 1, the first of which listens where its
 /// peers dial it; for others none.
 [[nodiscard]] mw::task<line> plain_connection(mw::world& w);

@@ -28,7 +28,7 @@ class weighing {
     link.formed = co_await since_before();
     co_await exchange(first_, 1 - rank_);
     link.used = co_await since_before();
-    co_await tell("first and link", 1, link);
+    co_await tell("first and link", 1, first_.transport() == "shm" ? 1 : 0, link);
     before_ = memory_use::now();
     for (const int count : o.worlds) co_await weigh(count);
     co_await first_.leave();
@@ -47,30 +47,33 @@ class weighing {
       worlds.push_back(member_.describe(fmt::format("of/{}/{}", count, i), rank_));
     stages found;
     co_await form_all(worlds);
+    const std::size_t on_shm = on_shared_memory(worlds);
     found.formed = co_await since_before();
     for (mw::world& w : worlds) co_await exchange(w, 1 - rank_);
     found.used = co_await since_before();
     co_await leave_all(worlds);
     worlds.clear();
     found.left = co_await since_before();
-    co_await tell("each more", count, found);
+    co_await tell("each more", count, on_shm, found);
   }
 
-  mw::task<void> tell(std::string_view what, int count, stages own) {
+  mw::task<void> tell(std::string_view what, int count, std::size_t on_shm, stages own) {
     co_await first_.send_message(own, mw::to{1 - rank_});
     const auto theirs = co_await first_.recv_message<stages>(mw::from{1 - rank_});
     if (rank_ != 0) co_return;
-    row(what, "0", count, own);
-    row(what, "1", count, theirs.head);
+    row(what, "0", count, on_shm, own);
+    row(what, "1", count, on_shm, theirs.head);
   }
 
-  void row(std::string_view what, std::string_view rank, int count, const stages& s) {
+  void row(std::string_view what, std::string_view rank, int count, std::size_t on_shm,
+           const stages& s) {
     out_.row({
         {"bench", "memory"},
         {"transport", out_.transport()},
         {"what", what},
         {"rank", rank},
         {"worlds", count},
+        {"on_shm", on_shm},
         {"formed_own_kib", rounded(s.formed.own / count)},
         {"formed_shared_kib", rounded(s.formed.shared / count)},
         {"used_own_kib", rounded(s.used.own / count)},

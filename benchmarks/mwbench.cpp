@@ -1,9 +1,6 @@
 // mwbench: what the library costs on this machine, each figure beside the raw limit of
 // the same run where there is one.
 #include <CLI/CLI.hpp>
-#include <cstdint>
-#include <cstdio>
-#include <exception>
 #include <map>
 
 #include "commands.hpp"
@@ -12,14 +9,12 @@ namespace {
 
 using namespace mwbench;
 
-void add_common(CLI::App& app, common_options& common, unsigned& limit,
-                bool& asks_launcher) {
+void add_options(CLI::App& app, common_options& common, bool& asks_launcher) {
   const std::map<std::string, mw::engine_kind> engines{
       {"auto", mw::engine_kind::automatic},
       {"io_uring", mw::engine_kind::io_uring},
       {"epoll", mw::engine_kind::epoll},
   };
-  app.add_flag("--json", common.json, "one object a line, for programs");
   app.add_flag("--turns", common.turns,
                "at the end, how long the turns of the first process's reactors took");
   app.add_option("--engine", common.engine, "auto, io_uring or epoll")
@@ -40,13 +35,6 @@ void add_common(CLI::App& app, common_options& common, unsigned& limit,
       ->capture_default_str();
   app.add_flag("!--no-launcher", asks_launcher,
                "starts its own processes, although RANK and WORLD_SIZE are set");
-  app.add_option("--limit", limit, "seconds after which all of it is killed")
-      ->capture_default_str();
-  // How the leader starts the others.
-  app.add_option("--store", common.store)->group("");
-  app.add_option("--role", common.role)->group("");
-  app.require_subcommand(1);
-  app.fallthrough();
 }
 
 }  // namespace
@@ -71,7 +59,8 @@ int main(int argc, char** argv) {
   scale_options scale;
   std::vector<std::string> drawn;
   bool asks_launcher = true;
-  add_common(app, common, limit, asks_launcher);
+  add_options_of_any(app, common, limit);
+  add_options(app, common, asks_launcher);
   add_p2p(app, common, p2p);
   add_pairs(app, common, pairs);
   add_worlds(app, common, worlds);
@@ -90,13 +79,5 @@ int main(int argc, char** argv) {
     // Who was started by the leader has its orders.
     if (asks_launcher && common.leads()) ask_launcher(common);
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "mwbench: %s\n", e.what());
-    return 1;
-  }
-  return 0;
+  return ask(app, "mwbench", argc, argv);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "p2p_traffic.hpp"
@@ -229,7 +230,8 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
                          const p2p_options& o, report& out) {
   const line raw = co_await plain_connection(w);
   // Not earlier: the service thread would inherit it, and no thread would spin.
-  if (o.pin) pin_this_thread(common.leads() ? 0 : 1);
+  std::optional<pinned_thread> pinned;
+  if (o.pin) pinned.emplace(common.leads() ? 0 : 1);
   const std::string transport = w.transport();
   const std::size_t largest = *std::max_element(o.sizes.begin(), o.sizes.end());
   const std::size_t places = !common.leads() ? in_flight : o.check ? 2 : 1;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "questions.hpp"
@@ -76,7 +77,8 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
   mw::world& all = worlds[0];
   mw::world& pair = worlds[1];
   // Not earlier: the service thread would inherit it.
-  if (o.pin) pin_this_thread(rank % 2);
+  std::optional<pinned_thread> pinned;
+  if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());
   std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), more);
   for (const std::size_t size : o.sizes) {

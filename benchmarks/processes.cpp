@@ -2,8 +2,6 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -13,6 +11,7 @@
 
 #include <cerrno>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 extern char** environ;
@@ -38,6 +37,12 @@ line tcp_socket(const native_address& at) {
   const int fd = ::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail("socket");
   return line(fd);
+}
+
+cpu_set_t cpus_of_this_thread() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) fail("asking for usable CPUs");
+  return set;
 }
 
 void send_at_once(int fd) {
@@ -146,14 +151,27 @@ void bound_this_process(unsigned seconds, bool is_child) noexcept {
   ::alarm(seconds);
 }
 
-void pin_this_thread(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(cpu), &set);
-  const int error = ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
-  if (error != 0) {
-    throw std::system_error(error, std::generic_category(), "pinning to a CPU");
-  }
+int usable_cpus() {
+  const cpu_set_t usable = cpus_of_this_thread();
+  return CPU_COUNT(&usable);
 }
+
+pinned_thread::pinned_thread(int nth) : before_(cpus_of_this_thread()) {
+  if (nth >= CPU_COUNT(&before_)) {
+    throw std::runtime_error("pinning takes " + std::to_string(nth + 1) +
+                             " CPUs, and this process may use " +
+                             std::to_string(CPU_COUNT(&before_)));
+  }
+  std::size_t cpu = 0;
+  for (int before = 0;; ++cpu) {
+    if (CPU_ISSET(cpu, &before_) && before++ == nth) break;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  if (::sched_setaffinity(0, sizeof one, &one) != 0) fail("pinning to a CPU");
+}
+
+pinned_thread::~pinned_thread() { ::sched_setaffinity(0, sizeof before_, &before_); }
 
 }  // namespace mwbench

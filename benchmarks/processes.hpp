@@ -1,6 +1,7 @@
 // Processes: the other members, started from this very program and gone when it is.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <manyworlds/io/socket_address.hpp>
@@ -76,6 +77,22 @@ class child {
 
 /// Nobody outlives `seconds`, and a child not even the one who measures.
 void bound_this_process(unsigned seconds, bool is_child) noexcept;
-void pin_this_thread(int cpu);
+
+/// How many CPUs this thread may use.
+[[nodiscard]] int usable_cpus();
+
+/// Keeps this thread, and what it starts meanwhile, on one of the CPUs that it may use;
+/// at its end the thread may use them all again.
+class pinned_thread {
+ public:
+  /// Throws std::runtime_error if there are not so many.
+  explicit pinned_thread(int nth);
+  pinned_thread(const pinned_thread&) = delete;
+  pinned_thread& operator=(const pinned_thread&) = delete;
+  ~pinned_thread();
+
+ private:
+  cpu_set_t before_;
+};
 
 }  // namespace mwbench

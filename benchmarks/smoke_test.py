@@ -158,6 +158,7 @@ def worlds_are_weighed_apart_from_what_they_share():
     assert [(row["what"], row["rank"], row["worlds"]) for row in rows] == [
         ("first and link", "0", 1), ("first and link", "1", 1), ("each more", "0", 4),
         ("each more", "1", 4)], rows
+    assert [row["on_shm"] for row in rows] == [1, 1, 4, 4], rows
     for row in rows[:2]:
         check_positive(row, "used_own_kib", "used_shared_kib")
 
@@ -168,6 +169,7 @@ def growth_is_told_by_worlds_and_by_members(transport):
     assert [row.get("worlds") for row in rows] == [1, 4, None, None], rows
     assert [row.get("members") for row in rows] == [None, None, 2, 3], rows
     for row in rows[:2]:
+        assert row["on_shm"] == (row["worlds"] if transport == "shm" else 0), row
         check_positive(row, "form_ms_each", "leave_ms_each", "ping_p50_us", "ping_p99_us")
     for row in rows[2:]:
         check_positive(row, "first_form_ms", "form_ms", "barrier_us", "barrier_p99_us")
@@ -242,9 +244,12 @@ def a_terminal_sees_progress_and_a_pipe_does_not():
 
 
 def a_wrong_question_is_refused():
-    run = subprocess.run([sys.argv[1], "p2p", "--sizes", "many"], capture_output=True, text=True,
-                         timeout=LIMIT_S)
-    assert run.returncode != 0 and "--sizes" in run.stderr, run
+    too_many = len(os.sched_getaffinity(0)) + 1
+    for question, words in (("p2p --sizes many", "--sizes"),
+                            (f"collectives --pin --members {too_many}", f"{too_many} members want a CPU each")):
+        run = subprocess.run([sys.argv[1], *question.split(), "--no-launcher"], capture_output=True, text=True,
+                             timeout=LIMIT_S)
+        assert run.returncode != 0 and words in run.stderr, run
 
 
 def main():

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -136,7 +137,8 @@ mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank,
   flows all(m, rank, o);
   co_await form_all(all.worlds());
   // Not earlier: the service thread would inherit it.
-  if (o.pin) pin_this_thread(rank % 2);
+  std::optional<pinned_thread> pinned;
+  if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());
   const std::string transport = all.one().transport();
   const std::size_t largest = *std::ranges::max_element(o.sizes);

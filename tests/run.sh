@@ -62,6 +62,7 @@ run_tests() {
   fi
 }
 
+# Eight sources at a time: an eighth less to compile than four.
 sanitized() {
   local folder=$root/build-$1 kind=$2
   shift 2
@@ -69,7 +70,7 @@ sanitized() {
   [ "$level" = full ] && programs=enabled
   say "$kind sanitizer, in $folder"
   if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    -Dunity=on -Dunity_size=4 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled \
+    -Dunity=on -Dunity_size=8 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled \
     -Dexamples="$programs" -Dbenchmarks="$programs" "${warnings[@]}"; then
     run_tests "$folder" testlog 5 "$@"
   else

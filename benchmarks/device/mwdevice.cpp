@@ -1,27 +1,13 @@
 // mwdevice: what GPU worlds cost on this machine, beside CUDA and NCCL called by hand.
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <cstdio>
-#include <exception>
 
+#include "../program.hpp"
 #include "device_questions.hpp"
 
 namespace {
 
 using namespace mwbench;
-
-CLI::Validator at_least(int least) { return CLI::Range(least, 1 << 20); }
-
-void add_common(CLI::App& app, common_options& common, unsigned& limit) {
-  app.add_flag("--json", common.json, "one object a line, for programs");
-  app.add_option("--limit", limit, "seconds after which all of it is killed")
-      ->capture_default_str();
-  // How the leader starts the others.
-  app.add_option("--store", common.store)->group("");
-  app.add_option("--role", common.role)->group("");
-  app.require_subcommand(1);
-  app.fallthrough();
-}
 
 void add_sizes(CLI::App& sub, std::vector<std::size_t>& sizes) {
   // Of at least one float.
@@ -102,20 +88,12 @@ int main(int argc, char** argv) {
   create_options create;
   worlds_options worlds;
   kill_options kill;
-  add_common(app, common, limit);
+  add_options_of_any(app, common, limit);
   add_await(app, common, await);
   add_matched(app, common, matched);
   add_create(app, common, create);
   add_worlds(app, common, worlds);
   add_kill(app, common, kill);
   app.parse_complete_callback([&] { bound_this_process(limit, !common.leads()); });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "mwdevice: %s\n", e.what());
-    return 1;
-  }
-  return 0;
+  return ask(app, "mwdevice", argc, argv);
 }

@@ -5,70 +5,12 @@ pairs(sizes) gives {size: {"mean_us", "p50_us", "p99_us"}} of the slower of two 
 collective(kind, members, sizes) gives {size: {"time_us", "p50_us", "p99_us"}}."""
 
 import functools
-import json
 import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT_S = 120
-IN_FLIGHT = 4
+from programs import HERE, LIMIT_S, Failed, rows_of, run, version_in
+
 UCX_SHM = "posix,sysv,cma,self"
-
-
-class Failed(Exception):
-    """A contestant did not answer; the others go on."""
-
-
-def run(command, environment=None):
-    """What the command printed. Nothing that it started outlives LIMIT_S."""
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=os.environ | (environment or {}), start_new_session=True)
-    try:
-        out, err = child.communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        end(child)
-        raise Failed(f"{command[0]}: no answer within {LIMIT_S} s") from None
-    if child.returncode != 0:
-        last = [line for line in (out + err).splitlines() if line.strip()][-1:]
-        raise Failed(f"{os.path.basename(command[0])} ended with {child.returncode}: "
-                     f"{''.join(last)[-300:]}")
-    return out
-
-
-def end(child):
-    """First asks, since a launcher ends its ranks, then kills the group that is our child's."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, sign)
-            child.communicate(timeout=5)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass
-
-
-def rows_of(output):
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-
-
-def version_in(command):
-    """The first thing that looks like one in what the command prints."""
-    try:
-        found = re.search(r"\d+\.\d+[\w.+~-]*", run(command))
-    except (Failed, FileNotFoundError):
-        return "unknown"
-    return found.group() if found else "unknown"
-
-
-class Counts:
-    """As mwbench and driver.c reckon them, for programs that must be told."""
-
-    def __init__(self, size, most):
-        self.pings = min(max((64 << 20) // size, 2), most)
-        self.messages = IN_FLIGHT * min(max((128 << 20) // size // IN_FLIGHT, 2), most)
 
 
 class Mwbench:
@@ -212,67 +154,3 @@ def ucx(options, name, transports):
 
 def ucx_environment(transports):
     return {"UCX_TLS": transports, "UCX_NET_DEVICES": "lo"}
-
-
-class UcxPerftest:
-    """Once a size and question: it has no list of sizes on its command line. Not compared, since
-    what it sends is never written: it stays in the caches of who reads it."""
-
-    name = "ucx_perftest"
-    package = "ucx-utils"
-    compared = False
-
-    def __init__(self, options):
-        self.environment = ucx_environment(UCX_SHM)
-        self.options = options
-
-    def missing(self):
-        return shutil.which("ucx_perftest") is None
-
-    def version(self):
-        return version_in(["ucx_info", "-v"])
-
-    def p2p(self, sizes):
-        return {size: self.one(size) for size in sizes}
-
-    def one(self, size):
-        counts = Counts(size, self.options.pings)
-        rounds = self.options.inner_rounds
-        latency = self.ask(size, counts.pings * rounds, "tag_lat")
-        flow = self.ask(size, counts.messages * rounds, "tag_bw", "-O", str(IN_FLIGHT))
-        # Columns of -v: iterations, 50th percentile, two means of us, two of MB (of 2^20) a
-        # second, two rates.
-        return {"p50_us": float(latency[1]), "gb_s": float(flow[5]) * (1 << 20) / 1e9}
-
-    def ask(self, size, iterations, test, *more):
-        port = free_port()
-        common = ["ucx_perftest", "-p", str(port), "-c"]
-        server = subprocess.Popen(
-            [*common, "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env=os.environ | self.environment, start_new_session=True)
-        try:
-            wait_for_listener(server, port)
-            output = run([*common, "0", "127.0.0.1", "-t", test, "-s", str(size), "-n",
-                          str(iterations), "-w", str(max(2, iterations // 20)), "-f", "-v",
-                          *more], self.environment)
-            return [line for line in output.splitlines() if line][-1].split(",")
-        finally:
-            end(server)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for_listener(server, port):
-    """Looks in the kernel's table: a connection made to find out would be taken for the client."""
-    listening = f":{port:04X} 00000000:0000 0A"
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and server.poll() is None:
-        with open("/proc/net/tcp") as table:
-            if any(listening in line for line in table):
-                return
-        time.sleep(0.01)
-    raise Failed("ucx_perftest does not listen")

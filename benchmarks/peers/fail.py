@@ -10,11 +10,13 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import line_up
-from contestants import LIMIT_S, Failed, Mwbench, end, rows_of, run
+from contestants import Mwbench
 from machine import Busy, machine, text_of
+from programs import LIMIT_S, Failed, end, rows_of, run
 from tables import number
 from turns import present_of, turns_of
 
@@ -50,33 +52,53 @@ class Struck:
         self.environment = environment or {}
 
     def fail(self, fault, limit):
-        job = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=os.environ | self.environment,
-                               start_new_session=True)
-        victim = None
-        try:
-            told = Lines(job.stdout)
+        # A file, since nobody reads it meanwhile and a pipe would be full some time.
+        with tempfile.TemporaryFile() as errors:
+            job = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=errors, env=os.environ | self.environment,
+                                   start_new_session=True)
             facts = {}
-            told.until(lambda row: facts.update(row) or {"victim", "survivor"} <= facts.keys(), LIMIT_S)
-            if "victim" not in facts or "survivor" not in facts:
+            try:
+                return self.strike(job, fault, limit, facts)
+            except (Early, ProcessLookupError):
+                when = "ends before it is struck" if "victim" in facts else "does not begin"
+                raise Failed(f"{self.name} {when}: {last_words(errors)}") from None
+            finally:
+                if "victim" in facts:
+                    kill_if_there(facts["victim"])
                 end(job)
-                raise Failed(f"{self.name} does not begin: {job.stderr.read().decode()[-300:]}")
-            victim = facts["victim"]
-            told.watch(facts["survivor"])
-            # What it does after a barrier, until it waits for good.
-            time.sleep(1)
-            struck = time.monotonic()
-            os.kill(victim, SIGNALS[fault])
-            noticed = told.until(lambda row: "noticed" in row, limit)
-            if noticed is not None:
-                return {"ms": 1e3 * (noticed["noticed"] - struck), "told": noticed["told"]}
-            if told.ended_at is not None:
-                return {"ms": 1e3 * (told.ended_at - struck), "told": "nothing, it is ended too"}
-            return {"told": f"nothing in {limit:g} s"}
-        finally:
-            if victim is not None:
-                kill_if_there(victim)
-            end(job)
+
+    @staticmethod
+    def strike(job, fault, limit, facts):
+        told = Lines(job.stdout)
+        told.until(lambda row: facts.update(row) or {"victim", "survivor"} <= facts.keys(), LIMIT_S)
+        if not {"victim", "survivor"} <= facts.keys():
+            raise Early
+        told.watch(facts["survivor"])
+        # What it does after a barrier, until it waits for good.
+        if told.until(is_notice, 1) or told.ended_at is not None:
+            raise Early
+        struck = time.monotonic()
+        os.kill(facts["victim"], SIGNALS[fault])
+        noticed = told.until(is_notice, limit)
+        if noticed is not None:
+            return {"ms": 1e3 * (noticed["noticed"] - struck), "told": noticed["told"]}
+        if told.ended_at is not None:
+            return {"ms": 1e3 * (told.ended_at - struck), "told": "nothing, it is ended too"}
+        return {"told": f"nothing in {limit:g} s"}
+
+
+class Early(Exception):
+    """A job was over, or said nothing, before one of its members could be struck."""
+
+
+def is_notice(row):
+    return "noticed" in row
+
+
+def last_words(errors):
+    errors.seek(0)
+    return errors.read().decode(errors="replace").strip()[-300:]
 
 
 def kill_if_there(pid):

@@ -1,8 +1,8 @@
 """Which contestants answer which question."""
 
-from contestants import (CollectiveDriver, Mwbench, UCX_SHM, UcxPerftest, gloo, mpich, open_mpi,
-                         ucx)
+from contestants import CollectiveDriver, Mwbench, UCX_SHM, gloo, mpich, open_mpi, ucx
 from python_peers import multiworld, torch_gloo
+from ucx_perftest import UcxPerftest
 
 
 def of_p2p(program, options):

@@ -4,7 +4,7 @@ import os
 import resource
 import time
 
-from contestants import Failed, HERE, run
+from programs import Failed, HERE, run
 
 
 class Busy:

@@ -3,7 +3,7 @@
 import functools
 import os
 
-from contestants import Failed, HERE, rows_of, run
+from programs import Failed, HERE, rows_of, run
 
 DRIVER = os.path.join(HERE, "driver.py")
 

@@ -4,7 +4,7 @@ drifts favours nobody."""
 import statistics
 import sys
 
-from contestants import Failed
+from programs import Failed
 
 
 def present_of(everybody, note):

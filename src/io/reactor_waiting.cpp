@@ -32,6 +32,14 @@ void pause_cpu() noexcept {
 }  // namespace
 
 void reactor::rest() noexcept {
+  // What the caller did until now, and what it does next, is nobody's turn.
+  recently_ = now();
+  meter_.begin(recently_);
+  rest_between_turns();
+  end_turn();
+}
+
+void reactor::rest_between_turns() noexcept {
   if (spin()) return;
   std::optional<time_point> until;
   if (prepare_sleep(until)) {

@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include <algorithm>
+#include <string_view>
 
 #include "simulated_engine.hpp"
 
@@ -12,6 +13,20 @@ namespace {
 constexpr duration first_patience = std::chrono::seconds(1);
 constexpr duration last_patience = std::chrono::seconds(16);
 constexpr duration longest_local_way = std::chrono::microseconds(20);
+
+std::string_view arrival_of(segment_kind kind) noexcept {
+  switch (kind) {
+    case segment_kind::data:
+      return "data arrives";
+    case segment_kind::established:
+      return "answer arrives";
+    case segment_kind::end:
+      return "end arrives";
+    case segment_kind::reset:
+      return "reset arrives";
+  }
+  return "something arrives";
+}
 
 }  // namespace
 
@@ -184,9 +199,8 @@ void simulated_network::land(const std::shared_ptr<simulated_connection>& c,
                              std::size_t side, const simulated_segment& segment) {
   simulated_pipe& pipe = c->pipes[side];
   simulated_socket* receiver = find(c->ends[1 - side]);
-  clockwork_.record(c->processes[1 - side]->name_, "arrival",
-                    static_cast<int>(c->ends[1 - side]),
-                    static_cast<std::uint64_t>(segment.kind) << 32 | segment.bytes);
+  clockwork_.record(c->processes[1 - side]->name_, arrival_of(segment.kind),
+                    static_cast<int>(c->ends[1 - side]), segment.bytes);
   if (segment.kind == segment_kind::data) pipe.land(segment.bytes);
   if (!receiver || receiver->at == simulated_socket::stage::broken) {
     pipe.discard_unread();

@@ -19,15 +19,6 @@ int count_of(ncclComm_t comm) {
   return count;
 }
 
-int sum_over(ncclComm_t comm, int value) {
-  const device_stream stream;
-  const device_array<int> data{ints(4, value)};
-  ncclAllReduce(data.data(), data.data(), 4, ncclInt, ncclSum, comm, stream);
-  CHECK(settled(comm) == ncclSuccess);
-  CHECK(stream.finished());
-  return data.values().front();
-}
-
 void leave(rank& me, ncclComm_t comm) {
   me.say('e');
   me.hear('e');

@@ -8,7 +8,6 @@ using namespace conformance;
 
 namespace {
 
-constexpr std::size_t many = 1 << 20;
 using ints = std::vector<int>;
 using bytes = std::vector<unsigned char>;
 

@@ -5,7 +5,6 @@ using namespace conformance;
 
 namespace {
 
-constexpr std::size_t many = 1 << 20;
 using ints = std::vector<int>;
 
 // Trap 7: docs "Point-to-point communication": operations that need to progress

@@ -28,15 +28,6 @@ bool absent(const char* name) {
   return true;
 }
 
-int sum_over(ncclComm_t comm, int value) {
-  const device_stream stream;
-  const device_array<int> data{ints(4, value)};
-  ncclAllReduce(data.data(), data.data(), 4, ncclInt, ncclSum, comm, stream);
-  CHECK(settled(comm) == ncclSuccess);
-  CHECK(stream.finished());
-  return data.values().front();
-}
-
 // Ranks 0 and 1 are there; rank 2 joins.
 SCENARIO_OF_RANKS(grow_by_one) {
   const auto grow = find<grow_call>("ncclCommGrow");

@@ -21,6 +21,8 @@ using namespace std::chrono_literals;
 /// Long enough for any operation here to end; long enough to believe that one hangs.
 inline constexpr auto limit = 20s;
 inline constexpr auto hanging = 200ms;
+/// Elements of what is not moved at once.
+inline constexpr std::size_t many = 1 << 20;
 
 template <class Condition>
 bool within(std::chrono::milliseconds time, Condition condition) {
@@ -121,6 +123,16 @@ inline ncclComm_t form(const rank& me, int blocking = 1) {
   else
     REQUIRE(settled(comm) == ncclSuccess);
   return comm;
+}
+
+/// Of one value by each rank; all call it.
+inline int sum_over(ncclComm_t comm, int value) {
+  const device_stream stream;
+  const device_array<int> data{std::vector<int>(4, value)};
+  ncclAllReduce(data.data(), data.data(), 4, ncclInt, ncclSum, comm, stream);
+  CHECK(settled(comm) == ncclSuccess);
+  CHECK(stream.finished());
+  return data.values().front();
 }
 
 /// An abort that must return in time is the test's to bound: it runs beside.

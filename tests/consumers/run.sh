@@ -36,8 +36,9 @@ case $consumer in
     cp "$here/program.cpp" "$output"
     cp "$here/meson/meson.build" "$output/project"
     ln -s "$root" "$output/project/subprojects/manyworlds"
-    # The library's own default is static: the option is said for the subproject.
-    meson setup "$output/build" "$output/project" --buildtype=release \
+    # The library's own default is static: the option is said for the subproject. As one file,
+    # which is for optimized builds, but without what the optimizer would take.
+    meson setup "$output/build" "$output/project" --buildtype=release -Dcpp_args=-O0 \
       -Dmanyworlds:default_library=shared
     meson compile -C "$output/build"
     program=$output/build/consumer

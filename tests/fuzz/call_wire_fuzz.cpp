@@ -19,9 +19,11 @@ using call_wire::answer_kind;
 using call_wire::control_entry;
 using call_wire::order_head;
 using call_wire::order_kind;
+using fuzzing::end_both;
 using fuzzing::formed;
 using fuzzing::input;
 using fuzzing::must;
+using fuzzing::plain_network;
 using fuzzing::process;
 
 namespace {
@@ -274,10 +276,7 @@ class liar {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   input in(data, size);
   const rank_t lying = in.take<std::uint8_t>() % 2;
-  simulation_options options;
-  options.jitter = duration::zero();
-  options.short_transfers = false;
-  simulation sim(1, options);
+  simulation sim(1, plain_network());
   memory_store store;
   process leader(sim, "leader");
   process worker(sim, "worker");
@@ -289,11 +288,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     leader.start(lead_calls(leader, store));
   }
   must(sim.run_until([&] { return leader.is_quiet() && worker.is_quiet(); }, 60s));
-  leader.rt().stop();
-  worker.rt().stop();
-  // No time passes while a runtime ends: its worlds, and its peers', need some before.
-  sim.run_for(1s);
-  leader.end();
-  worker.end();
+  end_both(sim, leader, worker);
   return 0;
 }

@@ -14,9 +14,11 @@
 
 using namespace manyworlds;
 using namespace std::chrono_literals;
+using fuzzing::end_both;
 using fuzzing::formed;
 using fuzzing::input;
 using fuzzing::must;
+using fuzzing::plain_network;
 using fuzzing::process;
 using manyworlds_tests::simulated_node;
 
@@ -259,10 +261,7 @@ class stranger {
 // how it greets and what it says.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   input in(data, size);
-  simulation_options options;
-  options.jitter = duration::zero();
-  options.short_transfers = false;
-  simulation sim(1, options);
+  simulation sim(1, plain_network());
   memory_store store;
   process victim(sim, "victim");
   process friendly(sim, "friendly");
@@ -280,11 +279,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   must(sim.run_until([&] { return victim.is_quiet() && friendly.is_quiet(); }, 60s));
   must(c.ended_well == 2);
   node.end();
-  victim.rt().stop();
-  friendly.rt().stop();
-  // No time passes while a runtime ends: its worlds, and its peers', need some before.
-  sim.run_for(1s);
-  victim.end();
-  friendly.end();
+  end_both(sim, victim, friendly);
   return 0;
 }

@@ -48,6 +48,23 @@ class process {
   std::optional<runtime> rt_;
 };
 
+/// A network without chance: runs differ by what they are fed.
+inline simulation_options plain_network() {
+  simulation_options options;
+  options.jitter = duration::zero();
+  options.short_transfers = false;
+  return options;
+}
+
+/// No time passes while a runtime ends: its worlds, and its peers', need some before.
+inline void end_both(simulation& sim, process& one, process& other) {
+  one.rt().stop();
+  other.rt().stop();
+  sim.run_for(std::chrono::seconds(1));
+  one.end();
+  other.end();
+}
+
 /// A member of a world of two: formed, or not at all.
 inline task<world> formed(process& p, memory_store& store, rank_t rank) {
   world w(p.rt(), store,

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint16_t echo_port = 7000;
 
-std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed) {
+std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
   std::vector<std::byte> bytes(size);
   mw::simulated_random(seed).fill(bytes);
   return bytes;
@@ -59,7 +59,7 @@ echo_run run_echo(std::uint64_t seed, std::size_t size,
   simulated_node left(sim, "left");
   simulated_node right(sim, "right");
   mw::listener listening(server.home(), server.process().address(echo_port));
-  const std::vector<std::byte> bytes = pattern(size, seed);
+  const std::vector<std::byte> bytes = random_bytes(size, seed);
   const mw::socket_address to = server.process().address(echo_port);
   server.spawn(echo_once(server.home(), listening, size));
   left.spawn(expect_echo(left.home(), to, bytes));
@@ -209,7 +209,7 @@ TEST_CASE("a reactor that is run from outside lets the others go on while it sle
   simulated_node server(sim, "server");
   simulated_node client(sim, "client");
   mw::listener listening(server.home(), server.process().address(echo_port));
-  const std::vector<std::byte> bytes = pattern(5000, 8);
+  const std::vector<std::byte> bytes = random_bytes(5000, 8);
   server.spawn(echo_once(server.home(), listening, bytes.size()));
   client.spawn(expect_echo(client.home(), server.process().address(echo_port), bytes));
   client.home().run_until([&] { return client.has_ended() && server.has_ended(); });

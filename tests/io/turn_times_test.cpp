@@ -199,13 +199,35 @@ TEST_CASE("a brief look that resumes a task is the task's, a longer one the libr
     const int looks = clock.looks;
     // While it spins it finds something, and what that resumes runs at once.
     r.rest();
-    CHECK((clock.looks == looks) == is_brief);
-    r.turn();
+    // Two are where a rest begins and where it ends.
+    CHECK((clock.looks == looks + 2) == is_brief);
     const turn_times times = r.times();
     CHECK(times.tasks.count() == 1);
     CHECK(times.tasks.longest == (is_brief ? 2500ns : 2us));
     CHECK(times.library.count() == (is_brief ? 0 : 1));
   }
+}
+
+TEST_CASE("what is done in a rest is a turn, and what lies before and after it is not") {
+  auto made = std::make_unique<slow_clock>();
+  slow_clock& clock = *made;
+  reactor r(std::move(made), reactor_options{1s});
+  step resumed(clock, 2us, work_kind::tasks);
+  r.turn();
+  clock.pass(1h);
+  finder f(r, clock, work_kind::brief, resumed);
+  r.rest();
+  CHECK(r.times().tasks.count() == 1);
+  clock.pass(1h);
+  r.turn();
+  clock.pass(1h);
+  r.schedule(resumed);
+  r.rest();
+  clock.pass(1h);
+  r.turn();
+  CHECK(r.times().tasks.count() == 2);
+  CHECK(r.times().tasks.longest == 2500ns);
+  CHECK(r.times().library.count() == 0);
 }
 
 TEST_CASE("what waits for the next turn lets this one end") {

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "manyworlds/coro/task.hpp"
 #include "manyworlds/memory/device_view.hpp"
+#include "manyworlds/nccl/on.hpp"
 #include "nccl/cuda_library.hpp"
 
 namespace manyworlds::testing {
@@ -23,6 +25,8 @@ Function* find_in_cudart(const char* name) {
       ("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).c_str());
   return library ? library.find<Function>(name) : nullptr;
 }
+
+inline task<void> wait_for(device_stream stream) { co_await on(stream); }
 
 /// Why no test here can use a device; empty if one can.
 inline std::string no_device() {

@@ -24,8 +24,6 @@ using namespace mw::testing;
 
 namespace {
 
-mw::task<void> wait_for(mw::device_stream stream) { co_await mw::on(stream); }
-
 mw::task<void> wait_for_at_most(mw::device_stream stream, mw::duration limit) {
   co_await mw::within(mw::on(stream), limit);
 }

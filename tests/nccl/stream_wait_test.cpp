@@ -13,10 +13,9 @@
 using namespace manyworlds_tests;
 using namespace std::chrono_literals;
 using mw::testing::gate;
+using mw::testing::wait_for;
 
 namespace {
-
-mw::task<void> wait_for(mw::device_stream stream) { co_await mw::on(stream); }
 
 mw::task<void> be_busy() {
   for (;;) co_await mw::sleep_for(50us);

@@ -11,29 +11,10 @@ import socket
 import subprocess
 import sys
 
-PROGRAM = os.path.abspath(sys.argv[1])
-ARGUMENTS = sys.argv[2:]
+from watched_program import ARGUMENTS, PROGRAM, claim, claim_nothing_is_left, failures
+
 NAME = os.path.basename(PROGRAM)
 COLLECTIVES = ["all_gather", "all_reduce", "broadcast", "gather", "reduce", "scatter"]
-failures = []
-
-
-def claim(what, holds, seen=""):
-    print(("ok      " if holds else "FAILED  ") + what + (f" ({seen})" if seen != "" else ""))
-    if not holds:
-        failures.append(what)
-
-
-def left_behind():
-    """Processes of this program: an example starts all others from its own binary."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
-                found.append(int(pid))
-        except OSError:
-            pass  # ended meanwhile, or somebody else's
-    return found
 
 
 def run():
@@ -41,7 +22,7 @@ def run():
     print(done.stdout)
     claim("it ends with 0", done.returncode == 0, done.returncode)
     claim("nothing is on standard error", done.stderr == "", done.stderr[-500:])
-    claim("nothing is left running", not left_behind(), left_behind())
+    claim_nothing_is_left()
     return done.stdout
 
 
@@ -133,7 +114,7 @@ def by_hand():
     for p in started:
         out, err = p.communicate(timeout=60)
         claim("it ends with 0 and no error", p.returncode == 0 and err == "" and "error" not in out, out + err)
-    claim("nothing is left running", not left_behind(), left_behind())
+    claim_nothing_is_left()
 
 
 if "--by-hand" in ARGUMENTS:

@@ -12,28 +12,9 @@ import signal
 import subprocess
 import sys
 
-PROGRAM = os.path.abspath(sys.argv[1])
-ARGUMENTS = sys.argv[2:]
+from watched_program import ARGUMENTS, PROGRAM, claim, claim_nothing_is_left, failures
+
 ON_GPUS = "nccl" in ARGUMENTS
-failures = []
-
-
-def claim(what, holds, seen=""):
-    print(("ok      " if holds else "FAILED  ") + what + (f" ({seen})" if seen else ""))
-    if not holds:
-        failures.append(what)
-
-
-def left_behind():
-    """Processes of this program: the demo starts all others from its own binary."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
-                found.append(int(pid))
-        except OSError:
-            pass  # ended meanwhile, or somebody else's
-    return found
 
 
 def run_to_the_end():
@@ -54,7 +35,7 @@ def run_to_the_end():
     given_up = "withdrawn" if ON_GPUS else "cancelled_half_way"
     claim(f"a transfer was {given_up}", seen.get(given_up) is True)
     claim("its buffer was free for the next", seen.get("buffer_reusable") is True)
-    claim("nothing is left running", not left_behind(), left_behind())
+    claim_nothing_is_left()
 
 
 def start():
@@ -91,7 +72,7 @@ def interrupt(number):
     rest, _ = demo.communicate(timeout=30)
     claim(f"{number.name} ends it with 0", demo.returncode == 0, demo.returncode)
     claim("what was asked has been answered first", " 0 unanswered" in rest)
-    claim("nothing is left running", not left_behind(), left_behind())
+    claim_nothing_is_left()
 
 
 run_to_the_end()

@@ -9,11 +9,6 @@ namespace {
 /// More sockets than a thousand peers need.
 constexpr std::size_t descriptors = 1 << 16;
 
-std::uint64_t data_bytes(const mw::simulated_event& e) {
-  constexpr unsigned kind_shift = 32;
-  return e.amount >> kind_shift == 0 ? e.amount : 0;
-}
-
 }  // namespace
 
 crowd::crowd(std::size_t processes) : sim(1, network()), efforts_(processes) {
@@ -83,9 +78,9 @@ void crowd::count(const mw::simulated_event& e) {
   effort& spent = efforts_[found->second];
   if (e.what == "turn") ++spent.turns;
   if (e.what == "dial" || e.what == "connection") ++spent.connections;
-  if (e.what != "arrival" || data_bytes(e) == 0) return;
+  if (e.what != "data arrives" || e.amount == uncounted_) return;
   ++spent.messages;
-  spent.bytes += data_bytes(e);
+  spent.bytes += e.amount;
 }
 
 effort crowd::greatest() const {

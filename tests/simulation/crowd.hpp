@@ -41,6 +41,8 @@ class crowd final : private mw::log_sink {
 
   /// Counting begins anew.
   void forget() { std::fill(efforts_.begin(), efforts_.end(), effort{}); }
+  /// Messages of that many bytes do not count any more.
+  void pass_over(std::uint64_t bytes) { uncounted_ = bytes; }
   [[nodiscard]] const effort& of(std::size_t process) const { return efforts_[process]; }
   /// The greatest of each, by whoever it is.
   [[nodiscard]] effort greatest() const;
@@ -73,6 +75,7 @@ class crowd final : private mw::log_sink {
   std::vector<resident> residents_;
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<effort> efforts_;
+  std::uint64_t uncounted_ = 0;
   std::size_t up_ = 0;
   std::size_t bereft_ = 0;
 };

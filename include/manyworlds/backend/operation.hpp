@@ -76,8 +76,9 @@ class operation {
   bool takes_fresh_lanes = false;
   /// A send that ends when the peer's receive has taken the message.
   bool delivered = false;
-  /// A receive while every member receives as much: a second thread that reads for it
-  /// would take the CPU of another member.
+  /// A receive in a collective without a root, while all other members receive too: a
+  /// second thread that reads for it would take the CPU of one of them. In one with a
+  /// root some only send, or wait.
   bool all_receive = false;
   user_word user;
   /// A send's head to copy from, or a receive's to copy to.

@@ -105,7 +105,7 @@ class reactor final : public executor {
   template <class Finished>
   void run_until(Finished&& finished) {
     while (!finished()) {
-      if (!take_turn()) rest();
+      if (!take_turn()) rest_between_turns();
     }
     end_turn();
   }
@@ -157,6 +157,7 @@ class reactor final : public executor {
   void await_posters() const noexcept;
   bool take_turn() noexcept;
   void end_turn() noexcept;
+  void rest_between_turns() noexcept;
   bool take_work() noexcept;
   bool ask_engine() noexcept;
   bool expire_timers() noexcept;

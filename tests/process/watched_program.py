@@ -1,0 +1,25 @@
+"""The program that a test runs as its user would: what is claimed of it, and what it leaves behind."""
+import os
+import sys
+
+PROGRAM = os.path.abspath(sys.argv[1])
+ARGUMENTS = sys.argv[2:]
+failures = []
+
+
+def claim(what, holds, seen=""):
+    print(("ok      " if holds else "FAILED  ") + what + (f" ({seen})" if seen != "" else ""))
+    if not holds:
+        failures.append(what)
+
+
+def claim_nothing_is_left():
+    """It starts all other processes from its own binary."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
+                found.append(int(pid))
+        except OSError:
+            pass  # ended meanwhile, or somebody else's
+    claim("nothing is left running", not found, found)
