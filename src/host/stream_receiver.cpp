@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// To take so much from the kernel is what a turn has time for.
+/// Half a slice: a turn that sends one has time to receive so much.
 constexpr std::size_t largest_read = std::size_t{128} * 1024;
 /// Behind a slice that another follows: what comes of that is copied once more.
 constexpr std::size_t between_slices = std::size_t{4} * 1024;

@@ -1,6 +1,5 @@
 #include "stream_sender.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace manyworlds::inline v0::host {
@@ -9,8 +8,6 @@ namespace {
 
 // Copied and not yet in the kernel's hands: enough to fill a batch while one is sent.
 constexpr std::size_t queue_limit = 64 * 1024;
-/// To hand so much to the kernel is what a turn has time for.
-constexpr std::size_t largest_batch = std::size_t{128} * 1024;
 
 }  // namespace
 
@@ -49,9 +46,7 @@ bool stream_sender::next_batch() {
   complete.id = p.id;
   complete.generation = p.generation;
   const std::size_t before = p.cursor.remaining();
-  const std::size_t queued = std::min(batch_.queued_bytes(), largest_batch / 2);
-  const std::size_t slice = std::min(core_.options.slice, largest_batch - queued);
-  batch_.open_with_slice(data, p.cursor, slice, complete);
+  batch_.open_with_slice(data, p.cursor, core_.options.slice, complete);
   core_.counters.bytes_sent += before - p.cursor.remaining();
   p.op->bytes_moved += before - p.cursor.remaining();
   source_ = &p;
