@@ -21,8 +21,16 @@ class contributions {
     return memory_.subspan(slice_ * static_cast<std::size_t>(place), bytes);
   }
 
+  /// Of each so much at once that all of it stays in the cache and takes a part of a turn
+  /// (law 9), however many they are.
+  [[nodiscard]] std::size_t step() const noexcept {
+    constexpr std::size_t least = 1024;
+    const auto others = static_cast<std::size_t>(x_.size() - 1);
+    return std::max(exchange::largest_slice / others / 64 * 64, least);
+  }
+
   /// In the order of ranks, whoever does it: `own` is this member's, and may be `into`.
-  /// `from` is where the others' begins.
+  /// `from` is where the others' begins. At most a step.
   void combine(std::span<const std::byte> own, std::span<std::byte> into,
                std::size_t from = 0) const {
     const std::size_t bytes = own.size();
@@ -49,6 +57,24 @@ class contributions {
   std::size_t slice_;
   std::span<std::byte> memory_;
 };
+
+task<void> combine_in_steps(exchange& x, const contributions& all,
+                            std::span<const std::byte> own, std::span<std::byte> into) {
+  const std::size_t step = all.step();
+  for (std::size_t at = 0; at < own.size(); at += step) {
+    if (at > 0) co_await x.share_of_turn();
+    const std::size_t bytes = std::min(step, own.size() - at);
+    all.combine(own.subspan(at, bytes), into.subspan(at, bytes), at);
+  }
+}
+
+/// What is one step is combined at once, without a coroutine. False if it is more.
+bool combine_one_step(const contributions& all, std::span<const std::byte> own,
+                      std::span<std::byte> into) {
+  if (own.size() > all.step()) return false;
+  all.combine(own, into);
+  return true;
+}
 
 /// So large that starting it costs little, so small that what all contribute to it stays
 /// in the cache.
@@ -97,7 +123,7 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
       x.receive(x.after(-d), all.of(x.after(-d), source.size()));
     }
     co_await x.received();
-    all.combine(source, slice_of(own, k - 1, slice));
+    co_await combine_in_steps(x, all, source, slice_of(own, k - 1, slice));
   }
   co_await x.settled();
 }
@@ -149,7 +175,8 @@ task<void> reduce_at_root(exchange& x) {
       x.receive(x.after(d), all.of(x.after(d), own.size()));
     }
     co_await x.received();
-    all.combine(own, slice_of(s.out, k, slice));
+    const auto sum = slice_of(s.out, k, slice);
+    if (!combine_one_step(all, own, sum)) co_await combine_in_steps(x, all, own, sum);
   }
 }
 
@@ -162,11 +189,8 @@ task<void> all_reduce_at_each(exchange& x) {
   }
   // Sends too: `out` may be what is sent.
   co_await x.settled();
-  const std::size_t slice = slice_for(x, s.in.size());
-  for (std::size_t at = 0; at < s.in.size(); at += slice) {
-    if (at > 0) co_await x.breath();
-    const std::size_t bytes = std::min(slice, s.in.size() - at);
-    all.combine(s.in.subspan(at, bytes), s.out.subspan(at, bytes), at);
+  if (!combine_one_step(all, s.in, s.out)) {
+    co_await combine_in_steps(x, all, s.in, s.out);
   }
 }
 

@@ -78,6 +78,8 @@ class exchange {
   [[nodiscard]] wait settled() noexcept;
   /// Until the reactor's next turn.
   [[nodiscard]] wait breath() noexcept;
+  /// Not at all, or until the next turn if this one is used up.
+  [[nodiscard]] wait share_of_turn() noexcept;
 
   /// Memory until the collective ends; one at a time.
   [[nodiscard]] std::span<std::byte> scratch(std::size_t bytes);
@@ -209,5 +211,8 @@ inline exchange::wait exchange::sends_left(std::size_t most) noexcept {
 }
 inline exchange::wait exchange::settled() noexcept { return wait(*this, {0, 0}, false); }
 inline exchange::wait exchange::breath() noexcept { return wait(*this, {}, true); }
+inline exchange::wait exchange::share_of_turn() noexcept {
+  return wait(*this, {unlimited, unlimited}, false);
+}
 
 }  // namespace manyworlds::inline v0::host

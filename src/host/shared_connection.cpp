@@ -41,7 +41,7 @@ bool shared_connection::look() noexcept {
   } else if (!sender_.could_go_on() && !receiver_.has_to_read() && !sender_.violation()) {
     return false;
   }
-  pump();
+  progress(true);
   return true;
 }
 
@@ -58,8 +58,14 @@ bool shared_connection::has_only_to_flush() noexcept {
          !receiver_.owes_credit();
 }
 
+// Who starts several operations at once, as a collective does, must not read a slice for
+// each: reading goes on with the next look.
 void shared_connection::pump() noexcept {
   if (corked_ || stopped_ || ended_) return;
+  progress(receiver_.has_to_read() && !core_.home.is_turn_used_up());
+}
+
+void shared_connection::progress(bool reads) noexcept {
   if (has_only_to_flush()) return sender_.flush();
   core_.home.note_long_step();
   const char* wrong = nullptr;
@@ -68,7 +74,7 @@ void shared_connection::pump() noexcept {
   guarded([&] {
     const std::uint64_t received = core_.counters.messages_received;
     do {
-      if (receiver_.has_to_read()) wrong = receiver_.read_slice();
+      if (reads && receiver_.has_to_read()) wrong = receiver_.read_slice();
       if (stopped_ || wrong) return;
       say_leave_when_drained();
       // What is sent anyway takes the small credits along.
@@ -77,7 +83,7 @@ void shared_connection::pump() noexcept {
       sender_.flush();
       more = more || receiver_.has_untaken();
       // Whoever waits for what has come is resumed first.
-    } while (received == core_.counters.messages_received && may_read_on());
+    } while (reads && received == core_.counters.messages_received && may_read_on());
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();

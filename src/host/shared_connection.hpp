@@ -46,6 +46,7 @@ class shared_connection final : public connection, private shm::slot_events {
   void bell_ended() noexcept override;
   bool has_something() noexcept override;
   bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
+  void progress(bool reads) noexcept;
   [[nodiscard]] bool has_only_to_flush() noexcept;
   [[nodiscard]] bool may_read_on() noexcept;
   [[nodiscard]] bool is_done();

@@ -6,6 +6,15 @@
 
 namespace manyworlds::inline v0::host {
 
+namespace {
+
+/// Half a slice: a turn that sends one has time to receive so much.
+constexpr std::size_t largest_read = std::size_t{128} * 1024;
+/// Behind a slice that another follows: what comes of that is copied once more.
+constexpr std::size_t between_slices = std::size_t{4} * 1024;
+
+}  // namespace
+
 stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
                                  frame_handler& others)
     : receiver(shared, peer, answers, others,
@@ -23,12 +32,16 @@ std::span<const iovec> stream_receiver::entries() {
     begin_ = 0;
   }
   std::size_t used = 0;
+  std::size_t behind = capacity_ - end_;
   direct_ = 0;
   if (sink_) {
-    used = sink_->target.fill(std::span(entries_).first(sink_entries), sink_left_);
+    used = sink_->target.fill(std::span(entries_).first(sink_entries),
+                              std::min(sink_left_, largest_read));
     for (std::size_t i = 0; i < used; ++i) direct_ += entries_[i].iov_len;
+    const bool is_last = sink_->received + sink_left_ == sink_->payload_bytes;
+    if (!is_last) behind = std::min(behind, between_slices);
   }
-  if (direct_ == sink_left_) entries_[used++] = {input_.get() + end_, capacity_ - end_};
+  if (direct_ == sink_left_) entries_[used++] = {input_.get() + end_, behind};
   return std::span(entries_).first(used);
 }
 

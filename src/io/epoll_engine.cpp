@@ -41,11 +41,13 @@ class epoll_engine final : public engine {
 
   void submit(io_request& r) noexcept override {
     r.engine.cancelled = false;
-    if (r.kind != io_kind::send) return put(r, place::pending);
+    if (r.kind != io_kind::send || sent_ >= poll_bytes) return put(r, place::pending);
     // A send leaves now: whoever was told that it is accepted may block the thread next.
     // It ends in the next poll all the same.
     const io_result result = attempt(r);
-    result.error() == EAGAIN ? park(r) : end_with(r, result);
+    if (result.error() == EAGAIN) return park(r);
+    if (result.ok()) sent_ += result.count();
+    end_with(r, result);
   }
 
   void cancel(io_request& r) noexcept override {
@@ -57,10 +59,13 @@ class epoll_engine final : public engine {
   bool poll() noexcept override {
     if (parked_ > 0 && ready_ == 0) fetch({});
     release_ready();
-    bool any = end_some();
-    // A receive mostly finds nothing there yet: what is sent in the same turn goes first.
-    any |= attempt_some(pending_);
-    any |= attempt_some(receives_);
+    sent_ = 0;
+    // What waited for this poll goes before what is sent on as a send ends. A receive
+    // mostly finds nothing there yet: what is sent in the same turn goes first.
+    bool any = attempt_some(pending_, sent_);
+    any |= end_some();
+    std::size_t received = 0;
+    any |= attempt_some(receives_, received);
     return any;
   }
 
@@ -107,9 +112,13 @@ class epoll_engine final : public engine {
   };
 
   static constexpr std::size_t poll_limit = 128;
-  /// Of what is sent in one poll, and of what is received: to copy so much takes as long
-  /// as a turn's worth of anything else.
-  static constexpr std::size_t poll_bytes = std::size_t{256} * 1024;
+  /// When so much is sent since the last poll, what else there is to send waits for the
+  /// next, and when so much is received in one, what else there is to receive: a slice of
+  /// each of many streams is more than a turn's worth.
+  static constexpr std::size_t poll_bytes = std::size_t{128} * 1024;
+
+  /// To end a request takes up to 10 us: a connection is closed, or much is parsed.
+  static constexpr duration poll_time = std::chrono::microseconds(60);
 
   static place place_of(const io_request& r) noexcept {
     return static_cast<place>(r.engine.token);
@@ -168,25 +177,26 @@ class epoll_engine final : public engine {
   bool end_some() noexcept {
     const io_request* const last = ended_.back();
     std::size_t count = 0;
-    std::size_t sent = 0;
     while (count < poll_limit && !ended_.empty()) {
       io_request& r = *ended_.pop();
       const bool is_last = &r == last;
-      if (r.kind == io_kind::send && r.result.ok()) sent += r.result.count();
       ++count;
       r.ended(r);
-      if (is_last || sent >= poll_bytes) break;
+      if (is_last) break;
     }
     return count > 0;
   }
 
   /// What is submitted meanwhile waits for the next turn: the next receive behind the
   /// answer to the last, and who sends on and on behind everybody else.
-  bool attempt_some(request_list& waiting) noexcept {
+  bool attempt_some(request_list& waiting, std::size_t& moved) noexcept {
     bool any = false;
-    std::size_t moved = 0;
     const io_request* const last = waiting.back();
+    time_point until;
     for (std::size_t n = 0; n < poll_limit && !waiting.empty(); ++n) {
+      // Looks at the clock only where one follows another.
+      if (n == 1) until = now() + poll_time;
+      if (n > 1 && now() >= until) break;
       io_request& r = *waiting.pop();
       const bool is_last = &r == last;
       const io_result result = attempt(r);
@@ -295,6 +305,7 @@ class epoll_engine final : public engine {
   request_list ended_;
   std::vector<parking> parked_on_;
   std::size_t parked_ = 0;
+  std::size_t sent_ = 0;
   std::array<epoll_event, poll_limit> events_{};
   std::size_t ready_ = 0;
 };

@@ -190,6 +190,34 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "many that send much at once send a bounded part of it per poll, each in turn") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const std::vector<char> much(64 * 1024);
+    const iovec from{const_cast<char*>(much.data()), much.size()};
+    const std::vector<socket_pair> pairs(16);
+    std::vector<std::unique_ptr<counted>> all;
+    for (const socket_pair& p : pairs) {
+      all.push_back(std::make_unique<counted>(io_kind::send, p.left()));
+      all.back()->buffers = &from;
+      all.back()->buffer_count = 1;
+      e->submit(*all.back());
+    }
+    std::size_t ended = 0;
+    for (const time_limit limit; ended < all.size() && !limit.passed();) {
+      e->poll();
+      const auto is_open = [](const auto& r) { return r->ends == 0; };
+      const auto first_open = std::find_if(all.begin(), all.end(), is_open);
+      CHECK(std::all_of(first_open, all.end(), is_open));
+      const auto now = static_cast<std::size_t>(first_open - all.begin());
+      CHECK(now - ended <= 4);
+      ended = now;
+    }
+    CHECK(ended == all.size());
+  }
+}
+
 TEST_CASE("thousands of waiting requests are all cancelled, and keep out no other") {
   FOR_EACH_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
