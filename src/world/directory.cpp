@@ -209,7 +209,10 @@ claim_answer world_directory::answer(const claim_query& query) {
 
 void world_directory::examine_silence(time_point now) noexcept {
   std::erase_if(early_, [&](const auto& e) { return now - e.since > early_limit; });
-  for (const auto& w : snapshot()) w->examine_silence(now);
+  if (now < next_examination_) return;
+  next_examination_ = time_point::max();
+  for (const auto& w : snapshot())
+    next_examination_ = std::min(next_examination_, w->examine_silence(now));
 }
 
 }  // namespace manyworlds::inline v0
