@@ -79,6 +79,9 @@ class world_directory {
   [[nodiscard]] std::optional<data_channel> claim(std::uint64_t world_id, rank_t peer,
                                                   const incarnation& who);
   [[nodiscard]] claim_answer answer(const claim_query& query);
+  /// Whether that epoch has ended here because its member of that rank was not heard of
+  /// any more. An epoch that is broken comes never back: nobody holds a rank in it.
+  [[nodiscard]] bool has_lost(const claim_query& query) const;
   /// Costs nothing for idle worlds: they are gone over only when the silence of some
   /// member could have come to mean something.
   void examine_silence(time_point now) noexcept;
