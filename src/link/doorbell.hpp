@@ -31,6 +31,11 @@ class slot_set {
   [[nodiscard]] bool empty() const noexcept {
     return (bits_[0] | bits_[1] | bits_[2] | bits_[3]) == 0;
   }
+  [[nodiscard]] unsigned count() const noexcept {
+    int all = 0;
+    for (const std::uint64_t word : bits_) all += std::popcount(word);
+    return static_cast<unsigned>(all);
+  }
   [[nodiscard]] std::uint64_t& word(std::size_t at) noexcept { return bits_[at]; }
   [[nodiscard]] std::uint64_t word(std::size_t at) const noexcept { return bits_[at]; }
 

@@ -1,5 +1,6 @@
 // How an endpoint takes connections in: who may come, and what for.
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/link/endpoint.hpp"
 
@@ -11,12 +12,33 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Connections that are in their first words at once; the next wait in the backlog.
 constexpr std::size_t most_greetings = 256;
+/// When that many are at it and for so long not one has ended, they are strangers who
+/// say nothing. Peers that dial by the thousand end their greetings one after the other.
+constexpr duration standstill_limit = 250ms;
 
 }  // namespace
 
+/// A connection that is in its first words.
+class endpoint::greeting {
+ public:
+  explicit greeting(endpoint& at) noexcept : at_(&at) { ++at.greetings_; }
+  greeting(greeting&& other) noexcept : at_(std::exchange(other.at_, nullptr)) {}
+  greeting& operator=(greeting&&) = delete;
+  ~greeting() {
+    if (!at_) return;
+    --at_->greetings_;
+    at_->greeting_ended_.set();
+  }
+
+ private:
+  endpoint* at_;
+};
+
 task<void> endpoint::accept_all() {
   for (;;) {
+    co_await until_one_more_may_greet();
     const io_result accepted = co_await listener_.accept();
     if (!accepted.ok()) {
       if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
@@ -27,9 +49,27 @@ task<void> endpoint::accept_all() {
       continue;
     }
     stream s(service_, socket(service_.sockets(), accepted.handle()));
-    // Silent strangers must not use up what peers need.
-    if (greetings_ >= most_greetings) continue;
-    spawn(greet_one(std::move(s)));
+    spawn(greet_one(std::move(s), greeting(*this)));
+  }
+}
+
+// Whoever is hung up on must dial again, and few do so soon: a peer waits in the backlog.
+// All who stand still go at once, not the eldest alone: strangers who came by the hundred
+// would each keep those behind them waiting.
+task<void> endpoint::until_one_more_may_greet() {
+  while (greetings_ >= most_greetings) {
+    greeting_ended_.reset();
+    const time_point begun = service_.now();
+    bool stands_still = false;
+    try {
+      co_await within(greeting_ended_.wait(), standstill_limit);
+    } catch (const timed_out&) {
+      // Late ourselves, we have not listened: they get a new window.
+      stands_still = service_.now() - begun < 2 * standstill_limit;
+    }
+    if (!stands_still) continue;
+    hang_up_.set();
+    hang_up_.reset();
   }
 }
 
@@ -64,15 +104,15 @@ task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welco
     return status;
   };
   const std::function<hello_status(const hello&)> decide_by = deciding;
-  co_return co_await within(greeter_.answer(s, decide_by), greeting_limit);
+  auto ended = co_await when_any(within(greeter_.answer(s, decide_by), greeting_limit),
+                                 hang_up_.wait());
+  std::optional<std::optional<hello>>& words = std::get<0>(ended);
+  if (!words) throw timed_out();
+  co_return std::move(*words);
 }
 
-task<void> endpoint::greet_one(stream s) {
-  struct counted {
-    std::size_t& n;
-    explicit counted(std::size_t& count) : n(++count) {}
-    ~counted() { --n; }
-  } open(greetings_);
+task<void> endpoint::greet_one(stream s, greeting counted) {
+  const greeting open = std::move(counted);
   std::string trouble;
   std::optional<hello> words;
   acceptance welcomed;

@@ -183,6 +183,8 @@ void link::take(frame kind, std::span<const std::byte> body) {
       return neighbour_->take_slot(body);
     case frame::slots_returned:
       return neighbour_->take_returns(body);
+    case frame::slots_ceded:
+      return neighbour_->take_ceded(body);
   }
 }
 

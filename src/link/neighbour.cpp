@@ -21,6 +21,19 @@ constexpr std::size_t longest_reason = 256;
 
 enum class outcome_kind : std::uint8_t { met, elsewhere, refused };
 
+void write_slots(wire_writer& out, const slot_set& slots) {
+  for (std::size_t at = 0; at < slot_set::words; ++at) out.put(slots.word(at));
+}
+
+slot_set read_slots(std::span<const std::byte> body) {
+  wire_reader in(body);
+  slot_set slots;
+  for (std::size_t at = 0; at < slot_set::words; ++at)
+    slots.word(at) = in.get<std::uint64_t>();
+  in.expect_end();
+  return slots;
+}
+
 void read_nonce(wire_reader& in, nonce& into) {
   std::memcpy(into.data(), in.take(into.size()).data(), into.size());
 }
@@ -190,17 +203,20 @@ void neighbour::take_slot(std::span<const std::byte> body) {
   slot_lease lease(shared_, slot, slots_);
   link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(lease));
   return_slots();
+  share_what_is_left();
 }
 
 void neighbour::take_returns(std::span<const std::byte> body) {
   if (!shared_) throw wire_error("slots are given back, and no memory is shared");
-  wire_reader in(body);
-  slot_set slots;
-  for (std::size_t at = 0; at < slot_set::words; ++at)
-    slots.word(at) = in.get<std::uint64_t>();
-  in.expect_end();
+  const slot_set slots = read_slots(body);
   slots_->peer_gave_back(slots);
   shared_->owners_out().note_given_back(slots);
+  share_what_is_left();
+}
+
+void neighbour::take_ceded(std::span<const std::byte> body) {
+  if (!shared_) throw wire_error("slots are ceded, and no memory is shared");
+  slots_->take_ceded(read_slots(body));
 }
 
 void neighbour::return_slots() {
@@ -208,8 +224,17 @@ void neighbour::return_slots() {
   const slot_set returns = slots_->collect_returns();
   if (returns.empty()) return;
   wire_writer out;
-  for (std::size_t at = 0; at < slot_set::words; ++at) out.put(returns.word(at));
+  write_slots(out, returns);
   link_.queue(link::frame::slots_returned, out.view());
+  share_what_is_left();
+}
+
+void neighbour::share_what_is_left() {
+  const slot_set ceded = slots_->cede();
+  if (ceded.empty()) return;
+  wire_writer out;
+  write_slots(out, ceded);
+  link_.queue(link::frame::slots_ceded, out.view());
 }
 
 }  // namespace manyworlds::inline v0::shm

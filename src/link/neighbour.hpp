@@ -41,6 +41,7 @@ class neighbour {
   void take_outcome(std::span<const std::byte> body);
   void take_slot(std::span<const std::byte> body);
   void take_returns(std::span<const std::byte> body);
+  void take_ceded(std::span<const std::byte> body);
 
   /// What a visitor must know; null if none is to come (any more).
   [[nodiscard]] const invitation* expected() const noexcept;
@@ -75,6 +76,8 @@ class neighbour {
   [[nodiscard]] static task<void> visit(std::shared_ptr<link> l, invitation words);
   void share(shared_parts parts);
   void settle() noexcept;
+  /// The peer, if it hands out most of the slots, gets some of ours.
+  void share_what_is_left();
   void tell_outcome(bool met, bool is_elsewhere, const std::string& why_not);
   void note_refusal(bool is_elsewhere, const std::string& why_not);
 

@@ -6,9 +6,14 @@
 
 namespace manyworlds::inline v0::shm {
 
+slot_register::slot_register(int side) noexcept {
+  for (unsigned slot = static_cast<unsigned>(side); slot < slot_count; slot += 2)
+    own_.insert(slot);
+}
+
 std::optional<unsigned> slot_register::find_free() const noexcept {
-  for (unsigned slot = side_; slot < slot_count; slot += 2) {
-    if (is_free(slot)) return slot;
+  for (unsigned slot = 0; slot < slot_count; ++slot) {
+    if (own_.contains(slot) && is_free(slot)) return slot;
   }
   return std::nullopt;
 }
@@ -20,7 +25,7 @@ void slot_register::take(unsigned slot) noexcept {
 
 void slot_register::take_from_peer(unsigned slot) {
   if (slot >= slot_count) throw wire_error(fmt::format("slot {} does not exist", slot));
-  if (slot % 2 == side_)
+  if (own_.contains(slot))
     throw wire_error(fmt::format("slot {} is not the peer's to hand out", slot));
   if (!is_free(slot)) throw wire_error(fmt::format("slot {} is in use already", slot));
   take(slot);
@@ -32,6 +37,40 @@ void slot_register::peer_gave_back(const slot_set& slots) {
       throw wire_error(
           fmt::format("the peer gives back slot {}, which it has not", slot));
     theirs_.erase(slot);
+  });
+}
+
+slot_set slot_register::left(bool own) const noexcept {
+  slot_set all;
+  for (unsigned slot = 0; slot < slot_count; ++slot) {
+    if (is_free(slot) && own_.contains(slot) == own) all.insert(slot);
+  }
+  return all;
+}
+
+slot_set slot_register::cede() noexcept {
+  const slot_set mine = left(true);
+  const unsigned many = mine.count();
+  const unsigned few = left(false).count();
+  slot_set ceded;
+  if (2 * few >= many) return ceded;
+  unsigned more = (many - few) / 2;
+  mine.for_each([&](unsigned slot) {
+    if (more == 0) return;
+    --more;
+    own_.erase(slot);
+    ceded.insert(slot);
+  });
+  return ceded;
+}
+
+void slot_register::take_ceded(const slot_set& slots) {
+  slots.for_each([this](unsigned slot) {
+    if (own_.contains(slot))
+      throw wire_error(fmt::format("slot {} is not the peer's to cede", slot));
+    if (!is_free(slot))
+      throw wire_error(fmt::format("the peer cedes slot {}, which is in use", slot));
+    own_.insert(slot);
   });
 }
 

@@ -207,9 +207,21 @@ claim_answer world_directory::answer(const claim_query& query) {
   return claim_answer::vacant;
 }
 
+bool world_directory::has_lost(const claim_query& query) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(ended_.begin(), ended_.end(), [&](const ended_world& each) {
+    const failure& f = each.first_cause;
+    return each.epoch == query.epoch && each.name == query.name && f.rank == query.rank &&
+           (f.cause == cause::silent_peer || f.cause == cause::peer_died);
+  });
+}
+
 void world_directory::examine_silence(time_point now) noexcept {
   std::erase_if(early_, [&](const auto& e) { return now - e.since > early_limit; });
-  for (const auto& w : snapshot()) w->examine_silence(now);
+  if (now < next_examination_) return;
+  next_examination_ = time_point::max();
+  for (const auto& w : snapshot())
+    next_examination_ = std::min(next_examination_, w->examine_silence(now));
 }
 
 }  // namespace manyworlds::inline v0

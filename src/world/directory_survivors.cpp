@@ -19,6 +19,7 @@ void world_directory::end(const agreement& a) noexcept {
 }
 
 void world_directory::note_formed(const std::shared_ptr<world_core>& core) {
+  next_examination_ = {};
   formed_view formed;
   formed.core = core;
   formed.rendezvous = &core->rendezvous();

@@ -129,7 +129,9 @@ task<void> formation::ask_holder(const process_address& holder, inquiry& found,
       note_refusal(rank_, holder);
       found.said = false;
     }
-    found.is_silent = e.cause() == cause::silent_peer;
+    // One that hangs up on a dial may only have too many of them.
+    found.is_silent =
+        e.cause() == cause::silent_peer || e.cause() == cause::connection_lost;
   }
   found.is_unsure.set();
   if (found.said) both.cancel();

@@ -184,8 +184,10 @@ claim_answer runtime_core::answer(const claim_query& query) {
   // Its world is over here; what the process shows on the link is still to be seen.
   const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
   const auto last = endpoint_->last_heard(query.holder);
-  return last && service_->now() - *last >= limit ? claim_answer::gone
-                                                  : claim_answer::vacant;
+  // Where even the link is over, what ended the world still tells.
+  const bool is_gone =
+      last ? service_->now() - *last >= limit : directory_->has_lost(query);
+  return is_gone ? claim_answer::gone : claim_answer::vacant;
 }
 
 void runtime_core::examine_silence(time_point now) noexcept {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "../duration_text.hpp"
@@ -32,9 +33,12 @@ void world_core::link_lost(const link& l, enum cause why,
   }
 }
 
-void world_core::examine_silence(time_point now) noexcept {
+time_point world_core::examine_silence(time_point now) noexcept {
   const world_state s = state();
-  if (s != world_state::up && s != world_state::closing) return;
+  // Formed, and about to be up.
+  if (s == world_state::forming && epoch() != 0) return now;
+  time_point due = time_point::max();
+  if (s != world_state::up && s != world_state::closing) return due;
   for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
     if (r == options_.rank || has_left(r)) continue;
     const duration silence = now - links_[static_cast<std::size_t>(r)]->last_heard();
@@ -61,7 +65,11 @@ void world_core::examine_silence(time_point now) noexcept {
     if (silence >= options_.broken_after) {
       break_with(describe_failure(cause::silent_peer, r, operation_kind::none, {}));
     }
+    // A suspect may be heard again, or break the world, by each next look.
+    const duration heard_ago = std::max(silence, duration::zero());
+    due = std::min(due, is_now ? now : later(now, options_.suspect_after - heard_ago));
   }
+  return due;
 }
 
 void world_core::note_departures() noexcept {

@@ -13,7 +13,8 @@ bytes slot_frame(std::uint16_t slot) {
   out.put(std::uint64_t{9}).put(rank_t{0}).put(slot);
   return out.take();
 }
-bytes returns_frame(unsigned slot) {
+/// As slots are given back and ceded.
+bytes slots_frame(unsigned slot) {
   shm::slot_set set;
   set.insert(slot);
   wire_writer out;
@@ -37,7 +38,8 @@ TEST_CASE("law 11: words about a visit that was none end the link, by name") {
       {"ends within a field", outcome_kind, {}},
       {"an invitation that nobody waited for", invitation_kind, bytes(33, std::byte{1})},
       {"a slot, and no memory is shared", slot_kind, slot_frame(1)},
-      {"given back, and no memory is shared", returns_kind, returns_frame(0)},
+      {"given back, and no memory is shared", returns_kind, slots_frame(0)},
+      {"ceded, and no memory is shared", ceded_kind, slots_frame(0)},
   };
   unsigned char id = 40;
   for (const lie& each : all) {
@@ -57,7 +59,9 @@ TEST_CASE("law 11: slots that are not the peer's to give end the link, by name")
       {"slot 65535 does not exist", slot_kind, slot_frame(65535)},
       {"slot 7 is not the peer's to hand out", slot_kind, slot_frame(7)},
       {"slot 2 is in use already", slot_kind, slot_frame(2)},
-      {"gives back slot 200, which it has not", returns_kind, returns_frame(200)},
+      {"gives back slot 200, which it has not", returns_kind, slots_frame(200)},
+      {"slot 7 is not the peer's to cede", ceded_kind, slots_frame(7)},
+      {"cedes slot 2, which is in use", ceded_kind, slots_frame(2)},
       {"bytes stand behind the last field", returns_kind, bytes(40)},
       {"ends within a field", slot_kind, bytes(5)},
   };

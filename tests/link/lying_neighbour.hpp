@@ -13,6 +13,7 @@ inline constexpr std::uint8_t invitation_kind = 5;
 inline constexpr std::uint8_t outcome_kind = 6;
 inline constexpr std::uint8_t slot_kind = 7;
 inline constexpr std::uint8_t returns_kind = 8;
+inline constexpr std::uint8_t ceded_kind = 9;
 
 inline bytes met() {
   wire_writer out;

@@ -50,6 +50,56 @@ TEST_CASE("each side hands out its own half of the slots, the lowest first") {
   }
 }
 
+TEST_CASE("a side that runs short is ceded what the other has left, up to all but one") {
+  slot_register mine(0);
+  slot_register theirs(1);
+  std::set<unsigned> taken;
+  while (const auto slot = mine.find_free()) {
+    CHECK(taken.insert(*slot).second);
+    mine.take(*slot);
+    REQUIRE(objection_to(theirs, *slot).empty());
+    const slot_set ceded = theirs.cede();
+    if (!ceded.empty()) mine.take_ceded(ceded);
+    // Who has less has nothing to give.
+    CHECK(mine.cede().empty());
+  }
+  CHECK(taken.size() == slot_count - 1);
+  const auto last = theirs.find_free();
+  REQUIRE(last);
+  theirs.take(*last);
+  CHECK(objection_to(mine, *last).empty());
+}
+
+TEST_CASE("when all are free again, both sides have some to hand out") {
+  slot_register mine(0);
+  slot_register theirs(1);
+  while (const auto slot = mine.find_free()) {
+    mine.take(*slot);
+    theirs.take_from_peer(*slot);
+    mine.take_ceded(theirs.cede());
+  }
+  for (unsigned slot = 0; slot < slot_count; ++slot) {
+    mine.give_back(slot);
+    theirs.give_back(slot);
+  }
+  slot_set used = theirs.collect_returns();
+  if (const auto unused = theirs.find_free()) used.erase(*unused);
+  mine.peer_gave_back(used);
+  // Not given back here yet.
+  CHECK(mine.cede().empty());
+  (void)mine.collect_returns();
+  theirs.peer_gave_back(used);
+  theirs.take_ceded(mine.cede());
+  CHECK(mine.find_free());
+  CHECK(theirs.find_free());
+  unsigned left = 0;
+  while (const auto slot = theirs.find_free()) {
+    theirs.take(*slot);
+    ++left;
+  }
+  CHECK(left == slot_count / 2);
+}
+
 TEST_CASE("a slot is used again when both sides have given it back, in either order") {
   for (const bool peer_first : {false, true}) {
     slot_register mine(0);
@@ -90,6 +140,12 @@ TEST_CASE(
   CHECK_THROWS_WITH_AS(mine.peer_gave_back(only(5)),
                        "the peer gives back slot 5, which it has not", wire_error);
   CHECK_THROWS_AS(mine.peer_gave_back(only(7)), wire_error);
+  CHECK_THROWS_WITH_AS(mine.take_ceded(only(4)), "slot 4 is not the peer's to cede",
+                       wire_error);
+  CHECK_THROWS_WITH_AS(mine.take_ceded(only(5)), "the peer cedes slot 5, which is in use",
+                       wire_error);
+  mine.take_ceded(only(7));
+  CHECK(objection_to(mine, 7) == "slot 7 is not the peer's to hand out");
 }
 
 TEST_CASE("a lease gives its slot back once, from any thread, wherever it was moved") {

@@ -27,9 +27,17 @@ mw::task<void> take_part(member_process& self, mw::rank_t rank, std::uint64_t la
 TEST_SUITE_BEGIN("simulation");
 
 TEST_CASE(
-    "the successor of a stopped member is up in a tenth of a second, whatever its rank") {
-  for (const mw::rank_t rank : {0, 1}) {
+    "the successor of a stopped member is up in a tenth of a second, whatever its rank, "
+    "and however long after") {
+  struct course {
+    mw::rank_t rank;
+    mw::duration before;
+  };
+  // The link is over some seconds after the world.
+  for (const course c : {course{0, 7s}, course{1, 7s}, course{0, 30s}, course{1, 30s}}) {
+    const mw::rank_t rank = c.rank;
     CAPTURE(rank);
+    CAPTURE(c.before.count());
     cluster all(5);
     member_process& other = all.add("other");
     member_process& stopped = all.add("stopped");
@@ -39,7 +47,7 @@ TEST_CASE(
     stopped.start(take_part(stopped, rank, 1, at_stopped));
     REQUIRE(all.run_until([&] { return at_other == 1 && at_stopped == 1; }, 1s));
     all.stop(stopped, 60s);
-    all.run_for(7s);
+    all.run_for(c.before);
     member_process& successor = all.add("successor", stopped);
     std::uint64_t at_successor = 0;
     const mw::time_point begun = all.sim.now();

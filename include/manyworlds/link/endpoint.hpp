@@ -145,12 +145,15 @@ class endpoint {
   };
 
   class acceptance;
+  class greeting;
 
   /// What one task throws must not end its siblings: every link and world of the process.
   [[nodiscard]] task<void> contain(task<void> t);
 
   [[nodiscard]] task<void> accept_all();
-  [[nodiscard]] task<void> greet_one(stream s);
+  /// As long as too many are in their first words.
+  [[nodiscard]] task<void> until_one_more_may_greet();
+  [[nodiscard]] task<void> greet_one(stream s, greeting counted);
   [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s,
                                                           acceptance& welcomed);
   [[nodiscard]] task<void> answer_one(stream s);
@@ -174,6 +177,9 @@ class endpoint {
   reactor* user_ = nullptr;
   std::uint64_t beats_parked_ = 0;
   std::size_t greetings_ = 0;
+  event greeting_ended_;
+  /// Set for a moment: whoever is in its first words then is hung up on.
+  event hang_up_;
   bool leaving_ = false;
   event quiet_;
   time_point last_look_{};

@@ -135,7 +135,8 @@ class link : public std::enable_shared_from_this<link> {
     local_outcome,
     slot,
     slots_returned,
-    last = slots_returned
+    slots_ceded,
+    last = slots_ceded
   };
 
   void queue(frame kind, std::span<const std::byte> body);

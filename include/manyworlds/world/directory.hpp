@@ -79,6 +79,11 @@ class world_directory {
   [[nodiscard]] std::optional<data_channel> claim(std::uint64_t world_id, rank_t peer,
                                                   const incarnation& who);
   [[nodiscard]] claim_answer answer(const claim_query& query);
+  /// Whether that epoch has ended here because its member of that rank was not heard of
+  /// any more. An epoch that is broken comes never back: nobody holds a rank in it.
+  [[nodiscard]] bool has_lost(const claim_query& query) const;
+  /// Costs nothing for idle worlds: they are gone over only when the silence of some
+  /// member could have come to mean something.
   void examine_silence(time_point now) noexcept;
 
  private:
@@ -130,6 +135,8 @@ class world_directory {
   std::vector<formation*> formations_;
   std::vector<agreement*> agreements_;
   std::vector<early_channel> early_;
+  /// Earlier no world can have anything to say of its members' silence.
+  time_point next_examination_{};
   std::map<std::string, std::uint64_t, std::less<>> epochs_;  // guarded by mutex_
   std::map<std::string, formed_views, std::less<>> formed_;   // guarded by mutex_
 };

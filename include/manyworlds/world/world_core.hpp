@@ -137,8 +137,9 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   [[nodiscard]] const std::vector<std::shared_ptr<link>>& links() const noexcept {
     return links_;
   }
-  /// Suspects and breaks by the silence of the members.
-  void examine_silence(time_point now) noexcept;
+  /// Suspects and breaks by the silence of the members. Gives when it must look again at
+  /// the latest: whatever they say until then makes it later.
+  time_point examine_silence(time_point now) noexcept;
   /// A member's link is over.
   void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
   [[nodiscard]] bool has_left(rank_t rank) const noexcept;
