@@ -24,9 +24,10 @@ class contributions {
   /// Of each so much at once that all of it stays in the cache and takes a part of a turn
   /// (law 9), however many they are.
   [[nodiscard]] std::size_t step() const noexcept {
+    constexpr std::size_t together = exchange::largest_slice / 2;
     constexpr std::size_t least = 1024;
     const auto others = static_cast<std::size_t>(x_.size() - 1);
-    return std::max(exchange::largest_slice / others / 64 * 64, least);
+    return std::max(together / others / 64 * 64, least);
   }
 
   /// In the order of ranks, whoever does it: `own` is this member's, and may be `into`.
