@@ -121,7 +121,7 @@ void add_scale(CLI::App& app, common_options& common, scale_options& o) {
   sub->add_option("--pings", o.pings, "round trips")
       ->check(at_least(2))
       ->capture_default_str();
-  sub->add_flag("--pin", o.pin, "the two processes with many worlds to CPUs 0 and 1");
+  sub->add_flag("--pin", o.pin, "the two processes with many worlds to different CPUs");
   sub->add_option("--repeat", o.repeat, "formings of a world of members")
       ->check(at_least(1))
       ->capture_default_str();

@@ -27,7 +27,7 @@ void add_p2p(CLI::App& app, common_options& common, p2p_options& o) {
       ->check(at_least(1))
       ->capture_default_str();
   sub->add_flag("--shared-buffers", o.shared_buffers, "messages lie in a shared pool");
-  sub->add_flag("--pin", o.pin, "the two processes to CPUs 0 and 1");
+  sub->add_flag("--pin", o.pin, "each of the two processes to a CPU of its own");
   sub->add_flag("--check", o.check, "verifies what comes, and counts what is wrong");
   add_plot(*sub, common);
   sub->callback([&] {
@@ -48,7 +48,7 @@ void add_pairs(CLI::App& app, const common_options& common, pairs_options& o) {
   sub->add_option("--seconds", o.seconds, "a size")
       ->check(CLI::Range(0.01, 60.0))
       ->capture_default_str();
-  sub->add_flag("--pin", o.pin, "the two processes of each pair to CPUs 0 and 1");
+  sub->add_flag("--pin", o.pin, "the two processes of each pair to different CPUs");
   sub->callback([&common, &o, sub] {
     const bool was_said = sub->count("--pairs") > 0;
     o.pairs = members_of(common, "pairs", 2 * o.pairs, was_said) / 2;
@@ -73,7 +73,7 @@ void add_worlds(CLI::App& app, common_options& common, worlds_options& o) {
   sub->add_option("--rounds", o.rounds, "turns of one world and many")
       ->check(at_least(1))
       ->capture_default_str();
-  sub->add_flag("--pin", o.pin, "to CPUs 0 and 1");
+  sub->add_flag("--pin", o.pin, "each process to a CPU of its own");
   add_plot(*sub, common);
   sub->callback([&common, &o, sub] {
     const bool was_said = sub->count("--senders") > 0;

@@ -1,10 +1,10 @@
 """What a folder of reproduce.sh says to each budget that this library has set itself.
 
-Of several sizes, rounds or kinds the worst counts, named in brackets. Nothing here fails: a machine that others
-use misses budgets too.
+Of several sizes, rounds or kinds the worst counts, named in brackets. "A by B" is A divided by B. Nothing here
+fails: a machine that others use misses budgets too.
 """
 
-from tables import OURS, human, rows_in
+from tables import OURS, human, number, rows_in
 
 MPIS = ("Open MPI", "MPICH")
 KIB, MIB = 1 << 10, 1 << 20
@@ -20,7 +20,7 @@ def by_size(rows, what):
 
 
 def place(size, kind):
-    return f"{kind} {human(size)}".strip()
+    return f"{kind} {human(size)}".strip() if size else kind
 
 
 def worst(found, largest=True):
@@ -51,9 +51,9 @@ def against_raw(rows, what, raw, sizes):
             yield row[what] / row[raw], human(row["size"])
 
 
-def figures_of(rows, what, where=lambda row: "", **wanted):
+def figures_of(rows, bench, what, where=lambda row: "", **wanted):
     for row in rows:
-        if all(row.get(name) == value for name, value in wanted.items()) and row.get(what) is not None:
+        if row["bench"] == bench and all(row[name] == value for name, value in wanted.items()):
             yield row[what], where(row)
 
 
@@ -77,17 +77,18 @@ def of_memory(folder):
              if row["bench"] == "p2p" and row["memory"] == "plain" and row["size"] == 256 * MIB}
     lists = [(gb_s / plain[1], f"{views} pieces") for views, gb_s in plain.items() if views > 1 and 1 in plain]
     yield "256 MiB in pieces of 16 KiB, by contiguous", at_least(0.8, lists)
-    shared = figures_of(rows, "gb_s_ratio", lambda row: human(row["size"]), memory="shared")
+    shared = figures_of(rows, "p2p", "gb_s_ratio", lambda row: human(row["size"]), memory="shared")
     yield "out of a shared pool, by memcpy", at_least(0.9, shared)
-    refused = figures_of(rows_in(folder, "refused"), "gb_s_ratio", lambda row: human(row["size"]))
+    refused = figures_of(rows_in(folder, "refused"), "p2p", "gb_s_ratio", lambda row: human(row["size"]))
     yield "where reading is refused, by a raw ring of two copies", at_least(0.9, refused)
 
 
 def of_collectives(folder):
     for members in (2, 4):
         rows = rows_in(folder, f"collectives-{members}")
-        # Of more members than CPUs the median says who was lucky.
-        times = by_size(rows, "p50_us" if members == 2 else "time_us")
+        # As in compare.py: of more members than CPUs the median says who was lucky.
+        cpus = next((row["cpus"] for row in rows if row["bench"] == "machine"), 0)
+        times = by_size(rows, "p50_us" if members <= cpus else "time_us")
         gloo = ((1 / ratio, what) for ratio, what in against(times, ["Gloo"], (0, 64 * KIB - 1)))
         yield f"{members} members, below 64 KiB: Gloo by ours", at_least(10, gloo)
         yield f"{members} members, up to 1 MiB, by the better MPI", at_most(1, against(times, MPIS, (0, MIB)))
@@ -95,14 +96,14 @@ def of_collectives(folder):
 
 
 def of_worlds(folder):
-    found = figures_of((row for row in rows_in(folder, "worlds") if row["bench"] == "worlds" and
-                        row["size"] >= 64 * KIB), "ratio",
-                       lambda row: f"{row['worlds']} worlds, {row['senders']} senders, {human(row['size'])}")
+    large = [row for row in rows_in(folder, "worlds") if row["bench"] == "worlds" and row["size"] >= 64 * KIB]
+    found = figures_of(large, "worlds", "ratio", lambda row: f"{row['worlds']} worlds, {human(row['size'])}")
     yield "throughput of many worlds by one, from 64 KiB on", at_least(0.99, found)
     life = rows_in(folder, "life")
-    yield "forming a world", at_most(5, figures_of(life, "form_ms", store="tcp", worlds=1), " ms")
-    yield "forming 64 at once", at_most(100, figures_of(life, "form_ms", store="tcp", worlds=64), " ms")
-    yield "1,000 receives parked in 64 worlds, of a core", at_most(1, figures_of(life, "cpu_percent"), " %")
+    yield "forming a world", at_most(5, figures_of(life, "form", "form_ms", store="tcp", worlds=1), " ms")
+    yield "forming 64 at once", at_most(100, figures_of(life, "form", "form_ms", store="tcp", worlds=64), " ms")
+    yield "1,000 receives parked in 64 worlds, of a core", at_most(
+        1, [*figures_of(life, "idle", "cpu_percent"), *figures_of(life, "idle", "peer_cpu_percent")], " %")
     memory = ((row["used_own_kib"] + row["used_shared_kib"], f"{row['transport']}, {row['worlds']} worlds")
               for row in life if row["bench"] == "memory" and row["what"] == "each more")
     yield "memory of a world after traffic", at_most(128, memory, " KiB")
@@ -110,14 +111,19 @@ def of_worlds(folder):
 
 def of_faults(folder):
     rows = rows_in(folder, "recovery")
-    kill = dict(bench="fail", fault="kill")
-    yield "kill to error, median", at_most(1, figures_of(rows, "detect_ms", **kill), " ms")
-    yield "kill to error, p99", at_most(10, figures_of(rows, "detect_p99_ms", **kill), " ms")
-    stop = dict(bench="fail", fault="stop")
-    yield "stop to suspect", at_most(1100, figures_of(rows, "suspect_ms", **stop), " ms")
-    yield "stop to broken", at_most(5500, figures_of(rows, "broken_ms", **stop), " ms")
+    def of_how_many(row):
+        return f"{row['members']} members" + (", beside a stream" if "healthy_gap_us" in row else "")
+
+    def faults(fault, what):
+        return figures_of(rows, "fail", what, of_how_many, fault=fault)
+
+    yield "kill to error, median", at_most(1, faults("kill", "detect_ms"), " ms")
+    yield "kill to error, p99", at_most(10, faults("kill", "detect_p99_ms"), " ms")
+    yield "stop to suspect", at_most(1100, faults("stop", "suspect_ms"), " ms")
+    yield "stop to broken", at_most(5500, faults("stop", "broken_ms"), " ms")
+    begun = [row for row in rows_in(folder, "life") if row.get("cancelled")]
     yield "giving up a begun 64 MiB, p99", at_most(
-        2, figures_of(rows_in(folder, "life"), "cancel_p99_ms", lambda row: row["side"]), " ms")
+        2, figures_of(begun, "cancel", "cancel_p99_ms", lambda row: row["side"]), " ms")
 
 
 def tell(folder):
@@ -128,7 +134,6 @@ def tell(folder):
                 print(f"| {what} | {limit} | not measured | |")
                 continue
             value, where = found
-            said = f"{value:.3g}{unit}" + (f" ({where})" if where else "")
+            said = f"{number(value)}{unit}" + (f" ({where})" if where else "")
             print(f"| {what} | {limit} | {said} | {'met' if is_met(value) else '**missed**'} |")
-    print("| operations on a GPU | | no GPU here: `mwdevice` | |")
-
+    print("| operations on a GPU | | not asked here: `mwdevice` | |")

@@ -70,6 +70,8 @@ def print_collectives(rows):
 
 def main():
     options = arguments()
+    if not {0, 1} <= os.sched_getaffinity(0):
+        sys.exit("compare.py: the peers are pinned to CPUs 0 and 1, and this process may not use both")
     line_ups = {"p2p": line_up.of_p2p, "pairs": line_up.of_pairs,
                 "collectives": line_up.of_collectives}
     asked = list(line_ups) if options.question == "all" else [options.question]

@@ -47,7 +47,7 @@ class Mwbench:
         return self.ask("pairs", sizes, "--pairs", "2", "--seconds", str(self.options.seconds))
 
     def collective(self, kind, members, sizes):
-        pin = ["--pin"] if members <= os.cpu_count() else []
+        pin = ["--pin"] if members <= len(os.sched_getaffinity(0)) else []
         return self.ask("collectives", sizes, "--kinds", kind, "--members", str(members),
                         "--seconds", str(self.options.collective_seconds), *pin)
 

@@ -12,7 +12,7 @@ NEAR_US = 0.15
 TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
           "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
           "fail": "A member is killed or stopped, beside the peers",
-          "recovery": "A member is killed: its worlds, and those beside",
+          "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
           "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp: io_uring, then epoll", "refused": "Where memory of peers may not be read",
           "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members"}
 
@@ -33,7 +33,7 @@ def main():
     print("By `benchmarks/reproduce.sh`; each file has its own load, versions and notes.\n")
     for name in ("cpus", "kernel", "commit"):
         print(f"- {name}: {about.get(name, 'unknown')}")
-    print(f"- between CPUs 0 and 1: {distance(p2p)}")
+    print(f"- between the two CPUs: {distance(p2p)}")
     versions, notes = {}, {}
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         for row in rows_in(folder, os.path.basename(path)[:-len(".json")]):
@@ -42,7 +42,7 @@ def main():
             notes |= dict.fromkeys(row.get("notes", []))
     for who, version in versions.items():
         print(f"- {who}: {version}")
-    print("\n## Budgets\n")
+    print("\n## Budgets\n\nOf several sizes or kinds the worst, in brackets; \"A by B\" is A divided by B.\n")
     budgets.tell(folder)
     for name, title in TITLES.items():
         path = os.path.join(folder, name + ".md")

@@ -110,7 +110,7 @@ task<bool> formation::is_held(process_address holder,
   co_await scope::run(both);
   if (found.said) co_return *found.said;
   // A stopped process does not answer and is not gone either: those who know it decide.
-  co_return found.is_silent&& found.seen_alive;
+  co_return found.may_be_there&& found.seen_alive;
 }
 
 task<void> formation::ask_holder(const process_address& holder, inquiry& found,
@@ -130,7 +130,7 @@ task<void> formation::ask_holder(const process_address& holder, inquiry& found,
       found.said = false;
     }
     // One that hangs up on a dial may only have too many of them.
-    found.is_silent =
+    found.may_be_there =
         e.cause() == cause::silent_peer || e.cause() == cause::connection_lost;
   }
   found.is_unsure.set();

@@ -80,7 +80,7 @@ class world_directory {
                                                   const incarnation& who);
   [[nodiscard]] claim_answer answer(const claim_query& query);
   /// Whether that epoch has ended here because its member of that rank was not heard of
-  /// any more. An epoch that is broken comes never back: nobody holds a rank in it.
+  /// any more. An epoch that is broken never comes back: nobody holds a rank in it.
   [[nodiscard]] bool has_lost(const claim_query& query) const;
   /// Costs nothing for idle worlds: they are gone over only when the silence of some
   /// member could have come to mean something.

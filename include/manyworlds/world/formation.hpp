@@ -77,7 +77,7 @@ class formation {
   /// epoch.
   struct inquiry {
     std::optional<bool> said;
-    bool is_silent = false;
+    bool may_be_there = false;
     bool seen_alive = false;
     bool seen_gone = false;
     event is_unsure;
