@@ -34,8 +34,8 @@ void lead_members(const common_options& common, const scale_options& o, mw::rank
 }
 
 /// Over tcp each world has a connection to each peer, and so have those between two
-/// processes of one host that find no slot in the memory they share: the first half of its
-/// slots is there at once, the other is ceded bit by bit.
+/// processes of one host that find no slot in the memory they share: the first half of
+/// its slots is there at once, the other is ceded bit by bit.
 void make_room(const common_options& common, const scale_options& o) {
   constexpr int least_slots_of_a_link = 128;
   const int without = common.shared_memory ? least_slots_of_a_link : 0;

@@ -29,6 +29,8 @@ class cell_receiver final : public receiver {
   /// Reads the next slice of an offered payload. Null, or what is wrong with it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
+  /// All that is left to read is with the mover.
+  [[nodiscard]] bool awaits_mover() const noexcept;
   /// Nothing writes to the memory of a receive any more.
   void shut() noexcept {
     stop_moving();

@@ -116,6 +116,12 @@ const char* cell_receiver::read_slice() {
   return nullptr;
 }
 
+bool cell_receiver::awaits_mover() const noexcept {
+  if (readings_.size() != 1 || moved_for_ != readings_.front().message) return false;
+  const auto* const source = std::get_if<remote_cursor>(&readings_.front().source);
+  return source && source->remaining() == 0;
+}
+
 void cell_receiver::turn_to_next_reading() {
   if (readings_.size() < 2) return;
   readings_.push_back(readings_.front());
@@ -123,7 +129,9 @@ void cell_receiver::turn_to_next_reading() {
 }
 
 bool cell_receiver::may_move(const inbound_message& m) const noexcept {
-  if (m.payload_bytes < least_moved || !link_.mover()) return false;
+  if (m.payload_bytes < least_moved || !link_.mover() || !link_.mover()->is_free()) {
+    return false;
+  }
   const rank_t threads = m.taker && m.taker->all_receive ? 2 * core_.size : core_.size;
   return threads <= link_.mover()->cpus();
 }

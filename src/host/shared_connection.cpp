@@ -96,7 +96,9 @@ void shared_connection::progress(bool reads) noexcept {
 
 // Slice after slice, as long as nobody else waits for this reactor.
 bool shared_connection::may_read_on() noexcept {
-  if (!receiver_.has_to_read() || receiver_.has_cells()) return false;
+  if (!receiver_.has_to_read() || receiver_.has_cells() || receiver_.awaits_mover()) {
+    return false;
+  }
   return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.slot());
 }
 

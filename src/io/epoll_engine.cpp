@@ -10,6 +10,7 @@
 
 #include "descriptor.hpp"
 #include "engines.hpp"
+#include "poll_budget.hpp"
 #include "posix_network.hpp"
 #include "request_list.hpp"
 
@@ -41,12 +42,14 @@ class epoll_engine final : public engine {
 
   void submit(io_request& r) noexcept override {
     r.engine.cancelled = false;
-    if (r.kind != io_kind::send || sent_ >= poll_bytes) return put(r, place::pending);
+    if (r.kind != io_kind::send) return put(r, place::pending);
+    const bool is_bulk = poll_budget::is_bulk(r);
+    if (is_bulk && sent_ >= poll_budget::bytes) return put(r, place::held_back);
     // A send leaves now: whoever was told that it is accepted may block the thread next.
     // It ends in the next poll all the same.
     const io_result result = attempt(r);
     if (result.error() == EAGAIN) return park(r);
-    if (result.ok()) sent_ += result.count();
+    if (is_bulk && result.ok()) sent_ += result.count();
     end_with(r, result);
   }
 
@@ -62,7 +65,9 @@ class epoll_engine final : public engine {
     sent_ = 0;
     // What waited for this poll goes before what is sent on as a send ends. A receive
     // mostly finds nothing there yet: what is sent in the same turn goes first.
-    bool any = attempt_some(pending_, sent_);
+    std::size_t uncounted = 0;
+    bool any = attempt_some(pending_, uncounted);
+    any |= attempt_some(held_back_, sent_);
     any |= end_some();
     std::size_t received = 0;
     any |= attempt_some(receives_, received);
@@ -97,7 +102,14 @@ class epoll_engine final : public engine {
   }
 
  private:
-  enum class place : std::uint64_t { nowhere, pending, reading, writing, ended };
+  enum class place : std::uint64_t {
+    nowhere,
+    pending,
+    held_back,
+    reading,
+    writing,
+    ended
+  };
 
   /// What is parked on a descriptor, and what the kernel was last told to watch for.
   struct parking {
@@ -111,15 +123,6 @@ class epoll_engine final : public engine {
     }
   };
 
-  static constexpr std::size_t poll_limit = 128;
-  /// When so much is sent since the last poll, what else there is to send waits for the
-  /// next, and when so much is received in one, what else there is to receive: a slice of
-  /// each of many streams is more than a turn's worth.
-  static constexpr std::size_t poll_bytes = std::size_t{128} * 1024;
-
-  /// To end a request takes up to 10 us: a connection is closed, or much is parsed.
-  static constexpr duration poll_time = std::chrono::microseconds(60);
-
   static place place_of(const io_request& r) noexcept {
     return static_cast<place>(r.engine.token);
   }
@@ -131,7 +134,8 @@ class epoll_engine final : public engine {
   }
 
   bool has_something() const noexcept {
-    return ready_ > 0 || !pending_.empty() || !receives_.empty() || !ended_.empty();
+    return ready_ > 0 || !pending_.empty() || !held_back_.empty() || !receives_.empty() ||
+           !ended_.empty();
   }
 
   request_list& list_of(const io_request& r, place p) noexcept {
@@ -140,6 +144,8 @@ class epoll_engine final : public engine {
         return parked_on_[slot_of(r)].reading;
       case place::writing:
         return parked_on_[slot_of(r)].writing;
+      case place::held_back:
+        return held_back_;
       case place::ended:
         return ended_;
       default:
@@ -173,16 +179,23 @@ class epoll_engine final : public engine {
     put(r, place::ended);
   }
 
+  /// Looks at the clock only where one follows another.
+  bool is_over(std::size_t done, time_point& until) const noexcept {
+    if (done == 1) until = now() + poll_budget::time;
+    return done > 1 && now() >= until;
+  }
+
   /// Who sends on as a send has ended has sent already, and is told in the next turn.
   bool end_some() noexcept {
     const io_request* const last = ended_.back();
+    time_point until;
     std::size_t count = 0;
-    while (count < poll_limit && !ended_.empty()) {
+    for (; count < poll_budget::requests && !ended_.empty(); ++count) {
+      if (is_over(count, until)) break;
       io_request& r = *ended_.pop();
       const bool is_last = &r == last;
-      ++count;
       r.ended(r);
-      if (is_last) break;
+      if (is_last) return true;
     }
     return count > 0;
   }
@@ -193,23 +206,22 @@ class epoll_engine final : public engine {
     bool any = false;
     const io_request* const last = waiting.back();
     time_point until;
-    for (std::size_t n = 0; n < poll_limit && !waiting.empty(); ++n) {
-      // Looks at the clock only where one follows another.
-      if (n == 1) until = now() + poll_time;
-      if (n > 1 && now() >= until) break;
+    for (std::size_t n = 0; n < poll_budget::requests && !waiting.empty(); ++n) {
+      if (is_over(n, until)) break;
       io_request& r = *waiting.pop();
       const bool is_last = &r == last;
       const io_result result = attempt(r);
       if (result.error() == EAGAIN) {
         park(r);
       } else {
-        const bool has_bytes = r.kind == io_kind::send || r.kind == io_kind::receive;
+        const bool has_bytes =
+            r.kind == io_kind::receive || place_of(r) == place::held_back;
         if (has_bytes && result.ok()) moved += result.count();
         r.result = result;
         r.ended(r);
         any = true;
       }
-      if (is_last || moved >= poll_bytes) break;
+      if (is_last || moved >= poll_budget::bytes) break;
     }
     return any;
   }
@@ -271,17 +283,18 @@ class epoll_engine final : public engine {
   void release_all(request_list& parked) noexcept {
     while (io_request* r = parked.pop()) {
       --parked_;
-      put(*r, place::pending);
+      put(*r, poll_budget::is_bulk(*r) ? place::held_back : place::pending);
     }
   }
 
   /// True if a wake-up was among what is ready.
   bool fetch_for(const timespec* limit) noexcept {
-    int count = ::epoll_pwait2(epoll_.get(), events_.data(), poll_limit, limit, nullptr);
+    int count = ::epoll_pwait2(epoll_.get(), events_.data(), poll_budget::requests, limit,
+                               nullptr);
     // Missing before Linux 5.11; seccomp filters older than it answer EPERM.
     if (count < 0 && errno != EINTR) {
-      count =
-          ::epoll_wait(epoll_.get(), events_.data(), poll_limit, in_milliseconds(limit));
+      count = ::epoll_wait(epoll_.get(), events_.data(), poll_budget::requests,
+                           in_milliseconds(limit));
     }
     ready_ = count > 0 ? static_cast<std::size_t>(count) : 0;
     return std::any_of(events_.begin(),
@@ -301,12 +314,13 @@ class epoll_engine final : public engine {
   owned_descriptor epoll_;
   event_counter wake_;
   request_list pending_;
+  request_list held_back_;
   request_list receives_;
   request_list ended_;
   std::vector<parking> parked_on_;
   std::size_t parked_ = 0;
   std::size_t sent_ = 0;
-  std::array<epoll_event, poll_limit> events_{};
+  std::array<epoll_event, poll_budget::requests> events_{};
   std::size_t ready_ = 0;
 };
 

@@ -15,19 +15,22 @@ namespace {
 /// A yield that takes so long has given the CPU to others that soon yielded too: members
 /// that wait for one another. After some of these a wait begins with a yield.
 ///
-/// Seen: a system call 0.07 us, a yield that nobody wants 0.2, a switch there and back 0.7
-/// with nothing in between. In a sandbox such as gVisor each call takes microseconds.
+/// Seen: a system call 0.07 us, a yield that nobody wants 0.2, a switch there and back
+/// 0.7 with nothing in between. In a sandbox such as gVisor each call takes microseconds.
 duration shortest_switch() noexcept {
-  static const duration found = [] {
-    duration call = duration::max();
+  const auto fastest = [](auto call) {
+    duration found = duration::max();
     for (int i = 0; i < 8; ++i) {
       const auto before = std::chrono::steady_clock::now();
-      (void)::getppid();
-      call = std::min<duration>(call, std::chrono::steady_clock::now() - before);
+      call();
+      found = std::min<duration>(found, std::chrono::steady_clock::now() - before);
     }
-    return 3 * call + std::chrono::nanoseconds(400);
-  }();
-  return found;
+    return found;
+  };
+  static const duration limit =
+      std::max(3 * fastest([] { (void)::getppid(); }) + std::chrono::nanoseconds(400),
+               fastest(std::this_thread::yield) + std::chrono::nanoseconds(300));
+  return limit;
 }
 constexpr unsigned crowd = 8;
 /// One that takes even longer, to somebody who computes.

@@ -22,13 +22,6 @@ namespace manyworlds::inline v0 {
   return std::min(single.iov_len, std::size_t{1} << 30);
 }
 
-/// What a send or receive moves at most.
-[[nodiscard]] inline std::size_t bytes_of(const io_request& r) noexcept {
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < r.buffer_count; ++i) bytes += r.buffers[i].iov_len;
-  return bytes;
-}
-
 /// The request itself.
 inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
   const int fd = static_cast<int>(r.socket);

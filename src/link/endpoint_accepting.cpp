@@ -5,6 +5,7 @@
 #include "manyworlds/link/endpoint.hpp"
 
 #include <cerrno>
+#include <string>
 
 namespace manyworlds::inline v0 {
 
@@ -68,6 +69,9 @@ task<void> endpoint::until_one_more_may_greet() {
       stands_still = service_.now() - begun < 2 * standstill_limit;
     }
     if (!stands_still) continue;
+    remark(log_level::info,
+           std::to_string(greetings_) +
+               " connections stood still in their first words: hung up on");
     hang_up_.set();
     hang_up_.reset();
   }
@@ -107,12 +111,12 @@ task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welco
   auto ended = co_await when_any(within(greeter_.answer(s, decide_by), greeting_limit),
                                  hang_up_.wait());
   std::optional<std::optional<hello>>& words = std::get<0>(ended);
-  if (!words) throw timed_out();
+  // Hung up on.
+  if (!words) co_return std::nullopt;
   co_return std::move(*words);
 }
 
-task<void> endpoint::greet_one(stream s, greeting counted) {
-  const greeting open = std::move(counted);
+task<void> endpoint::greet_one(stream s, [[maybe_unused]] greeting counted) {
   std::string trouble;
   std::optional<hello> words;
   acceptance welcomed;

@@ -117,9 +117,10 @@ bool mover::launch() {
 bool mover::start(std::shared_ptr<move_job> job) {
   {
     const std::lock_guard lock(mutex_);
-    if (!launch()) return false;
-    jobs_.push_back(std::move(job));
-    count_.store(jobs_.size(), std::memory_order_relaxed);
+    if (!is_free() || !launch()) return false;
+    last_ = job;
+    next_ = std::move(job);
+    has_next_.store(true, std::memory_order_relaxed);
   }
   changed_.notify_one();
   return true;
@@ -129,7 +130,7 @@ void mover::run() noexcept {
   while (const auto job = next()) {
     job->run();
     const auto until = std::chrono::steady_clock::now() + looks_on;
-    while (count_.load(std::memory_order_relaxed) == 0 &&
+    while (!has_next_.load(std::memory_order_relaxed) &&
            std::chrono::steady_clock::now() < until) {
       std::this_thread::yield();
     }
@@ -138,12 +139,10 @@ void mover::run() noexcept {
 
 std::shared_ptr<move_job> mover::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return over_ || !jobs_.empty(); });
+  changed_.wait(lock, [this] { return over_ || next_; });
   if (over_) return nullptr;
-  std::shared_ptr<move_job> job = std::move(jobs_.front());
-  jobs_.pop_front();
-  count_.store(jobs_.size(), std::memory_order_relaxed);
-  return job;
+  has_next_.store(false, std::memory_order_relaxed);
+  return std::move(next_);
 }
 
 }  // namespace manyworlds::inline v0::shm

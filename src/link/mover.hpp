@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -56,8 +55,11 @@ class move_job {
   int error_ = 0;
 };
 
-/// One for a runtime, shared by its links. Its thread is started with the first job, does
-/// nothing but that, and ends with the mover.
+/// One for a runtime, shared by its links, on the reactor of its user. Its thread is
+/// started with the first job, does nothing but that, and ends with the mover.
+///
+/// One job at a time and none waits: behind one whose pages the kernel has to fetch,
+/// other worlds would stand still (law 2).
 class mover {
  public:
   /// It may use the CPUs that the calling thread may use now: whoever hands over a job
@@ -68,7 +70,9 @@ class mover {
   mover& operator=(const mover&) = delete;
 
   [[nodiscard]] int cpus() const noexcept { return CPU_COUNT(&allowed_); }
-  /// False: there is no thread to be had.
+  /// The last job has ended.
+  [[nodiscard]] bool is_free() const noexcept { return !last_ || last_->has_ended(); }
+  /// False: it is not free, or there is no thread to be had.
   [[nodiscard]] bool start(std::shared_ptr<move_job> job);
 
  private:
@@ -80,8 +84,9 @@ class mover {
   cpu_set_t allowed_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<move_job>> jobs_;
-  std::atomic<std::size_t> count_{0};
+  std::shared_ptr<move_job> last_;
+  std::shared_ptr<move_job> next_;  // guarded by mutex_
+  std::atomic<bool> has_next_{false};
   bool over_ = false;
   bool refused_ = false;
   std::thread thread_;

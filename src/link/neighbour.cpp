@@ -164,6 +164,8 @@ task<bool> neighbour::settled(time_point deadline) {
 slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
   if (!shared_) return {};
   return_slots();
+  // What was to be said may have been too much for the link.
+  if (!shared_) return {};
   const std::optional<unsigned> slot = slots_->find_free();
   std::string trouble = "all its slots are in use";
   if (slot) {

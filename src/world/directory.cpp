@@ -31,8 +31,12 @@ std::shared_ptr<world_core> world_directory::add(std::shared_ptr<world_core> cor
 }
 
 void world_directory::remove(const world_core& core) noexcept {
-  ended_world trace{core.options().name, core.epoch(), core.first_failure(),
-                    service_.now()};
+  ended_world trace{
+      core.options().name, core.epoch(), core.first_failure(), service_.now(), {}};
+  const failure& why = trace.first_cause;
+  const bool was_loss = why.cause == cause::silent_peer || why.cause == cause::peer_died;
+  if (was_loss && why.rank >= 0 && why.rank < core.view().size())
+    trace.lost = core.view().member(why.rank).id;
   // Destroyed outside the lock: the last reference may be this one.
   std::shared_ptr<world_core> gone;
   const std::lock_guard lock(mutex_);
@@ -210,9 +214,8 @@ claim_answer world_directory::answer(const claim_query& query) {
 bool world_directory::has_lost(const claim_query& query) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(ended_.begin(), ended_.end(), [&](const ended_world& each) {
-    const failure& f = each.first_cause;
-    return each.epoch == query.epoch && each.name == query.name && f.rank == query.rank &&
-           (f.cause == cause::silent_peer || f.cause == cause::peer_died);
+    return each.epoch == query.epoch && each.name == query.name &&
+           each.lost == query.holder;
   });
 }
 

@@ -27,6 +27,8 @@ struct ended_world {
   std::uint64_t epoch = 0;
   failure first_cause;
   time_point when{};
+  /// The member whose death or silence it was, if it was that.
+  std::optional<incarnation> lost;
 };
 
 /// Lives on the service reactor; what the mutex guards is for any thread.
