@@ -218,6 +218,45 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "law 9: behind what others send in bulk no small send waits, and none that is given "
+    "up") {
+  FOR_EACH_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    e->poll();
+    const std::vector<char> much(64 * 1024);
+    const iovec from{const_cast<char*>(much.data()), much.size()};
+    const std::vector<socket_pair> pairs(16);
+    std::vector<std::unique_ptr<counted>> all;
+    for (const socket_pair& p : pairs) {
+      all.push_back(std::make_unique<counted>(io_kind::send, p.left()));
+      all.back()->buffers = &from;
+      all.back()->buffer_count = 1;
+      e->submit(*all.back());
+    }
+
+    const socket_pair other;
+    std::array<char, 8> word{};
+    const iovec few{word.data(), word.size()};
+    counted small(io_kind::send, other.left());
+    small.buffers = &few;
+    small.buffer_count = 1;
+    e->submit(small);
+    CHECK(::recv(other.right(), word.data(), word.size(), MSG_DONTWAIT) == 8);
+
+    e->cancel(*all.back());
+    e->poll();
+    CHECK(all.back()->ends == 1);
+    CHECK(all.back()->result.error() == ECANCELED);
+    CHECK(all[all.size() - 2]->ends == 0);
+    poll_until(*e, [&] {
+      return small.ends == 1 && std::all_of(all.begin(), all.end(),
+                                            [](const auto& r) { return r->ends == 1; });
+    });
+    CHECK(small.ends == 1);
+  }
+}
+
 TEST_CASE("thousands of waiting requests are all cancelled, and keep out no other") {
   FOR_EACH_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
