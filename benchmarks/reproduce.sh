@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every comparison on this machine: reproduce.sh [--quick] MWBENCH [FOLDER]
+# Every question on this machine, beside the peers where they have an answer: reproduce.sh [--quick] MWBENCH [FOLDER]
 #
 # Builds nothing but the peers' drivers. Writes JSON, Markdown and SVG for each question into FOLDER, by
 # default results/DATE-MACHINE beside this file. Peers that are missing are named there and left out:
@@ -28,7 +28,8 @@ ask_ourselves() {
   local question
   for question in "${@:2}"; do
     # shellcheck disable=SC2086 # words
-    "$mwbench" --json --no-launcher --limit 300 $question
+    "$mwbench" --json --no-launcher --limit 300 $question ||
+      echo "$1: mwbench $question: no answer" >&2
   done > "$folder/$1.json"
   python3 "$here/markdown.py" "$folder/$1.json" > "$folder/$1.md"
 }
@@ -44,9 +45,15 @@ if [ $quick = yes ]; then
   done
   ask_ourselves worlds 'worlds --rounds 1 --sizes 4,324,8748,236196'
   compare fail fail.py --kills 1 --stops 1 --stop-limit 8
-  ask_ourselves recovery 'fail --fault kill --repeat 2' 'shrink --members 3 --repeat 2'
+  ask_ourselves memory-kinds 'p2p --pin --rounds 1 --sizes 256M' \
+    'p2p --pin --rounds 1 --sizes 256M --views 16384' 'p2p --pin --rounds 1 --sizes 1M --shared-buffers'
+  ask_ourselves tcp '--transport tcp p2p --pin --rounds 1 --sizes 8,1M'
+  ask_ourselves refused '--refuse-reading p2p --pin --rounds 1 --sizes 1M'
+  ask_ourselves recovery 'fail --fault kill --repeat 2 --alone' 'fail --fault stop --repeat 1' \
+    'shrink --members 3 --repeat 2'
   ask_ourselves life 'form --repeat 2' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 1' \
     'memory --worlds 16'
+  ask_ourselves growth 'scale --worlds 1,10 --seconds 0.5' 'scale --members 2,4 --seconds 0.5'
 else
   compare p2p compare.py --question p2p --rounds 5
   compare pairs compare.py --question pairs
@@ -61,8 +68,9 @@ else
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'
   compare fail fail.py --kills 10 --stops 1
-  ask_ourselves recovery 'fail --fault kill --repeat 20' 'fail --fault kill --members 4' \
-    'fail --fault stop --repeat 2' '--transport tcp fail --fault cut --repeat 2' 'shrink --members 3' 'shrink --members 4'
+  ask_ourselves recovery 'fail --fault kill --repeat 20 --alone' 'fail --fault kill --repeat 20' \
+    'fail --fault kill --members 4' 'fail --fault stop --repeat 2' 'fail --fault cut --members 4 --repeat 2' \
+    'shrink --members 3' 'shrink --members 4'
   ask_ourselves life 'form' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 10' \
     'await' 'memory' '--transport tcp memory'
   ask_ourselves growth 'scale --worlds 1,10,100,1000' 'scale --members 2,4,8,16,32'

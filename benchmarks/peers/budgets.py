@@ -111,14 +111,16 @@ def of_worlds(folder):
 
 def of_faults(folder):
     rows = rows_in(folder, "recovery")
-    def of_how_many(row):
-        return f"{row['members']} members" + (", beside a stream" if "healthy_gap_us" in row else "")
 
-    def faults(fault, what):
-        return figures_of(rows, "fail", what, of_how_many, fault=fault)
+    def faults(fault, what, among=rows):
+        return figures_of(among, "fail", what, lambda row: f"{row['members']} members", fault=fault)
 
-    yield "kill to error, median", at_most(1, faults("kill", "detect_ms"), " ms")
-    yield "kill to error, p99", at_most(10, faults("kill", "detect_p99_ms"), " ms")
+    # Beside a stream the waiter competes for CPUs that a small machine does not have.
+    beside = {"": [row for row in rows if "healthy_gap_us" not in row],
+              ", while another world streams": [row for row in rows if "healthy_gap_us" in row]}
+    for where, among in beside.items():
+        yield "kill to error, median" + where, at_most(1, faults("kill", "detect_ms", among), " ms")
+        yield "kill to error, p99" + where, at_most(10, faults("kill", "detect_p99_ms", among), " ms")
     yield "stop to suspect", at_most(1100, faults("stop", "suspect_ms"), " ms")
     yield "stop to broken", at_most(5500, faults("stop", "broken_ms"), " ms")
     begun = [row for row in rows_in(folder, "life") if row.get("cancelled")]
