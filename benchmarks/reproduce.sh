@@ -3,7 +3,7 @@
 #
 # Builds nothing but the peers' drivers. Writes JSON, Markdown and SVG for each question into FOLDER, by
 # default results/DATE-MACHINE beside this file. Peers that are missing are named there and left out:
-# peers/install.sh has them. All of it takes about 45 minutes, --quick 5 (figures of one round: only to
+# peers/install.sh has them. All of it takes about 30 minutes, --quick 5 (figures of one round: only to
 # see that all works).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,7 +55,7 @@ if [ $quick = yes ]; then
     'memory --worlds 16'
   ask_ourselves growth 'scale --worlds 1,10 --seconds 0.5' 'scale --members 2,4 --seconds 0.5'
 else
-  compare p2p compare.py --question p2p --rounds 5
+  compare p2p compare.py --question p2p --rounds 3
   compare pairs compare.py --question pairs
   sizes=(--collective-sizes '8,1K,8K,64K,256K,1M,16M' --collective-seconds 0.1)
   compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
@@ -67,7 +67,7 @@ else
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'
-  compare fail fail.py --kills 10 --stops 1
+  compare fail fail.py --kills 5 --stops 1
   ask_ourselves recovery 'fail --fault kill --repeat 20 --alone' 'fail --fault kill --repeat 20' \
     'fail --fault kill --members 4' 'fail --fault stop --repeat 2' 'fail --fault cut --members 4 --repeat 2' \
     'shrink --members 3' 'shrink --members 4'

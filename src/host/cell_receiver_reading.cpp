@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cell_receiver.hpp"
@@ -83,6 +84,8 @@ const char* cell_receiver::read_slice() {
     }
     if (source->remaining() == 0) {
       if (moved_for_ != &m) return finish_reading(m);
+      // The mover may be waiting for this very CPU.
+      if (awaits_mover()) std::this_thread::yield();
       turn_to_next_reading();
       return nullptr;
     }

@@ -35,7 +35,12 @@ duration shortest_switch() noexcept {
 constexpr unsigned crowd = 8;
 /// One that takes even longer, to somebody who computes.
 constexpr duration longest_switch = std::chrono::milliseconds(1);
-constexpr duration without_yields = std::chrono::milliseconds(50);
+/// Members that start up beside us compute for a moment, others for ever: of four on two
+/// CPUs, two runs in five began with sleeping in place of switching, and kept to it for
+/// hundreds of milliseconds, as long as each such yield was followed by 50 ms without.
+constexpr duration shortest_without_yields = std::chrono::milliseconds(5);
+constexpr duration longest_without_yields = std::chrono::milliseconds(50);
+constexpr duration memory_of_yields = std::chrono::seconds(1);
 /// What others had of the CPU prolongs a spin by so much at most.
 constexpr duration longest_stretch = std::chrono::milliseconds(1);
 /// How long to look on a CPU that is not given to who computes there.
@@ -127,7 +132,14 @@ duration reactor::yield() noexcept {
     switches_ = std::min(switches_ + 4, 2 * crowd);
     return took;
   }
-  if (switches_ == 0) yields_from_ = back + without_yields;
+  // One of these happens among members as well; several in a row do not.
+  switches_ -= std::min(switches_, crowd);
+  if (switches_ == 0) {
+    without_yields_ = back - yields_from_ < memory_of_yields
+                          ? std::min(2 * without_yields_, longest_without_yields)
+                          : shortest_without_yields;
+    yields_from_ = back + without_yields_;
+  }
   return duration::zero();
 }
 

@@ -110,8 +110,22 @@ bool mover::launch() {
     return false;
   }
   ::pthread_setname_np(thread_.native_handle(), thread_name_.substr(0, 15).c_str());
-  ::pthread_setaffinity_np(thread_.native_handle(), sizeof allowed_, &allowed_);
+  const cpu_set_t others = beside_caller();
+  ::pthread_setaffinity_np(thread_.native_handle(), sizeof others, &others);
   return true;
+}
+
+// On a CPU to which the caller is pinned the kernel would let it wait for the next tick,
+// milliseconds away, if no other is idle at the moment: 16 MiB took 3.8 ms, not 1.0.
+cpu_set_t mover::beside_caller() const noexcept {
+  cpu_set_t own;
+  if (::sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) != 1)
+    return allowed_;
+  cpu_set_t common;
+  CPU_AND(&common, &allowed_, &own);
+  cpu_set_t others;
+  CPU_XOR(&others, &allowed_, &common);
+  return CPU_COUNT(&others) > 0 ? others : allowed_;
 }
 
 bool mover::start(std::shared_ptr<move_job> job) {

@@ -77,6 +77,7 @@ class mover {
 
  private:
   [[nodiscard]] bool launch();
+  [[nodiscard]] cpu_set_t beside_caller() const noexcept;
   void run() noexcept;
   [[nodiscard]] std::shared_ptr<move_job> next();
 

@@ -185,6 +185,7 @@ class reactor final : public executor {
   unsigned turns_without_engine_ = 0;
   unsigned switches_ = 0;  ///< to others and soon back, in the last spins
   time_point yields_from_{};
+  duration without_yields_{};
   time_point engine_asked_{};
   time_point recently_;
   turn_meter meter_;
