@@ -141,16 +141,23 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
 
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   auto job = std::make_shared<shm::move_job>(*link_.memory());
-  int error = 0;
-  const std::size_t part = std::min(source.remaining() / 2, largest_job);
-  job->pieces = source.fill(*link_.memory(), job->there, part, error);
-  // Whatever is wrong with it, the reading that follows meets it too.
-  if (job->pieces == 0) return;
-  const auto there = std::span<const iovec>(job->there).first(job->pieces);
-  job->places = m.target.fill(job->here, bytes_of(there));
-  job->bytes = bytes_of(std::span<const iovec>(job->here).first(job->places));
-  if (!link_.mover()->start(job)) return;
-  source.advance(job->bytes);
+  job->places = m.target.fill(job->here, std::min(source.remaining() / 2, largest_job));
+  const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
+  // Of a list the cursor shows a window at a time; a job is as large as of one piece.
+  remote_cursor rest = source;
+  while (job->bytes < part && job->pieces < job->there.size()) {
+    const auto free = std::span(job->there).subspan(job->pieces);
+    int error = 0;
+    const std::size_t pieces = rest.fill(*link_.memory(), free, part - job->bytes, error);
+    // Whatever is wrong with it, the reading that comes to it meets it too.
+    if (pieces == 0) break;
+    const std::size_t bytes = bytes_of(free.first(pieces));
+    rest.advance(bytes);
+    job->pieces += pieces;
+    job->bytes += bytes;
+  }
+  if (job->bytes == 0 || !link_.mover()->start(job)) return;
+  source = rest;
   m.target.advance(job->bytes);
   moving_ = std::move(job);
   moved_for_ = &m;

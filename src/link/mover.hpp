@@ -21,7 +21,8 @@ namespace manyworlds::inline v0::shm {
 /// is read into before `end` has returned, or `has_ended`.
 class move_job {
  public:
-  static constexpr std::size_t most_pieces = 64;
+  /// Of 16 KiB, as pages of a cache often are, 4 MiB.
+  static constexpr std::size_t most_pieces = 256;
 
   explicit move_job(const remote_memory& from) noexcept : from_(from) {}
 
