@@ -135,7 +135,9 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
   if (m.payload_bytes < least_moved || !link_.mover() || !link_.mover()->is_free()) {
     return false;
   }
-  const rank_t threads = m.taker && m.taker->all_receive ? 2 * core_.size : core_.size;
+  // Who only sends waits. What others do while no collective is on is not known.
+  const rank_t receivers = m.taker ? m.taker->receivers : 0;
+  const rank_t threads = receivers > 0 ? 2 * receivers : core_.size;
   return threads <= link_.mover()->cpus();
 }
 

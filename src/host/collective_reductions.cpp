@@ -1,6 +1,6 @@
 // Reductions in one step, or by the parts of the members.
 #include <algorithm>
-#include <vector>
+#include <memory>
 
 #include "collective_algorithms.hpp"
 
@@ -77,10 +77,15 @@ bool combine_one_step(const contributions& all, std::span<const std::byte> own,
   return true;
 }
 
+/// Announced before they are reduced. With one, members that share a CPU kept step with
+/// all others slice by slice, and a third of the time was looking (reduce of 16 MiB, four
+/// members on two CPUs: 18.5 ms, with four 14.5, with eight 12.8).
+constexpr std::size_t slices_ahead = 8;
+
 /// So large that starting it costs little, so small that what all contribute to it stays
-/// in the cache.
+/// in the cache, of which two members may share one.
 std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
-  constexpr std::size_t together = std::size_t{1} << 20;
+  constexpr std::size_t together = std::size_t{512} * 1024;
   constexpr std::size_t least = std::size_t{4} * 1024;
   if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
@@ -110,21 +115,25 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
   const contributions all(x, slice);
   const std::span<const std::byte> mine = by.of(whole, x.self());
   const auto others = static_cast<std::size_t>(x.size() - 1);
-  for (std::size_t k = 0; k <= rounds; ++k) {
-    // Who has less to reduce than the others waits for them here.
-    co_await x.sends_left(4 * others);
-    // One slice ahead of what is reduced, so that nobody waits for an announcement.
-    for (rank_t d = 1; d < x.size() && k < rounds; ++d) {
-      const auto part = by.of(whole, x.after(d));
-      if (k < slices_of(part.size(), slice)) x.send(x.after(d), slice_of(part, k, slice));
+  std::size_t announced = 0;
+  for (std::size_t k = 0; k < rounds; ++k) {
+    for (; announced < std::min(rounds, k + slices_ahead); ++announced) {
+      // Who has less to reduce than the others waits for them here.
+      co_await x.sends_left(2 * slices_ahead * others);
+      for (rank_t d = 1; d < x.size(); ++d) {
+        const auto part = by.of(whole, x.after(d));
+        if (announced < slices_of(part.size(), slice)) {
+          x.send(x.after(d), slice_of(part, announced, slice));
+        }
+      }
     }
-    if (k == 0 || k > own_slices) continue;
-    const auto source = slice_of(mine, k - 1, slice);
+    if (k >= own_slices) continue;
+    const auto source = slice_of(mine, k, slice);
     for (rank_t d = 1; d < x.size(); ++d) {
       x.receive(x.after(-d), all.of(x.after(-d), source.size()));
     }
     co_await x.received();
-    co_await combine_in_steps(x, all, source, slice_of(own, k - 1, slice));
+    co_await combine_in_steps(x, all, source, slice_of(own, k, slice));
   }
   co_await x.settled();
 }
@@ -214,7 +223,9 @@ task<void> reduce_by_parts(exchange& x, algorithm use) {
     co_return;
   }
   // Its part of the sum needs a place: not the scratch, which the reduction uses.
-  std::vector<std::byte> sum(by.bytes(x.self()));
+  const std::size_t bytes = by.bytes(x.self());
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> sum(memory.get(), bytes);
   co_await reduce_parts(x, by, s.in, sum, use);
   x.send(s.root, sum);
   co_await x.settled();

@@ -27,6 +27,24 @@ struct exchange::step : operation {
   step* next_idle = nullptr;
 };
 
+namespace {
+
+/// Of large messages, who receives one while this member does.
+rank_t at_once(operation_kind kind, rank_t members) noexcept {
+  switch (kind) {
+    case operation_kind::gather:
+    case operation_kind::reduce:
+      return 1;
+    case operation_kind::broadcast:
+    case operation_kind::scatter:
+      return members - 1;
+    default:
+      return members;
+  }
+}
+
+}  // namespace
+
 exchange::exchange(core& shared, exchange_port& port) noexcept
     : core_(shared), port_(port) {}
 exchange::~exchange() = default;
@@ -68,7 +86,7 @@ void exchange::send(rank_t peer, std::span<const std::byte> data) {
 void exchange::receive(rank_t peer, std::span<std::byte> into) {
   if (failing_) return;
   step& s = take_step(operation_kind::receive, peer);
-  s.all_receive = !has_root(shape_.kind);
+  s.receivers = receivers_;
   s.into = into;
   s.target = view_list::of_one(s.into);
   s.source = const_view_list();
@@ -141,6 +159,7 @@ void exchange::take_back() {
 void exchange::open(collective_shape&& shape, collective_signature signature) noexcept {
   shape_ = std::move(shape);
   signature_ = signature;
+  receivers_ = at_once(shape_.kind, size());
   const std::size_t most = std::max(shape_.in.size(), shape_.out.size());
   next_.set_kind(most * static_cast<std::size_t>(size()) <= brief_bytes
                      ? work_kind::brief

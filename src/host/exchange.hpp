@@ -159,6 +159,7 @@ class exchange {
   exchange_port& port_;
   collective_shape shape_;
   collective_signature signature_;
+  rank_t receivers_ = 0;
   std::deque<step> steps_;
   step* idle_ = nullptr;
   std::size_t sends_ = 0;

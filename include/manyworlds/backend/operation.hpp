@@ -76,10 +76,9 @@ class operation {
   bool takes_fresh_lanes = false;
   /// A send that ends when the peer's receive has taken the message.
   bool delivered = false;
-  /// A receive in a collective without a root, while all other members receive too: a
-  /// second thread that reads for it would take the CPU of one of them. In one with a
-  /// root some only send, or wait.
-  bool all_receive = false;
+  /// Of a receive in a collective, how many members receive at once: a second thread that
+  /// reads for it must not take the CPU of one of them. 0: not known, as of any other.
+  rank_t receivers = 0;
   user_word user;
   /// A send's head to copy from, or a receive's to copy to.
   void* head = nullptr;
