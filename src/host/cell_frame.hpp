@@ -12,13 +12,15 @@
 namespace manyworlds::inline v0::host {
 
 /// The header stands as on the wire; what follows it stands behind it if it is this
-/// short, else in a chunk of the slab.
+/// short, else in a chunk of the slab; a slice of a message that is asked for in as many
+/// as it fills, one behind another.
 inline constexpr std::size_t inline_bytes = 16;
 inline constexpr std::size_t cell_content_limit = shm::chunk_size;
+inline constexpr std::size_t cell_slice_limit = 4 * shm::chunk_size;
 
 static_assert(sizeof(shm::cell_content{}.body) == frame_size + inline_bytes);
 
-/// Where the content of a frame stands: 0 in the cell, n + 1 in chunk n.
+/// Where the content of a frame stands: 0 in the cell, n + 1 from chunk n on.
 [[nodiscard]] inline std::optional<unsigned> chunk_of(
     const shm::cell_content& c) noexcept {
   if (c.head == 0) return std::nullopt;

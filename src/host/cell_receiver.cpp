@@ -9,8 +9,10 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Of one turn (law 9): half a ring, so that the writer has room again meanwhile.
+// Of one turn (law 9): half a ring, so that the writer has room again meanwhile, and of
+// contents as much as a slice of the other transports.
 constexpr int cells_at_once = 32;
+constexpr std::size_t content_at_once = std::size_t{256} * 1024;
 
 }  // namespace
 
@@ -18,19 +20,20 @@ cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
                              frame_handler& others, shm::shared_link& link, unsigned slot)
     : receiver(
           shared, peer, answers, others,
-          {std::min(shared.options.eager_limit, cell_content_limit), cell_content_limit}),
+          {std::min(shared.options.eager_limit, cell_content_limit), cell_slice_limit}),
       link_(link),
       slot_(slot),
       ring_(link.incoming(slot)) {}
 
 const char* cell_receiver::take(bool& any) {
+  const std::uint64_t enough = core_.counters.bytes_received + content_at_once;
   for (int i = 0; i < cells_at_once && ring_.ready(); ++i) {
     any = true;
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
     if (const char* wrong = handle_cell(c)) return wrong;
     // An operation that ended may have ended the world.
-    if (core_.stopping) break;
+    if (core_.stopping || core_.counters.bytes_received >= enough) break;
   }
   return nullptr;
 }
@@ -45,8 +48,8 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
     if (size > inline_bytes) return "a frame without its content";
     return handle_content(f, {inline_content(c), size});
   }
-  if (size <= inline_bytes || !link_.chunks_in().valid(*chunk)) {
-    return "a frame with a chunk that it cannot have";
+  if (size <= inline_bytes || !link_.chunks_in().valid(*chunk, shm::chunks_of(size))) {
+    return "a frame with chunks that it cannot have";
   }
   core_.home.note_long_step();
   const char* wrong = handle_content(f, {link_.chunk_in(*chunk), size});

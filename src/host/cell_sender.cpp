@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::host {
 namespace {
 
 // Of one turn: as much as a slice of the other transports.
-constexpr int slices_at_once = 32;
+constexpr int slices_at_once = 8;
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
   while (bytes > 0) {
@@ -60,31 +60,40 @@ bool cell_sender::has_chunk() noexcept {
       return false;
     }
     if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
-    if (link_.chunks_out().must_wait_for_chunk()) {
-      // The peer tells of chunks that come back, but nobody tells of memory that does,
-      // nor of chunks of worlds that are over.
-      core_.tidy_soon();
-      return false;
-    }
+    // The peer tells of chunks that come back, but nobody tells of memory that does, nor
+    // of chunks of worlds that are over.
+    core_.tidy_soon();
+    return false;
   }
 }
 
 bool cell_sender::is_full() noexcept {
   if (violation_ || is_shut_) return true;
-  for (;;) {
-    const shm::room found = ring_.reserve(1);
-    if (found == shm::room::enough) break;
-    if (found == shm::room::corrupt) {
+  switch (ring_.reserve(1)) {
+    case shm::room::enough:
+      break;
+    case shm::room::corrupt:
       violation_ = "that it has read what was not sent";
+      [[fallthrough]];
+    case shm::room::full:
       return true;
-    }
-    if (ring_.must_wait_for_room(1)) return true;
   }
   if (!has_chunk()) return true;
   if (link_.offers_out().in_use() < shm::offer_table::offers) return false;
   // Another world's end of an offer is not told to this one.
   core_.tidy_soon();
   return true;
+}
+
+// Whoever looks again in each turn does not ask to be told: that would cost the peer a
+// notice for each chunk, as soon as it is the slower of the two.
+bool cell_sender::could_go_on_or_is_told() noexcept {
+  if (!is_starving()) return false;
+  if (!is_full()) return true;
+  if (violation_ || is_shut_) return false;
+  if (ring_.reserve(1) != shm::room::enough && ring_.must_wait_for_room(1)) return false;
+  if (!spare_ && link_.chunks_out().must_wait_for_chunk()) return false;
+  return !is_full();
 }
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {
@@ -97,6 +106,21 @@ std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
   const unsigned index = *std::exchange(spare_, std::nullopt);
   set_chunk(c, index);
   return link_.chunk_out(index);
+}
+
+shm::allocated_chunk cell_sender::take_run(std::size_t bytes) noexcept {
+  using outcome = shm::allocated_chunk::outcome;
+  auto count = static_cast<unsigned>(shm::chunks_of(bytes));
+  while (count > 1) {
+    const shm::allocated_chunk got = link_.chunks_out().allocate(count);
+    if (got.result == outcome::allocated) {
+      link_.owners_out().note_allocated(got.index, slot_);
+      return got;
+    }
+    // A smaller slice is better than none.
+    if (got.result == outcome::corrupt || !link_.add_chunks()) --count;
+  }
+  return {outcome::allocated, *std::exchange(spare_, std::nullopt), 1};
 }
 
 void cell_sender::control(const frame& f) {
@@ -183,10 +207,17 @@ void cell_sender::send_slice(pending_send& p) {
   data.id = p.id;
   data.generation = p.generation;
   data.word = p.op->source.total_bytes() - p.cursor.remaining();
-  data.bytes = std::min(p.cursor.remaining(), cell_content_limit);
+  std::size_t bytes = std::min(p.cursor.remaining(), cell_slice_limit);
+  std::optional<unsigned> chunk;
+  if (bytes > inline_bytes) {
+    const shm::allocated_chunk run = take_run(bytes);
+    chunk = run.index;
+    bytes = std::min(bytes, run.count * shm::chunk_size);
+  }
+  data.bytes = bytes;
   shm::cell_content c = cell_of(data);
-  std::byte* into = data.bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
-  copy_out(p.cursor, static_cast<std::size_t>(data.bytes), into);
+  if (chunk) set_chunk(c, *chunk);
+  copy_out(p.cursor, bytes, chunk ? link_.chunk_out(*chunk) : inline_content(c));
   publish(c);
   core_.counters.bytes_sent += data.bytes;
   p.op->bytes_moved += data.bytes;

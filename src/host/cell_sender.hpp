@@ -37,6 +37,8 @@ class cell_sender final : public sender {
 
   /// Something waits for room, and there is some now.
   [[nodiscard]] bool could_go_on() noexcept { return is_starving() && !is_full(); }
+  /// The same, for whoever will not look again: if not, the peer notifies of room.
+  [[nodiscard]] bool could_go_on_or_is_told() noexcept;
   /// What waits for room in memory that the link's worlds share.
   [[nodiscard]] bool is_starving() const noexcept {
     return has_something() || may_go_on_;
@@ -72,6 +74,8 @@ class cell_sender final : public sender {
 
   [[nodiscard]] bool has_chunk() noexcept;
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
+  /// Chunks one behind another for so many bytes, or for fewer: one at least is there.
+  [[nodiscard]] shm::allocated_chunk take_run(std::size_t bytes) noexcept;
   void publish(const shm::cell_content& c) noexcept;
   void send_slice(pending_send& p);
 

@@ -1,4 +1,4 @@
-// Chunk owners: for which slot each outgoing chunk was allocated.
+// Chunk owners: for which slot each run of outgoing chunks was allocated.
 #pragma once
 
 #include <array>
@@ -17,12 +17,13 @@ namespace manyworlds::inline v0::shm {
 /// On the user reactor, but for what the service reactor notes.
 class chunk_owners {
  public:
+  /// A run goes by its first chunk.
   void note_allocated(unsigned chunk, unsigned slot) noexcept {
     owners_[chunk] = static_cast<std::uint16_t>(slot);
   }
 
   /// The slot is used again, so both sides were done with it: `give_back` is called for
-  /// each of its chunks, also for one that was freed long ago.
+  /// each of its runs, also for one that was freed long ago.
   template <class GiveBack>
   void reclaim(unsigned slot, GiveBack give_back) noexcept {
     for (unsigned chunk = 0; chunk != chunk_states::chunks; ++chunk) {

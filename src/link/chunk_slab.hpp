@@ -15,13 +15,16 @@ namespace manyworlds::inline v0::shm {
 
 inline constexpr std::size_t chunk_size = 8192;
 
-enum class chunk_state : std::uint8_t {
-  free,  ///< the writer may allocate it
-  used,  ///< allocated; the reader frees it once it has copied the content
-};
+/// How many chunks so many bytes fill.
+[[nodiscard]] constexpr std::size_t chunks_of(std::size_t bytes) noexcept {
+  return (bytes + chunk_size - 1) / chunk_size;
+}
 
-/// The states of a slab's chunks; zeroed memory is a free slab. The chunks themselves lie
-/// elsewhere in the arena.
+/// The states of a slab's chunks, which are used in *runs*: one chunk, or several that
+/// stand one behind another. The state of a run's first chunk says how many they are, and
+/// is set to 0 by the reader once it has copied their content; the states of the others
+/// mean nothing. Zeroed memory is a free slab. The chunks themselves lie elsewhere in the
+/// arena.
 template <class Memory, unsigned Chunks>
 struct basic_chunk_states {
   static_assert(Chunks <= 64, "the writer's own record is one word");
@@ -45,9 +48,11 @@ struct allocated_chunk {
   };
   outcome result = outcome::none_free;
   unsigned index = 0;
+  /// It is the first of so many.
+  unsigned count = 1;
 };
 
-/// The writing end: allocates the lowest free chunk, so that memory is touched only as
+/// The writing end: allocates the lowest free chunks, so that memory is touched only as
 /// far as it is needed at once.
 template <class States>
 class basic_chunk_writer {
@@ -58,23 +63,28 @@ class basic_chunk_writer {
 
   void allow(unsigned usable) noexcept { usable_ = first(usable); }
 
-  /// The chunk is the caller's to fill until it names it in a published cell.
-  [[nodiscard]] allocated_chunk allocate() noexcept {
+  /// A run of so many chunks, all of which are free: `none_free` if none is. They are the
+  /// caller's to fill until it names the first in a published cell.
+  [[nodiscard]] allocated_chunk allocate(unsigned count = 1) noexcept {
     using outcome = allocated_chunk::outcome;
     take_back();
-    if (corrupt_) return {outcome::corrupt, 0};
-    const std::uint64_t unused = usable_ & ~used_;
-    if (unused == 0) return {outcome::none_free, 0};
-    const auto index = static_cast<unsigned>(std::countr_zero(unused));
-    used_ |= std::uint64_t{1} << index;
-    set(index, chunk_state::used);
-    return {outcome::allocated, index};
+    if (corrupt_) return {outcome::corrupt, 0, 0};
+    const std::uint64_t begins = beginnings(count);
+    if (begins == 0) return {outcome::none_free, 0, 0};
+    const auto index = static_cast<unsigned>(std::countr_zero(begins));
+    used_ |= first(count) << index;
+    runs_ |= std::uint64_t{1} << index;
+    counts_[index] = static_cast<std::uint8_t>(count);
+    set(index, counts_[index]);
+    return {outcome::allocated, index, count};
   }
 
-  /// For an allocated chunk that no published cell names.
+  /// For a run that no published cell names, or that nobody reads; `index` is its first
+  /// chunk. What is no run any more is left alone.
   void give_back(unsigned index) noexcept {
-    used_ &= ~(std::uint64_t{1} << index);
-    set(index, chunk_state::free);
+    if ((runs_ >> index & 1) == 0) return;
+    forget(index);
+    set(index, 0);
   }
 
   /// After `none_free`. Returns whether to wait until the reader notifies; if not,
@@ -82,7 +92,7 @@ class basic_chunk_writer {
   [[nodiscard]] bool must_wait_for_chunk() noexcept {
     return shared_->starved.raise_unless([this] {
       take_back();
-      return corrupt_ || (usable_ & ~used_) != 0;
+      return corrupt_ || beginnings(1) != 0;
     });
   }
 
@@ -91,20 +101,32 @@ class basic_chunk_writer {
     return ~std::uint64_t{0} >> (64 - chunks);
   }
 
-  void set(unsigned index, chunk_state state) noexcept {
+  /// The unused chunks that so many unused ones begin with.
+  [[nodiscard]] std::uint64_t beginnings(unsigned count) const noexcept {
+    const std::uint64_t unused = usable_ & ~used_;
+    std::uint64_t begins = unused;
+    for (unsigned further = 1; further < count; ++further) begins &= unused >> further;
+    return begins;
+  }
+
+  void set(unsigned index, std::uint8_t state) noexcept {
     // Relaxed: the cell that names the chunk is published after it, with release.
-    shared_->states[index].store(static_cast<std::uint8_t>(state),
-                                 std::memory_order_relaxed);
+    shared_->states[index].store(state, std::memory_order_relaxed);
+  }
+
+  void forget(unsigned index) noexcept {
+    used_ &= ~(first(counts_[index]) << index);
+    runs_ &= ~(std::uint64_t{1} << index);
   }
 
   void take_back() noexcept {
-    for (auto left = used_; left != 0; left &= left - 1) {
+    for (auto left = runs_; left != 0; left &= left - 1) {
       const auto index = static_cast<unsigned>(std::countr_zero(left));
       // Acquire: pairs with the release in free(); the reader has done with the content.
       const auto state = shared_->states[index].load(std::memory_order_acquire);
-      if (state == static_cast<std::uint8_t>(chunk_state::free))
-        used_ &= ~(std::uint64_t{1} << index);
-      else if (state != static_cast<std::uint8_t>(chunk_state::used))
+      if (state == 0)
+        forget(index);
+      else if (state != counts_[index])
         corrupt_ = true;
     }
   }
@@ -112,6 +134,9 @@ class basic_chunk_writer {
   States* shared_;
   std::uint64_t usable_;
   std::uint64_t used_ = 0;
+  /// The first chunk of each run, and how many they are: what is shared is not believed.
+  std::uint64_t runs_ = 0;
+  std::array<std::uint8_t, States::chunks> counts_{};
   bool corrupt_ = false;
 };
 
@@ -121,20 +146,18 @@ class basic_chunk_reader {
  public:
   explicit basic_chunk_reader(States& shared) noexcept : shared_(&shared) {}
 
-  /// Whether `index`, as read from a cell, names a chunk in use. A peer that names
-  /// another has broken the protocol.
-  [[nodiscard]] bool valid(std::uint64_t index) const noexcept {
-    return index < States::chunks &&
-           shared_->states[index].load(std::memory_order_relaxed) ==
-               static_cast<std::uint8_t>(chunk_state::used);
+  /// Whether `index`, as read from a cell, begins a run of `count` chunks in use. A peer
+  /// that names another has broken the protocol.
+  [[nodiscard]] bool valid(std::uint64_t index, std::size_t count = 1) const noexcept {
+    return index < States::chunks && count > 0 && count <= States::chunks - index &&
+           shared_->states[index].load(std::memory_order_relaxed) == count;
   }
 
-  /// Gives a valid chunk back, after its content was copied. Returns whether the writer
+  /// Gives a valid run back, after its content was copied. Returns whether the writer
   /// waits for a chunk: then notify it.
   [[nodiscard]] bool free(std::uint64_t index) noexcept {
     // Release: pairs with the acquire in take_back().
-    shared_->states[index].store(static_cast<std::uint8_t>(chunk_state::free),
-                                 std::memory_order_release);
+    shared_->states[index].store(0, std::memory_order_release);
     States::memory::full_fence();
     return shared_->starved.take_after_fence();
   }

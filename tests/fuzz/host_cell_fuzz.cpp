@@ -66,8 +66,12 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
       cell.head = step % 3 == 0 ? 0 : step;
       // A peer that lies about its chunks' states is the other kind of step.
       if (cell.head > 0 && cell.head <= 64) {
-        arena.at(shm::offset::slab(0))[cell.head - 1] = std::byte{1};
         const auto kind = static_cast<host::frame_kind>(cell.body[0] & 0xff);
+        // A slice stands in as many as it fills.
+        const std::size_t bytes =
+            kind == host::frame_kind::data ? cell.body[4] % 65'536 : 1;
+        arena.at(shm::offset::slab(0))[cell.head - 1] =
+            static_cast<std::byte>(shm::chunks_of(bytes));
         if (kind == host::frame_kind::offer) {
           describe_offer(in, arena, arena.at(shm::offset::chunk(0, cell.head - 1)));
         }

@@ -20,28 +20,29 @@ using interleaving::none;
 using interleaving::require;
 using interleaving::verdict;
 
-/// One chunk for several messages, each of two words; a mailbox stands for the cells.
+/// A run of two chunks for several messages, each of a word a chunk; a mailbox stands for
+/// the cells.
 enum class freeing { after_the_copy, before_the_copy };
 
 verdict chunk_reuse(memory_model model, mutation planted,
                     freeing when = freeing::after_the_copy) {
   constexpr std::uint32_t messages = 3;
   interleaving::explorer explorer{model, planted};
-  shm::basic_chunk_states<memory, 1> states;
+  shm::basic_chunk_states<memory, 2> states;
   interleaving::atomic<std::uint32_t> left, right;
   std::array<interleaving::atomic<std::uint32_t>, messages> named;
   interleaving::socket_bytes socket;
-  name(states.states[0], "state of the chunk");
-  name(left, "left half");
-  name(right, "right half");
+  name(states.states[0], "state of the run");
+  name(left, "first chunk");
+  name(right, "second chunk");
 
   explorer.add_thread("writer", [&] {
     shm::basic_chunk_writer writer{states};
     for (std::uint32_t message = 1; message != messages + 1; ++message) {
-      auto got = writer.allocate();
+      auto got = writer.allocate(2);
       while (got.result == shm::allocated_chunk::outcome::none_free) {
         if (writer.must_wait_for_chunk()) socket.sleep();
-        got = writer.allocate();
+        got = writer.allocate(2);
       }
       require(got.result == shm::allocated_chunk::outcome::allocated, "it is believed");
       left.store(message, std::memory_order_relaxed);
@@ -54,7 +55,7 @@ verdict chunk_reuse(memory_model model, mutation planted,
     for (std::uint32_t message = 1; message != messages + 1; ++message) {
       wait_until(named[message - 1], [](std::uint32_t is) { return is == 1; });
       (void)named[message - 1].load(std::memory_order_acquire);
-      require(reader.valid(0), "a chunk that was named is in use");
+      require(reader.valid(0, 2), "a run that was named is in use");
       const auto copy = [&] {
         const auto first = right.load(std::memory_order_relaxed);
         require(first == message && left.load(std::memory_order_relaxed) == message,

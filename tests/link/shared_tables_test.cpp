@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "link/chunk_owners.hpp"
 #include "link/chunk_slab.hpp"
 #include "link/offer_table.hpp"
 
@@ -22,9 +23,10 @@ struct slab {
   chunk_writer writer{states};
   chunk_reader reader{states};
 
-  unsigned allocate() {
-    const auto got = writer.allocate();
+  unsigned allocate(unsigned count = 1) {
+    const auto got = writer.allocate(count);
     REQUIRE(got.result == outcome::allocated);
+    CHECK(got.count == count);
     return got.index;
   }
 };
@@ -87,6 +89,120 @@ TEST_CASE("states of chunks that are not in use are not looked at") {
   for (auto& state : chunks.states.states) state = 200;
   CHECK(chunks.allocate() == 0);
   CHECK(chunks.allocate() == 1);
+}
+
+TEST_CASE("a run is allocated where all of its chunks are free, the lowest first") {
+  slab chunks;
+  CHECK(chunks.allocate(4) == 0);
+  CHECK(chunks.allocate() == 4);
+  CHECK(chunks.allocate(4) == 5);
+  CHECK_FALSE(chunks.reader.free(4));
+  CHECK(chunks.allocate(2) == 9);
+  CHECK_FALSE(chunks.reader.free(0));
+  CHECK(chunks.allocate(3) == 0);
+  CHECK(chunks.allocate() == 3);
+  // 4 alone is free below.
+  CHECK(chunks.allocate(2) == 11);
+  CHECK(chunks.allocate() == 4);
+}
+
+TEST_CASE("a run has only chunks that may be used") {
+  chunk_states states{};
+  chunk_writer writer{states, 6};
+  CHECK(writer.allocate(4).index == 0);
+  CHECK(writer.allocate(4).result == outcome::none_free);
+  CHECK(writer.allocate(2).index == 4);
+  writer.allow(chunk_states::chunks);
+  for (unsigned index = 6; index != 62; index += 4)
+    CHECK(writer.allocate(4).index == index);
+  CHECK(writer.allocate(4).result == outcome::none_free);
+  CHECK(writer.allocate(2).index == 62);
+  CHECK(writer.allocate().result == outcome::none_free);
+}
+
+TEST_CASE("a run comes back whole, however it is given back") {
+  slab chunks;
+  CHECK(chunks.allocate(64) == 0);
+  CHECK_FALSE(chunks.reader.free(0));
+  CHECK(chunks.allocate(64) == 0);
+  chunks.writer.give_back(0);
+  CHECK(chunks.allocate(64) == 0);
+}
+
+TEST_CASE("what is no run any more is not given back with another that it is part of") {
+  slab chunks;
+  for (unsigned index = 0; index != 4; ++index) chunks.allocate();
+  for (unsigned index = 0; index != 4; ++index) CHECK_FALSE(chunks.reader.free(index));
+  CHECK(chunks.allocate(4) == 0);
+  chunks.writer.give_back(2);
+  CHECK(chunks.reader.valid(0, 4));
+  CHECK(chunks.allocate() == 4);
+}
+
+TEST_CASE("a run is valid by its first chunk and its length alone") {
+  slab chunks;
+  chunks.allocate();
+  CHECK(chunks.allocate(4) == 1);
+  CHECK(chunks.reader.valid(1, 4));
+  for (const std::size_t count : {0ul, 1ul, 3ul, 5ul, 260ul, ~0ul})
+    CHECK_FALSE(chunks.reader.valid(1, count));
+  for (const unsigned index : {0u, 2u, 4u, 5u}) {
+    CHECK_FALSE(chunks.reader.valid(index, 4));
+    CHECK_FALSE(chunks.reader.valid(index, 2));
+  }
+}
+
+TEST_CASE("a run that ends beyond the slab is not valid, whatever its state says") {
+  slab chunks;
+  for (auto& state : chunks.states.states) state = 4;
+  CHECK(chunks.reader.valid(60, 4));
+  for (unsigned index = 61; index != 64; ++index)
+    CHECK_FALSE(chunks.reader.valid(index, 4));
+}
+
+TEST_CASE("a run whose length its reader has changed is corrupt") {
+  for (const std::uint8_t state : {1, 3, 5, 255}) {
+    slab chunks;
+    chunks.allocate(4);
+    chunks.states.states[0] = state;
+    CHECK(chunks.writer.allocate().result == outcome::corrupt);
+  }
+}
+
+TEST_CASE("what the states within a run say means nothing") {
+  slab chunks;
+  chunks.allocate(4);
+  for (const unsigned index : {1u, 2u, 3u}) chunks.states.states[index] = 200;
+  CHECK(chunks.allocate(4) == 4);
+  CHECK_FALSE(chunks.reader.free(0));
+  CHECK(chunks.allocate(4) == 0);
+}
+
+TEST_CASE("the runs of a world that is over come back whole, and no others") {
+  constexpr unsigned ended = 3, other = 4;
+  slab chunks;
+  chunk_owners owners;
+  const auto allocate_for = [&](unsigned slot, unsigned count) {
+    const unsigned index = chunks.allocate(count);
+    owners.note_allocated(index, slot);
+    return index;
+  };
+  // What was the one's and came back is part of the other's run.
+  for (int chunk = 0; chunk != 4; ++chunk) allocate_for(ended, 1);
+  for (unsigned index = 0; index != 4; ++index) CHECK_FALSE(chunks.reader.free(index));
+  CHECK(allocate_for(other, 4) == 0);
+  while (chunks.writer.allocate(4).result == outcome::allocated) {}
+  chunks.writer.give_back(8);
+  chunks.writer.give_back(12);
+  CHECK(allocate_for(ended, 8) == 8);
+  slot_set by_peer;
+  by_peer.insert(ended);
+  owners.note_given_back(by_peer);
+  owners.reclaim_over([](unsigned) { return false; },
+                      [&](unsigned chunk) { chunks.writer.give_back(chunk); });
+  CHECK(chunks.reader.valid(0, 4));
+  CHECK(chunks.allocate(8) == 8);
+  CHECK(chunks.writer.allocate().result == outcome::none_free);
 }
 
 TEST_CASE("an offer that is taken cannot be withdrawn, and the other way round") {
