@@ -39,8 +39,10 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
   frame f;
   if (const char* wrong = decode(header_of(c), limits_, f)) return wrong;
   std::size_t size = content_bytes(f);
-  if (f.kind == frame_kind::offer) size += sizeof(remote_payload);
   const std::optional<unsigned> chunk = chunk_of(c);
+  if (f.kind == frame_kind::offer) {
+    size += chunk ? sizeof(remote_payload) : sizeof(payload_in_one_place);
+  }
   if (!chunk) {
     if (size > inline_bytes) return "a frame without its content";
     return handle_content(f, {inline_content(c), size});
@@ -67,7 +69,13 @@ const char* cell_receiver::handle_content(const frame& f,
   }
   if (f.kind == frame_kind::offer) {
     remote_payload& where = arriving_.remote;
-    std::memcpy(&where, content.data() + f.head_bytes, sizeof where);
+    if (content.size() == sizeof(payload_in_one_place)) {
+      payload_in_one_place brief;
+      std::memcpy(&brief, content.data(), sizeof brief);
+      where = brief.whole();
+    } else {
+      std::memcpy(&where, content.data() + f.head_bytes, sizeof where);
+    }
     if (!shm::offer_receiver::valid(where.ticket)) return "an offer that cannot be one";
     content = content.first(f.head_bytes);
   }

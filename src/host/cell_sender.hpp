@@ -72,6 +72,8 @@ class cell_sender final : public sender {
 
   [[nodiscard]] bool has_chunk() noexcept;
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
+  void put_eager(shm::cell_content& c, const operation& op, pending_send* p);
+  void put_offer(shm::cell_content& c, const operation& op, pending_send& p);
   void publish(const shm::cell_content& c) noexcept;
   void send_slice(pending_send& p);
 
