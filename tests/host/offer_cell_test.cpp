@@ -71,8 +71,8 @@ TEST_SUITE("host offer cell") {
   TEST_CASE("what lies in two places, or has a head, is described in a chunk") {
     const auto sent = pattern(large);
     const std::array<const_buffer_view, 2> halves{
-        const_buffer_view(sent.data(), large / 2),
-        const_buffer_view(sent.data() + large / 2, large / 2)};
+        const_buffer_view(std::span(sent).first(large / 2)),
+        const_buffer_view(std::span(sent).subspan(large / 2))};
     std::uint64_t head = 7;
     send_op in_two_places;
     send_op with_head;
@@ -91,7 +91,8 @@ TEST_SUITE("host offer cell") {
   }
 
   TEST_CASE("law 11: an offer in its cell that cannot be one is named") {
-    CHECK(verdict({5, 0}, 0) == "an offer that cannot be one");
-    CHECK(verdict({std::uint64_t{1} << 10, 0}, 8) == "a frame without its content");
+    CHECK(verdict({5, 0}, 0) == "rank 1 sent an offer that cannot be one");
+    CHECK(verdict({std::uint64_t{1} << 10, 0}, 8) ==
+          "rank 1 sent a frame without its content");
   }
 }
