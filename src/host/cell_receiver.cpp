@@ -24,15 +24,20 @@ cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
       ring_(link.incoming(slot)) {}
 
 const char* cell_receiver::take(bool& any) {
-  for (int i = 0; i < cells_at_once && ring_.ready(); ++i) {
+  const char* wrong = nullptr;
+  for (int i = 0; i < cells_at_once && ring_.ready() && !wrong; ++i) {
     any = true;
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
-    if (const char* wrong = handle_cell(c)) return wrong;
+    wrong = handle_cell(c);
     // An operation that ended may have ended the world.
     if (core_.stopping) break;
   }
-  return nullptr;
+  // Also of a world that is over: its link's others use the same chunks.
+  if (std::exchange(has_freed_, false) && link_.chunks_in().writer_waits()) {
+    link_.notify(slot_);
+  }
+  return wrong;
 }
 
 const char* cell_receiver::handle_cell(shm::cell_content& c) {
@@ -52,7 +57,8 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
   }
   core_.home.note_long_step();
   const char* wrong = handle_content(f, {link_.chunk_in(*chunk), size});
-  if (link_.chunks_in().free(*chunk)) link_.notify(slot_);
+  link_.chunks_in().free(*chunk);
+  has_freed_ = true;
   return wrong;
 }
 

@@ -132,12 +132,17 @@ class basic_chunk_reader {
                static_cast<std::uint8_t>(chunk_state::used);
   }
 
-  /// Gives a valid chunk back, after its content was copied. Returns whether the writer
-  /// waits for a chunk: then notify it.
-  [[nodiscard]] bool free(std::uint64_t index) noexcept {
+  /// Gives a valid chunk back, after its content was copied. After some of these ask
+  /// writer_waits().
+  void free(std::uint64_t index) noexcept {
     // Release: pairs with the acquire in take_back().
     shared_->states[index].store(static_cast<std::uint8_t>(chunk_state::free),
                                  std::memory_order_release);
+  }
+
+  /// Whether the writer waits for a chunk: then notify it. Once for all that were freed:
+  /// the fence waits until their line is ours (1 KiB four at a time: 2.7 to 2.9 GB/s).
+  [[nodiscard]] bool writer_waits() noexcept {
     States::memory::full_fence();
     return shared_->starved.take_after_fence();
   }
