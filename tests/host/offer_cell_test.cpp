@@ -9,24 +9,24 @@ using namespace manyworlds::host_tests;
 
 namespace {
 
-constexpr std::size_t large = 100'000;
+constexpr std::size_t offered_bytes = 100'000;
 
 /// What member 0 has offered, as it stands in the ring.
-shm::cell_content first_cell(cluster& c) {
+shm::cell_content first_cell_sent(cluster& c) {
   shm::ring_reader reader(c.link(1, 0).incoming(cluster::slot));
   REQUIRE(reader.ready());
   return reader.front();
 }
 
 /// What member 0 says of an offer in a cell, written by a stranger.
-std::string verdict(host::payload_in_one_place where, std::uint16_t head_bytes) {
+std::string answer_to_cell(host::payload_in_one_place where, std::uint16_t head_bytes) {
   cluster c(2, ground::shared);
   shm::ring_writer peer(c.link(1, 0).outgoing(cluster::slot));
   host::frame f;
   f.kind = host::frame_kind::offer;
   f.id = 1;
   f.head_bytes = head_bytes;
-  f.bytes = large;
+  f.bytes = offered_bytes;
   shm::cell_content cell = host::cell_of(f);
   std::memcpy(host::inline_content(cell), &where, sizeof where);
   REQUIRE(peer.reserve(1) == shm::room::enough);
@@ -55,11 +55,11 @@ TEST_SUITE("host offer cell") {
 
   TEST_CASE("what lies in one place is offered without a chunk, and arrives") {
     cluster c(2, ground::shared);
-    const auto sent = pattern(large);
-    std::vector<std::uint8_t> got(large);
+    const auto sent = pattern(offered_bytes);
+    std::vector<std::uint8_t> got(offered_bytes);
     send_op s;
     send(c, s, 0, 1, sent);
-    CHECK_FALSE(host::chunk_of(first_cell(c)));
+    CHECK_FALSE(host::chunk_of(first_cell_sent(c)));
     receive_op r;
     receive(c, r, 1, 0, got);
     REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
@@ -69,10 +69,10 @@ TEST_SUITE("host offer cell") {
   }
 
   TEST_CASE("what lies in two places, or has a head, is described in a chunk") {
-    const auto sent = pattern(large);
+    const auto sent = pattern(offered_bytes);
     const std::array<const_buffer_view, 2> halves{
-        const_buffer_view(std::span(sent).first(large / 2)),
-        const_buffer_view(std::span(sent).subspan(large / 2))};
+        const_buffer_view(std::span(sent).first(offered_bytes / 2)),
+        const_buffer_view(std::span(sent).subspan(offered_bytes / 2))};
     std::uint64_t head = 7;
     send_op in_two_places;
     send_op with_head;
@@ -81,18 +81,18 @@ TEST_SUITE("host offer cell") {
     {
       cluster c(2, ground::shared);
       send(c, in_two_places, 0, 1, halves);
-      CHECK(host::chunk_of(first_cell(c)));
+      CHECK(host::chunk_of(first_cell_sent(c)));
     }
     {
       cluster c(2, ground::shared);
       send(c, with_head, 0, 1, sent);
-      CHECK(host::chunk_of(first_cell(c)));
+      CHECK(host::chunk_of(first_cell_sent(c)));
     }
   }
 
   TEST_CASE("law 11: an offer in its cell that cannot be one is named") {
-    CHECK(verdict({5, 0}, 0) == "rank 1 sent an offer that cannot be one");
-    CHECK(verdict({std::uint64_t{1} << 10, 0}, 8) ==
+    CHECK(answer_to_cell({5, 0}, 0) == "rank 1 sent an offer that cannot be one");
+    CHECK(answer_to_cell({std::uint64_t{1} << 10, 0}, 8) ==
           "rank 1 sent a frame without its content");
   }
 }
