@@ -60,6 +60,30 @@ struct remote_payload {
   std::uint64_t pieces = 0;
 };
 
+/// The same of a payload that lies in one place of plain memory, if no head goes along:
+/// it stands in the cell, and no chunk is needed.
+struct payload_in_one_place {
+  /// Generation and index: of 54 bits a generation never comes again either.
+  std::uint64_t ticket = 0;
+  std::uint64_t address = 0;
+
+  static constexpr unsigned index_bits = 10;
+  static constexpr std::uint64_t index_mask = (std::uint64_t{1} << index_bits) - 1;
+
+  [[nodiscard]] static payload_in_one_place of(const remote_payload& where) noexcept {
+    return {where.ticket.generation << index_bits | where.ticket.index, where.address};
+  }
+  [[nodiscard]] remote_payload whole() const noexcept {
+    remote_payload where;
+    where.ticket.index = static_cast<std::uint32_t>(ticket & index_mask);
+    where.ticket.generation = ticket >> index_bits;
+    where.address = address;
+    return where;
+  }
+};
+static_assert(sizeof(payload_in_one_place) == inline_bytes);
+static_assert(shm::offer_table::offers <= payload_in_one_place::index_mask + 1);
+
 /// A part of a payload, in a shared pool, by the name that the peer has for it.
 struct pool_piece {
   std::uint64_t pool;

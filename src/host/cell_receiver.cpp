@@ -27,23 +27,30 @@ cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
 
 const char* cell_receiver::take(bool& any) {
   const std::uint64_t enough = core_.counters.bytes_received + content_at_once;
-  for (int i = 0; i < cells_at_once && ring_.ready(); ++i) {
+  const char* wrong = nullptr;
+  for (int i = 0; i < cells_at_once && ring_.ready() && !wrong; ++i) {
     any = true;
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
-    if (const char* wrong = handle_cell(c)) return wrong;
+    wrong = handle_cell(c);
     // An operation that ended may have ended the world.
     if (core_.stopping || core_.counters.bytes_received >= enough) break;
   }
-  return nullptr;
+  // Also of a world that is over: its link's others use the same chunks.
+  if (std::exchange(has_freed_, false) && link_.chunks_in().writer_waits()) {
+    link_.notify(slot_);
+  }
+  return wrong;
 }
 
 const char* cell_receiver::handle_cell(shm::cell_content& c) {
   frame f;
   if (const char* wrong = decode(header_of(c), limits_, f)) return wrong;
   std::size_t size = content_bytes(f);
-  if (f.kind == frame_kind::offer) size += sizeof(remote_payload);
   const std::optional<unsigned> chunk = chunk_of(c);
+  if (f.kind == frame_kind::offer) {
+    size += chunk ? sizeof(remote_payload) : sizeof(payload_in_one_place);
+  }
   if (!chunk) {
     if (size > inline_bytes) return "a frame without its content";
     return handle_content(f, {inline_content(c), size});
@@ -53,7 +60,8 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
   }
   core_.home.note_long_step();
   const char* wrong = handle_content(f, {link_.chunk_in(*chunk), size});
-  if (link_.chunks_in().free(*chunk)) link_.notify(slot_);
+  link_.chunks_in().free(*chunk);
+  has_freed_ = true;
   return wrong;
 }
 
@@ -70,7 +78,13 @@ const char* cell_receiver::handle_content(const frame& f,
   }
   if (f.kind == frame_kind::offer) {
     remote_payload& where = arriving_.remote;
-    std::memcpy(&where, content.data() + f.head_bytes, sizeof where);
+    if (content.size() == sizeof(payload_in_one_place)) {
+      payload_in_one_place brief;
+      std::memcpy(&brief, content.data(), sizeof brief);
+      where = brief.whole();
+    } else {
+      std::memcpy(&where, content.data() + f.head_bytes, sizeof where);
+    }
     if (!shm::offer_receiver::valid(where.ticket)) return "an offer that cannot be one";
     content = content.first(f.head_bytes);
   }

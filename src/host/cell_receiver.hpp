@@ -84,6 +84,8 @@ class cell_receiver final : public receiver {
   std::shared_ptr<shm::move_job> moving_;
   inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
+  /// Chunks whose writer has not been told yet, if it waits for one.
+  bool has_freed_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

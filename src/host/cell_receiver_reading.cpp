@@ -191,6 +191,10 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   const std::size_t places = m.target.fill(into, bytes_of(there));
   const bool is_measured = bytes_of(there) >= smallest_slice;
   const time_point before = is_measured ? core_.home.now() : time_point();
+  // What the sender wrote last is its line.
+  if (bytes_of(there) == source.remaining()) {
+    link_.offers_in().expect_to_take(m.remote.ticket);
+  }
   const ssize_t got = link_.memory()->read(std::span(into).first(places), there);
   if (got <= 0) return cannot_read(m, got < 0 ? errno : EFAULT);
   count = static_cast<std::size_t>(got);

@@ -133,34 +133,46 @@ void cell_sender::control(const frame& f) {
 
 void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   shm::cell_content c = cell_of(f);
-  const bool eager = f.kind == frame_kind::eager;
-  const std::size_t payload = eager ? op.source.total_bytes() : sizeof(remote_payload);
+  f.kind == frame_kind::eager ? put_eager(c, op, p) : put_offer(c, op, *p);
+  publish(c);
+}
+
+void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_send* p) {
+  const std::size_t payload = op.source.total_bytes();
   const bool fits = op.head_bytes + payload <= inline_bytes;
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
   const_view_cursor cursor;
-  if (eager && op.source.size() == 1) {
+  if (op.source.size() == 1) {
     // Most messages: no cursor needed.
     if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
-  } else if (eager) {
-    cursor = const_view_cursor(op.source);
-    copy_out(cursor, payload, into);
   } else {
     cursor = const_view_cursor(op.source);
-    remote_payload where;
-    pools_.describe(op.source, p->id, where);
-    p->ticket = *link_.offers_out().offer();
-    where.ticket = p->ticket;
-    const bool in_one_place = cursor.front(cursor.remaining()).size() == f.bytes;
-    where.views = in_one_place ? 0 : op.source.size();
-    where.address = reinterpret_cast<std::uintptr_t>(
-        in_one_place ? static_cast<const void*>(cursor.front(cursor.remaining()).data())
-                     : &op.source[0]);
-    std::memcpy(into, &where, sizeof where);
+    copy_out(cursor, payload, into);
   }
   if (p) p->cursor = cursor;
-  publish(c);
+}
+
+void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_send& p) {
+  p.cursor = const_view_cursor(op.source);
+  const auto first = p.cursor.front(p.cursor.remaining());
+  const bool in_one_place = first.size() == p.cursor.remaining();
+  remote_payload where;
+  pools_.describe(op.source, p.id, where);
+  p.ticket = *link_.offers_out().offer();
+  where.ticket = p.ticket;
+  where.views = in_one_place ? 0 : op.source.size();
+  where.address = reinterpret_cast<std::uintptr_t>(
+      in_one_place ? static_cast<const void*>(first.data()) : &op.source[0]);
+  if (in_one_place && where.pool == 0 && op.head_bytes == 0) {
+    const auto brief = payload_in_one_place::of(where);
+    std::memcpy(inline_content(c), &brief, sizeof brief);
+    return;
+  }
+  std::byte* into = take_chunk(c);
+  if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
+  std::memcpy(into + op.head_bytes, &where, sizeof where);
 }
 
 bool cell_sender::revoke(pending_send& p) noexcept {

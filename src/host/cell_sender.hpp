@@ -76,6 +76,8 @@ class cell_sender final : public sender {
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
   /// Chunks one behind another for so many bytes, or for fewer: one at least is there.
   [[nodiscard]] shm::allocated_chunk take_run(std::size_t bytes) noexcept;
+  void put_eager(shm::cell_content& c, const operation& op, pending_send* p);
+  void put_offer(shm::cell_content& c, const operation& op, pending_send& p);
   void publish(const shm::cell_content& c) noexcept;
   void send_slice(pending_send& p);
 

@@ -52,8 +52,11 @@ struct allocated_chunk {
   unsigned count = 1;
 };
 
-/// The writing end: allocates the lowest free chunks, so that memory is touched only as
-/// far as it is needed at once.
+/// The writing end: allocates the lowest chunks that it knows to be free, and looks at
+/// what was freed only when these are too few. So memory is touched only as far as it is
+/// needed at once, but a chunk that was freed a moment ago rests: its lines, and that of
+/// the states, are still the other CPU's (8 KiB four at a time: 7.5 to 10.2 GB/s, one
+/// way 2.07 to 1.91 us).
 template <class States>
 class basic_chunk_writer {
  public:
@@ -67,7 +70,7 @@ class basic_chunk_writer {
   /// caller's to fill until it names the first in a published cell.
   [[nodiscard]] allocated_chunk allocate(unsigned count = 1) noexcept {
     using outcome = allocated_chunk::outcome;
-    take_back();
+    if (beginnings(count) == 0) take_back();
     if (corrupt_) return {outcome::corrupt, 0, 0};
     const std::uint64_t begins = beginnings(count);
     if (begins == 0) return {outcome::none_free, 0, 0};
@@ -153,11 +156,16 @@ class basic_chunk_reader {
            shared_->states[index].load(std::memory_order_relaxed) == count;
   }
 
-  /// Gives a valid run back, after its content was copied. Returns whether the writer
-  /// waits for a chunk: then notify it.
-  [[nodiscard]] bool free(std::uint64_t index) noexcept {
+  /// Gives a valid run back, after its content was copied. After some of these ask
+  /// writer_waits().
+  void free(std::uint64_t index) noexcept {
     // Release: pairs with the acquire in take_back().
     shared_->states[index].store(0, std::memory_order_release);
+  }
+
+  /// Whether the writer waits for a chunk: then notify it. Once for all that were freed:
+  /// the fence waits until their line is ours (1 KiB four at a time: 2.7 to 2.9 GB/s).
+  [[nodiscard]] bool writer_waits() noexcept {
     States::memory::full_fence();
     return shared_->starved.take_after_fence();
   }

@@ -136,6 +136,11 @@ class basic_offer_receiver {
            ticket.generation < std::uint64_t{1} << 56;
   }
 
+  /// The line that take() changes is fetched while the last of the payload is read.
+  void expect_to_take(const offer_ticket& ticket) const noexcept {
+    __builtin_prefetch(&table_->words[ticket.index], 1);
+  }
+
   /// Whether reading on makes sense; take() decides. Ask between slices.
   [[nodiscard]] bool still_offered(const offer_ticket& ticket) const noexcept {
     // Acquire: what was read of the buffer is older than the answer.

@@ -35,9 +35,10 @@ shm::shared_parts parts_of_side_1(shm::shared_arena& made_by_peer,
   return parts;
 }
 
-/// Says in its chunk where an offered payload lies: in the fuzzer's own memory, or
-/// wherever the input says.
-void describe_offer(fuzzing::input& in, shm::shared_arena& arena, std::byte* chunk) {
+/// Says in its cell or its chunk where an offered payload lies: in the fuzzer's own
+/// memory, or wherever the input says.
+void describe_offer(fuzzing::input& in, shm::shared_arena& arena,
+                    shm::cell_content& cell) {
   static std::vector<std::byte> payload(8'000);
   const unsigned how = in.take<std::uint8_t>();
   host::remote_payload where;
@@ -46,7 +47,12 @@ void describe_offer(fuzzing::input& in, shm::shared_arena& arena, std::byte* chu
   if (how / 16 % 8 == 1) where.address = in.take<std::uint64_t>();
   if (how / 16 % 8 == 2) where.views = in.take<std::uint8_t>();
   if (how / 16 % 8 == 3) where.pool = in.take<std::uint64_t>();
-  std::memcpy(chunk, &where, sizeof where);
+  if (cell.head == 0) {
+    const auto brief = host::payload_in_one_place::of(where);
+    std::memcpy(host::inline_content(cell), &brief, sizeof brief);
+  } else {
+    std::memcpy(arena.at(shm::offset::chunk(0, cell.head - 1)), &where, sizeof where);
+  }
   const std::uint64_t word = shm::offer_word(1, shm::offer_state::offered);
   std::memcpy(arena.at(shm::offset::offers(0)) + how % 16 * sizeof word, &word,
               sizeof word);
@@ -66,15 +72,14 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
       cell.head = step % 3 == 0 ? 0 : step;
       // A peer that lies about its chunks' states is the other kind of step.
       if (cell.head > 0 && cell.head <= 64) {
-        const auto kind = static_cast<host::frame_kind>(cell.body[0] & 0xff);
         // A slice stands in as many as it fills.
         const std::size_t bytes =
             kind == host::frame_kind::data ? cell.body[4] % 65'536 : 1;
         arena.at(shm::offset::slab(0))[cell.head - 1] =
             static_cast<std::byte>(shm::chunks_of(bytes));
-        if (kind == host::frame_kind::offer) {
-          describe_offer(in, arena, arena.at(shm::offset::chunk(0, cell.head - 1)));
-        }
+      }
+      if (kind == host::frame_kind::offer && cell.head <= 64) {
+        describe_offer(in, arena, cell);
       }
       if (peer.reserve(1) != shm::room::enough) return;
       peer.fill(0, cell);

@@ -71,7 +71,8 @@ class victim {
         const auto index = in.take<std::uint64_t>();
         if (link_->chunks_in().valid(index)) {
           must(index < shm::chunk_states::chunks);
-          if (link_->chunks_in().free(index)) link_->notify(slot);
+          link_->chunks_in().free(index);
+          if (link_->chunks_in().writer_waits()) link_->notify(slot);
         }
         break;
       }

@@ -62,7 +62,8 @@ verdict chunk_reuse(memory_model model, mutation planted,
                 "a chunk is written again only after it was read");
       };
       if (when == freeing::after_the_copy) copy();
-      if (reader.free(0)) socket.write();
+      reader.free(0);
+      if (reader.writer_waits()) socket.write();
       if (when == freeing::before_the_copy) copy();
     }
   });
