@@ -26,6 +26,8 @@ constexpr std::size_t least_moved = std::size_t{3} * 1024 * 1024;
 /// turn waiting, and a job that follows another costs both threads 10 to 20 us: in jobs
 /// of a slice, two threads were slower than one (16 MiB: 2.0 ms, so 1.0, one alone 1.6).
 constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
+/// Of a list. A peer that offers next to nothing in each must not keep us looking.
+constexpr unsigned most_windows = shm::move_job::most_pieces / piece_window::most + 1;
 /// From so much on before the end of a payload its sender does not fall asleep. Before
 /// that it may: of a long payload it would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
@@ -85,7 +87,9 @@ const char* cell_receiver::read_slice() {
     if (source->remaining() == 0) {
       if (moved_for_ != &m) return finish_reading(m);
       // The mover may be waiting for this very CPU.
-      if (awaits_mover()) std::this_thread::yield();
+      if (awaits_mover() && !link_.others_have_something(slot_)) {
+        std::this_thread::yield();
+      }
       turn_to_next_reading();
       return nullptr;
     }
@@ -147,7 +151,8 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
   // Of a list the cursor shows a window at a time; a job is as large as of one piece.
   remote_cursor rest = source;
-  while (job->bytes < part && job->pieces < job->there.size()) {
+  for (unsigned windows = 0; windows < most_windows && job->bytes < part; ++windows) {
+    if (job->pieces == job->there.size()) break;
     const auto free = std::span(job->there).subspan(job->pieces);
     int error = 0;
     const std::size_t pieces = rest.fill(*link_.memory(), free, part - job->bytes, error);

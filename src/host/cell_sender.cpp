@@ -88,12 +88,13 @@ bool cell_sender::is_full() noexcept {
 // Whoever looks again in each turn does not ask to be told: that would cost the peer a
 // notice for each chunk, as soon as it is the slower of the two.
 bool cell_sender::could_go_on_or_is_told() noexcept {
-  if (!is_starving()) return false;
+  if (!is_starving() || violation_ || is_shut_) return false;
+  // The ring first: only with room in it are chunks looked for everywhere.
+  if (ring_.reserve(1) == shm::room::full && ring_.must_wait_for_room(1)) return false;
   if (!is_full()) return true;
-  if (violation_ || is_shut_) return false;
-  if (ring_.reserve(1) != shm::room::enough && ring_.must_wait_for_room(1)) return false;
-  if (!spare_ && link_.chunks_out().must_wait_for_chunk()) return false;
-  return !is_full();
+  // One that has just come back is looked at once more, also by who does not need it:
+  // the flag that it took down may have been another world's.
+  return !violation_ && !spare_ && !link_.chunks_out().must_wait_for_chunk();
 }
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {

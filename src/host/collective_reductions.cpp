@@ -86,7 +86,9 @@ constexpr std::size_t slices_ahead = 8;
 /// in the cache, of which two members may share one.
 std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
   constexpr std::size_t together = std::size_t{512} * 1024;
-  constexpr std::size_t least = std::size_t{4} * 1024;
+  // More than what a receiver copies while nobody receives it (`eager_limit`): of what is
+  // announced ahead that would be most.
+  constexpr std::size_t least = std::size_t{68} * 1024;
   if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
   const std::size_t slice =
@@ -118,7 +120,8 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
   std::size_t announced = 0;
   for (std::size_t k = 0; k < rounds; ++k) {
     for (; announced < std::min(rounds, k + slices_ahead); ++announced) {
-      // Who has less to reduce than the others waits for them here.
+      // Who has less to reduce than the others waits for them here. Not all can: whoever
+      // is waited for is behind, and who is behind all others has what it receives next.
       co_await x.sends_left(2 * slices_ahead * others);
       for (rank_t d = 1; d < x.size(); ++d) {
         const auto part = by.of(whole, x.after(d));

@@ -42,7 +42,12 @@ bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
     window_.clear();
     for (std::size_t i = 0; i < count; ++i) {
       const std::optional<dtype> type = dtype_from_wire(raw[i].type);
-      if (!type) return false;
+      if (!type) {
+        // Whoever comes to it again finds the same.
+        window_.clear();
+        fetched_ -= count;
+        return false;
+      }
       // More elements than bytes are left: the product below must not overflow.
       const std::uint64_t elements = std::min<std::uint64_t>(raw[i].count, remaining());
       if (elements > 0) window_.add({0, raw[i].data, elements * size_of(*type)});

@@ -136,7 +136,8 @@ duration reactor::yield() noexcept {
   switches_ -= std::min(switches_, crowd);
   if (switches_ == 0) {
     without_yields_ = back - yields_from_ < memory_of_yields
-                          ? std::min(2 * without_yields_, longest_without_yields)
+                          ? std::clamp(2 * without_yields_, shortest_without_yields,
+                                       longest_without_yields)
                           : shortest_without_yields;
     yields_from_ = back + without_yields_;
   }
