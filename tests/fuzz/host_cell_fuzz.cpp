@@ -70,6 +70,7 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
       shm::cell_content cell;
       in.take_into(std::as_writable_bytes(std::span(cell.body)));
       cell.head = step % 3 == 0 ? 0 : step;
+      const auto kind = static_cast<host::frame_kind>(cell.body[0] & 0xff);
       // A peer that lies about its chunks' states is the other kind of step.
       if (cell.head > 0 && cell.head <= 64) {
         // A slice stands in as many as it fills.
