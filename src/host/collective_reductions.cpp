@@ -86,9 +86,9 @@ constexpr std::size_t slices_ahead = 8;
 /// in the cache, of which two members may share one.
 std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
   constexpr std::size_t together = std::size_t{512} * 1024;
-  // More than what a receiver copies while nobody receives it (`eager_limit`): of what is
-  // announced ahead that would be most.
-  constexpr std::size_t least = std::size_t{68} * 1024;
+  // Well above what a receiver copies while nobody receives it (`eager_limit`): of what
+  // is announced ahead that would be most.
+  constexpr std::size_t least = std::size_t{128} * 1024;
   if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
   const std::size_t slice =
