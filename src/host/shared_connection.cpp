@@ -47,8 +47,13 @@ bool shared_connection::look() noexcept {
 
 bool shared_connection::has_something() noexcept {
   return !stopped_ && !ended_ &&
-         (receiver_.has_cells() || receiver_.has_to_read() ||
-          sender_.could_go_on_or_is_told() || sender_.violation());
+         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on() ||
+          sender_.violation());
+}
+
+bool shared_connection::has_something_or_is_told() noexcept {
+  return has_something() || (!stopped_ && !ended_ &&
+                             (sender_.could_go_on_or_is_told() || sender_.violation()));
 }
 
 // What a small message leaves to do, and 15 ns less than asking for everything else.

@@ -98,7 +98,7 @@ bool shared_link::poll() noexcept {
     }
     // Cold ones are looked at only while they have something pending.
     if (!listener_.hot().contains(slot) || ++use.empty_looks != patience) return;
-    listener_.go_cold(slot, [&use] { return use.events->has_something(); });
+    listener_.go_cold(slot, [&use] { return use.events->has_something_or_is_told(); });
     use.empty_looks = 0;
   });
   return did;
@@ -145,7 +145,7 @@ bool shared_link::peer_has_died() const noexcept {
 bool shared_link::any_has_something() noexcept {
   bool any = false;
   const auto ask = [this, &any](unsigned slot) {
-    any = any || (slots_[slot].events && slots_[slot].events->has_something());
+    any = any || (slots_[slot].events && slots_[slot].events->has_something_or_is_told());
   };
   listener_.hot().for_each(ask);
   pending_.for_each(ask);

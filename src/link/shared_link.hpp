@@ -24,6 +24,10 @@ class slot_events {
   virtual bool look() noexcept = 0;
   /// Whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
+  /// The same, asked before nobody looks any more: if not, the peer rings for room.
+  [[nodiscard]] virtual bool has_something_or_is_told() noexcept {
+    return has_something();
+  }
   /// Gives back a chunk that is held ready and not used. True if there was one.
   virtual bool give_back_spare() noexcept { return false; }
   /// The peer has closed its end of the bell: it is gone, or uses the link no more.
