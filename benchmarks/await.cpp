@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "bridge.hpp"
 #include "questions.hpp"
 #include "timing.hpp"
 
@@ -278,6 +279,10 @@ void await(const common_options& common, const await_options& options) {
   rt.run(ask_each(options, out));
   ask_messages(pair, options, out);
   pair.end();
+  pinned.reset();
+  out.progress("replies to another thread");
+  for (const bridge_figures& b : measure_bridges(common, options.count, options.rounds))
+    tell(out, b.what, b.by_feed, "a task for each", b.by_tasks);
 }
 
 }  // namespace mwbench

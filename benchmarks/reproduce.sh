@@ -1,19 +1,50 @@
 #!/bin/bash
-# Every question on this machine, beside the peers where they have an answer: reproduce.sh [--quick] MWBENCH [FOLDER]
+# Every question on this machine, beside the peers where they have an answer:
+#   reproduce.sh [--quick] [MWBENCH] [FOLDER]
+#   reproduce.sh --build-only
 #
-# Builds nothing but the peers' drivers. Writes JSON, Markdown and SVG for each question into FOLDER, by
-# default results/DATE-MACHINE beside this file. Peers that are missing are named there and left out:
-# peers/install.sh has them. All of it takes about 30 minutes, --quick 5 (figures of one round: only to
-# see that all works).
+# Takes the program MWBENCH, or else builds the project's own, optimized, in build-bench, and installs what that needs
+# (as tests/run.sh does). Writes JSON, Markdown and SVG for each question into FOLDER, by default results/DATE-MACHINE
+# beside this file. Peers that are missing are named there and left out: peers/install.sh has them. All of it takes
+# about 30 minutes, --quick 5 (figures of one round: only to see that all works). --build-only says which program it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-quick=no
-if [ "${1:-}" = --quick ]; then quick=yes; shift; fi
-mwbench=$(realpath "${1:?usage: reproduce.sh [--quick] MWBENCH [FOLDER]}")
+build_mwbench() {
+  # shellcheck source=../tests/setup.sh
+  . "$here/../tests/setup.sh"
+  local folder=${MANYWORLDS_BENCH_BUILD:-$root/build-bench}
+  require_packages "${build_packages[@]}"
+  say "building mwbench, in $folder" >&2
+  configure "$folder" --buildtype=release -Dlibrary_only=false -Dbenchmarks=enabled \
+    -Dtests=disabled -Dexamples=disabled -Dtools=disabled >&2
+  ninja -C "$folder" benchmarks/mwbench >&2
+  mwbench=$folder/benchmarks/mwbench
+}
+
+quick=no only_build=no mwbench=
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=yes ;;
+    --build-only) only_build=yes ;;
+    -*) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) break ;;
+  esac
+  shift
+done
+if [ -f "${1:-}" ]; then
+  mwbench=$(realpath "$1")
+  shift
+elif [[ "${1:-}" == */mwbench ]]; then
+  echo "there is no program $1; without one the project's own is built" >&2
+  exit 2
+else
+  build_mwbench
+fi
+[ $only_build = yes ] && { echo "$mwbench"; exit; }
 processor=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
 machine=$(echo "${processor:-unknown} $(nproc) cpus" | tr '[:upper:]' '[:lower:]' | tr -cs '[:alnum:]\n' '-')
-folder=${2:-$here/results/$(date -u +%F)-$machine}
+folder=${1:-$here/results/$(date -u +%F)-$machine}
 mkdir -p "$folder"
 
 # NAME PROGRAM OPTIONS...

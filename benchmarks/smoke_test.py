@@ -148,7 +148,7 @@ def a_begun_transfer_is_given_up():
 
 def awaits_are_told_beside_what_they_stand_for():
     rows = ask("await", "--count", "1000", "--rounds", "2")
-    assert len({row["what"] for row in rows}) == len(rows) == 6, rows
+    assert len({row["what"] for row in rows}) == len(rows) == 8, rows
     for row in rows:
         check_positive(row, "ns", "p99_ns", "bare_ns")
 

@@ -3,12 +3,12 @@
 // hand: all_gather --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
-mw::task<std::string> step(mw::world& w, int number) {
-  const std::vector<float> in(1, digit(w.rank(), number));
-  std::vector<float> out(members);
-  co_await w.all_gather(in, out);
-  for (mw::rank_t r = 0; r < members; ++r) expect(out[r] == digit(r, number));
-  co_return fmt::format("{}", fmt::join(out, " "));
+mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {
+  tensor in = filled(1, digit(w.rank(), number), memory), out(members, memory);
+  const auto bring = [&](auto& mine, auto& all) { return w.all_gather(mine, all); };
+  co_await tensor::collective(in, out, bring);
+  for (mw::rank_t r = 0; r < members; ++r) expect(out.values()[r] == digit(r, number));
+  co_return fmt::format("{}", fmt::join(out.values(), " "));
 }
 
 int main(int argc, char** argv) {

@@ -3,12 +3,13 @@
 // all_reduce --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
-mw::task<std::string> step(mw::world& w, int number) {
+mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {
   const float a = digit(0, number), b = digit(1, number), c = digit(2, number);
-  std::vector<float> x(4, digit(w.rank(), number));
-  co_await w.all_reduce(x, mw::sum);
-  expect(x == std::vector<float>(4, a + b + c));
-  co_return fmt::format("{} + {} + {} = {}", a, b, c, x[0]);
+  tensor x = filled(4, digit(w.rank(), number), memory);
+  const auto add_up = [&](auto& in, auto&) { return w.all_reduce(in, mw::sum); };
+  co_await tensor::collective(x, x, add_up);
+  expect(is_all(x, a + b + c));
+  co_return fmt::format("{} + {} + {} = {}", a, b, c, x.values()[0]);
 }
 
 int main(int argc, char** argv) {

@@ -1,11 +1,13 @@
-// The GPU world of README.md: one member of two, on the device of its rank. Its store is
-// whatever serves at that port.
+// The GPU world of README.md: one member of two, on the device of its rank.
 #include <cstdlib>
 #include <manyworlds/manyworlds.hpp>
+#include <optional>
 
-int main(int, char** argv) {
-  const int rank = std::atoi(argv[1]);
+int main(int count, char** words) {
+  const int rank = count > 1 ? std::atoi(words[1]) : 0;
   mw::runtime rt;
+  std::optional<mw::hosted_store> host;
+  if (rank == 0) host.emplace(rt, "127.0.0.1:29500");
   mw::tcp_store store(rt, "127.0.0.1:29500");
   const mw::device_pool pool(rank);
   const mw::owned_stream stream(rank);

@@ -53,9 +53,10 @@ class member {
   }
   [[nodiscard]] process start_prefill() const {
     // NCCL takes two ranks on one GPU for a mistake, unless they seem to be of two hosts.
-    process p(
-        {"--worldinfo", "1,0", "--store", given_.store, "--backend", given_.backend},
-        devices_ == 1 ? "NCCL_HOSTID=prefill" : "");
+    std::vector<std::string> words{"--worldinfo", "1,0",       "--store",
+                                   given_.store,  "--backend", given_.backend};
+    given_.network.hand_on(words);
+    process p(words, devices_ == 1 ? "NCCL_HOSTID=prefill" : "");
     fmt::print("prefill is pid {}\n", p.pid());
     return p;
   }
@@ -68,8 +69,9 @@ class member {
     if (options.device >= 0) options.backend = mw::backend_kind::nccl;
     const auto body = [&side](mw::world& w) { return side.run(w); };
     const auto both = [&]() -> mw::task<void> {
-      auto kept = mw::keep(runtime_, through.of(m), options,
-                           telling(given_, m.rank == 0 ? "prefill" : "decode", body));
+      mw::task<void> kept =
+          mw::keep(runtime_, through.of(m), options,
+                   telling(given_, m.rank == 0 ? "prefill" : "decode", body));
       co_await mw::when_all(std::move(kept), beside());
     };
     runtime_.run(both());
@@ -85,7 +87,7 @@ class member {
 
 template <class Pages>
 bool run(arguments& given, const plan& p) {
-  mw::runtime rt(quiet());
+  mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat
   if (!given.worlds.empty())
     return member<Pages>(rt, given, p).run_alone(given.worlds.front());
@@ -101,7 +103,7 @@ bool run(arguments& given, const plan& p) {
 
 int main(int argc, char** argv) try {
   CLI::App app("KV blocks, layer by layer, given up at any moment.");
-  arguments given(app, {"host", "nccl"});
+  arguments given(app);
   plan p;
   app.add_option("--requests", p.requests, "so many, by decode")->capture_default_str();
   app.add_option("--seed", p.seed, "of which requests are given up, and when")

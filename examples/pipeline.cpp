@@ -41,7 +41,7 @@ const shape mesh{{{"s", {{1, 0}, {2, 0}, {11, 1}, {12, 1}}},
 class demo {
  public:
   demo(mw::runtime& rt, const arguments& given, const shape& of)
-      : of_(of), store_(given.store), source_(rt, given, of.stages) {
+      : of_(of), given_(given), source_(rt, given, of.stages) {
     for (const part& p : of.parts) {
       if (p.stage != "s") start(p);
     }
@@ -63,12 +63,13 @@ class demo {
 
  private:
   void start(const part& p) {
-    std::vector<std::string> its{"--stage", p.stage, "--store", store_};
+    std::vector<std::string> its{"--stage", p.stage};
     for (const membership& m : p.worlds)
       its.insert(its.end(), {"--worldinfo", fmt::format("{},{}", m.world, m.rank)});
-    processes_[p.stage] = process(its);
+    const auto index = static_cast<int>(&p - of_.parts.data());
+    processes_[p.stage] = given_.start(its, index, static_cast<int>(of_.parts.size()));
     fmt::print("s: stage {} is pid {}, with {}\n", p.stage, processes_[p.stage].pid(),
-               fmt::join(std::vector(its.begin() + 4, its.end()), " "));
+               fmt::join(std::vector(its.begin() + 2, its.end()), " "));
   }
 
   mw::task<void> script() {
@@ -100,7 +101,7 @@ class demo {
   }
 
   const shape& of_;
-  const std::string store_;
+  const arguments& given_;
   std::map<std::string, process> processes_;
   source source_;
   bool went_round_ = false, came_back_ = false;
@@ -117,7 +118,7 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
   const shape& of = form == "mesh" ? mesh : diamond;
 
-  mw::runtime rt(quiet());
+  mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat
   if (name != "s") {
     stage s(rt, given, name);

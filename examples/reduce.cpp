@@ -3,15 +3,17 @@
 // reduce --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
-mw::task<std::string> step(mw::world& w, int number) {
+mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {
   const float mine = digit(w.rank(), number);
-  const std::vector<float> in(4, mine);
-  std::vector<float> out(4);
-  co_await w.reduce(in, out, mw::sum, mw::root{0});
+  tensor in = filled(4, mine, memory), out(4, memory);
+  const auto add_up = [&](auto& each, auto& sum) {
+    return w.reduce(each, sum, mw::sum, mw::root{0});
+  };
+  co_await tensor::collective(in, out, add_up);
   if (w.rank() > 0) co_return fmt::format("brought {}", mine);
   const float a = mine, b = digit(1, number), c = digit(2, number);
-  expect(out == std::vector<float>(4, a + b + c));
-  co_return fmt::format("{} + {} + {} = {}", a, b, c, out[0]);
+  expect(is_all(out, a + b + c));
+  co_return fmt::format("{} + {} + {} = {}", a, b, c, out.values()[0]);
 }
 
 int main(int argc, char** argv) { return step_in_two_worlds("reduce", step, argc, argv); }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "resnet/model.hpp"
+#include "shared/tensor.hpp"
 #include "shared/terminal.hpp"
 
 namespace {
@@ -19,17 +20,19 @@ mw::task<void> work(mw::runtime& rt, const arguments& given) {
   const membership m = given.worlds.front();
   resnet model(seed);
   mw::worker_thread engine("mw-engine");  // the world lives on while it computes
+  const tensor_memory memory(given.on_gpus() ? given.device : -1);
   const auto answer = [&](mw::world& w) -> mw::task<void> {
-    pixels x(floats_in_image);
+    tensor came(floats_in_image, memory);
     for (;;) {
-      co_await w.recv(x, mw::from{0});
+      co_await came.recv(w, mw::from{0});
+      const pixels x(came.values().begin(), came.values().end());
       const int64_t found =
           co_await mw::offload(engine, [&] { return model.classify(x); });
       co_await w.send_message(found, mw::to{0});
     }
   };
-  auto kept = mw::keep(rt, through.of(m), {.name = m.name(), .rank = 1, .size = 2},
-                       telling(given, "worker", answer));
+  mw::task<void> kept = mw::keep(rt, through.of(m), given.world({m.world, 1}, 2),
+                                 telling(given, "worker", answer));
   co_await std::move(kept);
 }
 
@@ -39,6 +42,7 @@ class leader {
       : runtime_(rt),
         given_(given),
         through_(rt, given),
+        memory_(given.on_gpus() ? given.device : -1),
         images_(images),
         answers_(images) {
     for (std::size_t i = 0; i < images; ++i) (void)images_.try_push(i);
@@ -82,8 +86,8 @@ class leader {
       if (--up_ == 0 && answered_ == answers_.size()) all_left_.set();
       if (!ended) throw mw::world_error(ended.error());
     };
-    auto kept =
-        mw::keep(runtime_, through_.of(m), {.name = m.name(), .rank = 0, .size = 2},
+    mw::task<void> kept =
+        mw::keep(runtime_, through_.of(m), given_.world({m.world, 0}, 2),
                  telling(given_, "leader", body));
     co_await std::move(kept);
   }
@@ -104,8 +108,10 @@ class leader {
   }
 
   mw::task<int64_t> classify(mw::world& w, std::size_t number, int world, int asked) {
-    const pixels x = image(static_cast<int64_t>(number));
-    co_await w.send(x, mw::to{1}).delivered();
+    const pixels shown = image(static_cast<int64_t>(number));
+    tensor x(shown.size(), memory_);
+    std::ranges::copy(shown, x.values().begin());
+    co_await x.send_delivered(w, mw::to{1});
     if (world == victim_ && asked == 3) {
       fmt::print("kill -9 {}, which has image {}\n", worker_->pid(), number);
       worker_->signal(SIGKILL);
@@ -116,6 +122,7 @@ class leader {
   mw::runtime& runtime_;
   const arguments& given_;
   stores through_;
+  const tensor_memory memory_;
   mw::channel<std::size_t> images_;
   std::vector<std::vector<int64_t>> answers_;
   std::size_t answered_ = 0;
@@ -131,7 +138,7 @@ bool lead(mw::runtime& rt, arguments& given, std::size_t images) {
     given.store = host.emplace(rt, "127.0.0.1:0").address();
     given.worlds = {{1, 0}, {2, 0}};
     for (const char* who : {"1,1", "2,1"}) {
-      workers.push_back(process({"--worldinfo", who, "--store", given.store}));
+      workers.push_back(given.start({"--worldinfo", who}, who[0] - '0', 3));
       fmt::print("the worker of world{} is pid {}\n", who[0], workers.back().pid());
     }
   }
@@ -149,7 +156,7 @@ int main(int argc, char** argv) try {
   std::size_t images = 16;
   app.add_option("--images", images, "so many, by the leader")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  mw::runtime rt(quiet());
+  mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat
   if (given.worlds.empty() || given.worlds.front().rank == 0)
     return lead(rt, given, images) ? 0 : 1;

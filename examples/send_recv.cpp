@@ -1,6 +1,7 @@
 // Two worlds of two: a killed sender breaks only its world, and started again it joins
 // again. Alone it starts both senders and kills one. By hand, one process per terminal:
 // send_recv --worldinfo 1,0 --worldinfo 2,0;  send_recv --worldinfo 1,1;  ... 2,1
+#include "shared/tensor.hpp"
 #include "shared/terminal.hpp"
 
 namespace {
@@ -8,7 +9,11 @@ namespace {
 class member {
  public:
   member(mw::runtime& rt, const arguments& given, double pause)
-      : runtime_(rt), given_(given), stores_(rt, given), pause_(pause) {}
+      : runtime_(rt),
+        given_(given),
+        stores_(rt, given),
+        memory_(given.on_gpus() ? given.device : -1),
+        pause_(pause) {}
 
   mw::task<void> run() {
     const auto all = [this](mw::scope& s) -> mw::task<void> {
@@ -36,28 +41,29 @@ class member {
     const auto body = [this, &m](mw::world& w) {
       return m.rank == 0 ? receive(w, received_[m.world]) : send(w);
     };
-    auto kept =
-        mw::keep(runtime_, stores_.of(m), {.name = m.name(), .rank = m.rank, .size = 2},
-                 telling(given_, fmt::format("rank {}", m.rank), body));
+    mw::task<void> kept = mw::keep(runtime_, stores_.of(m), given_.world(m, 2),
+                                   telling(given_, fmt::format("rank {}", m.rank), body));
     co_await std::move(kept);
   }
 
-  static mw::task<void> receive(mw::world& w, received& r) {
-    std::vector<float> tensor(1);
+  mw::task<void> receive(mw::world& w, received& r) const {
+    tensor x(1, memory_);
     r = {w.epoch(), 0};
     for (;;) {
-      co_await w.recv(tensor, mw::from{1});
+      co_await x.recv(w, mw::from{1});
       ++r.count;
-      fmt::print("received tensor([{}]) from rank 1 in {}\n", tensor[0], w.name().view());
+      fmt::print("received tensor([{}]) from rank 1 in {}\n", x.values()[0],
+                 w.name().view());
     }
   }
 
   mw::task<void> send(mw::world& w) const {
-    const std::vector<float> tensor(1, 1.0f);
+    tensor x(1, memory_);
+    x.values()[0] = 1;
     for (;;) {
-      co_await w.send(tensor, mw::to{0});
+      co_await x.send(w, mw::to{0});
       if (given_.parent == 0)
-        fmt::print("sent tensor([{}]) to rank 0 in {}\n", tensor[0], w.name().view());
+        fmt::print("sent tensor([{}]) to rank 0 in {}\n", x.values()[0], w.name().view());
       co_await mw::sleep_for(seconds(pause_));
     }
   }
@@ -65,6 +71,7 @@ class member {
   mw::runtime& runtime_;
   const arguments& given_;
   stores stores_;
+  const tensor_memory memory_;
   const double pause_;
   std::map<int, received> received_;
 };
@@ -75,7 +82,7 @@ void start_all(mw::runtime& rt, arguments& given) {
   given.store = host.address();
   given.worlds = {{1, 0}, {2, 0}};
   const auto sender = [&](const char* who) {
-    process p({"--worldinfo", who, "--store", given.store, "--pause", "0.2"});
+    process p = given.start({"--worldinfo", who, "--pause", "0.2"}, who[0] - '0', 3);
     fmt::print("the sender of world{} is pid {}\n", who[0], p.pid());
     return p;
   };
@@ -106,7 +113,7 @@ int main(int argc, char** argv) try {
   app.add_option("--pause", pause, "seconds between two tensors")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  mw::runtime rt(quiet());
+  mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat
   if (given.worlds.empty()) {
     start_all(rt, given);

@@ -1,5 +1,5 @@
 // The whole library as one file: vendoring is the include folder, this file, and the
-// system libraries its features use (-luring, -lcrypto).
+// system libraries its features use (-luring, -lcrypto, -lcares).
 // tests/checks/all_cpp.py --write makes the list.
 #define FMT_HEADER_ONLY
 
@@ -18,6 +18,7 @@
 #include "host/cell_receiver_reading.cpp"
 #include "host/cell_sender.cpp"
 #include "host/collective_algorithms.cpp"
+#include "host/collective_place.cpp"
 #include "host/collective_reductions.cpp"
 #include "host/collective_roll.cpp"
 #include "host/collective_shape.cpp"
@@ -45,16 +46,20 @@
 #include "host/stream_receiver.cpp"
 #include "host/stream_sender.cpp"
 #include "io/biased_mutex.cpp"
+#include "io/cpu_binding.cpp"
 #include "io/default_spin.cpp"
+#include "io/dns_query.cpp"
 #include "io/environment.cpp"
 #include "io/epoll_engine.cpp"
 #include "io/io_uring_engine.cpp"
 #include "io/kernel_ring.cpp"
 #include "io/make_engine.cpp"
+#include "io/name_files.cpp"
 #include "io/posix_network.cpp"
 #include "io/reactor.cpp"
 #include "io/reactor_waiting.cpp"
 #include "io/resolve.cpp"
+#include "io/signals.cpp"
 #include "io/simulated_clockwork.cpp"
 #include "io/simulated_connection.cpp"
 #include "io/simulated_engine.cpp"
@@ -158,6 +163,7 @@
 #include "world/runtime_ending.cpp"
 #include "world/runtime_roots.cpp"
 #include "world/store_gate.cpp"
+#include "world/store_trouble.cpp"
 #include "world/world.cpp"
 #include "world/world_core.cpp"
 #include "world/world_core_ending.cpp"
@@ -175,6 +181,7 @@
 #include "nccl/copy.cpp"
 #include "nccl/cuda_error.cpp"
 #include "nccl/cuda_library.cpp"
+#include "nccl/descriptor_limit.cpp"
 #include "nccl/device.cpp"
 #include "nccl/device_buffer.cpp"
 #include "nccl/device_count.cpp"

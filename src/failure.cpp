@@ -41,6 +41,8 @@ cause_words words_of(cause c) noexcept {
       return {"broken_by_user", "broke the world on purpose"};
     case cause::runtime_stopped:
       return {"runtime_stopped", "stopped its runtime"};
+    case cause::not_turned:
+      return {"not_turned", "did not turn its reactor"};
     case cause::device_failed:
       return {"device_failed", "lost its GPU"};
     case cause::nccl_failed:
@@ -66,7 +68,7 @@ cause_words words_of(cause c) noexcept {
     case cause::buffers_lost:
       return {"buffers_lost", "the buffers may still be touched and are lost"};
     case cause::unsupported:
-      return {"unsupported", "is not supported"};
+      return {"unsupported", "this is not supported"};
     case cause::invalid_argument:
       return {"invalid_argument", "invalid argument"};
     case cause::overloaded:
@@ -101,10 +103,10 @@ cause_words words_of(cause c) noexcept {
   return {"unknown", "failed"};
 }
 
-/// Whether the words say what the member did, rather than what happened to the operation.
-bool is_about_member(const failure& f) noexcept {
-  if (f.rank == no_rank) return false;
-  switch (f.cause) {
+/// Whether the words say what a member did, rather than what happened to the operation.
+bool is_about_member(cause c) noexcept {
+  switch (c) {
+    case cause::none:
     case cause::cancelled:
     case cause::timed_out:
     case cause::size_mismatch:
@@ -117,11 +119,51 @@ bool is_about_member(const failure& f) noexcept {
     case cause::device_degraded:
     case cause::invalid_argument:
     case cause::not_formed:
+    case cause::no_member_left:
     case cause::store_unreachable:
       return false;
     default:
       return true;
   }
+}
+
+/// Of which member, if no rank is known: what others do is noticed with their rank, but
+/// for a few things that several may have done.
+std::string_view unnamed_subject(cause c) noexcept {
+  switch (c) {
+    case cause::peer_died:
+    case cause::silent_peer:
+    case cause::connection_lost:
+    case cause::replaced:
+    case cause::stalled:
+    case cause::overdue:
+    case cause::mismatch:
+    case cause::protocol_error:
+    case cause::cancelled_by_peer:
+    case cause::not_joined:
+    case cause::expelled:
+    case cause::size_disagrees:
+    case cause::backend_disagrees:
+      return "a member";
+    case cause::rank_taken:
+      return "the rank";
+    case cause::overloaded:
+    case cause::handler_failed:
+      return "";
+    default:
+      return "this member";
+  }
+}
+
+/// Ends with a space unless it is empty.
+std::string subject_of(const failure& f) {
+  if (!is_about_member(f.cause)) return {};
+  if (f.rank == no_rank) {
+    std::string subject(unnamed_subject(f.cause));
+    return subject.empty() ? subject : subject + " ";
+  }
+  if (f.peer.pid == 0) return fmt::format("rank {} ", f.rank);
+  return fmt::format("rank {} (pid {}) ", f.rank, f.peer.pid);
 }
 
 }  // namespace
@@ -171,13 +213,18 @@ std::string_view name_of(operation_kind k) noexcept {
       return "resume_device";
     case operation_kind::leave:
       return "leave";
+    case operation_kind::call:
+      return "call";
   }
   return "unknown";
 }
 
 std::string failure::text() const {
   if (cause == cause::none) return "nothing failed";
+  // A call that no worker was given has no world.
+  const bool is_bare_call = world.empty() && operation == operation_kind::call;
   std::string text = world.empty() ? std::string("world") : world.str();
+  if (is_bare_call) text = call.empty() ? "call" : "call " + call;
   if (epoch != 0) text += fmt::format("@{}", epoch);
   if (epoch != 0 && breaks_world()) {
     text += " broken: ";
@@ -186,19 +233,19 @@ std::string failure::text() const {
   } else {
     text += ": ";
   }
-  if (is_about_member(*this)) {
-    text += fmt::format("rank {}", rank);
-    if (peer.pid != 0) text += fmt::format(" (pid {})", peer.pid);
-    text += " ";
-  }
+  text += subject_of(*this);
   text += describe(cause);
   if (breaks_world() && noticed_after > duration::zero()) {
     text += "; noticed after at most " + duration_text(noticed_after);
   }
-  if (operation != operation_kind::none && operation != operation_kind::form) {
+  if (operation != operation_kind::none && operation != operation_kind::form &&
+      !is_bare_call) {
     text += fmt::format(", in {}", name_of(operation));
-    if (!is_about_member(*this) && rank != no_rank)
+    if (!call.empty()) text += " " + call;
+    if (!is_about_member(cause) && rank != no_rank)
       text += fmt::format(" with rank {}", rank);
+    if (!is_about_member(cause) && operation == operation_kind::call && peer.pid != 0)
+      text += fmt::format(" (pid {})", peer.pid);
   }
   if (!detail.empty()) text += " (" + detail + ")";
   for (const undelivered_messages& u : undelivered) {

@@ -74,6 +74,42 @@ TEST_CASE("messages that were accepted and not delivered are counted per peer an
   CHECK(has(f.text(), "; 3 messages (96 bytes) to rank 1 on lane 7 were not delivered"));
 }
 
+TEST_CASE("every text says who or what it is about, with a rank and without") {
+  // What may stand behind the world's name.
+  const char* const subjects[] = {"rank 1 ", "a member ",      "this member ",
+                                  "the ",    "this is ",       "no member ",
+                                  "sizes ",  "element types ", "buffer and message "};
+  // Nouns, or said of the operation that stands behind them.
+  const std::set<cause> about_operation{cause::cancelled, cause::timed_out,
+                                        cause::invalid_argument, cause::overloaded,
+                                        cause::handler_failed};
+  for (int c = 1; c <= last_cause; ++c) {
+    for (const rank_t rank : {no_rank, 1}) {
+      for (const operation_kind in : {operation_kind::barrier, operation_kind::form}) {
+        failure f(static_cast<cause>(c), {});
+        f.world = "m";
+        f.epoch = 1;
+        f.rank = rank;
+        f.operation = in;
+        const std::string text = f.text();
+        CAPTURE(text);
+        const std::string prefix = f.breaks_world() ? "m@1 broken: " : "m@1: ";
+        REQUIRE(text.starts_with(prefix));
+        if (about_operation.count(f.cause) > 0) continue;
+        bool any = false;
+        for (const char* subject : subjects)
+          any = any || text.substr(prefix.size()).starts_with(subject);
+        CHECK(any);
+      }
+    }
+  }
+  failure f(cause::closed, {});
+  f.world = "m";
+  f.epoch = 1;
+  f.operation = operation_kind::barrier;
+  CHECK(f.text() == "m@1: this member has left, in barrier");
+}
+
 TEST_CASE("every cause has a name and a description of its own") {
   std::set<std::string_view> names;
   std::set<std::string_view> descriptions;

@@ -5,10 +5,12 @@
 #             headers, format
 #   --full    also clang-tidy, many more seeds, and processes under the address sanitizer
 #   --strict  a warning is an error (what CI runs)
-# Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). The last line
-# is "N passed, N failed".
+# Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). What fails is
+# run once more: what passes then is listed at the end as "flaky: NAME" with what it printed, and does
+# not fail the run. The last line is "N passed, N failed".
 set -uo pipefail
 . "$(dirname "$0")/setup.sh"
+. "$(dirname "$0")/counting.sh"
 
 level=default
 warnings=()
@@ -19,48 +21,6 @@ for argument in "$@"; do
     *) die "unknown argument: $argument (--quick, --full, --strict)" ;;
   esac
 done
-
-passed=0
-failed=0
-# What failed, said again at the end: a CI may keep no more than the end.
-failures=$(mktemp)
-trap 'rm -f "$failures"' EXIT
-
-count() {
-  passed=$((passed + $1))
-  failed=$((failed + $2))
-}
-
-# step NAME COMMAND...: a check that counts as one.
-step() {
-  local name=$1
-  shift
-  say "$name"
-  if "$@"; then
-    count 1 0
-  else
-    say "failed: $name" | tee -a "$failures"
-    count 0 1
-  fi
-}
-
-# run_tests FOLDER LOG TIMES [MESON TEST ARGUMENT...]: builds what the tests need, then counts
-# their test cases. TIMES stretches the time limits for slower builds.
-run_tests() {
-  local folder=$1 log=$2 times=$3 result
-  shift 3
-  # A wrapper's name is appended to it.
-  rm -f "$folder/meson-logs/$log"*.json
-  meson test -C "$folder" --logbase "$log" --timeout-multiplier "$times" --num-processes "$jobs" \
-    --print-errorlogs "$@"
-  result=$(ls "$folder/meson-logs/$log"*.json 2>/dev/null)
-  if [ -s "$result" ]; then
-    count $(python3 "$root/tests/tally.py" "$result" "$failures")
-  else
-    say "failed: nothing ran in $folder (does it build?)" | tee -a "$failures"
-    count 0 1
-  fi
-}
 
 # Eight sources at a time: an eighth less to compile than four.
 sanitized() {
@@ -108,18 +68,10 @@ as_in_docker() {
   local suites=(io link host serve observe)
   [ "$level" = full ] && suites+=(store world interop process)
   if ninja -C "$build" "$refusing"; then
-    run_tests "$build" as_in_docker 1 --wrapper "'$build/$refusing' docker --" \
-      "${suites[@]}"
+    run_tests "$build" as_in_docker 1 "--wrapper='$build/$refusing' docker --" "${suites[@]}"
   else
     count 0 1
   fi
-}
-
-finish() {
-  [ -s "$failures" ] && { say "what failed"; cat "$failures"; }
-  echo "$passed passed, $failed failed"
-  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
-  exit
 }
 
 packages=("${build_packages[@]}" "${test_packages[@]}")
@@ -134,7 +86,7 @@ jobs=$(nproc)
 # How many seeds the simulation tries: tests read it, the library reads no environment.
 declare -A seeds=([quick]=200 [default]=400 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
-[ "$level" = full ] && export MANYWORLDS_TEST_CROWD=128
+[ "$level" = full ] && export MANYWORLDS_TEST_CROWD=128 MANYWORLDS_ROLL_OUT_SECONDS=60
 # Up to LLVM 16 the leak checker guesses from an address that a thread's dynamic TLS has the header
 # of a glibc before 2.25, reads its length there and at times crashes (google/sanitizers#1322).
 export ASAN_OPTIONS=intercept_tls_get_addr=0

@@ -25,8 +25,8 @@ missing_by_name() {
   for tool in g++ meson ninja pkg-config cmake make python3; do
     command -v "$tool" >/dev/null || echo "  the program $tool"
   done
-  for header in liburing.h fmt/format.h doctest/doctest.h openssl/hmac.h nlohmann/json.hpp \
-    CLI/CLI.hpp asio.hpp; do
+  for header in liburing.h fmt/format.h doctest/doctest.h openssl/hmac.h ares.h \
+    nlohmann/json.hpp CLI/CLI.hpp asio.hpp; do
     echo "#include <$header>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
       echo "  the header <$header>"
   done
@@ -59,9 +59,9 @@ $missing"
 
 build_packages=(
   g++ meson ninja-build pkg-config cmake make python3
-  liburing-dev libfmt-dev libssl-dev nlohmann-json3-dev libcli11-dev
+  liburing-dev libfmt-dev libssl-dev libc-ares-dev nlohmann-json3-dev libcli11-dev
 )
-test_packages=(doctest-dev libasio-dev)
+test_packages=(doctest-dev iproute2 libasio-dev libcpp-httplib-dev)
 
 # configure FOLDER [MESON OPTION...]: sets it up once, then only changes what differs.
 configure() {

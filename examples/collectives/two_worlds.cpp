@@ -1,5 +1,7 @@
 #include "two_worlds.hpp"
 
+#include <optional>
+
 #include "../shared/terminal.hpp"
 
 namespace {
@@ -18,7 +20,7 @@ class two_worlds {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
-    mw::runtime rt(quiet());
+    mw::runtime rt(given.runtime());
     rt.serve_dumps();  // for mwstat
     if (given.worlds.empty()) return start_all(rt, given);
     run(rt, given);
@@ -35,9 +37,9 @@ class two_worlds {
     print_every_ = steps / 2;
     std::vector<process> others;
     for (const char* who : {"1,1", "1,2", "2,1", "2,2"}) {
-      others.emplace_back(std::vector<std::string>{
-          "--worldinfo", who, "--store", given.store, "--pause", std::to_string(pause_),
-          "--print-every", std::to_string(print_every_)});
+      others.push_back(given.start({"--worldinfo", who, "--pause", std::to_string(pause_),
+                                    "--print-every", std::to_string(print_every_)},
+                                   static_cast<int>(others.size()) + 1, 5));
     }
     victim_ = &others[1];
     run(rt, given);
@@ -54,8 +56,10 @@ class two_worlds {
 
   void run(mw::runtime& rt, const arguments& given) {
     stores through(rt, given);
+    memory_.emplace(given.on_gpus() ? given.device : -1);
     const auto all = [&](mw::scope& s) -> mw::task<void> {
-      for (const membership& m : given.worlds) s.spawn(take_part(rt, through.of(m), m));
+      for (const membership& m : given.worlds)
+        s.spawn(take_part(rt, through.of(m), m, given.world(m, members)));
       co_return;
     };
     const auto both = [&]() -> mw::task<void> { co_await mw::scope::run(all); };
@@ -63,12 +67,13 @@ class two_worlds {
   }
 
   /// The failure of a world ends this task, and no other.
-  mw::task<void> take_part(mw::runtime& rt, mw::store& store, membership m) {
-    mw::world w(rt, store, {.name = m.name(), .rank = m.rank, .size = members});
+  mw::task<void> take_part(mw::runtime& rt, mw::store& store, membership m,
+                           mw::world_options options) {
+    mw::world w(rt, store, options);
     try {
       co_await w;
       for (int step = 1; step <= steps; ++step) {
-        const std::string seen = co_await step_(w, step);
+        const std::string seen = co_await step_(w, step, *memory_);
         if (step % print_every_ == 0)
           fmt::print("{} rank {} step {}: {}\n", m.name(), m.rank, step, seen);
         if (victim_ && m.world == 1 && step == step_of_the_kill) {
@@ -88,6 +93,7 @@ class two_worlds {
 
   const char* const name_;
   const step_function step_;
+  std::optional<tensor_memory> memory_;
   double pause_ = 1;
   int print_every_ = 1;
   process* victim_ = nullptr;

@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <manyworlds/manyworlds.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "../shared/tensor.hpp"
 
 inline constexpr mw::rank_t members = 3;
 
@@ -21,8 +25,19 @@ inline void expect(bool holds) {
   if (!holds) throw std::logic_error("a wrong value came out");
 }
 
-/// One step of one member; tells what came out.
-using step_function = mw::task<std::string> (*)(mw::world& w, int step);
+/// One step of one member, with tensors of this memory; tells what came out.
+using step_function = mw::task<std::string> (*)(mw::world& w, int step,
+                                                const tensor_memory& memory);
+
+/// A tensor with the same value everywhere.
+inline tensor filled(std::size_t count, float value, const tensor_memory& memory) {
+  tensor x(count, memory);
+  std::ranges::fill(x.values(), value);
+  return x;
+}
+inline bool is_all(tensor& x, float value) {
+  return std::ranges::count(x.values(), value) == std::ssize(x.values());
+}
 
 /// The main function of such a program.
 int step_in_two_worlds(const char* name, step_function step, int argc, char** argv);

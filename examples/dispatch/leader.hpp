@@ -14,7 +14,7 @@
 using namespace std::chrono_literals;
 
 inline constexpr mw::service_name service = "decode";
-inline constexpr std::size_t users = 12;
+inline constexpr std::size_t users = 24;
 
 struct prompt {
   std::uint64_t number = 0;
@@ -32,13 +32,14 @@ inline std::uint64_t length(std::uint64_t number) { return 20 + number * 7 % 40;
 
 class leader {
  public:
-  leader(mw::runtime& rt, mw::store& store) : runtime_(rt), store_(store) {}
+  leader(mw::runtime& rt, mw::store& store, const mw::world_options& options)
+      : runtime_(rt), store_(store), options_(options) {}
 
   /// Until `stop`: users ask one request after the other, each waits for its answer.
   mw::task<void> run() {
     const auto all = [this](mw::scope& s) -> mw::task<void> {
       const auto serve = [this](mw::world& w) { return use(w); };
-      s.spawn(mw::accept(runtime_, store_, {.service = service}, serve,
+      s.spawn(mw::accept(runtime_, store_, {.service = service, .world = options_}, serve,
                          closing_.get_token()));
       const auto ask = [this](mw::scope& asking) -> mw::task<void> {
         for (std::size_t i = 0; i < users; ++i) asking.spawn(ask_in_turn());
@@ -66,6 +67,8 @@ class leader {
   [[nodiscard]] std::size_t workers() const {
     return workers_ ? workers_->workers().size() : 0;
   }
+
+  [[nodiscard]] std::uint64_t continued() const noexcept { return continued_; }
 
   [[nodiscard]] bool tell() const {
     fmt::print(
@@ -121,6 +124,7 @@ class leader {
 
   mw::runtime& runtime_;
   mw::store& store_;
+  const mw::world_options options_;
   std::optional<mw::dispatcher> workers_{std::in_place};
   std::stop_source closing_;
   std::map<pid_t, std::uint64_t> by_;

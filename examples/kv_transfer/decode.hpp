@@ -19,7 +19,7 @@ mw::task<lease<Pages>> fetch(mw::world& w, kv_pool<Pages>& pool, kv_ask ask,
   const mw::lane id{ask.request};
   co_await w.send_message(ask, mw::to{0}, id).stop(gone);
   for (std::uint32_t l = 0; l < ask.layers; ++l)
-    co_await w.recv(blocks.layer(l), mw::from{0}, id).stop(gone).within(30s);
+    co_await w.recv(blocks.layer(l), mw::from{0}, id).stop(gone).within(30s).discarding();
   co_return blocks;
 }
 

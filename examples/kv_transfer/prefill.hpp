@@ -35,12 +35,17 @@ class prefiller {
     const mw::lane id{ask.request};
     (void)co_await mw::when_any(send_layers(w, ask),
                                 w.recv_message<kv_ask>(mw::from{1}, id));
+    w.discard(mw::from{1}, id);  // it may also come too late
   }
   mw::task<void> send_layers(mw::world& w, kv_ask ask) {
     const auto blocks = co_await pool_.take();
     for (std::uint32_t l = 0; l < ask.layers; ++l) {
       co_await blocks.fill(l, ask.request);
-      co_await w.send(blocks.layer(l), mw::to{1}, mw::lane{ask.request});
+      const mw::lane id{ask.request};
+      const auto sent = co_await mw::outcome(w.send(blocks.layer(l), mw::to{1}, id));
+      if (sent) continue;
+      if (sent.error().cause == mw::cause::cancelled_by_peer) co_return;  // discarded
+      throw mw::world_error(sent.error());
     }
   }
 

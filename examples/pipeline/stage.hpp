@@ -2,10 +2,13 @@
 // engine's own thread, and go out over others.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 
+#include "../shared/tensor.hpp"
 #include "../shared/terminal.hpp"
 
 using stage_name = mw::inline_text<7>;
@@ -27,7 +30,11 @@ struct batch {
 class edges {
  public:
   edges(mw::runtime& rt, const arguments& given, std::string who)
-      : runtime_(rt), stores_(rt, given), given_(given), who_(std::move(who)) {}
+      : runtime_(rt),
+        stores_(rt, given),
+        given_(given),
+        memory_(given.on_gpus() ? given.device : -1),
+        who_(std::move(who)) {}
 
   mw::channel<batch> in{4}, out{4};
 
@@ -47,8 +54,10 @@ class edges {
     const auto body = [this](mw::world& w) -> mw::task<void> {
       for (;;) {
         const auto next = co_await w.recv_message<batch_head>(mw::from{0});
-        batch b{next.head, std::vector<float>(next.info.count)};
-        co_await w.recv(b.hidden, mw::from{0});
+        tensor x(next.info.count, memory_);
+        co_await x.recv(w, mw::from{0});
+        const std::span<float> came = x.values();
+        batch b{next.head, std::vector<float>(came.begin(), came.end())};
         co_await in.push(std::move(b));
       }
     };
@@ -68,7 +77,9 @@ class edges {
           unsent = std::move(*std::get<0>(first));
         }
         if (!unsent) co_return;
-        co_await w.send_message(unsent->head, unsent->hidden, mw::to{1}).delivered();
+        tensor x(unsent->hidden.size(), memory_);
+        std::ranges::copy(unsent->hidden, x.values().begin());
+        co_await x.send_behind(unsent->head, w, mw::to{1});
         unsent.reset();
       }
     };
@@ -77,15 +88,15 @@ class edges {
 
   template <class Body>
   mw::task<void> keep(const membership& m, const Body& body) {
-    auto kept =
-        mw::keep(runtime_, stores_.of(m), {.name = m.name(), .rank = m.rank, .size = 2},
-                 telling(given_, who_, body));
+    mw::task<void> kept = mw::keep(runtime_, stores_.of(m), given_.world(m, 2),
+                                   telling(given_, who_, body));
     co_await std::move(kept);
   }
 
   mw::runtime& runtime_;
   stores stores_;
   const arguments& given_;
+  const tensor_memory memory_;
   const std::string who_;
   int receiving_ = 0;
 };

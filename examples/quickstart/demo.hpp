@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "../shared/tensor.hpp"
 #include "edge.hpp"
 #include "screen.hpp"
-#include "tensor.hpp"
 
 struct demo_plan {
   double seconds = 10;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "../shared/process.hpp"
+#include "../shared/tensor.hpp"
 #include "requests.hpp"
-#include "tensor.hpp"
 #include "workers.hpp"
 
 using steady = std::chrono::steady_clock;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tensor.hpp"
+#include "../shared/tensor.hpp"
 
 using namespace std::chrono_literals;
 

@@ -5,14 +5,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <manyworlds/manyworlds.hpp>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "network.hpp"
 #include "process.hpp"
 
 using namespace std::chrono_literals;
@@ -26,7 +27,7 @@ struct membership {
 /// Without `worlds` an example starts its processes itself: its own program again, each
 /// with the arguments that one would type, and two that are not shown.
 struct arguments {
-  explicit arguments(CLI::App& app, std::set<std::string> backends = {"host"}) {
+  explicit arguments(CLI::App& app) : network(app) {
     app.add_option(
            "--worldinfo", texts_,
            "WORLD,RANK: a world this process belongs to, and as whom; may be given "
@@ -36,8 +37,10 @@ struct arguments {
         ->capture_default_str();
     app.add_option("--port", port, "of world 0's store; world N's is 1000 x N higher")
         ->capture_default_str();
-    app.add_option("--backend", backend, "what moves the data")
-        ->check(CLI::IsMember(std::move(backends)))
+    app.add_option("--backend", backend, "what moves the data: nccl for GPUs")
+        ->check(CLI::IsMember({"host", "nccl"}))
+        ->capture_default_str();
+    app.add_option("--device", device, "with nccl: this process's GPU")
         ->capture_default_str();
     app.add_option("--store", store,
                    "HOST:PORT of one that runs already, for all worlds");
@@ -45,9 +48,36 @@ struct arguments {
     app.callback([this] { begin(); });
   }
 
+  [[nodiscard]] bool on_gpus() const { return backend == "nccl"; }
+  [[nodiscard]] mw::runtime_options runtime() const;
+  [[nodiscard]] mw::world_options world(const membership& m, mw::rank_t size) const {
+    mw::world_options options{.name = m.name(), .rank = m.rank, .size = size};
+    if (on_gpus()) {
+      options.backend = mw::backend_kind::nccl;
+      options.device = device;
+    }
+    return options;
+  }
+  /// The process started by this one that is number `index` of `count`, this one being
+  /// the first. GPUs are taken in turn; where there are too few, NCCL takes two ranks on
+  /// one for a mistake, unless they seem to be of two hosts.
+  [[nodiscard]] process start(std::vector<std::string> words, int index,
+                              int count) const {
+    words.insert(words.end(), {"--store", store, "--backend", backend});
+    network.hand_on(words);
+    std::string variable;
+    if (on_gpus()) {
+      const int devices = std::max(mw::device_count(), 1);
+      words.insert(words.end(), {"--device", std::to_string(index % devices)});
+      if (devices < count) variable = fmt::format("NCCL_HOSTID=process{}", index);
+    }
+    return process(std::move(words), std::move(variable));
+  }
+
+  network_arguments network;
   std::vector<membership> worlds;
   std::string address = "127.0.0.1", backend = "host", store;
-  int port = 29500;
+  int port = 29500, device = 0;
   pid_t parent = 0;
 
  private:
@@ -75,7 +105,8 @@ class stores {
       std::string at = given.store;
       if (at.empty()) {
         at = fmt::format("{}:{}", given.address, given.port + 1000 * m.world);
-        if (m.rank == 0) hosted_.try_emplace(m.world, rt, at);
+        if (m.rank == 0)
+          hosted_.try_emplace(m.world, rt, at, given.network.may_leave_loopback());
       }
       of_.try_emplace(m.world, rt, at);
     }
@@ -91,6 +122,10 @@ class stores {
 /// wrong the examples print themselves.
 inline mw::runtime_options quiet() {
   return {.spin = mw::duration::zero(), .log_from = mw::log_level::silent};
+}
+
+inline mw::runtime_options arguments::runtime() const {
+  return network.apply(quiet(), store.empty() ? address : store);
 }
 
 inline mw::duration seconds(double count) {

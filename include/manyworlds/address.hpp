@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// A member's number in a world, 0 to size - 1. A process has another rank in each world.

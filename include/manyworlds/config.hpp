@@ -1,6 +1,15 @@
 // What this build of the library can do, and how it is exported.
 #pragma once
 
+// The second line ends the compilation, so that the first is all that is said.
+#if !defined(__cpp_exceptions)
+#error "manyworlds needs exceptions: compile without -fno-exceptions"
+#include "manyworlds needs exceptions, see above"
+#elif __cplusplus < 202002L
+#error "manyworlds needs C++20: compile with -std=c++20 or later"
+#include "manyworlds needs C++20, see above"
+#endif
+
 #define MANYWORLDS_VERSION_MAJOR 0
 #define MANYWORLDS_VERSION_MINOR 1
 #define MANYWORLDS_VERSION_PATCH 0

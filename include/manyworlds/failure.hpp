@@ -33,6 +33,7 @@ enum class cause : std::uint8_t {
   out_of_resources,  ///< memory or descriptors were exhausted
   broken_by_user,    ///< `fail()` was called, here or at another member
   runtime_stopped,   ///< the runtime of a member ended
+  not_turned,        ///< a member's reactor was not turned until its time to form was up
   device_failed,     ///< the GPU, or the driver's state of it, is unusable to the process
   nccl_failed,       ///< NCCL gave an error
   forked,            ///< used in a forked child
@@ -96,6 +97,7 @@ enum class operation_kind : std::uint8_t {
   settle,
   native,
   leave,
+  call,  ///< of a dispatcher; has a world once a worker was asked
 };
 
 /// Whether it has one peer and a lane, and moves a message.
@@ -108,7 +110,8 @@ enum class operation_kind : std::uint8_t {
   return k >= operation_kind::barrier && k <= operation_kind::resume_device;
 }
 
-/// As a caller writes it: "send", "recv" ...; "forming" for a world that is awaited.
+/// As a caller writes it: "send", "recv", "call" ...; "forming" for a world that is
+/// awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 
 /// Messages that were accepted from the user and not delivered when the world broke.
@@ -123,7 +126,7 @@ struct undelivered_messages {
 class MANYWORLDS_EXPORT failure {
  public:
   failure() = default;
-  failure(enum cause c, std::string detail) : cause(c), detail(std::move(detail)) {}
+  failure(enum cause c, std::string text) : cause(c), detail(std::move(text)) {}
 
   world_name world;
   std::uint64_t epoch = 0;
@@ -139,6 +142,8 @@ class MANYWORLDS_EXPORT failure {
   duration noticed_after{0};
   /// What to know beyond the cause, and what to do; may be empty.
   std::string detail;
+  /// Of a dispatcher's call: which one, as "17 of decode".
+  std::string call;
   std::vector<undelivered_messages> undelivered;
 
   /// Whether something failed.

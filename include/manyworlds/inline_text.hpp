@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// At most `Capacity` bytes of text by value. Options are made of it, so that they stay

@@ -23,6 +23,9 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 
+// Signals, awaited
+#include "manyworlds/io/signals.hpp"
+
 // Memory: element types and views of the caller's buffers
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/device_list.hpp"

@@ -1,6 +1,8 @@
 // Source position: where in the user's code an operation was asked for.
 #pragma once
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// As std::source_location, which clang 14 lacks with libstdc++ 12. As a default argument

@@ -85,6 +85,7 @@ bool host_backend::state::withdraw(operation& op) {
     case host::stage::queued:
       if (is_collective(op.kind)) return false;
       matcher_.unpost(op);
+      if (op.discards && !op.takes_fresh_lanes) discard(op.peer, op.on);
       return true;
     case host::stage::taking: {
       auto& m = *static_cast<host::inbound_message*>(op.backend.state);
@@ -99,6 +100,46 @@ bool host_backend::state::withdraw(operation& op) {
   }
 }
 
+void host_backend::state::discard(rank_t peer, lane on) {
+  if (stopping) return;
+  discard_lane(peer, on.number());
+  touched_ = nullptr;
+  touched_all_ = false;
+  for_each_connection([](host::connection& c) { c.pump(); });
+}
+
+// What waits ends last: it may be followed by a receive on the same lane, which is meant
+// for what comes from then on.
+void host_backend::state::discard_lane(rank_t peer, std::uint64_t number) {
+  for (rank_t from = 0; from < size; ++from) {
+    host::connection* const c = to(from);
+    if (!c || (peer != no_rank && peer != from)) continue;
+    matcher_.set_discarded(from, number);
+    if (host::inbound_lane* l = matcher_.find_lane(from, number)) {
+      c->receiving().discard(*l);
+    }
+    c->receiving().note_ready(number);
+  }
+  // Answers of other connections than the one whose step this is.
+  tidy_soon();
+  for (rank_t from = 0; from < size; ++from) {
+    if (peer == no_rank || peer == from) matcher_.fail_discarded(from, number);
+  }
+  if (peer == no_rank) matcher_.fail_discarded(no_rank, number);
+}
+
+void host_backend::state::posted(const operation& op) {
+  for (rank_t peer = 0; peer < size; ++peer) {
+    host::connection* const c = to(peer);
+    if (!c || (op.peer != no_rank && op.peer != peer)) continue;
+    c->receiving().note_posted(op);
+    touched_ = c;
+  }
+  touched_all_ = op.peer == no_rank;
+  // In a step of one connection nothing is sent by the others.
+  if (touched_all_) tidy_soon();
+}
+
 void host_backend::state::tell(rank_t peer, const host::frame& f) {
   host::connection* c = to(peer);
   // Nothing but answers follows a leave.
@@ -108,6 +149,9 @@ void host_backend::state::tell(rank_t peer, const host::frame& f) {
 }
 
 void host_backend::state::peer_left(rank_t peer) {
+  // First: a member that disagrees and leaves has not only left.
+  collectives_.peer_left(peer);
+  if (stopping) return;
   matcher_.peer_left(peer);
   if (!stopping) events.peer_left(peer);
 }
@@ -131,9 +175,10 @@ void host_backend::state::leave(work& gone, time_point deadline) {
   const std::string detail = "this member has left";
   gone_ = &gone;
   leave_deadline_ = deadline;
+  collectives_.leave();
+  if (stopping) return;
   left_ = true;
   matcher_.fail_waiting(cause::closed, detail);
-  collectives_.leave();
   for_each_connection([](host::connection& c) { c.leave(); });
   // The last quarter is for saying that we go, without what nobody took by then.
   const duration left = std::max(deadline - home.now(), duration(0));

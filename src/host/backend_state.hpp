@@ -27,11 +27,15 @@ class host_backend::state final : public host::core,
 
   void start(operation& op);
   bool withdraw(operation& op);
+  void discard(rank_t peer, lane on);
   void quiesce(work& quiet) noexcept;
   void leave(work& gone, time_point deadline);
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const;
   [[nodiscard]] std::vector<lane_status> lanes() const;
+  [[nodiscard]] std::optional<collective_status> collective() const {
+    return collectives_.status();
+  }
   [[nodiscard]] const char* transport() const noexcept {
     if (shared_ == 0) return "tcp";
     return shared_ + 1 == size ? "shm" : "shm and tcp";
@@ -64,9 +68,16 @@ class host_backend::state final : public host::core,
   /// The matcher's events only queue answers: sending them from there would come back
   /// into it.
   void pump_touched() noexcept {
-    if (host::connection* c = std::exchange(touched_, nullptr)) c->pump();
+    host::connection* const c = std::exchange(touched_, nullptr);
+    if (!c) return;
+    c->pump();
+    if (!std::exchange(touched_all_, false)) return;
+    for_each_connection([](host::connection& each) { each.pump(); });
   }
 
+  void note_collective_message(rank_t peer, std::uint64_t word) noexcept override {
+    collectives_.note_message(peer, host::collective_signature(word));
+  }
   void watch() noexcept override;
   void tidy_soon() noexcept override;
   void pull(host::inbound_message& m) override {
@@ -77,6 +88,12 @@ class host_backend::state final : public host::core,
     touched_ = to(m.source);
     touched_->receiving().consumed(m, was_received);
   }
+  void posted(const operation& op) override;
+  void emptied(rank_t source, host::inbound_lane& l) override {
+    touched_ = to(source);
+    touched_->receiving().note_ready(l.number);
+  }
+  void discard_lane(rank_t peer, std::uint64_t number) override;
   const char* collective_frame(rank_t peer, const host::frame& f) override {
     return collectives_.handle(peer, f);
   }
@@ -107,6 +124,8 @@ class host_backend::state final : public host::core,
   std::vector<std::unique_ptr<host::connection>> connections_;
   rank_t shared_ = 0;  ///< connections through shared memory
   host::connection* touched_ = nullptr;
+  /// And every other one.
+  bool touched_all_ = false;
   hooked_timer watch_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
   hooked_timer tidy_{

@@ -9,6 +9,9 @@ namespace {
 
 // Of one turn: as much as a slice of the other transports.
 constexpr int slices_at_once = 8;
+/// Of the offers that a link's worlds share: for those that a receive waits for, and for
+/// collectives. Lanes that are not received on must not use up all.
+constexpr std::uint32_t offers_in_reserve = shm::offer_table::offers / 4;
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
   while (bytes > 0) {
@@ -78,11 +81,15 @@ bool cell_sender::is_full() noexcept {
     case shm::room::full:
       return true;
   }
-  if (!has_chunk()) return true;
-  if (link_.offers_out().in_use() < shm::offer_table::offers) return false;
+  return !has_chunk();
+}
+
+bool cell_sender::has_offer_room(bool asked) noexcept {
+  const std::uint32_t limit = shm::offer_table::offers - (asked ? 0 : offers_in_reserve);
+  if (link_.offers_out().in_use() < limit) return true;
   // Another world's end of an offer is not told to this one.
   core_.tidy_soon();
-  return true;
+  return false;
 }
 
 // Whoever looks again in each turn does not ask to be told: that would cost the peer a
@@ -208,6 +215,7 @@ void cell_sender::forget(pending_send& p) noexcept {
     core_.counters.bytes_sent += whole_bytes(*p.op);
   }
   link_.offers_out().finish(p.ticket);
+  look_for_offer_room();
 }
 
 void cell_sender::finish_taken() {
@@ -249,7 +257,7 @@ bool cell_sender::progress() {
     publish(cell_of(overflow_.front()));
     overflow_.pop_front();
   }
-  if (may_go_on_ && overflow_.empty()) send_all_waiting();
+  if (may_send() && overflow_.empty()) send_all_waiting();
   for (int i = 0; i < slices_at_once; ++i) {
     if (active_.empty() || !overflow_.empty() || is_full()) return false;
     pending_send& p = *active_.front();

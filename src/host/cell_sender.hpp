@@ -20,6 +20,7 @@ class cell_sender final : public sender {
   cell_sender(core& shared, shm::shared_link& link, unsigned slot);
 
   void control(const frame& f) override;
+  [[nodiscard]] bool is_backed_up() const noexcept override { return !overflow_.empty(); }
   [[nodiscard]] bool has_something() const noexcept override {
     return !overflow_.empty() || !active_.empty();
   }
@@ -41,7 +42,7 @@ class cell_sender final : public sender {
   [[nodiscard]] bool could_go_on_or_is_told() noexcept;
   /// What waits for room in memory that the link's worlds share.
   [[nodiscard]] bool is_starving() const noexcept {
-    return has_something() || may_go_on_;
+    return has_something() || may_send();
   }
 
   /// Another world of the link needs a chunk more than this one may need it.
@@ -64,6 +65,7 @@ class cell_sender final : public sender {
     return std::min(core_.options.eager_limit, cell_content_limit);
   }
   [[nodiscard]] bool is_full() noexcept override;
+  [[nodiscard]] bool has_offer_room(bool asked) noexcept override;
   void put(const frame& f, const operation& op, pending_send* p) override;
   [[nodiscard]] bool is_in_use(const pending_send&) const noexcept override {
     return false;

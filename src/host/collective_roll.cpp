@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace manyworlds::inline v0::host {
 
@@ -13,6 +14,8 @@ namespace {
 constexpr duration lateness_limit = std::chrono::seconds(1);
 constexpr duration longest_period = std::chrono::milliseconds(500);
 constexpr duration shortest_period = std::chrono::milliseconds(1);
+// A member whose thread is not in user code answers in a turn.
+constexpr duration answer_limit = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -22,14 +25,40 @@ collective_roll::collective_roll(core& shared, roll_events& told)
       entered_by_(static_cast<std::size_t>(shared.size), 0),
       may_ask_at_(static_cast<std::size_t>(shared.size), time_point::min()) {}
 
-collective_signature collective_roll::said(std::uint64_t number) const noexcept {
-  const bool known = number <= entered_ && number + remembered > entered_;
-  return known ? signatures_[number % remembered] : collective_signature();
+const collective_roll::entered* collective_roll::find(
+    std::uint64_t number) const noexcept {
+  const bool known = number > 0 && number <= entered_ && number + remembered > entered_;
+  return known ? &said_[number % remembered] : nullptr;
 }
 
-bool collective_roll::enter(collective_signature s) {
+collective_signature collective_roll::said(std::uint64_t number) const noexcept {
+  const entered* const known = find(number);
+  return known ? known->signature : collective_signature();
+}
+
+bool collective_roll::has_refused(std::uint64_t number) const noexcept {
+  return std::find(own_refusals_.begin(), own_refusals_.end(), number) !=
+         own_refusals_.end();
+}
+
+collective_place collective_roll::place_of(rank_t rank, std::uint64_t number) const {
+  if (rank == core_.self) {
+    const entered* const known = find(number);
+    return known ? collective_place(known->where) : collective_place();
+  }
+  const auto told = places_.find(rank);
+  if (told == places_.end() || told->second.number != number) return {};
+  return told->second.where;
+}
+
+void collective_roll::tell_place(rank_t peer, std::uint64_t number) {
+  const collective_place where = place_of(core_.self, number);
+  if (where.is_known()) told_.tell(peer, where.to_frame(number));
+}
+
+bool collective_roll::enter(collective_signature s, source_position where) {
   ++entered_;
-  signatures_[entered_ % remembered] = s;
+  said_[entered_ % remembered] = {s, where};
   for (const refusal& r : refusals_) {
     if (r.number != entered_) continue;
     disagree_about(r);
@@ -39,13 +68,21 @@ bool collective_roll::enter(collective_signature s) {
 }
 
 void collective_roll::disagree_about(const refusal& r) {
-  told_.disagree(r.rank, fmt::format("rank {} could not enter {}, which rank {} entered",
-                                     r.rank, r.signature.text(r.signature), core_.self));
+  const collective_signature ours = said(r.number);
+  const std::string entered =
+      ours.word() == 0 ? fmt::format("rank {} has passed {}", core_.self, r.number)
+                       : fmt::format("rank {} entered {}{}", core_.self, ours.text(ours),
+                                     place_of(core_.self, r.number).text());
+  told_.disagree(
+      r.rank,
+      fmt::format("{}, rank {} could not enter {}{}: its own arguments are "
+                  "wrong, see its error",
+                  entered, r.rank, r.signature.text(r.signature), r.where.text()));
 }
 
-void collective_roll::refuse(collective_signature s) {
+void collective_roll::refuse(collective_signature s, source_position where) {
   ++entered_;
-  signatures_[entered_ % remembered] = s;
+  said_[entered_ % remembered] = {s, where};
   std::erase_if(refusals_, [this](const refusal& r) { return r.number == entered_; });
   own_refusals_.push_back(entered_);
   if (own_refusals_.size() > most_refusals) own_refusals_.pop_front();
@@ -55,7 +92,9 @@ void collective_roll::refuse(collective_signature s) {
   f.id = entered_;
   f.word = s.word();
   for (rank_t rank = 0; rank < core_.size; ++rank) {
-    if (rank != core_.self) told_.tell(rank, f);
+    if (rank == core_.self) continue;
+    tell_place(rank, entered_);
+    told_.tell(rank, f);
   }
 }
 
@@ -78,6 +117,9 @@ const char* collective_roll::handle(rank_t peer, const frame& f) {
       return on_entered(peer, f);
     case frame_kind::refuse:
       return on_refuse(peer, f);
+    case frame_kind::place:
+      places_[peer] = {f.id, collective_place(f)};
+      return nullptr;
     default:
       return "a frame that does not belong here";
   }
@@ -93,6 +135,7 @@ const char* collective_roll::on_ask(rank_t peer, const frame& f) {
   answer.id = f.id;
   answer.bytes = entered_;
   answer.word = said(f.id).word();
+  tell_place(peer, f.id);
   told_.tell(peer, answer);
   compare(peer, f.id, collective_signature(f.word));
   return nullptr;
@@ -102,6 +145,13 @@ const char* collective_roll::on_entered(rank_t peer, const frame& f) {
   if (f.id > entered_) return "an answer that was not asked for";
   std::uint64_t& known = entered_by_[static_cast<std::size_t>(peer)];
   known = std::max(known, f.bytes);
+  if (dispute_ && dispute_->peer == peer && dispute_->number == f.id) {
+    const collective_signature theirs(f.word);
+    // What it has entered under that number, if that differs; else what its message says.
+    if (theirs.word() != 0 && !said(f.id).agrees_with(theirs)) dispute_->theirs = theirs;
+    settle_now();
+    return nullptr;
+  }
   compare(peer, f.id, collective_signature(f.word));
   return nullptr;
 }
@@ -111,12 +161,51 @@ void collective_roll::compare(rank_t peer, std::uint64_t number,
                               collective_signature theirs) {
   const collective_signature ours = said(number);
   if (ours.word() == 0 || theirs.word() == 0 || ours.agrees_with(theirs)) return;
-  if (std::find(own_refusals_.begin(), own_refusals_.end(), number) !=
-      own_refusals_.end()) {
-    return;
-  }
-  told_.disagree(peer, fmt::format("rank {} entered {}, rank {} {}", core_.self,
-                                   ours.text(theirs), peer, theirs.text(ours)));
+  if (has_refused(number)) return;
+  told_.disagree(peer, text_of({peer, number, theirs, {}}));
+}
+
+std::string collective_roll::text_of(const contradiction& c) const {
+  const collective_signature ours = said(c.number);
+  const std::string here =
+      ours.word() == 0
+          ? fmt::format("rank {} has ended {} collectives", core_.self, c.number)
+          : fmt::format("rank {} entered {}{}", core_.self, ours.text(c.theirs),
+                        place_of(core_.self, c.number).text());
+  return fmt::format("{}, rank {} {}{}{}", here, c.peer,
+                     c.theirs.text(ours.word() == 0 ? c.theirs : ours),
+                     place_of(c.peer, c.number).text(), c.more);
+}
+
+std::uint64_t collective_roll::number_of(collective_signature s) const noexcept {
+  const auto ahead = static_cast<std::int16_t>(
+      static_cast<std::uint16_t>(s.sequence() - static_cast<std::uint16_t>(entered_)));
+  return entered_ + static_cast<std::uint64_t>(std::int64_t{ahead});
+}
+
+bool collective_roll::contradicts(collective_signature theirs, bool is_over) const {
+  const std::uint64_t number = number_of(theirs);
+  if (number > entered_ || has_refused(number)) return false;
+  const collective_signature ours = said(number);
+  return ours.word() == 0 ? is_over : !ours.agrees_with(theirs);
+}
+
+void collective_roll::dispute(contradiction c) {
+  if (dispute_) return;
+  dispute_ = std::move(c);
+  tell_ask(dispute_->peer, dispute_->number);
+  if (told_.has_left(dispute_->peer)) return settle_dispute();
+  core_.home.timers().arm(dispute_timer_, core_.home.now() + answer_limit);
+}
+
+void collective_roll::peer_left(rank_t peer) {
+  if (dispute_ && dispute_->peer == peer) settle_now();
+}
+
+void collective_roll::settle_dispute() {
+  core_.home.timers().disarm(dispute_timer_);
+  is_settled_ = true;
+  told_.disagree(dispute_->peer, text_of(*dispute_));
 }
 
 const char* collective_roll::on_refuse(rank_t peer, const frame& f) {
@@ -127,9 +216,8 @@ const char* collective_roll::on_refuse(rank_t peer, const frame& f) {
     told_.closed_from(f.id, static_cast<rank_t>(f.on));
     return nullptr;
   }
-  const auto own = std::find(own_refusals_.begin(), own_refusals_.end(), f.id);
-  if (own != own_refusals_.end()) return nullptr;
-  const refusal r{peer, f.id, collective_signature(f.word)};
+  if (has_refused(f.id)) return nullptr;
+  const refusal r{peer, f.id, collective_signature(f.word), place_of(peer, f.id)};
   if (f.id <= entered_) {
     disagree_about(r);
     return nullptr;
@@ -173,17 +261,33 @@ std::vector<rank_t> collective_roll::absent() const {
 // All of them at first, also those that are known to be ahead: they may be ahead with
 // something else.
 void collective_roll::ask() {
-  frame f;
-  f.kind = frame_kind::ask;
-  f.id = number_;
-  f.word = said(number_).word();
   const std::vector<rank_t> missing = absent();
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     const bool is_missing =
         std::find(missing.begin(), missing.end(), rank) != missing.end();
-    if (rank != core_.self && (!asked_ || is_missing)) told_.tell(rank, f);
+    if (rank != core_.self && (!asked_ || is_missing)) tell_ask(rank, number_);
   }
-  asked_ = true;
+  if (!std::exchange(asked_, true)) asked_at_ = core_.home.now();
+}
+
+void collective_roll::tell_ask(rank_t peer, std::uint64_t number) {
+  frame f;
+  f.kind = frame_kind::ask;
+  f.id = number;
+  f.word = said(number).word();
+  tell_place(peer, number);
+  told_.tell(peer, f);
+}
+
+collective_status collective_roll::status() const {
+  collective_status status;
+  if (number_ == 0) return status;
+  status.kind = kind_;
+  status.number = number_;
+  status.waited = core_.home.now() - since_;
+  status.is_known = asked_ && core_.home.now() - asked_at_ >= answer_limit;
+  if (status.is_known) status.absent = absent();
+  return status;
 }
 
 std::string collective_roll::waits_for(const std::vector<rank_t>& ranks) const {

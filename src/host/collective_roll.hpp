@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "collective_place.hpp"
 #include "collective_signature.hpp"
 #include "core.hpp"
 #include "frame.hpp"
@@ -27,11 +30,26 @@ class roll_events {
   ~roll_events() = default;
 };
 
+/// A member's message that belongs to no collective of this one's: what it says of
+/// itself.
+struct contradiction {
+  rank_t peer = no_rank;
+  /// Under which this member has entered something else.
+  std::uint64_t number = 0;
+  collective_signature theirs;
+  /// What to say beyond what each has entered.
+  std::string more;
+};
+
 /// Members are not asked while all goes well. One that waits for long asks the others how
 /// far they are (ASK, answered by ENTERED): who is behind is absent, and is named in the
 /// log, later to break the world; who does something else under the same number breaks it
 /// at once. One whose collective fails while the others' may go on says so unasked
 /// (REFUSE): for bad arguments, or because a member has left.
+///
+/// What members ask and answer comes with the place in the source where each has entered
+/// (PLACE). A message alone does not say it: a member that learns from one that they
+/// disagree asks for it, and both name both places.
 class collective_roll {
  public:
   collective_roll(core& shared, roll_events& told);
@@ -42,9 +60,30 @@ class collective_roll {
   /// Under which this member enters next.
   [[nodiscard]] std::uint64_t next_number() const noexcept { return entered_ + 1; }
   /// Entered by this member; false if another member refused to, and the world breaks.
-  bool enter(collective_signature s);
+  bool enter(collective_signature s, source_position where);
   /// Refused by this member, whose arguments are wrong.
-  void refuse(collective_signature s);
+  void refuse(collective_signature s, source_position where);
+
+  /// The number of a message's collective, of which it carries the last bits.
+  [[nodiscard]] std::uint64_t number_of(collective_signature s) const noexcept;
+  /// Whether a member's message cannot be one of the collectives that this member has
+  /// entered: under its number it has entered something else, or its messages have all
+  /// come (`is_over`) and what it was is not remembered.
+  [[nodiscard]] bool contradicts(collective_signature theirs, bool is_over) const;
+  /// The world will break; before, the member is asked where it is in its source. Of
+  /// several the first counts.
+  void dispute(contradiction c);
+  [[nodiscard]] bool is_disputed() const noexcept { return dispute_.has_value(); }
+  /// What is disputed is settled without its answer: with that member, or at all.
+  void peer_left(rank_t peer);
+  void settle_now() {
+    if (dispute_ && !is_settled_) settle_dispute();
+  }
+  /// What each of both has entered, in one line.
+  [[nodiscard]] std::string text_of(const contradiction& c) const;
+
+  /// For dumps; nothing is under way if its number is 0.
+  [[nodiscard]] collective_status status() const;
   /// The member's collective of that number fails since `culprit` has left.
   void tell_closed(std::uint64_t number, rank_t culprit);
 
@@ -54,21 +93,30 @@ class collective_roll {
 
   /// A frame of a member. Null, or what is wrong with it.
   const char* handle(rank_t peer, const frame& f);
-  void stop() noexcept { core_.home.timers().disarm(timer_); }
+  void stop() noexcept {
+    core_.home.timers().disarm(timer_);
+    core_.home.timers().disarm(dispute_timer_);
+  }
 
  private:
   struct hooked_timer : timer {
-    explicit hooked_timer(collective_roll& r) noexcept
-        : timer([](manyworlds::timer& t) noexcept {
-            static_cast<hooked_timer&>(t).owner.look();
-          }),
-          owner(r) {}
+    hooked_timer(collective_roll& r, function expired) noexcept
+        : timer(expired), owner(r) {}
     collective_roll& owner;
   };
   struct refusal {
     rank_t rank = no_rank;
     std::uint64_t number = 0;
     collective_signature signature;
+    collective_place where;
+  };
+  struct entered {
+    collective_signature signature;
+    source_position where;
+  };
+  struct placed {
+    std::uint64_t number = 0;
+    collective_place where;
   };
   /// Who asks more often gets no answer, or it could make this member queue them without
   /// end.
@@ -79,7 +127,14 @@ class collective_roll {
   static constexpr std::size_t most_refusals = 1024;
 
   [[nodiscard]] duration period() const noexcept;
+  [[nodiscard]] const entered* find(std::uint64_t number) const noexcept;
   [[nodiscard]] collective_signature said(std::uint64_t number) const noexcept;
+  [[nodiscard]] bool has_refused(std::uint64_t number) const noexcept;
+  [[nodiscard]] collective_place place_of(rank_t rank, std::uint64_t number) const;
+  /// Ahead of a frame about the same collective.
+  void tell_place(rank_t peer, std::uint64_t number);
+  void tell_ask(rank_t peer, std::uint64_t number);
+  void settle_dispute();
   const char* on_ask(rank_t peer, const frame& f);
   const char* on_entered(rank_t peer, const frame& f);
   const char* on_refuse(rank_t peer, const frame& f);
@@ -94,8 +149,12 @@ class collective_roll {
   core& core_;
   roll_events& told_;
   std::uint64_t entered_ = 0;  ///< by this member
-  std::array<collective_signature, remembered> signatures_{};
+  std::array<entered, remembered> said_{};
   std::vector<std::uint64_t> entered_by_;  ///< as far as they have answered
+  /// What each said last; few ever say it.
+  std::unordered_map<rank_t, placed> places_;
+  std::optional<contradiction> dispute_;
+  bool is_settled_ = false;
   std::vector<time_point> may_ask_at_;
   std::deque<std::uint64_t> own_refusals_;
   std::deque<refusal> refusals_;
@@ -104,8 +163,13 @@ class collective_roll {
   operation_kind kind_ = operation_kind::none;
   time_point since_{};
   bool asked_ = false;
+  time_point asked_at_{};
   bool remarked_ = false;
-  hooked_timer timer_{*this};
+  hooked_timer timer_{
+      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
+  hooked_timer dispute_timer_{*this, [](timer& t) noexcept {
+                                static_cast<hooked_timer&>(t).owner.settle_dispute();
+                              }};
 };
 
 }  // namespace manyworlds::inline v0::host

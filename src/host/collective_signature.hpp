@@ -20,6 +20,10 @@ class collective_signature {
                        std::uint64_t sequence) noexcept;
 
   [[nodiscard]] constexpr std::uint64_t word() const noexcept { return word_; }
+  /// The last 16 bits of its number.
+  [[nodiscard]] constexpr std::uint16_t sequence() const noexcept {
+    return static_cast<std::uint16_t>(word_);
+  }
   /// Whether this member and one that says `other` do the same.
   [[nodiscard]] bool agrees_with(collective_signature other) const noexcept;
   /// "all_reduce 17 (float32, sum)"; `other` is what it is compared with, so that what

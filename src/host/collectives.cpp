@@ -79,9 +79,7 @@ algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
 
 void collectives::enter(operation& op) {
   const std::uint64_t number = roll_.next_number();
-  if (number >= closed_from_) {
-    return op.fail(cause::closed, has_left_text(closed_by_));
-  }
+  if (number >= closed_from_) return fail_closed(op, closed_by_);
   std::string wrong = objection_to_collective(op, core_.self, core_.size);
   if (!wrong.empty()) return refuse(op, std::move(wrong));
   op.backend.number = number;
@@ -89,7 +87,8 @@ void collectives::enter(operation& op) {
   const algorithm use = algorithm_for(shape);
   const bool is_next = !active_ && waiting_.empty();
   waiting_.push_back(op);
-  if (!roll_.enter(collective_signature(shape, use, number)) || !is_next) return;
+  if (!roll_.enter(collective_signature(shape, use, number), op.where)) return;
+  if (!is_next || is_contradicted()) return;
   waiting_.remove(op);
   begin(op, std::move(shape), use);
 }
@@ -107,22 +106,81 @@ bool collectives::is_alone() const {
 void collectives::refuse(operation& op, std::string why) {
   collective_shape shape;
   shape.kind = op.kind;
-  roll_.refuse(collective_signature(shape, algorithm::flat, roll_.next_number()));
+  roll_.refuse(collective_signature(shape, algorithm::flat, roll_.next_number()),
+               op.where);
   op.fail(cause::invalid_argument, std::move(why));
 }
 
 void collectives::begin_next() {
-  if (active_) return;
-  if (operation* op = waiting_.pop_front()) {
-    collective_shape shape = shape_of(*op, core_.self, core_.size);
-    const algorithm use = algorithm_for(shape);
-    begin(*op, std::move(shape), use);
+  if (active_ || waiting_.empty() || is_contradicted()) return;
+  operation& op = *waiting_.pop_front();
+  collective_shape shape = shape_of(op, core_.self, core_.size);
+  const algorithm use = algorithm_for(shape);
+  begin(op, std::move(shape), use);
+}
+
+// Of those that this member has entered. All messages of earlier ones have come: who does
+// the same has sent what was received, and no more.
+std::uint64_t collectives::first_open() const noexcept {
+  if (active_) return active_->backend.number;
+  const operation* const next = waiting_.front();
+  return next ? next->backend.number : roll_.next_number();
+}
+
+void collectives::note_message(rank_t peer, collective_signature theirs) noexcept {
+  has_early_ = true;
+  if (found_ || stopped_ || closed_from_ != never) return;
+  const std::uint64_t number = roll_.number_of(theirs);
+  // Not begun: looked at when it is.
+  if (number > first_open() || (!active_ && number == first_open())) return;
+  if (!roll_.contradicts(theirs, number < first_open())) return;
+  found_ = contradiction{peer, number, theirs, {}};
+  queue(dispute_step_);
+}
+
+// What has come early for the one that begins next. Behind a lane's first message nothing
+// is of an earlier one.
+bool collectives::is_contradicted() {
+  if (found_) return true;
+  if (!has_early_) return false;
+  has_early_ = false;
+  for (rank_t peer = 0; peer < core_.size; ++peer) {
+    const inbound_message* const m =
+        peer == core_.self ? nullptr
+                           : core_.matcher->first_message(peer, exchange::lane_number);
+    if (!m) continue;
+    has_early_ = true;
+    const collective_signature theirs(m->user);
+    const std::uint64_t number = roll_.number_of(theirs);
+    if (number > first_open()) continue;
+    if (!roll_.contradicts(theirs, number < first_open())) continue;
+    found_ = contradiction{peer, number, theirs, {}};
+    queue(dispute_step_);
+    return true;
   }
+  return false;
+}
+
+void collectives::dispute_found() {
+  if (found_) roll_.dispute(*found_);
+}
+
+void collectives::peer_left(rank_t peer) {
+  if (!stopped_) dispute_found();
+  if (!stopped_) give_up_active();
+  if (!stopped_) roll_.peer_left(peer);
+}
+
+std::optional<collective_status> collectives::status() const {
+  collective_status status = roll_.status();
+  if (status.number == 0) return std::nullopt;
+  return status;
 }
 
 void collectives::begin(operation& op, collective_shape&& shape, algorithm use) {
   active_ = &op;
   given_up_ = false;
+  is_reported_ = false;
   op.begun = true;
   op.bytes_moved = shape.bytes;
   roll_.begin(op.backend.number, op.kind);
@@ -138,7 +196,7 @@ void collectives::task_ended() noexcept {
   task_runs_ = false;
   if (stopped_) return;
   if (const std::exception_ptr& error = task_.promise().error()) {
-    exchange_.fail({no_rank, cause::out_of_resources, text_of(error)});
+    exchange_.fail({no_rank, cause::out_of_resources, text_of(error), {}});
   }
   if (exchange_.is_failing()) return queue(give_up_step_);
   end_active(operation_end::done);
@@ -146,27 +204,37 @@ void collectives::task_ended() noexcept {
 
 void collectives::end_active(operation_end how) noexcept {
   operation& op = *std::exchange(active_, nullptr);
+  const std::uint64_t number = op.backend.number;
   roll_.end();
-  const exchange_failure failure = exchange_.close();
+  exchange_failure failure = exchange_.close();
   if (!waiting_.empty()) queue(next_step_);
   if (how == operation_end::done) return op.end(how);
-  op.fail(failure.why, failure.detail);
+  op.info.source = failure.peer;
+  if (failure.why == cause::closed) return fail_closed(op, failure.peer);
+  if (failure.why == cause::mismatch && failure.theirs.word() != 0) {
+    failure.detail =
+        roll_.text_of({failure.peer, number, failure.theirs, std::move(failure.detail)});
+  }
+  op.fail(failure.why, std::move(failure.detail));
 }
 
 void collectives::give_up_active() {
-  if (!active_ || !exchange_.is_failing()) return;
+  if (stopped_ || !active_ || !exchange_.is_failing()) return;
   const exchange_failure why = exchange_.failure();
   const std::uint64_t number = active_->backend.number;
-  const bool world_ends_it = why.why != cause::closed && !is_alone();
-  if (!std::exchange(given_up_, true)) {
-    if (world_ends_it) {
-      return core_.events.must_break(why.peer, why.why, why.detail);
+  if (why.why != cause::closed && !is_alone()) {
+    if (std::exchange(is_reported_, true)) return;
+    if (why.why == cause::mismatch) {
+      return roll_.dispute({why.peer, number, why.theirs, why.detail});
     }
+    return core_.events.must_break(why.peer, why.why, why.detail);
+  }
+  if (!std::exchange(given_up_, true)) {
     closed_from(number, why.peer);
     roll_.tell_closed(number, why.peer);
     exchange_.take_back();
   }
-  if (world_ends_it || exchange_.under_way() > 0) return;
+  if (exchange_.under_way() > 0) return;
   // If the coroutine is in the reactor's queue it ends by itself, and this is called
   // again.
   if (task_runs_ && !task_.promise().cancel()) return;
@@ -174,34 +242,58 @@ void collectives::give_up_active() {
   end_active(operation_end::failed);
 }
 
+// A world that all others have left is over and breaks no more; those that have not ended
+// end by what was found. Where all have ended, the log alone can tell.
 void collectives::disagree(rank_t peer, std::string detail) {
-  if (is_alone()) return closed_from(0, peer);
-  core_.events.must_break(peer, cause::mismatch, std::move(detail));
+  if (!is_alone()) {
+    return core_.events.must_break(peer, cause::mismatch, std::move(detail));
+  }
+  if (!active_ && waiting_.empty()) core_.events.remark(detail);
+  while (operation* op = waiting_.pop_front()) {
+    op->info.source = peer;
+    op->fail(cause::mismatch, detail);
+  }
+  found_.reset();
+  if (active_) exchange_.fail({peer, cause::mismatch, std::move(detail), {}});
+  closed_from(0, peer);
 }
 
 void collectives::closed_from(std::uint64_t number, rank_t culprit) {
   if (number >= closed_from_) return;
   closed_from_ = number;
   closed_by_ = culprit;
-  fail_waiting(number, has_left_text(culprit));
+  fail_waiting(number, culprit);
   if (active_ && active_->backend.number >= number) {
-    exchange_.fail({culprit, cause::closed, has_left_text(culprit)});
+    exchange_.fail({culprit, cause::closed, has_left_text(culprit), {}});
   }
 }
 
 void collectives::leave() {
-  fail_waiting(0, "this member has left");
+  // Found, and not told yet: this member would leave as if all were well.
+  dispute_found();
+  roll_.settle_now();
+  if (stopped_) return;
+  fail_waiting(0, core_.self);
   closed_from_ = 0;
   closed_by_ = core_.self;
 }
 
-void collectives::fail_waiting(std::uint64_t from, const std::string& detail) {
+std::string collectives::closed_text(rank_t culprit) const {
+  return culprit == core_.self ? "this member has left" : has_left_text(culprit);
+}
+
+void collectives::fail_closed(operation& op, rank_t culprit) const {
+  op.info.source = culprit;
+  op.fail(cause::closed, closed_text(culprit));
+}
+
+void collectives::fail_waiting(std::uint64_t from, rank_t culprit) {
   operation* op = waiting_.front();
   while (op) {
     operation* const next = operation_queue::next(*op);
     if (op->backend.number >= from) {
       waiting_.remove(*op);
-      op->fail(cause::closed, detail);
+      fail_closed(*op, culprit);
     }
     op = next;
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "collective_roll.hpp"
@@ -30,6 +31,21 @@ class collective_port {
 /// Numbers the collectives that this member starts, and carries them out in that order.
 /// Members that disagree on what number n is learn it from the first message between
 /// them, or, if each waits for the other's, by asking (`collective_roll`).
+///
+/// A member that only gives, such as the root of a broadcast, learns nothing from its own
+/// messages. So each message is looked at also by a member that waits for none of it:
+/// when it comes, if the collective of its number was begun, else when that begins. That
+/// finds every disagreement on who is the root, by the first contradicting message and
+/// without one more:
+/// - Broadcast, scatter: a member that is the root in its own eyes sends down a tree that
+///   spans all; the first on the way with another root gets a message that contradicts.
+///   If no member is the root in its own eyes, all wait, and ask.
+/// - Gather, reduce: each that is not the root in its own eyes sends towards its root. A
+///   member on the way with another root gets a message that contradicts. If all on the
+///   way agree, the root waits for all: either for one that sends elsewhere, and asks, or
+///   all agree.
+/// A root that only gave may have gone on by then; its world breaks all the same, by the
+/// member that found it.
 class collectives final : private exchange_port, private roll_events {
  public:
   collectives(core& shared, collective_port& port);
@@ -40,6 +56,12 @@ class collectives final : private exchange_port, private roll_events {
   void enter(operation& op);
   /// A frame about a collective. Null, or what is wrong with it.
   const char* handle(rank_t peer, const frame& f) { return roll_.handle(peer, f); }
+  /// A message of a collective has come for which no receive waits: with that signature.
+  void note_message(rank_t peer, collective_signature theirs) noexcept;
+  /// Nothing follows from that member.
+  void peer_left(rank_t peer);
+  /// The one under way, for dumps.
+  [[nodiscard]] std::optional<collective_status> status() const;
   /// This member leaves: what was not begun fails.
   void leave();
   /// Nothing is ended or sent any more. What is in the reactor's queue still runs.
@@ -61,12 +83,17 @@ class collectives final : private exchange_port, private roll_events {
 
   [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept;
   void begin_next();
+  [[nodiscard]] std::uint64_t first_open() const noexcept;
+  [[nodiscard]] bool is_contradicted();
+  void dispute_found();
   void begin(operation& op, collective_shape&& shape, algorithm use);
   void task_ended() noexcept;
   void give_up_active();
   void end_active(operation_end how) noexcept;
   void refuse(operation& op, std::string why);
-  void fail_waiting(std::uint64_t from, const std::string& detail);
+  void fail_closed(operation& op, rank_t culprit) const;
+  void fail_waiting(std::uint64_t from, rank_t culprit);
+  [[nodiscard]] std::string closed_text(rank_t culprit) const;
   void queue(step& s) noexcept;
   /// Of each kind what the table said last: the same calls are mostly made again.
   struct choice {
@@ -103,11 +130,16 @@ class collectives final : private exchange_port, private roll_events {
   task<void> task_;
   end_of_task end_of_task_{*this};
   bool task_runs_ = false;
-  bool given_up_ = false;  ///< the active one
+  bool given_up_ = false;     ///< the active one
+  bool is_reported_ = false;  ///< that it fails, to the world
   /// The first that cannot end, since `closed_by_` has left.
   std::uint64_t closed_from_ = never;
   rank_t closed_by_ = no_rank;
   bool stopped_ = false;
+  /// Messages of collectives that this member has not begun may be here.
+  bool has_early_ = false;
+  std::optional<contradiction> found_;
+  step dispute_step_{*this, &collectives::dispute_found};
   step next_step_{*this, &collectives::begin_next};
   step give_up_step_{*this, &collectives::give_up_active};
 };

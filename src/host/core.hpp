@@ -13,7 +13,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Of the host backend, for its connections and its barrier.
+/// Of the host backend, for its connections and its collectives.
 struct core {
   core(reactor& r, backend_events& events, const host_backend_options& options,
        rank_t self, rank_t size) noexcept
@@ -28,6 +28,7 @@ struct core {
   std::size_t peer_window = 0;
   /// Lanes of the library's own: their numbers from `lane::reserved | 1` on.
   static constexpr std::uint64_t own_lanes = 2;
+  static constexpr std::uint64_t collective_lane = lane::reserved | 2;
   /// What the library says to itself has a window for each such lane: it must not wait
   /// behind what users have not received, nor they behind it.
   [[nodiscard]] static constexpr bool is_own(std::uint64_t lane_number) noexcept {
@@ -37,9 +38,16 @@ struct core {
   transfer_counters counters;
   /// `quiesce` was called: nothing is sent, received, ended or reported any more.
   bool stopping = false;
+  /// A send that waits for the window that all lanes share was logged.
+  bool has_logged_window = false;
+
+  /// A message of a collective is here: with that signature, from that member.
+  virtual void note_collective_message(rank_t peer, std::uint64_t signature) noexcept = 0;
 
   /// Arms the timer that looks after stalled and settling transfers.
   virtual void watch() noexcept = 0;
+  /// As `backend::discard`.
+  virtual void discard_lane(rank_t peer, std::uint64_t number) = 0;
   /// Arms the timer that returns credits and memory of connections that fell silent.
   virtual void tidy_soon() noexcept = 0;
 

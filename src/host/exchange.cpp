@@ -102,7 +102,7 @@ void exchange::step_ended(step& s, operation_end how) noexcept {
              !failing_) {
     const collective_signature said(s.info.user.value());
     if (!signature_.agrees_with(said)) [[unlikely]] {
-      fail(disagreement(s.peer, said.word(), {}));
+      fail({s.peer, cause::mismatch, {}, said});
     }
   }
   s.next_idle = std::exchange(idle_, &s);
@@ -126,23 +126,21 @@ void exchange::note_failure(step& s) noexcept {
   // Who takes back what is being read fails with this collective: a member has left.
   if (s.failed_with == cause::cancelled_by_peer) s.failed_with = cause::closed;
   if (!is_disagreement) {
-    return fail({s.peer, s.failed_with, std::move(s.failure_detail)});
+    return fail({s.peer, s.failed_with, std::move(s.failure_detail), {}});
   }
-  fail(disagreement(s.peer, s.info.user.value(),
-                    fmt::format(": a message of {} bytes where {} were expected",
-                                s.info.bytes, s.target.total_bytes())));
-}
-
-exchange_failure exchange::disagreement(rank_t peer, std::uint64_t word,
-                                        std::string more) const {
-  const collective_signature theirs(word);
-  return {peer, cause::mismatch,
-          fmt::format("rank {} entered {}, rank {} {}{}", core_.self,
-                      signature_.text(theirs), peer, theirs.text(signature_), more)};
+  fail({s.peer, cause::mismatch,
+        fmt::format(": a message of {} bytes where {} were expected", s.info.bytes,
+                    s.target.total_bytes()),
+        collective_signature(s.info.user.value())});
 }
 
 void exchange::fail(exchange_failure why) noexcept {
-  if (std::exchange(failing_, true)) return;
+  if (std::exchange(failing_, true)) {
+    // A member that disagrees and leaves has not only left.
+    const bool says_more = why.why == cause::mismatch && failure_.why == cause::closed;
+    if (says_more && !stopped_) failure_ = std::move(why);
+    return;
+  }
   failure_ = std::move(why);
   port_.step_failed();
 }

@@ -34,7 +34,10 @@ class exchange_port {
 struct exchange_failure {
   rank_t peer = no_rank;
   enum cause why = cause::none;
+  /// Of a mismatch, what to say beyond what each has entered.
   std::string detail;
+  /// Of a mismatch: what the peer's message says that it has entered.
+  collective_signature theirs;
 };
 
 /// Algorithms are coroutines that say what goes where, and wait. They have no error
@@ -43,7 +46,7 @@ struct exchange_failure {
 class exchange {
  public:
   /// The library's own lane, in which all of it goes.
-  static constexpr std::uint64_t lane_number = lane::reserved | 2;
+  static constexpr std::uint64_t lane_number = core::collective_lane;
   /// Largest part that is reduced in one turn of the reactor (law 9): it takes some 25
   /// us.
   static constexpr std::size_t largest_slice = std::size_t{256} * 1024;
@@ -125,8 +128,6 @@ class exchange {
   void step_ended(step& s, operation_end how) noexcept;
   void begin(step& s) noexcept;
   void note_failure(step& s) noexcept;
-  [[nodiscard]] exchange_failure disagreement(rank_t peer, std::uint64_t word,
-                                              std::string more) const;
   [[nodiscard]] bool is_reached(goal g) const noexcept {
     return sends_ <= g.sends && receives_ <= g.receives;
   }

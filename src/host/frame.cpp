@@ -38,7 +38,13 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
     case frame_kind::taken:
     case frame_kind::withdraw:
     case frame_kind::withdrawn:
+    case frame_kind::returned:
+    case frame_kind::discarded:
       return uses_id;
+    case frame_kind::want:
+      return uses_on;
+    case frame_kind::ready:
+      return uses_on | uses_generation;
     case frame_kind::accepted:
       return uses_id | uses_on | uses_bytes;
     case frame_kind::credit:
@@ -49,6 +55,9 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
       return uses_id | uses_word | uses_bytes;
     case frame_kind::refuse:
       return uses_id | uses_generation | uses_on | uses_word;
+    case frame_kind::place:
+      return uses_id | uses_generation | uses_on | uses_word | uses_bytes;
+    case frame_kind::relaxed:
     case frame_kind::leave:
     case frame_kind::left:
       return uses_nothing;
@@ -86,11 +95,16 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
   if (f.bytes > largest_message) return "a message longer than any can be";
   if (f.bytes % size_of(f.type) != 0) return "a message that ends within an element";
   if (f.kind == frame_kind::offer) {
-    if (f.generation > offer_may_be_kept) return "an offer with unknown flags";
+    if (f.generation > offer_granted) return "an offer with unknown flags";
     return f.bytes == 0 ? "an offer of nothing" : nullptr;
   }
-  if (f.generation > (eager_wants_taken | eager_elsewhere))
-    return "an eager message with unknown flags";
+  constexpr std::uint32_t known =
+      eager_wants_taken | eager_elsewhere | eager_granted | eager_empty_payload;
+  if (f.generation > known) return "an eager message with unknown flags";
+  if ((f.generation & eager_granted) && !(f.generation & eager_wants_taken))
+    return "a granted message whose send has ended";
+  if ((f.generation & eager_empty_payload) && (f.bytes > 0 || f.head_bytes == 0))
+    return "an eager message with flags that it cannot have";
   if (f.bytes + f.head_bytes > limits.eager_bytes)
     return "an eager message above the limit";
   return nullptr;
@@ -121,6 +135,12 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
       return f.generation == 0 ? "a pull numbered zero" : nullptr;
     case frame_kind::credit:
       return f.bytes == 0 ? "a credit of nothing" : nullptr;
+    case frame_kind::want:
+      return f.on & lane::reserved ? "a want of a lane that has its own window" : nullptr;
+    case frame_kind::ready:
+      if (f.generation > ready_for_fresh_lanes) return "an unknown readiness";
+      if (f.on & lane::reserved) return "a readiness of a lane that has its own window";
+      return f.generation != 0 && f.on != 0 ? "fresh lanes with a number" : nullptr;
     case frame_kind::refuse:
       return f.generation > refuse_closed ? "an unknown way to refuse a collective"
                                           : nullptr;

@@ -1,4 +1,4 @@
-// Frame: the units of the tcp transport's byte stream, 40 bytes little-endian each, some
+// Frame: the units of the backend's byte stream, 40 bytes little-endian each, some
 // followed by content. What each kind means stands in README.md beside this file.
 #pragma once
 
@@ -23,14 +23,20 @@ enum class frame_kind : std::uint8_t {
   withdraw,   ///< sender: forget this message unless a receive has it
   withdrawn,  ///< receiver: forgotten, no receive has it
   credit,     ///< receiver: this much of a lane's window is free again
+  want,       ///< sender: a lane's first send waits for the window that all lanes share
+  relaxed,    ///< sender: no send waits for that window any longer
+  ready,      ///< receiver: a receive waits for the next message of a lane
+  returned,   ///< receiver: no receive takes a granted message; the send waits again
+  discarded,  ///< receiver: dropped, it takes no more on that lane
   ask,        ///< who waits in a collective: have you entered it?
   entered,    ///< the answer: how far this member is
   refuse,     ///< this member's part in a collective will not come
   leave,      ///< nothing follows but answers
   left,       ///< the answer to `leave`
+  place,      ///< where in its source a member has entered a collective
 };
 inline constexpr std::uint8_t last_frame_kind =
-    static_cast<std::uint8_t>(frame_kind::left);
+    static_cast<std::uint8_t>(frame_kind::place);
 
 /// One header. Fields that a kind does not use are zero on the wire, and checked to be.
 struct frame {
@@ -38,7 +44,7 @@ struct frame {
   dtype type = dtype::uint8;     ///< eager, offer
   std::uint16_t head_bytes = 0;  ///< eager, offer
   std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;          ///< a message's lane. refuse: who has left
+  std::uint64_t on = 0;          ///< the lane. refuse: who has left
   std::uint64_t id = 0;          ///< the message, or the collective's number
   std::uint64_t word = 0;        ///< user word; data: offset; credit: content; of a
                                  ///< collective: its signature
@@ -52,7 +58,14 @@ struct frame {
 inline constexpr std::uint32_t eager_wants_taken = 1;
 /// The payload is the description of one that another backend brings, see elsewhere.hpp.
 inline constexpr std::uint32_t eager_elsewhere = 2;
+/// Asked for by `ready`: it costs no window, and comes back unless a receive takes it.
+inline constexpr std::uint32_t eager_granted = 4;
+/// Behind the head stands a payload of no bytes, which a receive takes.
+inline constexpr std::uint32_t eager_empty_payload = 8;
 inline constexpr std::uint32_t offer_may_be_kept = 1;
+inline constexpr std::uint32_t offer_granted = 2;
+/// Of `ready`: a receive waits that takes lanes which were not received on yet.
+inline constexpr std::uint32_t ready_for_fresh_lanes = 1;
 inline constexpr std::uint32_t refuse_arguments = 0;
 inline constexpr std::uint32_t refuse_closed = 1;
 

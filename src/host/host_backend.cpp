@@ -39,6 +39,8 @@ std::vector<lane_status> host_backend::state::lanes() const {
     for (const host::inbound_message* m = l.first; m; m = m->next) {
       status.unexpected_bytes += m->content.size();
     }
+    status.window_held = l.held_bytes;
+    if (l.first) status.held_for = home.now() - l.first->came;
   });
   for (rank_t peer = 0; peer < size; ++peer) {
     if (!to(peer)) continue;
@@ -46,6 +48,8 @@ std::vector<lane_status> host_backend::state::lanes() const {
       lane_status& status = find(peer, l.number);
       status.sent = l.sent;
       status.waiting_sends = l.waiting.size();
+      status.window_at_peer = l.used_window;
+      if (const operation* first = l.waiting.front()) status.waits_for = first->waits_for;
     });
   }
   return all;
@@ -76,6 +80,10 @@ bool host_backend::withdraw(operation& op) noexcept {
   return at_once;
 }
 
+void host_backend::discard(rank_t peer, lane on) noexcept {
+  state_->guarded(peer, [&] { state_->discard(peer, on); });
+}
+
 void host_backend::quiesce(work& quiet) noexcept { state_->quiesce(quiet); }
 
 void host_backend::leave(work& gone, time_point deadline) noexcept {
@@ -86,6 +94,9 @@ std::vector<undelivered_messages> host_backend::undelivered() const {
   return state_->undelivered();
 }
 std::vector<lane_status> host_backend::lanes() const { return state_->lanes(); }
+std::optional<collective_status> host_backend::collective() const {
+  return state_->collective();
+}
 const char* host_backend::transport() const noexcept { return state_->transport(); }
 transfer_counters host_backend::counters() const noexcept { return state_->counters; }
 

@@ -36,16 +36,23 @@ struct inbound_message {
   /// What is here as its payload is the description of one that another backend brings.
   bool elsewhere = false;
   described_payload described;
+  /// It costs no window, and is sent back if no receive takes it.
+  bool granted = false;
   bool may_be_kept = false;  ///< offered, but small enough to be copied unasked
   /// The payload is being copied here although no receive waits; no receive gets the
   /// message before that is done.
   bool collecting = false;
   bool head_taken = false;
+  /// Something is received behind the head, be it of no bytes.
+  bool has_payload = true;
+  /// Its window was given back and its sender told, though it is still here.
+  bool is_settled = false;
   /// The sender gave it up after its head was taken: the receive of its payload is told.
   bool cancelled = false;
   /// Of an offer over shared memory: where its payload lies.
   remote_payload remote;
   std::uint64_t arrival = 0;
+  time_point came{};
   /// Head, then payload if it came along.
   std::span<const std::byte> content;
   std::unique_ptr<std::byte[]> owned_content;
@@ -66,6 +73,11 @@ struct inbound_message {
   [[nodiscard]] std::size_t total_bytes() const noexcept {
     return head_bytes + payload_bytes;
   }
+  /// What is left of it is a payload of no bytes. It waits here for a receiver that takes
+  /// also that, and holds nothing of the window.
+  [[nodiscard]] bool is_spent() const noexcept {
+    return head_taken && (elsewhere ? described.bytes == 0 : payload_bytes == 0);
+  }
   [[nodiscard]] bool is_being_brought() const noexcept { return taker || collecting; }
   /// Where the payload goes, from its start.
   [[nodiscard]] view_cursor payload_place() const {
@@ -82,6 +94,7 @@ struct inbound_message {
     known.count = payload_bytes / size_of(type);
     known.type = type;
     known.head_bytes = head_bytes;
+    known.has_payload = has_payload;
     if (elsewhere) [[unlikely]] {
       known.bytes = described.bytes;
       known.type = described.type;

@@ -37,11 +37,13 @@ inbound_lane& lane_matcher::lane_of(rank_t rank, std::uint64_t number) {
   if (inbound_lane* there = p.lanes.find(number)) return *there;
   inbound_lane& fresh = p.lanes.at(number);
   fresh.is_known = p.known.contains(number);
+  fresh.is_discarded = has_discarded_ && p.discarded.contains(number);
   return fresh;
 }
 
 void lane_matcher::post(operation& op) {
   op.backend.number = ++posted_;
+  if (has_discarded_) take_again(op);
   if (op.kind == operation_kind::receive) {
     if (op.peer != no_rank) {
       set_known(op.peer, op.on.number());
@@ -51,6 +53,10 @@ void lane_matcher::post(operation& op) {
       }
     }
   }
+  find_message(op);
+}
+
+void lane_matcher::find_message(operation& op) {
   // A message that is available here is one that no earlier receive takes: it would have.
   inbound_lane* l =
       op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
@@ -61,7 +67,39 @@ void lane_matcher::post(operation& op) {
     return;
   }
   if (nobody_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
-  queue_of(op).push_back(op);
+  queue_of(op).push_in_order(op);
+  if (waiting_peers_ > 0) [[unlikely]]
+    events_.posted(op);
+}
+
+// A receive that names a lane wants what comes there from now on.
+void lane_matcher::take_again(const operation& op) {
+  const auto from = [&](peer_lanes& p) {
+    p.discarded.erase(op.on.number());
+    inbound_lane* const there = p.lanes.find(op.on.number());
+    if (there) there->is_discarded = false;
+  };
+  if (op.peer != no_rank) return from(peer(op.peer));
+  for (peer_lanes& p : peers_) from(p);
+}
+
+void lane_matcher::set_discarded(rank_t rank, std::uint64_t number) {
+  has_discarded_ = true;
+  // No receive of fresh lanes gets it either.
+  set_known(rank, number);
+  peer_lanes& p = peer(rank);
+  const std::uint64_t forgotten = p.discarded.insert(number);
+  if (inbound_lane* l = p.lanes.find(forgotten)) l->is_discarded = false;
+  if (inbound_lane* l = p.lanes.find(number)) l->is_discarded = true;
+}
+
+bool lane_matcher::would_take(rank_t rank, std::uint64_t number) {
+  peer_lanes& p = peer(rank);
+  if (has_discarded_ && p.discarded.contains(number)) return true;
+  if (inbound_lane* l = p.lanes.find(number)) return !l->first && first_taker(p, *l);
+  inbound_lane absent;
+  absent.number = number;
+  return first_taker(p, absent);
 }
 
 bool lane_matcher::nobody_left_for(const operation& op) const {
@@ -146,11 +184,17 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
   peer_lanes& p = peer(rank);
   inbound_lane* const own = p.lanes.find(number);
   if (own ? own->is_known : p.known.contains(number)) return;
-  p.known.insert(number, [&p](std::uint64_t oldest) {
+  p.known.insert(number, [&](std::uint64_t oldest) {
     inbound_lane* l = p.lanes.find(oldest);
     if (!l) return false;
-    l->is_known = !l->idle();
-    return l->is_known;
+    if (oldest == number) return true;
+    // Who looks at the size receives it no more: of a lane for each request it would
+    // stay, and keep its lane.
+    if (l->messages == 1 && l->first->is_spent()) consume(*l->first, true);
+    const bool is_in_use = !l->idle();
+    l->is_known = is_in_use;
+    if (!is_in_use) tidy(rank, *l);
+    return is_in_use;
   });
   if (!own) return;
   own->is_known = true;

@@ -10,6 +10,7 @@
 
 #include "inbound_message.hpp"
 #include "known_lanes.hpp"
+#include "lane_set.hpp"
 #include "lane_table.hpp"
 #include "operation_queue.hpp"
 
@@ -24,8 +25,9 @@ struct inbound_lane {
   inbound_message* last = nullptr;
   std::size_t messages = 0;
   operation_queue waiting;
-  bool is_fresh = false;  ///< stands in its peer's list of fresh lanes
-  bool is_known = false;  ///< stands among its peer's known lanes
+  bool is_fresh = false;      ///< stands in its peer's list of fresh lanes
+  bool is_known = false;      ///< stands among its peer's known lanes
+  bool is_discarded = false;  ///< and among those on which no more is received
 
   std::uint64_t received = 0;
   std::size_t held_bytes = 0;  ///< of the window, by messages here or not yet credited
@@ -46,6 +48,10 @@ class match_events {
   virtual void pull(inbound_message& m) = 0;
   /// A receive has all of it, or it is gone for good; it is destroyed after this.
   virtual void consumed(inbound_message& m, bool was_received) = 0;
+  /// Only while a peer waits for the window (`tell_of_waiting`): `op` has begun to wait.
+  virtual void posted(const operation&) {}
+  /// The same: a lane has no message left.
+  virtual void emptied(rank_t, inbound_lane&) {}
 
  protected:
   ~match_events() = default;
@@ -59,6 +65,16 @@ class lane_matcher {
   ~lane_matcher();
 
   [[nodiscard]] inbound_lane& lane_of(rank_t peer, std::uint64_t number);
+  /// Null if nothing is known of it.
+  [[nodiscard]] inbound_lane* find_lane(rank_t rank, std::uint64_t number) {
+    return peer(rank).lanes.find(number);
+  }
+
+  /// The first message of a lane that no receive has taken; null if there is none.
+  [[nodiscard]] const inbound_message* first_message(rank_t peer, std::uint64_t number) {
+    const inbound_lane* const l = this->peer(peer).lanes.find(number);
+    return l ? l->first : nullptr;
+  }
 
   /// A receive or an arrival begins: it ends at once, takes an offered message, or waits.
   void post(operation& op);
@@ -83,6 +99,26 @@ class lane_matcher {
   /// The sender gave up a message that is here.
   void withdraw(inbound_message& m);
 
+  /// A message that no receive takes goes for good.
+  void drop(inbound_message& m);
+
+  /// No more is received on this lane, until a receive or an arrival names it: what
+  /// arrives stays here only until its connection has dropped it.
+  void set_discarded(rank_t peer, std::uint64_t number);
+  /// Those that wait on a discarded lane fail with `cancelled`; of `no_rank` those that
+  /// wait for any peer.
+  void fail_discarded(rank_t peer, std::uint64_t number);
+
+  /// A peer waits for the window, or no longer does.
+  void tell_of_waiting(bool waits) noexcept { waiting_peers_ += waits ? 1 : -1; }
+  /// A message that arrived now on this lane would not stay: a receive or an arrival
+  /// waits for it, or the lane is discarded.
+  [[nodiscard]] bool would_take(rank_t peer, std::uint64_t number);
+  [[nodiscard]] bool waits_for_fresh_lanes(rank_t peer) const noexcept {
+    return !waiting_for_any_fresh_.empty() ||
+           !peers_[static_cast<std::size_t>(peer)].waiting_for_fresh.empty();
+  }
+
   /// Nothing follows from this peer: what waits for it alone fails with `closed`.
   void peer_left(rank_t peer);
   /// Everything that waits fails.
@@ -101,9 +137,11 @@ class lane_matcher {
 
  private:
   struct peer_lanes {
-    explicit peer_lanes(std::size_t known_limit) : known(known_limit) {}
+    explicit peer_lanes(std::size_t known_limit)
+        : known(known_limit), discarded(known_limit) {}
     lane_table<inbound_lane> lanes;
     known_lanes known;
+    lane_set discarded;
     operation_queue waiting_for_fresh;
     /// Lanes not known that have messages, in order of their first.
     std::deque<inbound_lane*> fresh;
@@ -123,12 +161,17 @@ class lane_matcher {
   void unqueue(operation& op);
   void set_known(rank_t rank, std::uint64_t number);
   void set_fresh(peer_lanes& p, inbound_lane& l);
+  void take_again(const operation& op);
 
+  /// It ends at once, takes an offered message, or waits in its queue.
+  void find_message(operation& op);
   void match(rank_t source, inbound_lane& l);
   bool give(operation& op, inbound_message& m);
+  bool pass_over(operation& op, inbound_message& m);
   bool give_head(operation& op, inbound_message& m);
   bool give_whole(operation& op, inbound_message& m);
   bool give_description(operation& op, inbound_message& m);
+  void settle(inbound_message& m, bool was_received);
   void consume(inbound_message& m, bool was_received);
   void unlink(inbound_message& m) noexcept;
 
@@ -139,6 +182,10 @@ class lane_matcher {
   std::size_t next_peer_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t arrived_ = 0;
+  /// Peers that wait for the window.
+  int waiting_peers_ = 0;
+  /// Some lane was discarded.
+  bool has_discarded_ = false;
 };
 
 }  // namespace manyworlds::inline v0::host

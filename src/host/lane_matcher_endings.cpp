@@ -45,12 +45,14 @@ void lane_matcher::withdraw(inbound_message& m) {
   operation* taker = std::exchange(m.taker, nullptr);
   const bool given_up = m.giving_up;
   const bool begun = m.received > 0 || given_up;
-  const bool head_taken = m.head_taken;
-  if (head_taken && !begun) {
+  const bool is_told = m.head_taken && !begun;
+  if (is_told) {
     // Whoever took the head goes on to the payload, and must not meet the next message
     // instead.
     m.cancelled = true;
     m.offered = false;
+    // Its receive may never come, and what is left needs no window.
+    if (!m.is_settled) settle(m, false);
   } else {
     consume(m, false);
   }
@@ -62,21 +64,60 @@ void lane_matcher::withdraw(inbound_message& m) {
     } else if (begun) {
       taker->fail(cause::cancelled_by_peer,
                   "rank " + std::to_string(source) + " gave up the message half way");
-    } else {
+    } else if (is_told) {
       queue_of(*taker).push_in_order(*taker);
+    } else {
+      // Meanwhile another member's message may have come, or one that waits for the
+      // window may have been told that nothing takes it.
+      find_message(*taker);
     }
   }
   match(source, l);
 }
 
+void lane_matcher::settle(inbound_message& m, bool was_received) {
+  if (was_received) ++m.on->received;
+  events_.consumed(m, was_received);
+  m.wants_taken = false;
+  m.is_settled = true;
+}
+
 void lane_matcher::consume(inbound_message& m, bool was_received) {
   inbound_lane& l = *m.on;
-  if (was_received) ++l.received;
-  events_.consumed(m, was_received);
+  if (!m.is_settled) settle(m, was_received);
   if (!m.is_kept) return;
+  const rank_t source = m.source;
   unlink(m);
-  set_fresh(peer(m.source), l);
+  set_fresh(peer(source), l);
   delete static_cast<kept_message*>(&m);
+  if (waiting_peers_ > 0 && !l.first) [[unlikely]]
+    events_.emptied(source, l);
+}
+
+void lane_matcher::drop(inbound_message& m) {
+  inbound_lane& l = *m.on;
+  const rank_t source = m.source;
+  consume(m, false);
+  match(source, l);
+}
+
+void lane_matcher::fail_discarded(rank_t rank, std::uint64_t number) {
+  const std::string text = "its lane was discarded";
+  if (rank != no_rank) {
+    inbound_lane* l = find_lane(rank, number);
+    if (!l || l->waiting.empty()) return;
+    l->waiting.fail_all(cause::cancelled, text);
+    // What has ended may have been followed by something that forgot the lane.
+    l = find_lane(rank, number);
+    if (l) tidy(rank, *l);
+    return;
+  }
+  const auto found = waiting_for_any_.find(number);
+  if (found == waiting_for_any_.end()) return;
+  operation_queue waiting;
+  while (operation* op = found->second.pop_front()) waiting.push_back(*op);
+  waiting_for_any_.erase(found);
+  waiting.fail_all(cause::cancelled, text);
 }
 
 void lane_matcher::unlink(inbound_message& m) noexcept {

@@ -13,6 +13,32 @@ std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
          what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
+/// Whether elements of one type may be received as those of the other. Bytes are any
+/// elements, for a member that only passes them on; lists of several types go as bytes.
+bool goes_with(dtype room, dtype sent) noexcept {
+  return room == sent || room == dtype::uint8 || sent == dtype::uint8;
+}
+
+/// The first type in a receive's views that does not go with what was sent. Asks each
+/// view only where the list has no one type.
+const_buffer_view unfit_view(const view_list& room, dtype sent) {
+  if (!goes_with(room.type(), sent)) {
+    for (std::size_t i = 0; i < room.size(); ++i) {
+      if (!room[i].empty()) return room[i];
+    }
+  }
+  if (room.size() < 2 || room.type() == sent || sent == dtype::uint8) return {};
+  for (std::size_t i = 0; i < room.size(); ++i) {
+    if (!room[i].empty() && !goes_with(room[i].type(), sent)) return room[i];
+  }
+  return {};
+}
+
+std::string two_types(dtype room, dtype sent) {
+  return "the receive is for " + std::string(name_of(room)) + ", the message has " +
+         std::string(name_of(sent)) + "; it stays at the head of its lane";
+}
+
 /// What has come of the message; `m.target` is where the rest goes.
 void copy_content(operation& op, inbound_message& m) {
   m.target = view_cursor(op.target);
@@ -61,13 +87,9 @@ bool lane_matcher::give_description(operation& op, inbound_message& m) {
       op.fail(cause::size_mismatch, two_sizes(room.bytes, sent.bytes, "content"));
       return false;
     }
-    // Bytes are any elements, for who only passes them on.
-    if (room.type != sent.type && room.type != dtype::uint8 &&
-        sent.type != dtype::uint8) {
-      op.fail(cause::type_mismatch,
-              "the receive is for " + std::string(name_of(room.type)) +
-                  ", the message has " + std::string(name_of(sent.type)) +
-                  "; it stays at the head of its lane");
+    if (!goes_with(room.type, sent.type)) {
+      op.info = m.info(m.on->number);
+      op.fail(cause::type_mismatch, two_types(room.type, sent.type));
       return false;
     }
   }
@@ -78,7 +100,16 @@ bool lane_matcher::give_description(operation& op, inbound_message& m) {
   return true;
 }
 
+// A receiver that looks at the size does not receive a payload of no bytes; one that
+// always receives does. Both meet the next head.
+bool lane_matcher::pass_over(operation& op, inbound_message& m) {
+  consume(m, true);
+  find_message(op);
+  return true;
+}
+
 bool lane_matcher::give_head(operation& op, inbound_message& m) {
+  if (m.is_spent()) return pass_over(op, m);
   if (op.head_bytes != m.head_bytes) {
     op.fail(cause::size_mismatch, two_sizes(op.head_bytes, m.head_bytes, "head"));
     return false;
@@ -89,8 +120,14 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
   m.content = m.content.subspan(m.head_bytes);
   m.head_bytes = 0;
   m.head_taken = true;
-  const bool whole = m.payload_bytes == 0;
-  if (whole) consume(m, true);
+  const bool whole = !m.has_payload;
+  if (whole) {
+    consume(m, true);
+  } else if (m.is_spent()) {
+    // At once: a lane that is used for one message must not hold its window because its
+    // receiver does not receive what has no bytes.
+    settle(m, true);
+  }
   op.end(operation_end::done);
   return whole;
 }
@@ -101,6 +138,14 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     op.fail(cause::size_mismatch,
             two_sizes(op.target.total_bytes(), m.total_bytes(), "content"));
     return false;
+  }
+  if (op.target.type() != m.type || op.target.size() > 1) {
+    const const_buffer_view unfit = unfit_view(op.target, m.type);
+    if (!unfit.empty()) {
+      op.info = m.info(m.on->number);
+      op.fail(cause::type_mismatch, two_types(unfit.type(), m.type));
+      return false;
+    }
   }
   if (m.offered || op.target.size() != 1) {
     copy_content(op, m);

@@ -45,6 +45,7 @@ class operation_queue {
   }
 
   void push_back(operation& op) noexcept { insert_after(last_, op); }
+  void push_front(operation& op) noexcept { insert_after(nullptr, op); }
 
   /// Back to where its number says it was.
   void push_in_order(operation& op) noexcept {

@@ -6,6 +6,13 @@
 
 namespace manyworlds::inline v0::host {
 
+namespace {
+
+// Lanes that are told to be ready one by one; with more the peer asks for each.
+constexpr std::size_t most_ready = 1024;
+
+}  // namespace
+
 const char* receiver::handle(const frame& f, std::span<const std::byte> content) {
   switch (f.kind) {
     case frame_kind::eager:
@@ -27,6 +34,17 @@ const char* receiver::handle(const frame& f, std::span<const std::byte> content)
       return answers_.on_withdrawn(f);
     case frame_kind::credit:
       return answers_.on_credit(f);
+    case frame_kind::want:
+      return on_want(f);
+    case frame_kind::relaxed:
+      set_tight(false);
+      return nullptr;
+    case frame_kind::ready:
+      return answers_.on_ready(f);
+    case frame_kind::returned:
+      return answers_.on_returned(f);
+    case frame_kind::discarded:
+      return answers_.on_discarded(f);
     default:
       return others_.handle(f);
   }
@@ -123,6 +141,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
 // message.
 void receiver::return_owed(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;
+  if (std::exchange(owes_now_, false) || is_tight_) all = true;
   if (owed_bytes_ >= core_.peer_window / 2) all = true;
   std::erase_if(owing_, [&](inbound_lane* l) {
     if (!all && l->owed_bytes < worth_it) return false;
@@ -132,7 +151,8 @@ void receiver::return_owed(bool all) {
     f.id = l->owed_messages;
     f.word = l->owed_content;
     f.bytes = l->owed_bytes;
-    answers_.control(f);
+    // What was granted costs nothing.
+    if (f.bytes > 0) answers_.control(f);
     l->held_bytes -= l->owed_bytes;
     if (!core::is_own(l->number)) held_bytes_ -= l->owed_bytes;
     owed_bytes_ -= l->owed_bytes;
@@ -142,6 +162,101 @@ void receiver::return_owed(bool all) {
     core_.matcher->tidy(peer_, *l);
     return true;
   });
+  if (worth_saying_ == 0) {
+    if (answers_.is_backed_up()) return;
+    say_ready();
+  }
+  worth_saying_ = is_tight_ ? 1 : worth_it;
+}
+
+void receiver::set_tight(bool tight) {
+  worth_saying_ = tight ? 1 : core_.options.lane_window / 2;
+  ready_.clear();
+  ready_for_fresh_ = ready_for_all_ = false;
+  if (std::exchange(is_tight_, tight) != tight) core_.matcher->tell_of_waiting(tight);
+}
+
+const char* receiver::on_want(const frame& f) {
+  if (ignoring_) return nullptr;
+  if (!is_tight_) set_tight(true);
+  // What begins to wait for it later is noted then.
+  if (core_.matcher->would_take(peer_, f.on)) note_ready(f.on);
+  return nullptr;
+}
+
+void receiver::note_posted(const operation& op) {
+  if (!is_tight_) return;
+  ready_for_fresh_ = ready_for_fresh_ || op.takes_fresh_lanes;
+  note_ready(op.on.number());
+}
+
+void receiver::note_ready(std::uint64_t lane_number) {
+  // The library's own lanes have windows of their own.
+  if (!is_tight_ || core::is_own(lane_number)) return;
+  worth_saying_ = 0;
+  if (ready_.size() < most_ready) {
+    ready_.push_back(lane_number);
+  } else {
+    ready_for_all_ = true;
+  }
+}
+
+// Only a receive that still waits is told of: given up meanwhile, it would bring a
+// message here only to be sent back.
+void receiver::say_ready() {
+  std::sort(ready_.begin(), ready_.end());
+  ready_.erase(std::unique(ready_.begin(), ready_.end()), ready_.end());
+  frame f;
+  f.kind = frame_kind::ready;
+  for (const std::uint64_t number : ready_) {
+    if (!core_.matcher->would_take(peer_, number)) continue;
+    ++grants_;
+    f.on = number;
+    answers_.control(f);
+  }
+  ready_.clear();
+  const bool fresh = std::exchange(ready_for_fresh_, false) &&
+                     core_.matcher->waits_for_fresh_lanes(peer_);
+  if (!std::exchange(ready_for_all_, false) && !fresh) return;
+  f.on = 0;
+  f.generation = ready_for_fresh_lanes;
+  answers_.control(f);
+}
+
+void receiver::remove(inbound_message& m, frame_kind answered) {
+  named_.erase(m.id);
+  std::erase(pulled_, &m);
+  if (m.offered) stop(m);
+  let_go(m);
+  m.collecting = false;
+  if (m.wants_taken) answer(answered, m.id);
+  core_.matcher->drop(m);
+}
+
+void receiver::dismiss(inbound_message& m) {
+  if (m.taker) return;
+  if (m.on->is_discarded) {
+    remove(m, frame_kind::discarded);
+  } else if (m.granted && !m.head_taken) {
+    remove(m, frame_kind::returned);
+  }
+}
+
+void receiver::discard(inbound_lane& l) {
+  std::vector<inbound_message*> dropped;
+  for (inbound_message* m = l.first; m; m = m->next) {
+    if (!m->taker) dropped.push_back(m);
+  }
+  // From the last: were the first gone, a receive that waits behind it would take the
+  // next.
+  std::reverse(dropped.begin(), dropped.end());
+  for (inbound_message* m : dropped) remove(*m, frame_kind::discarded);
+}
+
+void receiver::give_up(inbound_message& m) {
+  const operation& op = *m.taker;
+  unpull(m);
+  if (op.discards && !op.takes_fresh_lanes) core_.discard_lane(op.peer, op.on.number());
 }
 
 void receiver::unpull(inbound_message& m) {
@@ -149,6 +264,8 @@ void receiver::unpull(inbound_message& m) {
   stop(m);
   let_go(m);
   core_.matcher->release_taker(m);
+  if (m.granted || m.on->is_discarded) [[unlikely]]
+    return dismiss(m);
   if (m.may_be_kept && !m.is_being_brought()) note_untaken(m);
 }
 
@@ -157,7 +274,7 @@ bool receiver::withdraw(inbound_message& m) {
     m.giving_up = true;
     return false;
   }
-  unpull(m);
+  give_up(m);
   return true;
 }
 
@@ -169,7 +286,7 @@ void receiver::settle() {
       continue;
     }
     operation& op = *m.taker;
-    unpull(m);
+    give_up(m);
     if (closed_detail_.empty()) {
       op.end(operation_end::withdrawn);
     } else {

@@ -27,10 +27,15 @@ class receiver {
  public:
   receiver(core& shared, rank_t peer, sender& answers, frame_handler& others,
            const frame_limits& limits) noexcept
-      : core_(shared), peer_(peer), answers_(answers), limits_(limits), others_(others) {}
+      : core_(shared),
+        peer_(peer),
+        answers_(answers),
+        limits_(limits),
+        others_(others),
+        worth_saying_(shared.options.lane_window / 2) {}
   receiver(const receiver&) = delete;
   receiver& operator=(const receiver&) = delete;
-  virtual ~receiver() = default;
+  virtual ~receiver() { set_tight(false); }
 
   /// Of the matcher: has the payload brought; accounts for what was consumed.
   void pull(inbound_message& m);
@@ -43,14 +48,24 @@ class receiver {
   /// Fails the receives that take something as closed, once the kernel lets go.
   void close(const std::string& detail);
 
-  /// Returns credit: what is worth a frame by itself, or all of it.
+  /// Returns credit: what is worth a frame by itself, or all of it. Says for which of the
+  /// peer's sends that wait for the window a receive waits.
   void return_credit(bool all) {
-    if (all ? owed_bytes_ > 0 : owes_credit()) return_owed(all);
+    if (owes_answer() || (all && !owing_.empty())) return_owed(all);
   }
-  /// Credit that is worth a frame by itself.
-  [[nodiscard]] bool owes_credit() const noexcept {
-    return owed_bytes_ >= core_.options.lane_window / 2;
-  }
+  /// Credit that is worth a frame by itself, or that the peer waits for.
+  [[nodiscard]] bool owes_answer() const noexcept { return owed_bytes_ >= worth_saying_; }
+
+  /// Lanes may be ready of which nothing could be said while the answers found no room.
+  [[nodiscard]] bool owes_readiness() const noexcept { return worth_saying_ == 0; }
+
+  /// Of the matcher, while the peer waits for the window: a receive or an arrival waits.
+  void note_posted(const operation& op);
+  /// A lane has no message left, and perhaps receives that wait.
+  void note_ready(std::uint64_t lane_number);
+
+  /// Drops what is here on a lane that was discarded, but for what a receive is taking.
+  void discard(inbound_lane& l);
 
   [[nodiscard]] bool has_begun() const noexcept { return !pulled_.empty(); }
   [[nodiscard]] bool is_stalled(time_point now) const;
@@ -101,7 +116,15 @@ class receiver {
   [[nodiscard]] const char* on_complete(const frame& f);
   [[nodiscard]] const char* on_withdraw(const frame& f);
   [[nodiscard]] const char* check_id(const frame& f) const;
+  [[nodiscard]] const char* on_want(const frame& f);
+  void set_tight(bool tight);
+  void say_ready();
+  /// Gives up the receive that takes `m`, and says so if it discards its lane.
+  void give_up(inbound_message& m);
   void unpull(inbound_message& m);
+  /// What no receive takes, and must not stay: it was granted, or its lane is discarded.
+  void dismiss(inbound_message& m);
+  void remove(inbound_message& m, frame_kind answered);
   void return_owed(bool all);
 
   frame_handler& others_;
@@ -113,6 +136,19 @@ class receiver {
   std::size_t held_bytes_ = 0;
   std::size_t owed_bytes_ = 0;
   std::vector<inbound_lane*> owing_;
+  /// From so much credit on it is returned at once.
+  std::size_t worth_saying_;
+  /// Credit is returned with the next answer, however little it is.
+  bool owes_now_ = false;
+  /// Sends of the peer wait for the window that all lanes share.
+  bool is_tight_ = false;
+  /// Lanes on which a receive may wait for such a send.
+  std::vector<std::uint64_t> ready_;
+  bool ready_for_fresh_ = false;
+  /// The peer has to ask again for all its lanes.
+  bool ready_for_all_ = false;
+  /// Messages that the peer may send without a window: at most.
+  std::uint64_t grants_ = 0;
   std::string closed_detail_;
 };
 

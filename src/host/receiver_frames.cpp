@@ -27,6 +27,16 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   std::size_t cost = message_cost + content.size();
   const bool may_be_kept = offered && f.generation == offer_may_be_kept;
   if (may_be_kept) cost += f.bytes;
+  const bool granted = (f.generation & (offered ? offer_granted : eager_granted)) != 0;
+  if (granted) [[unlikely]] {
+    if (grants_ == 0) return "a message without a window that was not asked for";
+    --grants_;
+    cost = 0;
+    if (is_tight_ && core_.matcher->waits_for_fresh_lanes(peer_)) {
+      worth_saying_ = 0;
+      ready_for_fresh_ = true;
+    }
+  }
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
   if (l.held_bytes + cost > core_.options.lane_window ||
       (!core::is_own(f.on) && held_bytes_ + cost > core_.peer_window)) {
@@ -48,8 +58,12 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.cost = cost;
   m.content = content;
   m.head_taken = false;
+  m.is_settled = false;
+  m.has_payload = f.bytes > 0 || f.head_bytes == 0 ||
+                  (!offered && (f.generation & eager_empty_payload) != 0);
   m.offered = offered;
   m.may_be_kept = may_be_kept;
+  m.granted = granted;
   m.wants_taken = offered || (f.generation & eager_wants_taken) != 0;
   m.elsewhere = !offered && (f.generation & eager_elsewhere) != 0;
   if (m.elsewhere) [[unlikely]] {
@@ -59,13 +73,22 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   }
   m.is_accounted = !m.wants_taken;
   m.accounted = m.is_accounted ? content.size() : 0;
+  const bool is_collective = f.on == core::collective_lane;
   if (m.offered) {
+    if (is_collective) core_.note_collective_message(peer_, f.word);
     // Named before it is matched: a receive that waits pulls it at once.
     inbound_message* kept = core_.matcher->keep(m);
+    kept->came = core_.home.recently();
     named_[f.id] = kept;
+    const bool must_be_taken = granted || l.is_discarded;
     core_.matcher->announce(*kept);
-  } else if (inbound_message* kept = core_.matcher->arrive(m); kept && m.wants_taken) {
-    named_[f.id] = kept;
+    if (!must_be_taken) return nullptr;
+    if (inbound_message* left = find(f.id)) dismiss(*left);
+  } else if (inbound_message* kept = core_.matcher->arrive(m)) {
+    kept->came = core_.home.recently();
+    if (kept->wants_taken) named_[f.id] = kept;
+    if (is_collective) core_.note_collective_message(peer_, f.word);
+    if (granted || kept->on->is_discarded) dismiss(*kept);
   }
   return nullptr;
 }
@@ -101,6 +124,9 @@ const char* receiver::on_withdraw(const frame& f) {
   inbound_message* m = find(f.id);
   if (!m) return nullptr;
   answer(frame_kind::withdrawn, f.id);
+  // Its window goes back with the answer.
+  owes_now_ = true;
+  worth_saying_ = std::min<std::size_t>(worth_saying_, 1);
   drop(*m);
   return nullptr;
 }

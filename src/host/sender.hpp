@@ -6,6 +6,7 @@
 #include <deque>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "../link/offer_table.hpp"
 #include "core.hpp"
@@ -20,10 +21,21 @@ namespace manyworlds::inline v0::host {
   return op.head_bytes + op.source.total_bytes();
 }
 
+struct pending_send;
+
 struct outgoing_lane {
   std::uint64_t number = 0;
   operation_queue waiting;
-  bool is_blocked = false;  ///< stands in the sender's list of lanes with waiting sends
+  /// Stands in the sender's list of blocked lanes: sends wait, or one is granted.
+  bool is_blocked = false;
+  /// Its first send waits for the window that all lanes share; since when.
+  bool is_wanting = false;
+  bool has_asked = false;  ///< the peer was told of that send
+  bool is_ready = false;   ///< stands in the sender's list of lanes that may go on
+  time_point wanting_since{};
+  /// Sent because a receive waits, without a window. Nothing of the lane follows before
+  /// it has ended, since it may come back.
+  pending_send* granted = nullptr;
   std::size_t used_window = 0;  ///< sent and not credited
   std::uint64_t sent = 0;
   std::uint64_t undelivered_messages = 0;
@@ -38,12 +50,13 @@ struct pending_send {
     pulled,   ///< its slices are being sent
     sent,     ///< nothing is left to send
   };
-  enum class ending : std::uint8_t { no, taken, withdrawn, closed };
+  enum class ending : std::uint8_t { no, taken, withdrawn, closed, returned, discarded };
 
   std::uint64_t id = 0;
   operation* op = nullptr;
   phase at = phase::offered;
   bool eager = false;
+  bool granted = false;
   std::uint32_t generation = 0;
   const_view_cursor cursor;
   /// Over shared memory: decides between the receiver's taking and our giving up.
@@ -78,9 +91,14 @@ class sender {
   const char* on_accepted(const frame& f);
   const char* on_withdrawn(const frame& f);
   const char* on_credit(const frame& f);
+  const char* on_ready(const frame& f);
+  const char* on_returned(const frame& f);
+  const char* on_discarded(const frame& f);
 
   /// Sends a frame without content, in order, however full everything is.
   virtual void control(const frame& f) = 0;
+  /// Frames that were given to `control` do not find room.
+  [[nodiscard]] virtual bool is_backed_up() const noexcept { return false; }
   /// Frames or slices wait to be sent.
   [[nodiscard]] virtual bool has_something() const noexcept = 0;
 
@@ -93,6 +111,18 @@ class sender {
   [[nodiscard]] time_point active_since() const noexcept { return active_since_; }
   [[nodiscard]] bool is_settling() const noexcept { return settling_ > 0; }
   void settle_overdue(time_point now);
+  /// Whether `log_waiting` has something to look after.
+  [[nodiscard]] bool is_wanting() const noexcept {
+    return wanting_ > 0 && !core_.has_logged_window;
+  }
+  /// Says once a world that a send has waited for long, and for what.
+  void log_waiting(time_point now);
+  /// Only this is told of offers that another user of their table has ended.
+  void look_for_offer_room() noexcept {
+    if (!std::exchange(wants_offer_room_, false)) return;
+    ready_lacks_offer_ = false;
+    may_go_on_ = true;
+  }
 
   template <class Visit>
   void for_each_lane(Visit&& visit) const {
@@ -105,6 +135,9 @@ class sender {
   [[nodiscard]] virtual std::size_t eager_limit() const noexcept = 0;
   /// No message can be announced now. It is asked again when that may have changed.
   [[nodiscard]] virtual bool is_full() noexcept = 0;
+  /// A payload can be offered: unasked, or (`asked`) with what is kept in reserve for
+  /// those that a receive waits for.
+  [[nodiscard]] virtual bool has_offer_room(bool asked) noexcept = 0;
   /// Announces `op`: its head goes along, and if it is eager its payload. `p` is set if
   /// its end depends on the peer.
   virtual void put(const frame& f, const operation& op, pending_send* p) = 0;
@@ -118,11 +151,17 @@ class sender {
   /// `p` is about to be forgotten.
   virtual void forget(pending_send& p) noexcept = 0;
 
+  /// Whether `send_all_waiting` may find something to do.
+  [[nodiscard]] bool may_send() const noexcept {
+    return may_go_on_ || (!ready_.empty() && !ready_lacks_offer_) || asks_left_ > 0;
+  }
   void send_all_waiting();
   /// True if nothing but the operation's end is left to do; else it ends later, as `how`
   /// or better.
   bool give_up(pending_send& p, ending how);
   void finish(pending_send& p, ending how);
+  /// A granted message comes back: its send is the first of its lane again.
+  void requeue(pending_send& p);
   [[nodiscard]] pending_send* find(std::uint64_t id);
   template <class Visit>
   void for_each_pending(Visit&& visit) {
@@ -132,6 +171,10 @@ class sender {
   core& core_;
   /// Something changed for which sends wait: credit, room, or who is first.
   bool may_go_on_ = false;
+  /// A payload could not be offered for want of room for offers.
+  bool wants_offer_room_ = false;
+  /// So could that of the first lane that is ready.
+  bool ready_lacks_offer_ = false;
   /// Pulled, in turns: a large message does not delay another lane's by more than a
   /// slice.
   std::deque<pending_send*> active_;
@@ -142,11 +185,29 @@ class sender {
 
   [[nodiscard]] std::size_t cost_of(const operation& op) const noexcept;
   [[nodiscard]] bool is_eager(const operation& op) const noexcept;
+  /// The same of a message that a receive waits for.
+  [[nodiscard]] bool is_eager_if_granted(const operation& op) const noexcept;
   /// Offered because that is faster, but small enough to be accepted before a receive.
   [[nodiscard]] bool may_be_kept(const operation& op) const noexcept;
-  [[nodiscard]] bool has_window(const outgoing_lane& l,
-                                const operation& op) const noexcept;
+  /// Asked once for each attempt: room that comes between two questions would not be
+  /// told.
+  [[nodiscard]] send_obstacle obstacle_to(const outgoing_lane& l,
+                                          const operation& op) noexcept;
   void announce(outgoing_lane& l, operation& op);
+  /// The same, because a receive waits for it.
+  void announce_granted(outgoing_lane& l, operation& op);
+  [[nodiscard]] frame announcement(const outgoing_lane& l, const operation& op,
+                                   bool eager);
+  pending_send& expect_end(const frame& f, operation& op);
+  [[nodiscard]] operation& take_first(outgoing_lane& l);
+  void note_obstacle(outgoing_lane& l, send_obstacle obstacle);
+  /// Says that the first send of a lane waits for a receive, unless that was said.
+  void ask(outgoing_lane& l);
+  void stop_wanting(outgoing_lane& l) noexcept;
+  void send_ready();
+  void ask_again();
+  void relax();
+  void forget_if_idle(outgoing_lane& l);
   /// True if it was stopped by want of room alone.
   [[nodiscard]] bool send_waiting(outgoing_lane& l);
   void stop_slices(pending_send& p);
@@ -158,6 +219,14 @@ class sender {
   std::deque<outgoing_lane*> blocked_;
   std::size_t waiting_ = 0;
   std::size_t used_window_ = 0;
+  /// Lanes that are wanting.
+  std::size_t wanting_ = 0;
+  /// The peer was told that some are, and not that none is.
+  bool has_wanted_ = false;
+  /// Wanting lanes for which a receive waits.
+  std::deque<outgoing_lane*> ready_;
+  /// Blocked lanes for which the peer is asked once more.
+  std::size_t asks_left_ = 0;
   std::uint64_t last_id_ = 0;
   std::unordered_map<std::uint64_t, pending_send> pending_;
   std::size_t settling_ = 0;

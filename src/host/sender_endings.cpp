@@ -110,20 +110,87 @@ const char* sender::on_credit(const frame& f) {
   if (!core::is_own(f.on)) used_window_ -= f.bytes;
   l.undelivered_messages -= f.id;
   l.undelivered_bytes -= f.word;
-  const bool idle = l.used_window == 0 && l.waiting.empty() && !l.is_blocked;
-  if (idle && lanes_.size() > idle_lanes_kept) lanes_.erase(f.on);
+  forget_if_idle(l);
+  return nullptr;
+}
+
+const char* sender::on_ready(const frame& f) {
+  if (f.generation == ready_for_fresh_lanes) {
+    asks_left_ = blocked_.size();
+    return nullptr;
+  }
+  // No receive is remembered: what begins to wait for one later asks by itself.
+  outgoing_lane* l = lanes_.find(f.on);
+  if (!l || !l->is_wanting || std::exchange(l->is_ready, true)) return nullptr;
+  ready_.push_back(l);
+  return nullptr;
+}
+
+const char* sender::on_returned(const frame& f) {
+  if (f.id > last_id_) return "a message returned that was not sent";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;  // crossed its withdrawal
+  if (!p->granted) return "a message returned that was not granted";
+  if (is_in_use(*p)) {
+    if (p->wanted == ending::no) p->wanted = ending::returned;
+    return nullptr;
+  }
+  if (!p->eager && !revoke(*p)) return "a message returned that it has taken";
+  if (p->settle_by != time_point::max()) {
+    finish(*p, p->wanted);
+  } else {
+    requeue(*p);
+  }
+  return nullptr;
+}
+
+void sender::requeue(pending_send& p) {
+  operation& op = release(p);
+  op.begun = false;
+  op.bytes_moved = 0;
+  outgoing_lane& l = *lanes_.find(op.on.number());
+  if (operation* next = l.waiting.front()) {
+    next->waits_for = send_obstacle::earlier_sends;
+  }
+  stop_wanting(l);
+  l.waiting.push_front(op);
+  ++waiting_;
+  --l.sent;
+  --core_.counters.messages_sent;
+}
+
+const char* sender::on_discarded(const frame& f) {
+  if (f.id > last_id_) return "a message dropped that was not sent";
+  pending_send* p = find(f.id);
+  if (!p) return nullptr;
+  if (is_in_use(*p)) {
+    if (p->wanted != ending::taken && p->wanted != ending::closed) {
+      p->wanted = ending::discarded;
+    }
+    return nullptr;
+  }
+  if (!p->eager && !revoke(*p)) return "a message dropped that it has taken";
+  const bool settles = p->settle_by != time_point::max();
+  finish(*p, settles ? p->wanted : ending::discarded);
   return nullptr;
 }
 
 bool sender::withdraw(operation& op) {
   if (stage_of(op) == stage::queued) {
-    static_cast<operation_queue*>(op.backend.state)->remove(op);
+    outgoing_lane& l = *lanes_.find(op.on.number());
+    if (l.waiting.front() == &op) stop_wanting(l);
+    l.waiting.remove(op);
     --waiting_;
     may_go_on_ = true;
     return true;
   }
   if (stage_of(op) != stage::pending) return false;
   pending_send& p = *static_cast<pending_send*>(op.backend.state);
+  if (p.wanted == ending::returned) {
+    // It comes back as soon as the kernel has let go of it, and ends there.
+    p.wanted = ending::withdrawn;
+    return false;
+  }
   if (p.wanted != ending::no || !give_up(p, ending::withdrawn)) return false;
   release(p);
   return true;
@@ -161,6 +228,10 @@ operation& sender::release(pending_send& p) {
   set_stage(op, stage::none, nullptr);
   if (p.settle_by != time_point::max()) --settling_;
   forget(p);
+  if (p.granted) [[unlikely]] {
+    lanes_.find(op.on.number())->granted = nullptr;
+    may_go_on_ = true;
+  }
   pending_.erase(p.id);
   return op;
 }
@@ -172,6 +243,10 @@ void sender::finish(pending_send& p, ending how) {
       return op.end(operation_end::done);
     case ending::closed:
       return op.fail(cause::closed, closed_detail_);
+    case ending::discarded:
+      return op.fail(cause::cancelled_by_peer, "rank " + std::to_string(op.peer) +
+                                                   " takes no more on lane " +
+                                                   std::to_string(op.on.number()));
     default:
       return op.end(operation_end::withdrawn);
   }
@@ -185,10 +260,50 @@ void sender::settle_overdue(time_point now) {
   for (pending_send* p : overdue) finish(*p, p->wanted);
 }
 
+// The lanes that hold most of it come first.
+void sender::log_waiting(time_point now) {
+  if (!is_wanting()) return;
+  const outgoing_lane* oldest = nullptr;
+  std::vector<const outgoing_lane*> holders;
+  lanes_.for_each([&](const outgoing_lane& l) {
+    if (l.is_wanting && (!oldest || l.wanting_since < oldest->wanting_since)) oldest = &l;
+    if (l.used_window > 0 && !core::is_own(l.number)) holders.push_back(&l);
+  });
+  if (!oldest || now - oldest->wanting_since < core_.options.window_log) return;
+  core_.has_logged_window = true;
+  const auto listed = std::min<std::size_t>(holders.size(), 4);
+  std::partial_sort(holders.begin(),
+                    holders.begin() + static_cast<std::ptrdiff_t>(listed), holders.end(),
+                    [](const outgoing_lane* a, const outgoing_lane* b) {
+                      return a->used_window > b->used_window;
+                    });
+  std::string lanes;
+  for (std::size_t i = 0; i < listed; ++i) {
+    lanes += (i == 0 ? " " : ", ") + std::to_string(holders[i]->number) + " (" +
+             std::to_string(holders[i]->used_window) + " bytes)";
+  }
+  if (holders.size() > listed) {
+    lanes += " and " + std::to_string(holders.size() - listed) + " more";
+  }
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::seconds>(now - oldest->wanting_since);
+  const rank_t peer = oldest->waiting.front()->peer;
+  core_.events.remark(
+      "a send to rank " + std::to_string(peer) + " on lane " +
+      std::to_string(oldest->number) + " has waited " + std::to_string(waited.count()) +
+      " s for the window of the world: rank " + std::to_string(peer) +
+      " does not receive what it was sent on lane" + (holders.size() == 1 ? "" : "s") +
+      lanes + "; usual cause: receives that were given up without discard()");
+}
+
 void sender::close(const std::string& detail) {
   closed_detail_ = detail;
-  lanes_.for_each([&](outgoing_lane& l) { l.waiting.fail_all(cause::closed, detail); });
+  lanes_.for_each([&](outgoing_lane& l) {
+    stop_wanting(l);
+    l.waiting.fail_all(cause::closed, detail);
+  });
   waiting_ = 0;
+  asks_left_ = 0;
   std::vector<pending_send*> all;
   for (auto& entry : pending_) all.push_back(&entry.second);
   for (pending_send* p : all) {

@@ -60,7 +60,7 @@ bool shared_connection::has_something_or_is_told() noexcept {
 bool shared_connection::has_only_to_flush() noexcept {
   return !leaving_ && !peer_left_ && !is_pending_ && !sender_.is_starving() &&
          !sender_.violation() && !receiver_.has_to_read() && !receiver_.has_untaken() &&
-         !receiver_.owes_credit();
+         !receiver_.owes_answer();
 }
 
 // Who starts several operations at once, as a collective does, must not read a slice for
@@ -86,7 +86,8 @@ void shared_connection::progress(bool reads) noexcept {
       receiver_.return_credit(sender_.has_something());
       more = sender_.progress();
       sender_.flush();
-      more = more || receiver_.has_untaken();
+      const bool can_say = receiver_.owes_readiness() && !sender_.is_backed_up();
+      more = more || can_say || receiver_.has_untaken();
       // Whoever waits for what has come is resumed first.
     } while (reads && received == core_.counters.messages_received && may_read_on());
   });
@@ -175,12 +176,14 @@ void shared_connection::end_cut_short() {
 
 bool shared_connection::must_watch() noexcept {
   return !ended_ && !stopped_ &&
-         (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling());
+         (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling() ||
+          sender_.is_wanting());
 }
 
 void shared_connection::look(time_point now, bool late) {
   if (ended_ || stopped_) return;
   sender_.settle_overdue(now);
+  sender_.log_waiting(now);
   if (late) {
     // Whoever did not look cannot say that nothing came.
     receiver_.restart_windows(now);
@@ -201,6 +204,7 @@ void shared_connection::tidy() {
                         "limit");
   }
   receiver_.return_credit(true);
+  sender_.look_for_offer_room();
   pump();
 }
 

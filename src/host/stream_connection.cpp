@@ -125,12 +125,13 @@ void stream_connection::rest() noexcept {
 bool stream_connection::must_watch() noexcept {
   return !ended_ && !stopped_ &&
          (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling() ||
-          send_error_ != 0);
+          sender_.is_wanting() || send_error_ != 0);
 }
 
 void stream_connection::look(time_point now, bool late) {
   if (ended_ || stopped_) return;
   sender_.settle_overdue(now);
+  sender_.log_waiting(now);
   if (late) {
     // Whoever did not look cannot say that nothing came.
     receiver_.restart_windows(now);

@@ -29,7 +29,7 @@ void stream_sender::put(const frame& f, const operation& op, pending_send* p) {
 
 bool stream_sender::next_batch() {
   if (batch_.is_open()) return true;
-  if (may_go_on_) send_all_waiting();
+  if (may_send()) send_all_waiting();
   if (active_.empty()) {
     batch_.open();
     return batch_.is_open();
@@ -62,7 +62,8 @@ void stream_sender::sent(std::size_t count) {
   batch_.advance(count);
   if (!source_) return;
   pending_send& p = *source_;
-  const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed;
+  const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed ||
+                        p.wanted == ending::discarded;
   if (gives_up && batch_.reads_user_memory()) {
     // The slice is filled up with zeros and never completed: nobody takes it for the
     // message.
@@ -72,6 +73,7 @@ void stream_sender::sent(std::size_t count) {
   if (batch_.reads_user_memory()) return;
   source_ = nullptr;
   const ending how = std::exchange(p.wanted, ending::no);
+  if (how == ending::returned) return requeue(p);
   if (how == ending::taken || (gives_up && give_up(p, how))) finish(p, how);
 }
 

@@ -23,7 +23,9 @@ class stream_sender final : public sender {
   void sent(std::size_t count);
   /// The request in flight should end early, so that memory is given back.
   [[nodiscard]] bool must_cancel() const noexcept {
-    return source_ && source_->wanted != ending::no && source_->wanted != ending::taken;
+    return source_ &&
+           (source_->wanted == ending::withdrawn || source_->wanted == ending::closed ||
+            source_->wanted == ending::discarded);
   }
 
  private:
@@ -31,6 +33,7 @@ class stream_sender final : public sender {
     return core_.options.eager_limit;
   }
   [[nodiscard]] bool is_full() noexcept override;
+  [[nodiscard]] bool has_offer_room(bool) noexcept override { return true; }
   void put(const frame& f, const operation& op, pending_send* p) override;
   [[nodiscard]] bool is_in_use(const pending_send& p) const noexcept override {
     return source_ == &p;

@@ -1,4 +1,5 @@
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,16 +52,24 @@ double cpus_by_quota() {
   }
 }
 
+/// Out of memory while reading, it is without limit.
+double quota_or_none() noexcept {
+  try {
+    return cpus_by_quota();
+  } catch (const std::exception&) {
+    return unlimited;
+  }
+}
+
 }  // namespace
 
 duration default_spin() noexcept {
-  double cpus = cpus_by_affinity();
-  try {
-    cpus = std::min(cpus, cpus_by_quota());
-  } catch (const std::exception&) {
-    // Out of memory while reading: the affinity alone decides.
-  }
-  return cpus < 2 ? duration::zero() : reactor_options{}.spin;
+  const bool has_two = ::sysconf(_SC_NPROCESSORS_ONLN) >= 2 && quota_or_none() >= 2;
+  return has_two ? reactor_options{}.spin : duration::zero();
+}
+
+bool has_cpus_for_helpers() noexcept {
+  return cpus_by_affinity() >= 2 && quota_or_none() >= 2;
 }
 
 }  // namespace manyworlds::inline v0

@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "current_reactor.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -15,6 +17,11 @@ constexpr duration engine_pause = std::chrono::microseconds(4);
 constexpr unsigned most_turns_without_engine = 32;
 
 }  // namespace
+
+reactor* current_reactor() noexcept {
+  executor* const here = executor::current();
+  return here ? here->as_reactor() : nullptr;
+}
 
 reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
     : engine_(std::move(engine)), options_(options), recently_(engine_->now()) {

@@ -89,6 +89,10 @@ std::optional<duration> reactor::prepare_wait() noexcept {
 // is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
+  if (thread_.load(std::memory_order_relaxed) == 0) [[unlikely]] {
+    thread_.store(::gettid(), std::memory_order_relaxed);
+  }
+  if (spin_is_held_.load(std::memory_order_relaxed)) return false;
   time_point end = later(
       recently_,
       std::min(options_.spin, recently_ < yields_from_ ? selfish_spin : options_.spin));
@@ -112,6 +116,13 @@ bool reactor::spin() noexcept {
     if (take_turn()) return true;
   } while (recently_ < end);
   return false;
+}
+
+cpu_binding reactor::binding() const noexcept {
+  const int thread = thread_.load(std::memory_order_relaxed);
+  // The simulation turns its reactors itself, and what it does must not depend on where
+  // it runs.
+  return thread == 0 ? cpu_binding::to_several() : cpu_binding::of_thread(thread);
 }
 
 // Whom we wait for may be ready to run on this very CPU, and would otherwise get it at

@@ -1,37 +1,26 @@
 #include "manyworlds/io/resolve.hpp"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <cstdint>
-#include <memory>
-#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
-#include <system_error>
-#include <thread>
 
-#include "signals_blocked.hpp"
+#include "../duration_text.hpp"
+#include "current_reactor.hpp"
+#include "dns_query.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "name_files.hpp"
 
 namespace manyworlds::inline v0 {
-
-// Not in an unnamed namespace: a coroutine's frame holds some of these, and has linkage.
-
-struct host_and_port_number {
-  std::string host;
-  std::uint16_t port = 0;
-};
 
 namespace {
 
 std::optional<host_and_port_number> split_name(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == 0 || colon == std::string_view::npos) return std::nullopt;
-  host_and_port_number name{std::string(text.substr(0, colon))};
+  host_and_port_number name(std::string(text.substr(0, colon)), 0);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, name.port);
   // A colon in the host: an IPv6 address without its brackets, whose last group is no
@@ -41,99 +30,74 @@ std::optional<host_and_port_number> split_name(std::string_view text) {
   return name;
 }
 
-resolution look_up(const host_and_port_number& name) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(name.host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    const std::string why = error == EAI_SYSTEM ? std::generic_category().message(errno)
-                                                : std::string(::gai_strerror(error));
-    return resolution::failed("cannot resolve host '" + name.host + "': " + why);
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found,
-                                                                   &::freeaddrinfo);
-  std::vector<socket_address> addresses;
-  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
-    const auto numeric = socket_address::from_native(entry->ai_addr, entry->ai_addrlen);
-    if (!numeric) continue;
-    const socket_address a = numeric->with_port(name.port);
-    if (std::find(addresses.begin(), addresses.end(), a) == addresses.end()) {
-      addresses.push_back(a);
-    }
-  }
-  if (addresses.empty()) {
-    return resolution::failed("host '" + name.host +
-                              "' has neither an IPv4 nor an IPv6 address");
-  }
-  return resolution::success(std::move(addresses));
+/// Whether a name is of this top-level domain, itself or below it; ASCII without case.
+bool is_below(std::string_view name, std::string_view domain) noexcept {
+  if (name.ends_with('.')) name.remove_suffix(1);
+  if (name.size() < domain.size()) return false;
+  const std::string_view end = name.substr(name.size() - domain.size());
+  const bool is_same =
+      std::equal(end.begin(), end.end(), domain.begin(),
+                 [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+  return is_same &&
+         (end.size() == name.size() || name[name.size() - end.size() - 1] == '.');
+}
+
+resolution cannot_resolve(const host_and_port_number& name, const std::string& why) {
+  return resolution::failed("cannot resolve host '" + name.host + "': " + why);
 }
 
 }  // namespace
 
-/// Shared by the waiting task and the thread, because either may end first.
-struct host_lookup {
-  explicit host_lookup(host_and_port_number n) : name(std::move(n)) {}
-
-  const host_and_port_number name;
-  continuation* waiter = nullptr;
-  std::optional<resolution> result;
-  enum class state { running, done, abandoned };
-  std::atomic<state> now{state::running};
-
-  /// The thread's or the task's claim to end it; one of them gets it.
-  bool claim(state as) noexcept {
-    state expected = state::running;
-    // Acquire and release: the task sees the result the thread wrote before claiming.
-    return now.compare_exchange_strong(expected, as, std::memory_order_acq_rel);
-  }
-
-  void run() noexcept {
-    try {
-      result = look_up(name);
-    } catch (const std::bad_alloc&) {
-      // Left without a result, which the waiter reads as out of memory.
-    }
-    if (claim(state::done)) waiter->resume();
-  }
-};
-
-namespace {}  // namespace
-
-class host_lookup_awaiter {
- public:
-  explicit host_lookup_awaiter(host_and_port_number name)
-      : shared_(std::make_shared<host_lookup>(std::move(name))) {}
-
-  bool await_ready() const noexcept { return false; }
-  void await_start(continuation& k) {
-    shared_->waiter = &k;
-    const signals_blocked blocked;
-    std::thread([shared = shared_] { shared->run(); }).detach();
-  }
-  bool await_cancel() noexcept { return shared_->claim(host_lookup::state::abandoned); }
-  bool await_must_resume() const noexcept { return true; }
-  resolution await_resume() {
-    if (!shared_->result) throw std::bad_alloc();
-    return std::move(*shared_->result);
-  }
-
- private:
-  std::shared_ptr<host_lookup> shared_;
-};
+/// `asked` says which servers, as soon as they are known.
+task<resolution> look_up(reactor& home, const host_and_port_number& name,
+                         const resolve_options& options, std::string& asked) {
+  auto in_hosts = look_in_hosts(options.hosts_file.str(), name.host, name.port);
+  auto known = co_await std::move(in_hosts);
+  if (!known.empty()) co_return resolution::success(std::move(known));
+  // RFC 6761: no server has such a name.
+  if (is_below(name.host, "invalid")) co_return cannot_resolve(name, "no such name");
+  dns_settings settings = load_dns_settings(options.settings_file.str());
+  asked = text_of(settings.servers);
+  auto asking = ask_name_servers(home, name, std::move(settings));
+  co_return co_await std::move(asking);
+}
 
 task<resolution> resolve(std::string host_and_port) {
-  if (const auto numeric = socket_address::parse(host_and_port)) {
+  return resolve(std::move(host_and_port), resolve_options{});
+}
+
+task<resolution> resolve(std::string host_and_port, resolve_options options) {
+  if (const auto numeric = socket_address::parse(host_and_port))
     co_return resolution::success({*numeric});
-  }
   const auto name = split_name(host_and_port);
   if (!name) {
     co_return resolution::failed(
         "'" + host_and_port + "' is not an address: expected host:port or [IPv6]:port");
   }
-  host_lookup_awaiter looking_up(*name);
-  resolution result = co_await looking_up;
-  co_return result;
+  // RFC 6761: this host, whatever a name server would say.
+  if (is_below(name->host, "localhost")) {
+    const auto v6 = socket_address::parse("[::1]:" + std::to_string(name->port));
+    co_return resolution::success({socket_address::loopback(name->port), *v6});
+  }
+  reactor* const home = current_reactor();
+  if (home == nullptr) {
+    co_return cannot_resolve(
+        *name, "names are looked up on a reactor; start the task on a runtime");
+  }
+  if (home->io().name() == "simulated")
+    co_return cannot_resolve(*name, "the simulated network knows addresses only");
+  std::string asked;
+  try {
+    auto looking = look_up(*home, *name, options, asked);
+    co_return co_await within(std::move(looking), options.limit);
+  } catch (const timed_out&) {
+    if (!asked.empty()) asked = " from the name server " + asked;
+    co_return cannot_resolve(
+        *name, "no answer" + asked + " within " + duration_text(options.limit));
+  } catch (const std::runtime_error& e) {
+    // Out of descriptors, or what c-ares says.
+    co_return cannot_resolve(*name, e.what());
+  }
 }
 
 }  // namespace manyworlds::inline v0

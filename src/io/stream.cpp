@@ -24,13 +24,14 @@ void socket::close() noexcept {
 
 // --------------------------------------------------------------------------------------
 
-io_awaiter::io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept
+io_awaiter::io_awaiter(reactor* r, io_kind kind, socket_handle socket) noexcept
     : io_request([](io_request& request) noexcept {
         // The waiter may destroy this awaiter as soon as it is resumed, so that is done
         // last.
         std::exchange(static_cast<io_awaiter&>(request).waiter_, nullptr)->resume();
       }),
-      reactor_(&r) {
+      reactor_(r) {
+  if (!r) result = io_result::failure(EBADF);
   this->kind = kind;
   this->socket = socket;
 }
@@ -42,6 +43,7 @@ io_awaiter::io_awaiter(const io_awaiter& other) noexcept
   buffers = other.buffers == &other.single_ ? &single_ : other.buffers;
   buffer_count = other.buffer_count;
   address = other.address;
+  result = other.result;
 }
 
 io_awaiter& io_awaiter::with_buffer(void* data, std::size_t size) noexcept {
@@ -100,13 +102,13 @@ task<io_result> stream::connect(reactor& r, socket_address address, stream& into
 }
 
 io_awaiter stream::receive_some(std::span<std::byte> buffer) noexcept {
-  io_awaiter a(*reactor_, io_kind::receive, socket_.handle());
+  io_awaiter a(reactor_if_open(), io_kind::receive, socket_.handle());
   a.with_buffer(buffer.data(), buffer.size());
   return a;
 }
 
 io_awaiter stream::send_some(std::span<const std::byte> buffer) noexcept {
-  io_awaiter a(*reactor_, io_kind::send, socket_.handle());
+  io_awaiter a(reactor_if_open(), io_kind::send, socket_.handle());
   a.with_buffer(const_cast<std::byte*>(buffer.data()), buffer.size());
   return a;
 }
@@ -133,11 +135,11 @@ task<io_result> stream::send_all(std::span<const std::byte> buffer) {
 }
 
 void stream::shut_down_sending() noexcept {
-  socket_.net().shut_down_sending(socket_.handle());
+  if (is_open()) socket_.net().shut_down_sending(socket_.handle());
 }
 
 socket_address stream::peer_address() const {
-  return socket_.net().peer_address(socket_.handle());
+  return is_open() ? socket_.net().peer_address(socket_.handle()) : socket_address{};
 }
 
 // --------------------------------------------------------------------------------------
@@ -153,11 +155,11 @@ listener::listener(reactor& r, const socket_address& address) : reactor_(&r) {
 }
 
 socket_address listener::address() const {
-  return socket_.net().local_address(socket_.handle());
+  return is_open() ? socket_.net().local_address(socket_.handle()) : socket_address{};
 }
 
 io_awaiter listener::accept() noexcept {
-  return io_awaiter(*reactor_, io_kind::accept, socket_.handle());
+  return io_awaiter(is_open() ? reactor_ : nullptr, io_kind::accept, socket_.handle());
 }
 
 }  // namespace manyworlds::inline v0

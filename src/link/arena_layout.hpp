@@ -18,7 +18,7 @@ inline constexpr int sides = 2;
 inline constexpr std::size_t page_bytes = 4096;
 
 inline constexpr std::uint64_t arena_magic = 0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
-inline constexpr std::uint32_t arena_version = 4;
+inline constexpr std::uint32_t arena_version = 5;
 
 /// What the maker writes at offset 0, before the peer maps it.
 struct arena_header {

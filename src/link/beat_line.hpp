@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "manyworlds/io/cpu_binding.hpp"
 #include "shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -14,6 +15,14 @@ struct alignas(line_size) beat_line {
   std::atomic<std::uint64_t> beats;
   /// Of the user reactor: grows while it turns, or is parked.
   std::atomic<std::uint64_t> progress;
+  /// Which CPU the user reactor is bound to; see cpu_binding.
+  std::atomic<std::uint32_t> cpu;
+};
+
+/// What one beat says.
+struct beat_signs {
+  std::uint64_t progress = 0;
+  cpu_binding cpu;
 };
 
 /// One side's use of both lines, on its service thread. Silence is measured here, by our
@@ -25,18 +34,22 @@ class beat_exchange {
       : ours_(&ours), theirs_(&theirs) {}
 
   /// Shows the peer that we live.
-  void beat(std::uint64_t progress) noexcept {
-    ours_->progress.store(progress, std::memory_order_relaxed);
-    // Release: pairs with the acquire in look(), which then sees that progress or later.
+  void beat(const beat_signs& signs) noexcept {
+    ours_->progress.store(signs.progress, std::memory_order_relaxed);
+    ours_->cpu.store(signs.cpu.word(), std::memory_order_relaxed);
+    // Release: pairs with the acquire in look(), which then sees these signs or later.
     ours_->beats.store(++count_, std::memory_order_release);
   }
 
-  /// The peer's progress, if it has beaten since the last call.
-  [[nodiscard]] std::optional<std::uint64_t> look() noexcept {
+  /// What the peer says, if it has beaten since the last call.
+  [[nodiscard]] std::optional<beat_signs> look() noexcept {
     const auto now = theirs_->beats.load(std::memory_order_acquire);
     if (now == seen_) return std::nullopt;
     seen_ = now;
-    return theirs_->progress.load(std::memory_order_relaxed);
+    beat_signs signs;
+    signs.progress = theirs_->progress.load(std::memory_order_relaxed);
+    signs.cpu = cpu_binding::of_word(theirs_->cpu.load(std::memory_order_relaxed));
+    return signs;
   }
 
  private:

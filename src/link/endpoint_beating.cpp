@@ -20,6 +20,15 @@ task<void> endpoint::beat() {
   }
 }
 
+// A peer that polls our only CPU's memory could not run while we look. What it says is
+// believed: it can make us sleep sooner, and no more.
+bool endpoint::may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept {
+  if (!cpu.only_cpu() || !l.is_up()) return false;
+  const bool is_here = l.is_local() || l.peer().identity.host == self().identity.host;
+  // One that has not beaten yet may be bound as we are.
+  return is_here && (!l.peer_cpu().is_known() || l.peer_cpu() == cpu);
+}
+
 void endpoint::beat_once() {
   const time_point now = service_.now();
   // A detector that was late itself (stopped, starved, a paused machine) has not
@@ -32,10 +41,13 @@ void endpoint::beat_once() {
   // blocked in user code, and its peers forbear (law 8).
   if (user_ && user_->is_parked()) ++beats_parked_;
   const std::uint64_t progress = user_ ? user_->turns() + beats_parked_ : 0;
+  const cpu_binding cpu = user_ ? user_->binding() : cpu_binding();
+  bool shares_only_cpu = false;
   for (const auto& l : links()) {
+    shares_only_cpu |= may_share_only_cpu(*l, cpu);
     if (was_late) l->note_heard(now);
     l->on_host().return_slots();
-    l->beat(progress, beat_is_due);
+    l->beat(progress, cpu, beat_is_due);
     const auto e = entry_of(l->peer().id);
     if (l->is_held() || l->take_declined()) {
       e->unused_since = now;
@@ -50,6 +62,7 @@ void endpoint::beat_once() {
     const auto& e = each.second;
     return !e->up && !e->dialling && e.use_count() == 1;
   });
+  if (user_ && adapts_spin_) user_->hold_spinning(shares_only_cpu);
   events_.examine_silence(now);
 }
 

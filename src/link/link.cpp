@@ -30,18 +30,30 @@ link::~link() = default;
 
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
-void link::beat(std::uint64_t progress, bool is_due) {
+void link::beat(std::uint64_t progress, cpu_binding cpu, bool is_due) {
   if (is_local()) {
-    if (const auto theirs = neighbour_->exchange_beats(progress)) {
+    if (const auto theirs = neighbour_->exchange_beats({progress, cpu})) {
       note_heard(service_.now());
-      note_progress(*theirs);
+      note_progress(theirs->progress);
+      peer_cpu_ = theirs->cpu;
     }
     return;
   }
   // Something on its way says as much as a beat; a peer that reads nothing gets no pile
   // of them.
   if (!is_due || !outgoing_.empty()) return;
-  queue(frame::beat, std::as_bytes(std::span(&progress, 1)));
+  wire_writer signs;
+  signs.put(progress).put(cpu.word());
+  queue(frame::beat, signs.view());
+}
+
+task<void> link::all_heard() {
+  const std::uint64_t mine = ++questions_asked_;
+  queue(frame::question, {});
+  while (up_ && questions_answered_ < mine) {
+    answered_.reset();
+    co_await answered_.wait();
+  }
 }
 
 void link::note_progress(std::uint64_t turns) noexcept {
@@ -81,6 +93,7 @@ void link::queue(frame kind, std::span<const std::byte> body) {
 void link::end(enum cause why, const std::string& detail) noexcept {
   if (!std::exchange(up_, false)) return;
   over_.set();
+  answered_.set();
   neighbour_->part();
   events_.link_ended(shared_from_this(), why, detail);
 }
@@ -157,8 +170,10 @@ void link::take(frame kind, std::span<const std::byte> body) {
     case frame::beat: {
       wire_reader in(body);
       const auto turns = in.get<std::uint64_t>();
+      const auto cpu = cpu_binding::of_word(in.get<std::uint32_t>());
       in.expect_end();
       note_progress(turns);
+      peer_cpu_ = cpu;
       break;
     }
     case frame::message:
@@ -185,6 +200,16 @@ void link::take(frame kind, std::span<const std::byte> body) {
       return neighbour_->take_returns(body);
     case frame::slots_ceded:
       return neighbour_->take_ceded(body);
+    case frame::question:
+      // Behind all that was said before.
+      queue(frame::answer, {});
+      break;
+    case frame::answer:
+      if (questions_answered_ == questions_asked_)
+        throw wire_error("an answer that nothing had asked for");
+      ++questions_answered_;
+      answered_.set();
+      break;
   }
 }
 

@@ -55,11 +55,11 @@ class neighbour {
   /// A place for a world; the peer is told whose. None, which is said once, if no slot or
   /// no memory is left.
   [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);
-  /// Local: shows our life in the shared memory, and gives the peer's progress if it has
+  /// Local: shows our life in the shared memory, and gives what the peer shows if it has
   /// beaten since the last call.
-  [[nodiscard]] std::optional<std::uint64_t> exchange_beats(
-      std::uint64_t progress) noexcept {
-    beats_->beat(progress);
+  [[nodiscard]] std::optional<beat_signs> exchange_beats(
+      const beat_signs& ours) noexcept {
+    beats_->beat(ours);
     return beats_->look();
   }
   /// Tells the peer which slots were given back here.

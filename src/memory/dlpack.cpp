@@ -38,6 +38,10 @@ constexpr std::array<coded_type, dtype_count> coded_types{{
     {dtype::float8_e5m2, 12, 8},
 }};
 
+constexpr std::uint8_t opaque_handle = 3;
+/// kDLFloat6_e2m3fn; behind it stand the others of less than a byte.
+constexpr std::uint8_t first_narrow_float = 15;
+
 constexpr std::int32_t cpu = 1;
 constexpr std::int32_t pinned_by_cuda = 3;
 constexpr std::int32_t pinned_by_rocm = 11;
@@ -203,28 +207,94 @@ void refuse_writing(const tensor& source) {
   refuse(source, "is read-only and cannot be received into");
 }
 
-plain_elements import_elements(const tensor& source, const std::string& misplaced) {
+namespace {
+
+/// Where its elements lie, and how many they are; checks all but their type.
+plain_elements place_of(const tensor& source, const wanted_view& wanted) {
+  if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
+  if (!wanted.misplaced.empty()) refuse(source, wanted.misplaced);
+  const auto count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
+  if (!count) refuse(source, "its shape is no number of elements");
+  if (*count == 0) return {nullptr, 0, dtype::uint8};
+  if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");
+  if (source.data == nullptr) refuse(source, "has elements and no data");
+  return {static_cast<std::byte*>(source.data) + source.byte_offset, *count,
+          dtype::uint8};
+}
+
+/// Before anything of a shape is read.
+void check_dimensions(const tensor& source) {
   if (source.ndim < 0 || source.ndim > most_dimensions) {
     refuse(source, "no such number of dimensions");
   }
-  if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
-  const auto type = element_type(source.dtype);
-  if (!type) refuse(source, "this element type cannot be sent; view it as uint8");
-  if (source.dtype.lanes != 1) refuse(source, "vector lanes are not supported");
-  if (!misplaced.empty()) refuse(source, misplaced);
-  const auto count = elements({source.shape, static_cast<std::size_t>(source.ndim)});
-  if (!count) refuse(source, "its shape is no number of elements");
-  if (*count == 0) return {nullptr, 0, *type};
-  if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");
-  if (source.data == nullptr) refuse(source, "has elements and no data");
-  return {static_cast<std::byte*>(source.data) + source.byte_offset, *count, *type};
 }
 
-buffer_view import_tensor(const tensor& source) {
+/// Bits that one element takes, or 0 if the tensor does not say it.
+std::uint64_t stride_in_bits(data_type type, packing how) {
+  const std::uint64_t bits = type.bits;
+  const std::uint64_t whole = bits * type.lanes;
+  if (bits >= 8 || (whole % 8 == 0 && how != packing::padded)) return (whole + 7) / 8 * 8;
+  if (how == packing::padded) return std::uint64_t{8} * type.lanes;
+  // Floats of less than a byte came with the rule that they are packed.
+  const bool is_float = type.code >= first_narrow_float;
+  return how == packing::packed || is_float ? whole : 0;
+}
+
+}  // namespace
+
+plain_elements import_elements(const tensor& source, const wanted_view& wanted) {
+  check_dimensions(source);
+  if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
+  const auto type = element_type(source.dtype);
+  if (!type || source.dtype.lanes != 1) {
+    refuse(source, std::string(type ? "vector lanes are not supported"
+                                    : "no element type of messages") +
+                       "; pass it on as bytes, by " + wanted.byte_functions);
+  }
+  plain_elements found = place_of(source, wanted);
+  found.type = *type;
+  return found;
+}
+
+plain_elements import_all_bytes(const tensor& source, packing how,
+                                const wanted_view& wanted) {
+  check_dimensions(source);
+  const data_type type = source.dtype;
+  if (type.bits == 0 || type.lanes == 0) refuse(source, "its elements have no size");
+  if (type.code == opaque_handle) refuse(source, "a handle means nothing elsewhere");
+  plain_elements found = place_of(source, wanted);
+  const std::uint64_t each = stride_in_bits(type, how);
+  if (each == 0) {
+    refuse(source,
+           "it does not say whether elements of less than a byte are packed: give it as "
+           "a tensor of DLPack 1.1");
+  }
+  constexpr std::uint64_t most = std::uint64_t{PTRDIFF_MAX} * 8;
+  if (found.count > most / each) refuse(source, "its shape is no number of elements");
+  // As two parts: the sum of bits and of what rounds them up may not fit.
+  const std::uint64_t bits = found.count * each;
+  found.count = static_cast<std::size_t>(bits / 8 + (bits % 8 != 0 ? 1 : 0));
+  return found;
+}
+
+namespace {
+
+wanted_view in_host_memory(const tensor& source) {
   const auto where = source.device.device_type;
   const bool is_host = where == cpu || where == pinned_by_cuda || where == pinned_by_rocm;
-  const auto found = import_elements(
-      source, is_host ? "" : "is not in host memory; copy it there first");
+  return {is_host ? "" : "is not in host memory; copy it there first",
+          "readable_bytes() or writable_bytes()"};
+}
+
+}  // namespace
+
+buffer_view import_tensor(const tensor& source) {
+  const auto found = import_elements(source, in_host_memory(source));
+  return {found.data, found.count, found.type};
+}
+
+buffer_view import_bytes(const tensor& source, packing how) {
+  const auto found = import_all_bytes(source, how, in_host_memory(source));
   return {found.data, found.count, found.type};
 }
 

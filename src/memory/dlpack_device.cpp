@@ -39,8 +39,23 @@ owned_tensor export_read_only(const_device_view view, int device,
 
 namespace detail {
 
+namespace {
+
+wanted_view on_device(const tensor& source, int device) {
+  return {misplaced(source.device, device),
+          "readable_bytes_on_device() or writable_bytes_on_device()"};
+}
+
+}  // namespace
+
 device_view import_tensor_on(const tensor& source, int device, device_stream on) {
-  const auto found = import_elements(source, misplaced(source.device, device));
+  const auto found = import_elements(source, on_device(source, device));
+  return {found.data, found.count, found.type, on};
+}
+
+device_view import_bytes_on(const tensor& source, packing elements, int device,
+                            device_stream on) {
+  const auto found = import_all_bytes(source, elements, on_device(source, device));
   return {found.data, found.count, found.type, on};
 }
 

@@ -1,11 +1,15 @@
 // Call gate: between who calls NCCL for a communicator and who takes it away.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 
 #include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -27,10 +31,30 @@ class call_gate {
                    std::memory_order_relaxed);
     return true;
   }
+  /// By the thread inside: what it calls may connect peers, as the first operation of its
+  /// kind and size does.
+  void note_first() noexcept { is_first_.store(true, std::memory_order_relaxed); }
+  /// Of the present call. Any thread.
+  [[nodiscard]] bool is_first() const noexcept {
+    return is_first_.load(std::memory_order_relaxed);
+  }
   void leave() noexcept {
+    is_first_.store(false, std::memory_order_relaxed);
     entered_.store(0, std::memory_order_relaxed);
     // Release: pairs with `is_inside`; who frees the communicator then comes after us.
     state_.fetch_and(static_cast<std::uint8_t>(~inside), std::memory_order_release);
+  }
+
+  /// By the thread inside: whether an operation of this kind, and of this power of two of
+  /// bytes, is the first. NCCL chooses its algorithm by both, and connects the peers for
+  /// it at the first use, within the call.
+  [[nodiscard]] bool is_new(operation_kind kind, std::uint64_t bytes) noexcept {
+    auto& seen = sizes_[static_cast<std::size_t>(kind)];
+    const std::uint64_t size = std::uint64_t{1}
+                               << std::min(static_cast<int>(std::bit_width(bytes)), 63);
+    const bool found = (seen & size) == 0;
+    seen |= size;
+    return found;
   }
 
   /// How long the present call has lasted; zero if there is none. Any thread.
@@ -51,9 +75,12 @@ class call_gate {
  private:
   static constexpr std::uint8_t inside = 1;
   static constexpr std::uint8_t closed = 2;
+  static constexpr std::size_t kinds = static_cast<std::size_t>(operation_kind::call) + 1;
 
+  std::array<std::uint64_t, kinds> sizes_{};
   std::atomic<std::uint8_t> state_{0};
   std::atomic<std::int64_t> entered_{0};
+  std::atomic<bool> is_first_{false};
 };
 
 }  // namespace manyworlds::inline v0::nccl

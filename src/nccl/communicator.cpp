@@ -6,6 +6,7 @@
 
 #include "../duration_text.hpp"
 #include "communicator_life.hpp"
+#include "descriptor_limit.hpp"
 #include "nccl_library.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -73,6 +74,7 @@ void communicator::hear() {
   forget_answer();
   error_ = life_->error;
   if (error_) {
+    error_.text += descriptor_limit_note();
     stage_ = stage::over;
   } else {
     stage_ = stage_ == stage::asking ? stage::idle : stage::ready;
@@ -91,8 +93,8 @@ void communicator::expire() noexcept {
     if (!abandon_making()) return;
     error_ = {cause::overdue,
               fmt::format("no communicator after {}: are all members there, and do their "
-                          "GPUs reach each other? (device_options::create)",
-                          duration_text(life_->options.create))};
+                          "GPUs reach each other? (device_options::create){}",
+                          duration_text(life_->options.create), descriptor_limit_note())};
     forget_answer();
     stage_ = stage::over;
   }

@@ -2,10 +2,13 @@
 // first use, within the call, which would hold up the launching thread.
 #include <chrono>
 #include <cstddef>
+#include <exception>
+#include <optional>
 
 #include "communicator_life.hpp"
 #include "cuda_library.hpp"
 #include "nccl_library.hpp"
+#include "pool_state.hpp"
 #include "waiting.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -14,6 +17,9 @@ namespace {
 
 /// Of the buffer that each rank has a part of.
 constexpr std::size_t part_bytes = 16;
+/// Before, NCCL uses the buffers of ranks in the same process directly: the device's own
+/// pool, which no other device reaches, will not do.
+constexpr int own_buffers_version = 22300;
 
 std::byte* part(void* memory, int rank) {
   return static_cast<std::byte*>(memory) + static_cast<std::size_t>(rank) * part_bytes;
@@ -32,10 +38,20 @@ objection communicator_life::connect() {
   void* memory = nullptr;
   // One part more, for what the others' parts are made of.
   const std::size_t bytes = (static_cast<std::size_t>(size) + 1) * part_bytes;
-  if (const cudaError_t error = cuda.cudaMallocAsync(&memory, bytes, stream);
-      error != cudaSuccess) {
-    return cuda_objection("cudaMallocAsync", error);
+  // Freed by CUDA when what is in it has been.
+  std::optional<pool_state> reached_by_peers;
+  cudaError_t error = cudaSuccess;
+  if (nccl_library::get().version < own_buffers_version) {
+    try {
+      reached_by_peers.emplace(cuda, on->ordinal());
+    } catch (const std::exception& none) {
+      return {cause::device_failed, none.what()};
+    }
+    error = cuda.cudaMallocFromPoolAsync(&memory, bytes, reached_by_peers->pool, stream);
+  } else {
+    error = cuda.cudaMallocAsync(&memory, bytes, stream);
   }
+  if (error != cudaSuccess) return cuda_objection("memory for connecting", error);
   objection trouble{cause::broken_by_user, "it was given up"};
   if (gate->enter()) {
     trouble = enqueue_warm_up(memory);
@@ -44,7 +60,6 @@ objection communicator_life::connect() {
   (void)cuda.cudaFreeAsync(memory, stream);
   if (trouble) return trouble;
 
-  cudaError_t error = cudaSuccess;
   const auto ended = [&] {
     error = cuda.cudaStreamQuery(stream);
     if (error == cudaErrorNotReady) (void)cuda.cudaGetLastError();

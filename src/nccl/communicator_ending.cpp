@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@ namespace {
 
 /// A call that is not stuck has returned by then.
 constexpr duration call_patience = std::chrono::milliseconds(10);
+/// Not longer, as other worlds' operations are behind it. Nothing is accused of anything.
+constexpr duration launcher_patience = std::chrono::milliseconds(500);
 
 time_point after(duration span) { return later(std::chrono::steady_clock::now(), span); }
 
@@ -43,8 +46,9 @@ void communicator_life::await_quiet(answer& heard) {
   const device_scope here(on->ordinal());
   const auto is_over = [this] { return lost.load(std::memory_order_relaxed); };
   const std::uint64_t call = on->launching().running();
-  const bool left = await_polling([&] { return is_over() || !gate->is_inside(); },
-                                  after(options.blocked_call));
+  const bool left =
+      await_polling([&] { return is_over() || !gate->is_inside(); },
+                    after(std::min(options.blocked_call, launcher_patience)));
   if (!left && options.launch == launch_on::own_thread) {
     // Other worlds' operations are behind it.
     (void)on->launching().replace(call, on->helpers());

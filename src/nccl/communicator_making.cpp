@@ -141,7 +141,11 @@ objection communicator_life::make_stream() {
 ncclConfig_t communicator_life::config() const {
   ncclConfig_t made = NCCL_CONFIG_INITIALIZER;
   made.minCTAs = 1;
-  made.maxCTAs = options.most_multiprocessors;
+  made.maxCTAs = occupied_by(options);
+  // A cluster's blocks would have to fit one GPC at the same time: with the others'
+  // kernels in it, a kernel may wait although as many multiprocessors are free as it
+  // needs.
+  made.cgaClusterSize = 0;
   // Shared resources share the flag that aborts them.
   made.splitShare = 0;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

@@ -111,7 +111,7 @@ std::uint64_t completion::reached() noexcept {
 
 void completion::advance_by_events() noexcept {
   const cuda_library& cuda = cuda_library::get();
-  const capture_scope relaxed;
+  const device_scope here(on_->ordinal());
   for (;;) {
     std::pair<std::uint64_t, cudaEvent_t> oldest;
     {
@@ -152,7 +152,7 @@ void completion::ask() noexcept {
   // Somebody asks already, and perhaps waits for the driver.
   if (!lock || closed_) return;
   const cuda_library& cuda = cuda_library::get();
-  const capture_scope relaxed;
+  const device_scope here(on_->ordinal());
   const cudaError_t error = cuda.cudaStreamQuery(on_->probe());
   if (error == cudaSuccess) return;
   (void)cuda.cudaGetLastError();

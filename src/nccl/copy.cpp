@@ -33,8 +33,8 @@ bool is_pageable(const nccl::cuda_library& cuda, const void* at, bool is_device)
 void chain(const nccl::cuda_library& cuda, device_stream before, device_stream then) {
   nccl::check_stream(before, "the source of a copy");
   if (before == then) return;
-  nccl::check_not_captured(cuda, before, "a copy");
   const nccl::device_scope there(nccl::device_of(cuda, before, "a copy"));
+  nccl::check_not_captured(cuda, before, "a copy");
   cudaEvent_t event = nullptr;
   auto error = cuda.cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   if (error == cudaSuccess) error = cuda.cudaEventRecord(event, before.handle());
@@ -50,6 +50,7 @@ bool copy_awaiter::await_start(continuation& waiter) {
   if (plan_.bytes == 0) return false;
   prepare();
   const nccl::cuda_library& cuda = nccl::cuda_library::get();
+  const nccl::device_scope here(device());
   const bool to_pageable = is_pageable(cuda, plan_.to, plan_.to_device);
   const bool from_pageable = is_pageable(cuda, plan_.from, plan_.from_device);
   if (plan_.to_device && plan_.from_device) chain(cuda, plan_.after, plan_.on);
@@ -64,7 +65,7 @@ bool copy_awaiter::await_start(continuation& waiter) {
 
 bool copy_awaiter::enqueue_more() noexcept {
   if (begun_ == plan_.bytes || is_cancelled()) return false;
-  const nccl::capture_scope relaxed;
+  const nccl::device_scope here(device());
   const std::size_t bytes = std::min(slice_, plan_.bytes - begun_);
   const auto error = nccl::cuda_library::get().cudaMemcpyAsync(
       static_cast<std::byte*>(plan_.to) + begun_,

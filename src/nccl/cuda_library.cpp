@@ -2,9 +2,46 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <atomic>
+
 namespace manyworlds::inline v0::nccl {
 
 namespace {
+
+/// The driver's functions, of a version where the runtime can be asked for one (12.5).
+class driver_functions {
+ public:
+  explicit driver_functions(const shared_library& runtime)
+      : entry_point_(runtime.find<entry_point>("cudaGetDriverEntryPointByVersion")),
+        older_(runtime.find<older_entry_point>("cudaGetDriverEntryPoint")) {}
+
+  template <class Function>
+  void find(const char* name, unsigned version, Function*& into) const {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t error = cudaErrorNotSupported;
+    if (entry_point_) {
+      error = entry_point_(name, &function, version, cudaEnableDefault, &result);
+    } else if (older_) {
+      // Those of the runtime's own version.
+      error = older_(name, &function, cudaEnableDefault, &result);
+    }
+    if (error == cudaSuccess && result == cudaDriverEntryPointSuccess) {
+      into = reinterpret_cast<Function*>(function);
+    }
+  }
+
+ private:
+  using entry_point = cudaError_t(const char*, void**, unsigned, unsigned long long,
+                                  cudaDriverEntryPointQueryResult*);
+  using older_entry_point = cudaError_t(const char*, void**, unsigned long long,
+                                        cudaDriverEntryPointQueryResult*);
+  entry_point* entry_point_;
+  older_entry_point* older_;
+};
+
+constexpr int most_devices = 256;
 
 cuda_library find_cuda() {
   cuda_library found;
@@ -18,11 +55,12 @@ cuda_library find_cuda() {
     return found;
   }
   const char* missing = nullptr;
-#define MANYWORLDS_FIND(symbol, ...)                                                   \
+#define MANYWORLDS_FIND(symbol, parameters)                                            \
   found.symbol = library.find<std::remove_pointer_t<decltype(found.symbol)>>(#symbol); \
   if (!found.symbol) missing = #symbol;
   MANYWORLDS_CUDA_FUNCTIONS(MANYWORLDS_FIND)
-  MANYWORLDS_CUDA_OVERLOADED_FUNCTIONS(MANYWORLDS_FIND)
+  MANYWORLDS_FIND(cudaGetErrorName, )
+  MANYWORLDS_FIND(cudaGetErrorString, )
 #undef MANYWORLDS_FIND
   if (missing) {
     found.objection = fmt::format("{} has no {}: it is too old", name, missing);
@@ -30,21 +68,13 @@ cuda_library find_cuda() {
   }
   using stream_device_function = cudaError_t(cudaStream_t, int*);
   found.cudaStreamGetDevice = library.find<stream_device_function>("cudaStreamGetDevice");
-  using entry_point_function =
-      cudaError_t(const char*, void**, unsigned, unsigned long long,
-                  cudaDriverEntryPointQueryResult*);
-  if (auto* entry_point =
-          library.find<entry_point_function>("cudaGetDriverEntryPointByVersion")) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    // The calls of 11.7, which need no device attribute any more.
-    if (entry_point("cuStreamWriteValue32", &function, 11070, cudaEnableDefault,
-                    &result) == cudaSuccess &&
-        result == cudaDriverEntryPointSuccess) {
-      found.write_word = reinterpret_cast<write_word_function*>(function);
-    }
-    (void)found.cudaGetLastError();
-  }
+  const driver_functions driver(library);
+  // The calls of 11.7, which need no device attribute any more.
+  driver.find("cuStreamWriteValue32", 11070, found.write_word);
+  driver.find("cuDevicePrimaryCtxRetain", 12000, found.retain_context);
+  driver.find("cuCtxPushCurrent", 12000, found.push_context);
+  driver.find("cuCtxPopCurrent", 12000, found.pop_context);
+  (void)found.cudaGetLastError();
   return found;
 }
 
@@ -93,15 +123,30 @@ capture_scope::~capture_scope() {
   (void)cuda_library::get().cudaThreadExchangeStreamCaptureMode(&mode_);
 }
 
+bool cuda_library::enter_device(int device) const noexcept {
+  // The driver's own, for as long as the process lives: kept so that it is asked once.
+  static std::array<std::atomic<CUctx_st*>, most_devices> contexts{};
+  if (!retain_context || !push_context || !pop_context) return false;
+  if (device < 0 || device >= most_devices) return false;
+  auto& known = contexts[static_cast<std::size_t>(device)];
+  CUctx_st* context = known.load(std::memory_order_relaxed);
+  if (!context) {
+    if (retain_context(&context, device) != 0) return false;
+    known.store(context, std::memory_order_relaxed);
+  }
+  return push_context(context) == 0;
+}
+
 device_scope::device_scope(int device) noexcept {
   const cuda_library& cuda = cuda_library::get();
-  if (cuda.cudaGetDevice(&before_) != cudaSuccess || before_ == device) before_ = -1;
-  if (before_ != -1) (void)cuda.cudaSetDevice(device);
+  entered_ = cuda.enter_device(device);
+  // And left so: what was before may be a device without a context.
+  if (!entered_) (void)cuda.cudaSetDevice(device);
 }
 
 device_scope::~device_scope() {
-  const cuda_library& cuda = cuda_library::get();
-  if (before_ != -1) (void)cuda.cudaSetDevice(before_);
+  CUctx_st* ours = nullptr;
+  if (entered_) (void)cuda_library::get().pop_context(&ours);
 }
 
 }  // namespace manyworlds::inline v0::nccl

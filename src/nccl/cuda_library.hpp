@@ -13,50 +13,62 @@
 #endif
 
 // clang-format off
-// Every function that must be there.
-#define MANYWORLDS_CUDA_FUNCTIONS(each)    \
-  each(cudaDeviceGetAttribute)            \
-  each(cudaDeviceGetPCIBusId)             \
-  each(cudaDriverGetVersion)              \
-  each(cudaEventCreateWithFlags)          \
-  each(cudaEventDestroy)                  \
-  each(cudaEventQuery)                    \
-  each(cudaEventRecord)                   \
-  each(cudaFreeAsync)                     \
-  each(cudaFreeHost)                      \
-  each(cudaGetDevice)                     \
-  each(cudaGetDeviceCount)                \
-  each(cudaGetErrorName)                  \
-  each(cudaGetErrorString)                \
-  each(cudaGetLastError)                  \
-  each(cudaLaunchHostFunc)                \
-  each(cudaMemGetInfo)                    \
-  each(cudaMemPoolCreate)                 \
-  each(cudaMemPoolDestroy)                \
-  each(cudaMemPoolGetAttribute)           \
-  each(cudaMemPoolSetAttribute)           \
-  each(cudaMemPoolTrimTo)                 \
-  each(cudaMemcpyAsync)                   \
-  each(cudaPointerGetAttributes)          \
-  each(cudaRuntimeGetVersion)             \
-  each(cudaSetDevice)                     \
-  each(cudaStreamCreateWithFlags)         \
-  each(cudaStreamCreateWithPriority)      \
-  each(cudaStreamDestroy)                 \
-  each(cudaStreamIsCapturing)             \
-  each(cudaStreamQuery)                   \
-  each(cudaStreamWaitEvent)               \
-  each(cudaThreadExchangeStreamCaptureMode)
-
-// Those that <cuda_runtime.h>, which <nccl.h> includes, has templates of the same name for.
-#define MANYWORLDS_CUDA_OVERLOADED_FUNCTIONS(each)                             \
-  each(cudaHostAlloc, (void**, std::size_t, unsigned))                         \
-  each(cudaHostGetDevicePointer, (void**, void*, unsigned))                    \
-  each(cudaMallocAsync, (void**, std::size_t, cudaStream_t))                   \
-  each(cudaMallocFromPoolAsync, (void**, std::size_t, cudaMemPool_t, cudaStream_t))
+// Every function that must be there, with its parameters as they are from CUDA 12 on. They
+// are written out since a name may stand for several functions: <cuda_runtime.h>, which
+// <nccl.h> includes, has templates of some names, and the headers of 13.2 and later have
+// more (of cudaMemcpyAsync, for one).
+#define MANYWORLDS_CUDA_FUNCTIONS(each)                                                 \
+  each(cudaDeviceCanAccessPeer, (int*, int, int))                                       \
+  each(cudaDeviceGetAttribute, (int*, cudaDeviceAttr, int))                             \
+  each(cudaDeviceGetPCIBusId, (char*, int, int))                                        \
+  each(cudaDriverGetVersion, (int*))                                                    \
+  each(cudaEventCreateWithFlags, (cudaEvent_t*, unsigned))                              \
+  each(cudaEventDestroy, (cudaEvent_t))                                                 \
+  each(cudaEventQuery, (cudaEvent_t))                                                   \
+  each(cudaEventRecord, (cudaEvent_t, cudaStream_t))                                    \
+  each(cudaFreeAsync, (void*, cudaStream_t))                                            \
+  each(cudaFreeHost, (void*))                                                           \
+  each(cudaGetDevice, (int*))                                                           \
+  each(cudaGetDeviceCount, (int*))                                                      \
+  each(cudaGetLastError, ())                                                            \
+  each(cudaHostAlloc, (void**, std::size_t, unsigned))                                  \
+  each(cudaHostGetDevicePointer, (void**, void*, unsigned))                             \
+  each(cudaLaunchHostFunc, (cudaStream_t, cudaHostFn_t, void*))                         \
+  each(cudaMallocAsync, (void**, std::size_t, cudaStream_t))                            \
+  each(cudaMallocFromPoolAsync, (void**, std::size_t, cudaMemPool_t, cudaStream_t))     \
+  each(cudaMemGetInfo, (std::size_t*, std::size_t*))                                    \
+  each(cudaMemPoolCreate, (cudaMemPool_t*, const cudaMemPoolProps*))                    \
+  each(cudaMemPoolDestroy, (cudaMemPool_t))                                             \
+  each(cudaMemPoolGetAttribute, (cudaMemPool_t, cudaMemPoolAttr, void*))                \
+  each(cudaMemPoolSetAccess, (cudaMemPool_t, const cudaMemAccessDesc*, std::size_t))    \
+  each(cudaMemPoolSetAttribute, (cudaMemPool_t, cudaMemPoolAttr, void*))                \
+  each(cudaMemPoolTrimTo, (cudaMemPool_t, std::size_t))                                 \
+  each(cudaMemcpyAsync, (void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t)) \
+  each(cudaPointerGetAttributes, (cudaPointerAttributes*, const void*))                 \
+  each(cudaRuntimeGetVersion, (int*))                                                   \
+  each(cudaSetDevice, (int))                                                            \
+  each(cudaStreamCreateWithFlags, (cudaStream_t*, unsigned))                            \
+  each(cudaStreamCreateWithPriority, (cudaStream_t*, unsigned, int))                    \
+  each(cudaStreamDestroy, (cudaStream_t))                                               \
+  each(cudaStreamIsCapturing, (cudaStream_t, cudaStreamCaptureStatus*))                 \
+  each(cudaStreamQuery, (cudaStream_t))                                                 \
+  each(cudaStreamWaitEvent, (cudaStream_t, cudaEvent_t, unsigned))                      \
+  each(cudaThreadExchangeStreamCaptureMode, (cudaStreamCaptureMode*))
 // clang-format on
 
+struct CUctx_st;
+
 namespace manyworlds::inline v0::nccl {
+
+// A table that differs from the headers does not compile: the address of what may be one
+// of several functions is converted to the type that is called.
+#define MANYWORLDS_COMPARE(name, parameters) \
+  static_assert(sizeof(static_cast<cudaError_t(*) parameters>(&::name)) > 0);
+MANYWORLDS_CUDA_FUNCTIONS(MANYWORLDS_COMPARE)
+#undef MANYWORLDS_COMPARE
+static_assert(sizeof(static_cast<const char* (*)(cudaError_t)>(&::cudaGetErrorName)) > 0);
+static_assert(sizeof(static_cast<const char* (*)(cudaError_t)>(&::cudaGetErrorString)) >
+              0);
 
 /// Writes a word when the stream gets there (cuStreamWriteValue32): the driver's, since
 /// the runtime has none.
@@ -66,14 +78,18 @@ using write_word_function = int(CUstream_st* stream, unsigned long long address,
 /// The table of what was found. The soname of the headers' major version is looked for,
 /// since its calls are what was compiled.
 struct cuda_library {
-#define MANYWORLDS_DECLARE(name) decltype(&::name) name = nullptr;
+#define MANYWORLDS_DECLARE(name, parameters) cudaError_t(*name) parameters = nullptr;
   MANYWORLDS_CUDA_FUNCTIONS(MANYWORLDS_DECLARE)
 #undef MANYWORLDS_DECLARE
-#define MANYWORLDS_DECLARE(name, parameters) cudaError_t(*name) parameters = nullptr;
-  MANYWORLDS_CUDA_OVERLOADED_FUNCTIONS(MANYWORLDS_DECLARE)
-#undef MANYWORLDS_DECLARE
+  const char* (*cudaGetErrorName)(cudaError_t) = nullptr;
+  const char* (*cudaGetErrorString)(cudaError_t) = nullptr;
   /// Null where the driver has none.
   write_word_function* write_word = nullptr;
+  /// The driver's contexts of the calling thread, all three or none. The runtime cannot
+  /// take one away again: cudaSetDevice back to a device makes its context.
+  int (*retain_context)(CUctx_st**, int device) = nullptr;
+  int (*push_context)(CUctx_st*) = nullptr;
+  int (*pop_context)(CUctx_st**) = nullptr;
   // Declared here, as the headers may be older than what is loaded.
   /// 12.8.
   cudaError_t (*cudaStreamGetDevice)(cudaStream_t, int* device) = nullptr;
@@ -87,6 +103,10 @@ struct cuda_library {
   /// "cudaErrorNoDevice (no CUDA-capable device is detected)". Forgets the thread's last
   /// error, so that the caller's own check does not find ours.
   [[nodiscard]] std::string describe(cudaError_t error) const;
+
+  /// Makes the device's context the calling thread's until `pop_context`; false if the
+  /// driver does not.
+  [[nodiscard]] bool enter_device(int device) const noexcept;
 };
 
 /// Errors after which every call of the process on that device fails.
@@ -105,7 +125,10 @@ class capture_scope {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// While it lives, the calling thread's device is another; and a capture scope.
+/// While it lives, the calling thread's device is another, and has a context, which the
+/// driver's own functions need; and a capture scope. Afterwards the thread has what it
+/// had before. A thread that had no context has none again, and none is made on GPU 0,
+/// where it would occupy several hundred MB of every process.
 class device_scope {
  public:
   explicit device_scope(int device) noexcept;
@@ -115,7 +138,7 @@ class device_scope {
 
  private:
   capture_scope relaxed_;
-  int before_ = -1;
+  bool entered_ = false;
 };
 
 }  // namespace manyworlds::inline v0::nccl

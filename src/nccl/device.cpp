@@ -21,11 +21,12 @@ time_point now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-device::device(int ordinal, std::string identity, int multiprocessors,
+device::device(int ordinal, std::string identity, int multiprocessors, int capability,
                std::shared_ptr<helper_threads> helpers)
     : ordinal_(ordinal),
       identity_(std::move(identity)),
       multiprocessors_(multiprocessors),
+      capability_(capability),
       helpers_(std::move(helpers)),
       launcher_(ordinal) {}
 

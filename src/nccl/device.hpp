@@ -4,7 +4,9 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <functional>
 #include <list>
@@ -17,10 +19,19 @@
 #include "helper_threads.hpp"
 #include "launcher.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/nccl/device_options.hpp"
 #include "objection.hpp"
 #include "pinned_words.hpp"
 
 namespace manyworlds::inline v0::nccl {
+
+/// Multiprocessors that a world's kernels occupy: NCCL rounds the channels of messages up
+/// to a power of two (2.28.9 src/graph/paths.cc, ncclTopoComputeP2pChannels), which is
+/// more than was allowed unless what it is given is one.
+[[nodiscard]] inline int occupied_by(const device_options& options) noexcept {
+  return static_cast<int>(
+      std::bit_floor(static_cast<unsigned>(std::max(options.most_multiprocessors, 1))));
+}
 
 /// Shared by the worlds of one runtime on it. Thread-safe. As `device_registry::open`
 /// gives it, it holds a share of the multiprocessors until the last copy of the pointer
@@ -30,7 +41,7 @@ class device {
   /// Communicators that could not be freed: with this many no new one is made.
   static constexpr int most_stuck = 4;
 
-  device(int ordinal, std::string identity, int multiprocessors,
+  device(int ordinal, std::string identity, int multiprocessors, int capability,
          std::shared_ptr<helper_threads> helpers);
   device(const device&) = delete;
   device& operator=(const device&) = delete;
@@ -39,6 +50,8 @@ class device {
   /// "<boot id> <host name> <PCI bus id>": equal for ranks that share a GPU.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
   [[nodiscard]] int multiprocessors() const noexcept { return multiprocessors_; }
+  /// 90 is compute capability 9.0 (sm90).
+  [[nodiscard]] int capability() const noexcept { return capability_; }
 
   /// False if there are not so many left.
   [[nodiscard]] bool reserve(int multiprocessors) noexcept;
@@ -97,6 +110,7 @@ class device {
   const int ordinal_;
   const std::string identity_;
   const int multiprocessors_;
+  const int capability_;
   const std::shared_ptr<helper_threads> helpers_;
   launcher launcher_;
   pinned_words words_;

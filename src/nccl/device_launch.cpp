@@ -96,12 +96,25 @@ void device_launch::launch() {
     call_gate& of;
     ~leaver() { of.leave(); }
   } const inside{*gate};
+  note_first();
   if (!check_views() || !order(&completion::join)) return;
   const ncclResult_t result = call_nccl();
   if (result != ncclSuccess) {
     return refuse(cause::nccl_failed, nccl_library::get().describe(result, on));
   }
   (void)(succeeded(completions->mark(number)) && order(&completion::release_to));
+}
+
+void device_launch::note_first() noexcept {
+  const auto note = [this](const device_launch& l) {
+    std::uint64_t bytes = l.terms.count * size_of(l.terms.type);
+    if (is_message(l.kind)) {
+      for (const const_device_view& v : l.views) bytes += v.size_bytes();
+    }
+    if (gate->is_new(l.kind, bytes)) gate->note_first();
+  };
+  note(*this);
+  for (const auto& other : group) note(*other);
 }
 
 bool device_launch::check_views() {

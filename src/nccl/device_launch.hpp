@@ -75,6 +75,7 @@ class device_launch final : public work,
   void run_posted() noexcept;
   bool only_checks_ = false;
   void launch();
+  void note_first() noexcept;
   [[nodiscard]] bool check_views();
   using ordering = cudaError_t (completion::*)(cudaStream_t);
   [[nodiscard]] bool order(ordering how);

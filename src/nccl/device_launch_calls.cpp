@@ -37,6 +37,14 @@ class call_group {
   bool open_ = true;
 };
 
+/// For what is only moved: bytes, which an NCCL knows that does not know the type.
+struct moved {
+  explicit moved(const collective_terms& terms)
+      : count(static_cast<std::size_t>(terms.count) * size_of(terms.type)) {}
+  std::size_t count;
+  ncclDataType_t type = ncclUint8;
+};
+
 std::byte* at(const const_device_view& v) noexcept {
   return static_cast<std::byte*>(const_cast<void*>(v.data()));
 }
@@ -115,17 +123,18 @@ ncclResult_t device_launch::collective() {
   const auto count = static_cast<std::size_t>(terms.count);
   const auto type = static_cast<ncclDataType_t>(terms.type);
   const auto by = static_cast<ncclRedOp_t>(terms.by);
+  const moved bytes(terms);
   const void* const in = views[0].data();
   void* const out = const_cast<void*>(views[1].data());
   switch (kind) {
     case operation_kind::broadcast:
-      return nccl.ncclBroadcast(in, out, count, type, terms.root, on, stream);
+      return nccl.ncclBroadcast(in, out, bytes.count, bytes.type, terms.root, on, stream);
     case operation_kind::reduce:
       return nccl.ncclReduce(in, out, count, type, by, terms.root, on, stream);
     case operation_kind::all_reduce:
       return nccl.ncclAllReduce(in, out, count, type, by, on, stream);
     case operation_kind::all_gather:
-      return nccl.ncclAllGather(in, out, count, type, on, stream);
+      return nccl.ncclAllGather(in, out, bytes.count, bytes.type, on, stream);
     case operation_kind::reduce_scatter:
       return nccl.ncclReduceScatter(in, out, count, type, by, on, stream);
     default:
@@ -137,20 +146,19 @@ ncclResult_t device_launch::collective() {
 // by name since 2.28.3, made of the same.
 ncclResult_t device_launch::parts() {
   const nccl_library& nccl = nccl_library::get();
-  const auto count = static_cast<std::size_t>(terms.count);
+  const auto [count, type] = moved(terms);
   if (count == 0) return ncclSuccess;
-  const auto type = static_cast<ncclDataType_t>(terms.type);
-  const std::size_t bytes = count * size_of(terms.type);
-  const auto part = [&](const const_device_view& v, rank_t rank) {
+  const auto part = [&, bytes = count](const const_device_view& v, rank_t rank) {
     return at(v) + static_cast<std::size_t>(rank) * bytes;
   };
   const bool is_root = terms.root == self;
   call_group all;
   ncclResult_t first = ncclSuccess;
-  const auto send = [&](std::byte* where, rank_t to) {
+  // By value: clang 14 captures no structured bindings.
+  const auto send = [&, count = count, type = type](std::byte* where, rank_t to) {
     if (first == ncclSuccess) first = nccl.ncclSend(where, count, type, to, on, stream);
   };
-  const auto receive = [&](std::byte* where, rank_t from) {
+  const auto receive = [&, count = count, type = type](std::byte* where, rank_t from) {
     if (first == ncclSuccess) first = nccl.ncclRecv(where, count, type, from, on, stream);
   };
   if (kind == operation_kind::gather) {

@@ -25,13 +25,37 @@ pool_state::pool_state(const cuda_library& c, int on) : cuda(c), device(on) {
   }
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
-  properties.location = {cudaMemLocationTypeDevice, device};
+  // One by one: a member of `location` is in an unnamed union from CUDA 13.1 on.
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
   if (const auto error = cuda.cudaMemPoolCreate(&pool, &properties);
       error != cudaSuccess) {
     refuse(asked, error);
   }
   std::uint64_t keeps = UINT64_MAX;
   (void)cuda.cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keeps);
+  admit_peers();
+}
+
+// NCCL up to 2.22 reads and writes the buffers of ranks in one process directly, and
+// memory of a pool is out of other devices' reach unless they are admitted.
+void pool_state::admit_peers() noexcept {
+  int devices = 0;
+  if (cuda.cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  for (int peer = 0; peer < devices; ++peer) {
+    int reaches = 0;
+    if (peer == device ||
+        cuda.cudaDeviceCanAccessPeer(&reaches, peer, device) != cudaSuccess || !reaches) {
+      continue;
+    }
+    cudaMemAccessDesc access = {};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = peer;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    (void)cuda.cudaMemPoolSetAccess(pool, &access, 1);
+  }
+  // One that cannot be admitted is none that must be.
+  (void)cuda.cudaGetLastError();
 }
 
 pool_state::~pool_state() {

@@ -119,7 +119,7 @@ std::variant<std::shared_ptr<device>, objection> device_registry::open(
                     "until they are, or the process is started again",
                     stuck, ordinal)};
   }
-  const int wanted = std::max(options.most_multiprocessors, 1);
+  const int wanted = occupied_by(options);
   if (!one->reserve(wanted)) {
     return objection{
         cause::device_busy,
@@ -156,11 +156,21 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   std::size_t unused = 0;
   std::size_t total = 0;
   int multiprocessors = 0;
+  int major = 0;
+  int minor = 0;
   std::array<char, 64> bus{};
   cudaError_t error = cuda.cudaMemGetInfo(&unused, &total);
   if (error == cudaSuccess) {
     error = cuda.cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                         ordinal);
+  }
+  if (error == cudaSuccess) {
+    error =
+        cuda.cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+  }
+  if (error == cudaSuccess) {
+    error =
+        cuda.cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
   }
   if (error == cudaSuccess) {
     error = cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), ordinal);
@@ -175,7 +185,7 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   }
   auto made =
       std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),
-                               multiprocessors, helpers_);
+                               multiprocessors, major * 10 + minor, helpers_);
   made->set_probe(probe);
   devices_.emplace(ordinal, made);
   return made;

@@ -38,7 +38,9 @@ class thread_name {
 // alone.
 class launcher::belt : public std::enable_shared_from_this<belt> {
  public:
-  explicit belt(int device) : device_(device), spin_(default_spin()) {}
+  explicit belt(int device)
+      : device_(device),
+        spin_(has_cpus_for_helpers() ? default_spin() : duration::zero()) {}
 
   bool start(helper_threads& helpers) {
     const std::lock_guard lock(starting_);

@@ -58,12 +58,17 @@ class nccl_backend final : public backend,
 
   void start(operation& op) noexcept override;
   bool withdraw(operation& op) noexcept override;
+  /// The descriptions of messages in device memory are its host backend's messages.
+  void discard(rank_t peer, lane on) noexcept override { host_.discard(peer, on); }
   void quiesce(work& quiet) noexcept override;
   void leave(work& gone, time_point deadline) noexcept override;
   [[nodiscard]] bool has_lost_buffers(const operation& op) const noexcept override;
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override;
   [[nodiscard]] std::vector<lane_status> lanes() const override;
+  [[nodiscard]] std::optional<collective_status> collective() const override {
+    return host_.collective();
+  }
   [[nodiscard]] transfer_counters counters() const noexcept override;
   [[nodiscard]] const char* transport() const noexcept override;
   [[nodiscard]] device_control* device() noexcept override { return this; }
@@ -116,6 +121,8 @@ class nccl_backend final : public backend,
   void begin_unmatched(device_job& job);
   void begin_settle(operation& op);
   void refuse(operation& op, enum cause why, std::string detail);
+  /// What not every member's NCCL and device can do, empty if all can.
+  [[nodiscard]] std::string missing_for(const operation& op) const;
   void fail_group(launch_group& group);
   [[nodiscard]] device_job& job_for(operation& op);
   void take_views(device_job& job);

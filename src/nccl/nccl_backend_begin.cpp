@@ -12,6 +12,11 @@ namespace {
 
 constexpr const char* no_order =
     "rank 0 has left, which puts operations on devices in order";
+/// NCCL knows the types of 8 bits from 2.24 on, and computes with them on devices from
+/// compute capability 9.0 on (2.28.9 src/enqueue.cc, "FP8 reduction support begins with
+/// sm90 capable devices").
+constexpr int float8_version = 22400;
+constexpr int float8_capability = 90;
 constexpr const char* no_group = "another operation of its group could not be started";
 
 }  // namespace
@@ -19,6 +24,30 @@ constexpr const char* no_group = "another operation of its group could not be st
 void nccl_backend::refuse(operation& op, enum cause why, std::string detail) {
   if (launch_group* const group = op.device->group) fail_group(*group);
   op.fail(why, std::move(detail));
+}
+
+// Each member comes to the same answer, so that all refuse or none: launched, NCCL would
+// refuse it, and that breaks the world.
+std::string nccl_backend::missing_for(const operation& op) const {
+  if (changes_memory(op.kind) && !nccl_library::get().ncclCommSuspend) {
+    return "the loaded NCCL cannot give a communicator's memory back: 2.29.7 can";
+  }
+  if (!is_collective(op.kind) || changes_memory(op.kind)) return {};
+  const collective_terms terms = terms_of(op);
+  const bool is_float8 =
+      terms.type == dtype::float8_e4m3 || terms.type == dtype::float8_e5m2;
+  if (!is_float8 || !terms.reduces()) return {};
+  if (const int version = nccl_library::get().version; version < float8_version) {
+    return fmt::format("NCCL {} does not compute with {}: 2.24 does",
+                       version_text(version), name_of(terms.type));
+  }
+  if (creation_.capability < float8_capability) {
+    return fmt::format(
+        "NCCL computes with {} on GPUs from compute capability 9.0 on, and one of this "
+        "world has {}.{}",
+        name_of(terms.type), creation_.capability / 10, creation_.capability % 10);
+  }
+  return {};
 }
 
 // Launched without one of its members, the others would meet what the peers take for
@@ -61,9 +90,8 @@ void nccl_backend::begin(operation& op) {
   if (std::string wrong = objection_to(op); !wrong.empty()) {
     return refuse(op, cause::invalid_argument, std::move(wrong));
   }
-  if (changes_memory(op.kind) && !nccl_library::get().ncclCommSuspend) {
-    return refuse(op, cause::unsupported,
-                  "the loaded NCCL cannot give a communicator's memory back: 2.29.7 can");
+  if (std::string missing = missing_for(op); !missing.empty()) {
+    return refuse(op, cause::unsupported, std::move(missing));
   }
   if (is_suspended_ != (op.kind == operation_kind::resume_device)) {
     return refuse(op, cause::invalid_argument,
@@ -203,6 +231,7 @@ device_job::proxy& nccl_backend::stand_in_for(device_job& job) {
   device_job::proxy& proxy = *job.stand_in;
   proxy.peer = op.peer;
   proxy.on = op.on;
+  proxy.discards = op.discards;
   proxy.elsewhere = &job.far;
   job.proxy_runs = true;
   return proxy;

@@ -261,8 +261,11 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
   // goes on.
   const duration before = std::exchange(blocked_before_, blocked);
   // A communicator that is made or freed may hold locks of the driver's for long.
-  const duration allowed = options_.device.blocked_call +
-                           (device_->has_lifecycle() ? longest_lock : duration(0));
+  const device_options& limits = options_.device;
+  const duration allowed =
+      (communicator_->gate()->is_first() ? std::max(limits.create, limits.blocked_call)
+                                         : limits.blocked_call) +
+      (device_->has_lifecycle() ? longest_lock : duration(0));
   if (blocked > before && before > allowed) {
     return break_world(
         self_, cause::nccl_failed,

@@ -27,10 +27,12 @@ void nccl_backend::make_communicator() {
   }
   drain_messages();
   const bool adopts = options_.device.communicator != nullptr;
+  creation_.capability = device_->capability();
   if (self_ != 0) {
     hello_message hello;
     hello.device = device_->identity();
     hello.version = nccl_library::get().version;
+    hello.capability = device_->capability();
     hello.adopts = adopts;
     return say(0, hello);
   }

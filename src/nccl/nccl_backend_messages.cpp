@@ -1,6 +1,7 @@
 // What the members of a GPU world say to each other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "nccl_backend.hpp"
@@ -107,6 +108,7 @@ void nccl_backend::handle(rank_t from, const hello_message& m) {
                     version_text(m.version), version_text(ours)));
   }
   place = m;
+  creation_.capability = std::min(creation_.capability, m.capability);
   if (++hellos_heard_ + 1 < static_cast<std::size_t>(size_)) return;
   creation_.note = who_shares_devices();
   creating_ = true;
@@ -137,6 +139,7 @@ void nccl_backend::handle(rank_t from, const create_message& m) {
   only_from_leader(from);
   if (std::exchange(creating_, true)) throw wire_error("a creation out of turn");
   creation_.note = m.note;
+  creation_.capability = m.capability;
   if (options_.device.communicator) {
     return communicator_->adopt(self_, size_, communicator_made_);
   }

@@ -38,10 +38,11 @@ wire_reader behind_prefix(std::span<const std::byte> description) {
 
 void write(wire_writer& out, const hello_message& m) {
   out.put(message_kind::hello).put(std::string_view(m.device)).put(m.version);
-  out.put(static_cast<std::uint8_t>(m.adopts));
+  out.put(m.capability).put(static_cast<std::uint8_t>(m.adopts));
 }
 void write(wire_writer& out, const create_message& m) {
-  out.put(message_kind::create).put_raw(m.id).put(std::string_view(m.note));
+  out.put(message_kind::create).put_raw(m.id).put(m.capability);
+  out.put(std::string_view(m.note));
 }
 void write(wire_writer& out, const pair_request& m) {
   out.put(message_kind::request).put(m.sender).put(m.token).put(m.bytes);
@@ -70,6 +71,7 @@ hello_message read_hello(wire_reader& in) {
   hello_message m;
   m.device = in.get_text(longest_device);
   m.version = in.get<std::int32_t>();
+  m.capability = in.get<std::int32_t>();
   m.adopts = in.get<std::uint8_t>() != 0;
   return m;
 }
@@ -78,6 +80,7 @@ create_message read_create(wire_reader& in) {
   create_message m;
   const auto id = in.take(m.id.size());
   std::copy(id.begin(), id.end(), m.id.begin());
+  m.capability = in.get<std::int32_t>();
   m.note = in.get_text(longest_note);
   return m;
 }
@@ -144,12 +147,14 @@ order_message read_message(wire_reader& in) {
 
 }  // namespace
 
+bool collective_terms::reduces() const noexcept {
+  return kind == operation_kind::reduce || kind == operation_kind::all_reduce ||
+         kind == operation_kind::reduce_scatter;
+}
+
 std::string collective_terms::text() const {
   std::string all = fmt::format("{} of {} {}", name_of(kind), count, name_of(type));
-  const bool reduces = kind == operation_kind::reduce ||
-                       kind == operation_kind::all_reduce ||
-                       kind == operation_kind::reduce_scatter;
-  if (reduces) all += fmt::format(" ({})", name_of(by));
+  if (reduces()) all += fmt::format(" ({})", name_of(by));
   if (root != no_rank) all += fmt::format(" at root {}", root);
   return all;
 }

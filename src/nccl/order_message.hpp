@@ -24,11 +24,14 @@ inline constexpr lane order_lane{lane::reserved | 1};
 struct hello_message {
   std::string device;  ///< equal for members that share a GPU
   std::int32_t version = 0;
+  std::int32_t capability = 0;  ///< the device's: 90 is sm90
   bool adopts = false;
 };
 /// Rank 0 to a member, once: make the communicator of this id (or adopt yours).
 struct create_message {
   std::array<std::byte, 128> id{};
+  /// The least of all members' devices: what all of them can do.
+  std::int32_t capability = 0;
   /// Members that share a GPU, for who is refused for it.
   std::string note;
 };
@@ -60,6 +63,8 @@ struct collective_terms {
   rank_t root = no_rank;
   std::uint64_t count = 0;  ///< elements of one member's part
 
+  /// Computes with elements, and does not only move them.
+  [[nodiscard]] bool reduces() const noexcept;
   /// "all_reduce of 4 float32 (sum)"
   [[nodiscard]] std::string text() const;
   friend bool operator==(const collective_terms&,

@@ -17,6 +17,9 @@ class pool_state {
   const cuda_library& cuda;
   const int device;
   cudaMemPool_t pool = nullptr;
+
+ private:
+  void admit_peers() noexcept;
 };
 
 }  // namespace manyworlds::inline v0::nccl

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../io/current_reactor.hpp"
 #include "cuda_error.hpp"
 #include "stream_facts.hpp"
 
@@ -16,8 +17,8 @@ namespace {
 constexpr duration shortest_sleep = std::chrono::microseconds(20);
 constexpr duration longest_pause = std::chrono::milliseconds(1);
 
-reactor& current_reactor() {
-  if (auto* here = dynamic_cast<reactor*>(executor::current())) return *here;
+reactor& reactor_here() {
+  if (auto* here = current_reactor()) return *here;
   throw std::logic_error(
       executor::current()
           ? "what waits for a stream must be awaited on a reactor: the executor that "
@@ -28,15 +29,16 @@ reactor& current_reactor() {
 
 }  // namespace
 
-executor& stream_wait::await_home() const { return current_reactor(); }
+executor& stream_wait::await_home() const { return reactor_here(); }
 
 void stream_wait::prepare() {
   const std::string asked = fmt::format("waiting for {}", asked_);
-  reactor_ = &current_reactor();
+  reactor_ = &reactor_here();
   nccl::check_stream(on_, asked);
   const nccl::cuda_library& cuda = nccl::cuda_for(asked);
+  device_ = nccl::device_of(cuda, on_, asked);
+  const nccl::device_scope on_its_device(device_);
   nccl::check_not_captured(cuda, on_, asked);
-  const nccl::device_scope on_its_device(nccl::device_of(cuda, on_, asked));
   // Made for each wait: a pool would have to belong to somebody, and a wait has only a
   // reactor, which knows nothing of CUDA.
   if (const auto error = cuda.cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
@@ -57,7 +59,7 @@ bool stream_wait::wait(continuation& waiter) {
 
 // A device that does not even record has failed: nothing moves on it any more.
 bool stream_wait::record() noexcept {
-  const nccl::capture_scope relaxed;
+  const nccl::device_scope here(device_);
   error_ = nccl::cuda_library::get().cudaEventRecord(event_, on_.handle());
   return error_ == cudaSuccess;
 }
@@ -70,7 +72,7 @@ void stream_wait::begin_looking() noexcept {
 stream_wait::answer stream_wait::ask() noexcept {
   const nccl::cuda_library& cuda = nccl::cuda_library::get();
   {
-    const nccl::capture_scope relaxed;
+    const nccl::device_scope here(device_);
     const auto state = cuda.cudaEventQuery(event_);
     if (state == cudaErrorNotReady) {
       // Would otherwise be found by whoever checks the thread's last error.
@@ -129,7 +131,7 @@ void stream_wait::await_resume() const {
 
 void stream_wait::destroy_event() noexcept {
   if (!event_) return;
-  const nccl::capture_scope relaxed;
+  const nccl::device_scope here(device_);
   (void)nccl::cuda_library::get().cudaEventDestroy(std::exchange(event_, nullptr));
 }
 

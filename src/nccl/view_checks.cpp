@@ -39,7 +39,7 @@ std::string objection_to(const const_device_view& view, int device) {
 }  // namespace
 
 std::string objection_to_views(std::span<const const_device_view> views, int device) {
-  const capture_scope relaxed;
+  const device_scope here(device);
   const std::size_t asked = std::min(views.size(), views_asked_for);
   for (std::size_t i = 0; i < asked; ++i) {
     if (views[i].empty()) continue;

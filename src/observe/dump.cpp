@@ -1,3 +1,4 @@
+#include "../world/runtime_roots.hpp"
 #include "manyworlds/observe/reporter.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -12,14 +13,21 @@ constexpr const char* forked_json =
     "{\"error\": \"forked: the runtime lives in the parent process\"}\n";
 }  // namespace
 
+runtime_report runtime::report() const {
+  runtime_report all = core_->reports().report();
+  roots_->report(all);
+  service_roots_->report(all);
+  return all;
+}
+
 std::string runtime::dump() const {
   if (core_->is_forked_child()) return forked_text;
-  return text_of(core_->reports().report());
+  return text_of(report());
 }
 
 std::string runtime::dump_json() const {
   if (core_->is_forked_child()) return forked_json;
-  return json_of(core_->reports().report());
+  return json_of(report());
 }
 
 }  // namespace manyworlds::inline v0

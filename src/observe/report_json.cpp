@@ -33,6 +33,9 @@ void write_reactor(json_writer& out, std::string_view key, const reactor_report&
   out.key(key).object();
   out.field("engine", r.engine).field("turns", r.turns).field("answers", !r.silent_for);
   if (r.silent_for) out.field("silent_ms", ms(*r.silent_for));
+  out.field("spin_us", std::chrono::duration<double, std::micro>(r.spin).count());
+  if (r.only_cpu) out.field("only_cpu", *r.only_cpu);
+  if (r.spin_is_held) out.field("shares_only_cpu", true);
   write_times(out, "library", r.times.library);
   write_times(out, "tasks", r.times.tasks);
   out.end_object();
@@ -85,6 +88,19 @@ void write_operation(json_writer& out, const operation_report& o) {
   out.field("file", o.file).field("line", o.line);
 }
 
+void write_collective(json_writer& out, const collective_status& c) {
+  out.object().field("kind", name_of(c.kind)).field("number", c.number);
+  out.field("waited_ms", ms(c.waited)).key("waits_for");
+  if (!c.is_known) {
+    out.null();
+  } else {
+    out.array();
+    for (const rank_t rank : c.absent) out.value(rank);
+    out.end_array();
+  }
+  out.end_object();
+}
+
 void write_transfers(json_writer& out, const transfer_report& t) {
   out.object().field("transport", t.transport);
   out.field("messages_sent", t.counters.messages_sent);
@@ -98,9 +114,18 @@ void write_transfers(json_writer& out, const transfer_report& t) {
     out.field("waiting_sends", l.waiting_sends)
         .field("waiting_receives", l.waiting_receives);
     out.field("unexpected_messages", l.unexpected_messages);
-    out.field("unexpected_bytes", l.unexpected_bytes).end_object();
+    out.field("unexpected_bytes", l.unexpected_bytes);
+    out.field("waits_for", name_of(l.waits_for)).field("window_held", l.window_held);
+    out.field("held_ms", ms(l.held_for)).field("window_at_peer", l.window_at_peer);
+    out.end_object();
   }
-  out.end_array().end_object();
+  out.end_array().key("collective");
+  if (t.collective) {
+    write_collective(out, *t.collective);
+  } else {
+    out.null();
+  }
+  out.end_object();
 }
 
 void write_world(json_writer& out, const world_report& w) {
@@ -122,6 +147,7 @@ void write_world(json_writer& out, const world_report& w) {
   for (const operation_report& o : w.pending) {
     out.object();
     write_operation(out, o);
+    out.field("waits_for", o.waits_for);
     out.field("bytes_wanted", o.bytes_wanted).field("age_ms", ms(o.age)).end_object();
   }
   out.end_array().key("transfers");
@@ -131,6 +157,18 @@ void write_world(json_writer& out, const world_report& w) {
     out.null();
   }
   out.end_object();
+}
+
+void write_tasks(json_writer& out, std::string_view key,
+                 const std::vector<task_report>& tasks) {
+  out.key(key).array();
+  for (const task_report& t : tasks) {
+    out.object().field("file", t.file).field("line", t.line);
+    out.field("age_ms", ms(t.age));
+    if (!t.error.empty()) out.field("error", t.error);
+    out.end_object();
+  }
+  out.end_array();
 }
 
 void write_recent(json_writer& out, const operation_report& o) {
@@ -150,6 +188,8 @@ std::string json_of(const runtime_report& r) {
   out.field("incarnation", r.incarnation).field("uptime_ms", ms(r.uptime));
   write_reactor(out, "reactor", r.user);
   write_reactor(out, "service", r.service);
+  write_tasks(out, "tasks", r.tasks);
+  write_tasks(out, "failed_tasks", r.failed_tasks);
   out.key("links");
   if (r.links) {
     out.array();
@@ -158,6 +198,14 @@ std::string json_of(const runtime_report& r) {
   } else {
     out.null();
   }
+  out.key("serving")
+      .object()
+      .field("bodies_failed", r.serving.bodies_failed)
+      .field("calls_asked_twice", r.serving.calls_asked_twice)
+      .field("answered_by_another", r.serving.answered_by_another)
+      .field("late_answers", r.serving.late_answers)
+      .field("calls_given_back", r.serving.calls_given_back)
+      .end_object();
   out.key("worlds").array();
   for (const world_report& w : r.worlds) write_world(out, w);
   out.end_array().key("ended_worlds").array();

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "../duration_text.hpp"
 #include "manyworlds/observe/report.hpp"
@@ -63,6 +64,12 @@ void write_head(text_writer& out, const runtime_report& r) {
     } else {
       out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
     }
+    if (x.only_cpu) {
+      out.line(1, "bound to CPU {}: {}", *x.only_cpu,
+               x.spin_is_held              ? "does not spin, a peer is bound to it too"
+               : x.spin > duration::zero() ? "spins for " + duration_text(x.spin)
+                                           : "does not spin");
+    }
     write_times(out, "the library", x.times.library);
     write_times(out, "tasks", x.times.tasks);
   };
@@ -100,12 +107,22 @@ void write_member(text_writer& out, const member_report& m) {
   }
 }
 
+void write_collective(text_writer& out, const collective_status& c) {
+  const std::string what =
+      fmt::format("{} {} for {}", name_of(c.kind), c.number, duration_text(c.waited));
+  if (!c.is_known) return out.line(2, "in {}", what);
+  if (c.absent.empty()) return out.line(2, "in {}: all members have entered it", what);
+  out.line(2, "in {}: waits for {} {} to enter it", what,
+           c.absent.size() == 1 ? "rank" : "ranks", fmt::join(c.absent, ", "));
+}
+
 void write_transfers(text_writer& out, const transfer_report& t) {
   if (t.transport.empty()) return;
   const transfer_counters& c = t.counters;
   out.line(2, "by {}: {} messages ({} bytes) sent, {} messages ({} bytes) received",
            t.transport, c.messages_sent, c.bytes_sent, c.messages_received,
            c.bytes_received);
+  if (t.collective) write_collective(out, *t.collective);
   for (const lane_status& l : t.lanes) {
     out.line(
         2,
@@ -113,6 +130,16 @@ void write_transfers(text_writer& out, const transfer_report& t) {
         "messages ({} bytes) unexpected",
         l.on.number(), l.peer, l.sent, l.received, l.waiting_sends, l.waiting_receives,
         l.unexpected_messages, l.unexpected_bytes);
+    if (l.waits_for != send_obstacle::none) {
+      out.line(3, "its first send waits for {}", name_of(l.waits_for));
+    }
+    if (l.window_held > 0 && l.unexpected_messages > 0) {
+      out.line(3, "holds {} bytes of the window, for {}: no receive takes what has come",
+               l.window_held, duration_text(l.held_for));
+    }
+    if (l.window_at_peer > 0) {
+      out.line(3, "holds {} bytes of the peer's window", l.window_at_peer);
+    }
   }
 }
 
@@ -131,9 +158,25 @@ void write_world(text_writer& out, const world_report& w) {
   for (const member_report& m : w.members) write_member(out, m);
   if (w.transfers) write_transfers(out, *w.transfers);
   for (const operation_report& o : w.pending) {
-    out.line(2, "pending for {}: {}, {} of {} bytes, {}, at {}:{}", duration_text(o.age),
-             what(o), o.bytes_moved, o.bytes_wanted, o.begun ? "begun" : "not begun",
-             file_of(o.file), o.line);
+    const std::string obstacle = o.waits_for.empty() ? "" : ", waits for " + o.waits_for;
+    out.line(2, "pending for {}: {}, {} of {} bytes, {}{}, at {}:{}",
+             duration_text(o.age), what(o), o.bytes_moved, o.bytes_wanted,
+             o.begun ? "begun" : "not begun", obstacle, file_of(o.file), o.line);
+  }
+}
+
+void write_tasks(text_writer& out, const runtime_report& r) {
+  out.line(0, "tasks that were started: {}", r.tasks.size());
+  for (const task_report& t : r.tasks) {
+    out.line(1, "running for {}, started at {}:{}", duration_text(t.age), file_of(t.file),
+             t.line);
+  }
+  if (r.failed_tasks.empty()) return;
+  out.line(0, "tasks that ended by an exception, oldest first: {}",
+           r.failed_tasks.size());
+  for (const task_report& t : r.failed_tasks) {
+    out.line(1, "{} ago, started at {}:{}: {}", duration_text(t.age), file_of(t.file),
+             t.line, t.error);
   }
 }
 
@@ -146,15 +189,29 @@ void write_recent(text_writer& out, const operation_report& o) {
            o.line);
 }
 
+/// Nothing for a runtime to which nothing of this has happened.
+void write_serving(text_writer& out, const serving_report& s) {
+  if (s.bodies_failed != 0)
+    out.line(0, "bodies that ended by an exception: {}", s.bodies_failed);
+  if (s.calls_asked_twice + s.late_answers + s.calls_given_back == 0) return;
+  out.line(
+      0,
+      "calls: {} asked twice, {} of them answered by another worker, {} late answers "
+      "dropped, {} given back by workers that drain",
+      s.calls_asked_twice, s.answered_by_another, s.late_answers, s.calls_given_back);
+}
+
 }  // namespace
 
 std::string text_of(const runtime_report& r) {
   text_writer out;
   write_head(out, r);
+  write_tasks(out, r);
   if (r.links) {
     out.line(0, "links: {}", r.links->size());
     for (const link_report& l : *r.links) write_link(out, l);
   }
+  write_serving(out, r.serving);
   out.line(0, "worlds: {}", r.worlds.size());
   for (const world_report& w : r.worlds) write_world(out, w);
   out.line(0, "worlds that ended lately, oldest first: {}", r.ended_worlds.size());

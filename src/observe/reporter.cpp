@@ -14,6 +14,9 @@ reactor_report report_on(reactor& r) {
   report.engine = r.io().name();
   report.turns = r.turns();
   report.times = r.times();
+  report.spin = r.spins_for();
+  report.spin_is_held = r.is_spinning_held();
+  report.only_cpu = r.binding().only_cpu();
   return report;
 }
 
@@ -56,6 +59,10 @@ runtime_report reporter::report() {
   report.incarnation = self.id.text();
   report.thread_name = core_.options().thread_name.str();
   report.uptime = now - since_;
+  const serving_tally& serving = core_.serving();
+  report.serving = {serving.bodies_failed, serving.calls_asked_twice,
+                    serving.answered_by_another, serving.late_answers,
+                    serving.calls_given_back};
   for (const auto& w : core_.worlds().snapshot()) {
     report.worlds.push_back(w->report(now));
     if (moved) add(*moved, report.worlds.back());

@@ -17,6 +17,7 @@ operation_report report_on(const operation& op, time_point now) {
       op.kind == operation_kind::send ? op.source.total_bytes() : op.target.total_bytes();
   report.bytes_wanted += op.head_bytes;
   report.begun = op.begun;
+  report.waits_for = name_of(static_cast<send_obstacle>(op.waits_for));
   report.age = now - op.started;
   report.file = op.where.file_name();
   report.line = op.where.line();
@@ -60,17 +61,21 @@ world_report world_core::report(time_point now) const {
 }
 
 world_history world::history() const {
-  return core_->tally().read(core_->runtime().user().now());
+  world_core& core = existing();
+  return core.tally().read(core.runtime().user().now());
 }
 
-transfer_counters world::counters() const { return core_->report_transfers().counters; }
-std::string world::transport() const { return core_->report_transfers().transport; }
+transfer_counters world::counters() const {
+  return existing().report_transfers().counters;
+}
+std::string world::transport() const { return existing().report_transfers().transport; }
 
 transfer_report world_core::report_transfers() const {
   transfer_report report;
   if (!backend_) return report;
   report.transport = backend_->transport();
   report.lanes = backend_->lanes();
+  report.collective = backend_->collective();
   report.counters = backend_->counters();
   return report;
 }

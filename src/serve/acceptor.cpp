@@ -10,6 +10,7 @@
 #include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/world/store_trouble.hpp"
 #include "peer_world.hpp"
 
 namespace manyworlds::inline v0 {
@@ -17,6 +18,7 @@ namespace manyworlds::inline v0 {
 acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
     : runtime_(rt),
       options_(options),
+      name_("accept " + options.service.str()),
       list_(rt.core(), st, options.service),
       pause_(rt.core()) {
   check_service("accept", options.service, options.world);
@@ -48,7 +50,10 @@ task<std::vector<waiting_peer>> acceptor::take() {
     }
     std::vector<waiting_peer> taken;
     try {
-      taken = co_await list_.take(options_.most - met_.size());
+      auto ended =
+          co_await when_any(list_.take(options_.most - met_.size()),
+                            tell_of_trouble(runtime_.core(), name_, list_.place()));
+      if (auto& some = std::get<0>(ended)) taken = std::move(*some);
       // A second entry of one whose first was taken, by us, more slowly than it waits.
       std::erase_if(taken, [this](const waiting_peer& who) { return is_met(who); });
       note_store(nullptr);
@@ -116,10 +121,28 @@ met_peer::~met_peer() {
 
 task<void> met_peer::form() {
   co_await store_.set(join_record::key(options_.name, 1), who_.record);
-  co_await world_;
+  auto formed = [](world& forming) -> task<void> { co_await forming; };
+  bool is_stopped = false;
+  try {
+    co_await stop_on(formed(world_), acceptor_.runtime_.draining());
+  } catch (const stopped&) {
+    is_stopped = true;
+  }
+  if (!is_stopped) co_return;
+  throw world_error(world_.core()->describe_failure(
+      cause::runtime_stopped, world_.rank(), operation_kind::form,
+      "the runtime of the acceptor is stopping"));
+}
+
+failure met_peer::note_body_threw() {
+  manyworlds::note_body_threw(acceptor_.runtime_.core(), world_, "accept",
+                              handled_exception_text());
+  return world_ ? world_.failure() : failure();
 }
 
 task<void> met_peer::part(failure failed) {
+  // The body has moved its world away.
+  if (!world_) co_return;
   const world_state now = world_.state();
   if (now == world_state::up && failed && failed.cause != cause::closed)
     world_.fail(failed.text());

@@ -16,10 +16,10 @@ class call_peer {
   /// Throws world_error (`invalid_argument`) unless the world has two members.
   explicit call_peer(world& w) : world_(w), rank_(1 - w.rank()) {
     if (w.size() == 2) return;
-    throw world_error(
-        failure(cause::invalid_argument, "calls are served in worlds of two members; " +
-                                             std::string(w.name().view()) + " has " +
-                                             std::to_string(w.size())));
+    throw world_error(w.core()->describe_failure(
+        cause::invalid_argument, no_rank, operation_kind::call,
+        "calls are served in worlds of two members, and this has " +
+            std::to_string(w.size())));
   }
 
   [[nodiscard]] world& in() const noexcept { return world_; }

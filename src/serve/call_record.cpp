@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dispatch_core.hpp"
 #include "worker_link.hpp"
 
@@ -28,7 +30,7 @@ call_record::call_record(std::shared_ptr<dispatch_core> core, pick_reference pic
 call_record::~call_record() {
   give_up(failure(cause::cancelled, "its stream was dropped"));
   // Unwound while its request was being sent.
-  if (link_) link_->cancel(slot_);
+  if (is_sending_ && sending_) sending_.link->cancel(sending_.slot);
 }
 
 void call_record::begin(executor& home, duration limit, std::stop_token token) {
@@ -37,43 +39,152 @@ void call_record::begin(executor& home, duration limit, std::stop_token token) {
 }
 
 void call_record::check() const {
-  if (phase_ != phase::over || came_ > 0) return;
+  if (!is_over_ || came_ > 0) return;
   if (error_) std::rethrow_exception(error_);
   if (failure_) throw world_error(failure_);
 }
 
+bool call_record::is_held_up() const noexcept {
+  if (is_over_ || is_settled_ || !has_try()) return false;
+  const auto is_suspect = [](const call_try& t) { return t.link->is_suspect(); };
+  if (is_sending_ && sending_ && !is_suspect(sending_)) return false;
+  return std::all_of(asked_.begin(), asked_.end(), is_suspect);
+}
+
+bool call_record::was_given_to(const worker_link& link) const noexcept {
+  if (is_sending_ && sending_.link == &link) return true;
+  return std::any_of(asked_.begin(), asked_.end(),
+                     [&](const call_try& t) { return t.link == &link; });
+}
+
+// --- to a worker
+
 void call_record::set_queued() noexcept {
-  link_ = nullptr;
-  phase_ = phase::queued;
+  is_queued_ = true;
   note_change();
 }
 
 void call_record::set_sending(worker_link& link, std::uint32_t slot) noexcept {
-  link_ = &link;
-  slot_ = slot;
+  if (std::exchange(wants_another_, false)) was_asked_again_ = true;
+  is_queued_ = false;
+  is_sending_ = true;
+  is_unwanted_ = false;
+  sending_ = {&link, slot};
+  withdrawn_.reset();
   ++tries_;
-  phase_ = phase::sending;
+  worker_ = link.describe_worker();
   note_change();
 }
 
-// Its answer may have overtaken the end of the sending.
-void call_record::set_asked() noexcept {
-  if (phase_ == phase::sending) phase_ = phase::asked;
+call_try call_record::end_sending(bool was_sent) noexcept {
+  is_sending_ = false;
+  const call_try to = std::exchange(sending_, call_try());
+  if (!to) return to;
+  if (!was_sent || is_over_ || is_unwanted_) return to;
+  // Its answer may have overtaken the end of the sending: then it is the only one.
+  asked_.push_back(to);
+  return call_try();
 }
 
-void call_record::end(failure f) noexcept {
-  link_ = nullptr;
-  // Given up while its request was being sent, by a cause that stays.
-  if (phase_ == phase::over) return;
+void call_record::withdraw() noexcept {
+  is_unwanted_ = true;
+  withdrawn_.set();
+}
+
+void call_record::want_another() {
+  wants_another_ = true;
+  if (is_sending_) {
+    // Queued when the sending has ended.
+    withdraw();
+  } else {
+    core_->enqueue(*this);
+  }
+}
+
+// --- from a worker
+
+void call_record::cancel_asked() noexcept {
+  for (const call_try& t : asked_) t.link->cancel(t.slot);
+  asked_.clear();
+}
+
+void call_record::settle(call_try from) noexcept {
+  if (std::exchange(is_settled_, true)) return;
+  const call_try newest = is_sending_ ? sending_ : asked_.back();
+  if (was_asked_again_ && from == newest) core_->note_answered_by_another();
+  std::erase(asked_, from);
+  cancel_asked();
+  if (is_queued_) core_->forget(*this);
+  if (is_sending_ && sending_ == from) return;
+  if (is_sending_) withdraw();
+  asked_.push_back(from);
+}
+
+bool call_record::is_wanted(const call_try& t) const noexcept {
+  if (is_over_ || (is_sending_ && is_unwanted_ && sending_ == t)) return false;
+  return !is_settled_ || (asked_.empty() ? sending_ : asked_.front()) == t;
+}
+
+void call_record::drop(call_try t) noexcept {
+  if (sending_ == t) sending_ = call_try();
+}
+
+void call_record::end(call_try from, failure f) noexcept {
+  // Given up meanwhile, by a cause that stays.
+  if (is_over_) return;
+  settle(from);
+  std::erase(asked_, from);
+  if (sending_ == from) sending_ = call_try();
   finish(std::move(f));
 }
 
+void call_record::give_back(call_try from) noexcept {
+  take_back_try();
+  std::erase(asked_, from);
+  if (sending_ == from) sending_ = call_try();
+  go_on_without(failure());
+}
+
+void call_record::lose(const worker_link& link, const failure& why) noexcept {
+  if (sending_.link == &link) sending_ = call_try();
+  std::erase_if(asked_, [&](const call_try& t) { return t.link == &link; });
+  go_on_without(why);
+}
+
+void call_record::go_on_without(const failure& why) noexcept {
+  if (is_over_ || is_queued_) return;
+  if (has_try()) {
+    wants_another_ = false;
+    return;
+  }
+  // Given up by its worker before it came, perhaps: another worker begins anew.
+  if (came_ == 0) {
+    is_settled_ = false;
+    cost_of_come_ = cost_of_read_ = 0;
+  }
+  if (came_ == 0 && (!why || tries_ < core_->options().tries)) {
+    // `send_request` queues it when that has ended.
+    if (!is_sending_) core_->queue_again(*this);
+    return;
+  }
+  failure f = why;
+  if (came_ == 0) {
+    const std::string told =
+        fmt::format("the last of {} workers that were asked", tries_);
+    f.detail = f.detail.empty() ? told : f.detail + "; " + told;
+  }
+  finish(std::move(f));
+}
+
+// --- otherwise
+
 void call_record::give_up(failure f) noexcept {
-  if (phase_ == phase::over) return;
-  if (phase_ == phase::queued) core_->forget(*this);
+  if (is_over_) return;
+  if (is_queued_) core_->forget(*this);
   // While its request is being sent the slot stays with the sender, who knows whether the
   // worker has got it.
-  if (phase_ == phase::asked) std::exchange(link_, nullptr)->cancel(slot_);
+  if (is_sending_) withdraw();
+  cancel_asked();
   finish(std::move(f));
 }
 
@@ -83,13 +194,35 @@ void call_record::give_up(std::exception_ptr error) noexcept {
 }
 
 void call_record::finish(failure f) noexcept {
-  phase_ = phase::over;
-  failure_ = std::move(f);
+  is_over_ = true;
+  core_->note_end(f);
+  failure_ = f ? describe(std::move(f)) : std::move(f);
   watch_.end();
   note_change();
   if (!reader_) return;
   next_reply_awaiter& reader = *std::exchange(reader_, nullptr);
   reader.finish(std::nullopt, failure_);
+}
+
+failure call_record::describe(failure f) const {
+  f.operation = operation_kind::call;
+  const bool is_of_its_time = f.cause == cause::timed_out ||
+                              f.cause == cause::cancelled ||
+                              f.cause == cause::invalid_argument;
+  if (f.world.empty() && is_of_its_time) {
+    // Not the world's own failure, by which its `keep` would form it again.
+    f.world = worker_.world;
+    f.epoch = worker_.epoch;
+    f.rank = worker_.rank;
+    f.peer = worker_.peer;
+  }
+  f.call = core_->name_of_call(number_);
+  if (came_ > 0 && !call_wire::is_handlers_own(f.cause)) {
+    if (!f.detail.empty()) f.detail += "; ";
+    f.detail += fmt::format("{} {} of the call had come", came_,
+                            came_ == 1 ? "reply" : "replies");
+  }
+  return f;
 }
 
 void call_record::push(bytes reply) {
@@ -105,19 +238,6 @@ void call_record::push(bytes reply) {
   }
   replies_.push_back(std::move(reply));
   note_change();
-}
-
-bool call_record::is_lost(const failure& why, int most_tries) noexcept {
-  link_ = nullptr;
-  if (came_ == 0 && tries_ < most_tries) return true;
-  failure f = why;
-  const std::string told =
-      came_ > 0 ? fmt::format("{} {} of the call had come", came_,
-                              came_ == 1 ? "reply" : "replies")
-                : fmt::format("the last of {} workers that were asked", tries_);
-  f.detail = f.detail.empty() ? told : f.detail + "; " + told;
-  finish(std::move(f));
-  return false;
 }
 
 std::optional<bytes> call_record::take_reply() noexcept {
@@ -141,7 +261,9 @@ void call_record::skip(std::uint64_t cost) noexcept {
 
 void call_record::note_read(std::uint64_t cost) noexcept {
   cost_of_read_ += cost;
-  if (link_) link_->note_read(slot_);
+  // Settled: there is no other try.
+  const call_try& t = asked_.empty() ? sending_ : asked_.front();
+  if (is_settled_ && t) t.link->note_read(t.slot);
 }
 
 void call_record::note_change() noexcept {

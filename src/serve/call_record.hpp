@@ -17,17 +17,23 @@ namespace manyworlds::inline v0 {
 
 class worker_link;
 
-/// Owned by whoever awaits the call, then by its stream. The queue and the worker's slot
-/// refer to it until it ends. On the dispatcher's reactor alone.
+/// One giving of a call to a worker; none if the link is null.
+struct call_try {
+  worker_link* link = nullptr;
+  std::uint32_t slot = 0;
+
+  explicit operator bool() const noexcept { return link != nullptr; }
+  bool operator==(const call_try&) const noexcept = default;
+};
+
+/// Owned by the task that awaits the call, then by its stream. The queue and the workers'
+/// slots refer to it until it ends. On the dispatcher's reactor alone.
+///
+/// A call has one try, and more only while its workers are suspect. The first try of
+/// which something is heard settles the call: the others are cancelled, and what comes of
+/// them is dropped, so that the call is answered once.
 class call_record {
  public:
-  enum class phase : unsigned char {
-    queued,   ///< waits for a worker
-    sending,  ///< has a slot; its request is being sent
-    asked,    ///< has a slot, whose worker has the request
-    over,     ///< has no slot any more
-  };
-
   call_record(std::shared_ptr<dispatch_core> core, pick_reference pick,
               std::uint64_t number) noexcept;
   call_record(const call_record&) = delete;
@@ -36,48 +42,79 @@ class call_record {
 
   /// Of the order of admission.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  [[nodiscard]] phase at() const noexcept { return phase_; }
   [[nodiscard]] pick_reference& pick() noexcept { return pick_; }
-  [[nodiscard]] worker_link& link() const noexcept { return *link_; }
-  [[nodiscard]] bool has_slot() const noexcept { return link_ != nullptr; }
-  [[nodiscard]] std::uint32_t slot() const noexcept { return slot_; }
   [[nodiscard]] int tries() const noexcept { return tries_; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
-  /// Something came of a worker: nobody else may be asked.
-  [[nodiscard]] bool is_answered() const noexcept {
-    return came_ > 0 || phase_ == phase::over;
+  [[nodiscard]] bool is_over() const noexcept { return is_over_; }
+  /// Waits for a worker, perhaps for a second one.
+  [[nodiscard]] bool is_queued() const noexcept { return is_queued_; }
+  /// A request is being sent, or will be, by the task that awaits the call.
+  [[nodiscard]] bool is_sending() const noexcept { return is_sending_; }
+  /// Something was heard of a worker: no other may be asked.
+  [[nodiscard]] bool is_settled() const noexcept { return is_settled_; }
+  [[nodiscard]] bool is_answered() const noexcept { return came_ > 0 || is_over_; }
+  /// A worker has it, or may get it.
+  [[nodiscard]] bool has_try() const noexcept {
+    return !asked_.empty() || (is_sending_ && sending_ && !is_unwanted_);
   }
+  /// All the workers that have it are suspect, and it was not settled.
+  [[nodiscard]] bool is_held_up() const noexcept;
+  [[nodiscard]] bool was_given_to(const worker_link& link) const noexcept;
+  /// What comes of that try is the call's answer, or may be.
+  [[nodiscard]] bool is_wanted(const call_try& t) const noexcept;
+  /// Is queued for a second worker, or will be when a sending has ended.
+  [[nodiscard]] bool wants_another() const noexcept { return wants_another_; }
 
-  // --- by whoever awaits the call
+  // --- by the task that awaits the call
   void begin(executor& home, duration limit, std::stop_token token);
   /// Until something has changed.
   [[nodiscard]] event_awaiter changed() noexcept { return changed_.wait(); }
-  void set_asked() noexcept;
+  /// Where its request is to be sent.
+  [[nodiscard]] call_try sending() const noexcept { return sending_; }
+  /// Set when its request shall not be sent any further.
+  [[nodiscard]] event& withdrawn() noexcept { return withdrawn_; }
+  /// The sending has ended. Gives the try if its slot is to be cancelled: the request was
+  /// not sent whole, or is not wanted any more.
+  [[nodiscard]] call_try end_sending(bool was_sent) noexcept;
   /// Throws if it is over and there is nothing to read.
   void check() const;
 
   // --- by the dispatcher
   void set_queued() noexcept;
+  void set_not_queued() noexcept { is_queued_ = wants_another_ = false; }
   void set_sending(worker_link& link, std::uint32_t slot) noexcept;
-  /// Its slot is another's now.
-  void let_go_of_slot() noexcept { link_ = nullptr; }
+  /// Queues it for another worker beside those that have it, or in place of the one to
+  /// which its request is just being sent. Runs no user code.
+  void want_another();
+  /// Something was heard of that try.
+  void settle(call_try from) noexcept;
+  /// Ended by its worker, but not wanted.
+  void drop(call_try t) noexcept;
   /// Ended by its worker.
-  void end(failure f) noexcept;
-  /// Ended otherwise: its worker, if it has one, is told to stop.
+  void end(call_try from, failure f) noexcept;
+  /// Its worker drains, and has not begun it.
+  void give_back(call_try from) noexcept;
+  /// The same before its request was sent.
+  void take_back_try() noexcept { --tries_; }
+  /// Its worker is gone.
+  void lose(const worker_link& link, const failure& why) noexcept;
+  /// No worker has it, by that failure, or none: asks another one, or ends.
+  void go_on_without(const failure& why) noexcept;
+  /// Ended otherwise: its workers, if it has any, are told to stop.
   void give_up(failure f) noexcept;
   void give_up(std::exception_ptr error) noexcept;
   void push(bytes reply);
   /// So much was given up by the worker, and will not come.
   void skip(std::uint64_t cost) noexcept;
-  /// Its worker is gone, and nothing had come: true if another may be asked.
-  [[nodiscard]] bool is_lost(const failure& why, int most_tries) noexcept;
+  /// What is said of an error: the call, and the worker that it was given to last.
+  [[nodiscard]] failure describe(failure f) const;
 
   /// Since when there is no worker.
   time_point alone_since = time_point::max();
 
   // --- by the stream's reader
   [[nodiscard]] bool has_news() const noexcept {
-    return next_ < replies_.size() || phase_ == phase::over;
+    return next_ < replies_.size() || is_over_;
   }
   [[nodiscard]] std::optional<bytes> take_reply() noexcept;
   /// How it ended, if it is over; says nothing if in order.
@@ -93,17 +130,32 @@ class call_record {
   void finish(failure f) noexcept;
   void note_change() noexcept;
   void note_read(std::uint64_t cost) noexcept;
+  void withdraw() noexcept;
+  void cancel_asked() noexcept;
 
   const std::shared_ptr<dispatch_core> core_;
   pick_reference pick_;
   const std::uint64_t number_;
-  phase phase_ = phase::queued;
   call_watch watch_;
   time_point deadline_ = time_point::max();
   event changed_;
-  worker_link* link_ = nullptr;
-  std::uint32_t slot_ = 0;
+
+  /// Of the request that is being sent. None if its worker was lost meanwhile, or has
+  /// given the slot back or ended it already.
+  call_try sending_;
+  /// Those that have the request: one, but for those that were suspect before.
+  std::vector<call_try> asked_;
+  event withdrawn_;
+  bool is_queued_ = false;
+  bool is_sending_ = false;
+  bool is_unwanted_ = false;  ///< the request that is being sent
+  bool is_settled_ = false;
+  bool is_over_ = false;
+  bool wants_another_ = false;
+  bool was_asked_again_ = false;
   int tries_ = 0;
+  /// World, epoch and process of the worker that it was given to last, as a failure.
+  failure worker_;
   failure failure_;
   std::exception_ptr error_;
 

@@ -10,8 +10,14 @@ namespace manyworlds::inline v0 {
 namespace {
 
 task<void> serve_session(call_server::state& server, world& w) {
+  if (server.is_draining) co_return;
   call_session session(server, w);
   co_await session.run();
+}
+
+task<void> drain_server(call_server::state& server) {
+  server.begin_drain();
+  while (!server.sessions.empty()) co_await server.session_ended;
 }
 
 }  // namespace
@@ -30,6 +36,8 @@ call_server::call_server(handler handle, call_server_options options)
 call_server::~call_server() = default;
 
 task<void> call_server::serve(world& w) { return serve_session(*state_, w); }
+
+task<void> call_server::drain() { return drain_server(*state_); }
 
 void call_server::publish_load(std::uint64_t word) noexcept {
   if (state_->has_load && state_->load == word) return;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "manyworlds/coro/stop.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -26,20 +28,49 @@ call_session::call_session(call_server::state& server, world& w)
   server_.sessions.push_back(this);
 }
 
-call_session::~call_session() { std::erase(server_.sessions, this); }
+call_session::~call_session() {
+  std::erase(server_.sessions, this);
+  server_.session_ended.set();
+  server_.session_ended.reset();
+}
 
 task<void> call_session::run() {
   auto body = [this](scope& s) -> task<void> {
     s.spawn(write());
-    co_await read(s);
+    s.spawn(heed_runtime());
+    auto until_drained = [this]() -> task<void> { co_await drained_; };
+    co_await when_any(read(s), until_drained());
+    s.cancel();
   };
   co_await scope::run(body);
 }
 
+// A runtime that stops gives its open calls the time that `stop` was given.
+task<void> call_session::heed_runtime() {
+  co_await peer_.in().core()->runtime().stopping().wait();
+  server_.begin_drain();
+}
+
+void call_server::state::begin_drain() noexcept {
+  is_draining = true;
+  for (call_session* session : sessions) session->begin_drain();
+}
+
 void call_session::note_load() noexcept {
   is_load_due_ = true;
-  load_changed_.set();
-  load_changed_.reset();
+  something_due_.set();
+  something_due_.reset();
+}
+
+void call_session::begin_drain() noexcept {
+  if (std::exchange(is_draining_, true)) return;
+  is_drain_due_ = true;
+  something_due_.set();
+  something_due_.reset();
+}
+
+void call_session::look_whether_drained() noexcept {
+  if (is_draining_ && no_more_come_ && open_ == 0) drained_.set();
 }
 
 void call_session::stop_all() noexcept {
@@ -58,11 +89,15 @@ task<void> call_session::write() {
   head.size = server_.options.largest_request;
   co_await peer_.in().send_message(head, to(peer_.rank()), lane());
   for (;;) {
-    while (!is_load_due_) co_await load_changed_;
-    is_load_due_ = false;
+    while (!is_load_due_ && !is_drain_due_) co_await something_due_;
     head = answer_head{};
-    head.kind = answer_kind::load;
-    head.word = server_.load;
+    if (std::exchange(is_drain_due_, false)) {
+      head.kind = answer_kind::draining;
+    } else {
+      is_load_due_ = false;
+      head.kind = answer_kind::load;
+      head.word = server_.load;
+    }
     co_await peer_.in().send_message(head, to(peer_.rank()), lane());
   }
 }
@@ -96,6 +131,10 @@ task<void> call_session::take_request(scope& handlers, order_head head,
   bytes data(size);
   // Given up on the way: the leader does not count it.
   if (size > 0 && !co_await peer_.payload(data)) co_return;
+  if (is_draining_) {
+    co_await give_back(head.slot, head.id);
+    co_return;
+  }
   slot& s = slots_[head.slot];
   s.is_taken = true;
   s.is_cancelled = false;
@@ -104,12 +143,22 @@ task<void> call_session::take_request(scope& handlers, order_head head,
   s.window = head.window;
   s.largest_reply = head.largest_reply;
   s.sent = s.credit = 0;
+  ++open_;
   handlers.spawn(handle(head, std::move(data)));
 }
 
+// It crossed our `draining`; the leader gives it to another worker.
+task<void> call_session::give_back(std::uint32_t slot, std::uint64_t id) {
+  slots_[slot].last = id;
+  answer_head head{};
+  head.kind = answer_kind::given_back;
+  head.slot = slot;
+  co_await peer_.in().send_message(head, to(peer_.rank()), lane());
+}
+
 task<void> call_session::take_control(order_head head, std::size_t size) {
-  // Of a slot no more than one entry of a kind is due at a time.
-  if (head.count > 2 * slots_.size() || size != head.count * sizeof(control_entry))
+  // Of a slot no more than one entry of a kind is due at a time; and `no_more`.
+  if (head.count > 2 * slots_.size() + 1 || size != head.count * sizeof(control_entry))
     peer_.refuse(fmt::format("{} entries of control in {} bytes", head.count, size));
   std::vector<control_entry> entries(head.count);
   bytes data(size);
@@ -125,6 +174,13 @@ task<void> call_session::take_control(order_head head, std::size_t size) {
 }
 
 bool call_session::take(const control_entry& entry) {
+  if (entry.kind == call_wire::control_kind::no_more) {
+    if (!is_draining_ || no_more_come_)
+      peer_.refuse("it sends no more requests, which was not asked");
+    no_more_come_ = true;
+    look_whether_drained();
+    return false;
+  }
   const bool is_credit = entry.kind == call_wire::control_kind::credit;
   if (!is_credit && entry.kind != call_wire::control_kind::cancel) {
     peer_.refuse(
@@ -220,6 +276,7 @@ task<call_session::handler_end> call_session::run_handler(order_head head, bytes
 }
 
 task<void> call_session::handle(order_head asked, bytes data) {
+  const open_call counted_as_open(*this);
   handler_end end = co_await run_handler(asked, std::move(data));
   if (end.text.size() > call_wire::largest_text) end.text.resize(call_wire::largest_text);
   answer_head head{};
@@ -263,12 +320,22 @@ task<void> call_session::tell_sent(std::uint32_t number) {
   counted.set_sent();
 }
 
+failure call_session::describe(enum cause why, std::uint32_t number,
+                               std::string detail) const {
+  failure f = peer_.in().core()->describe_failure(why, peer_.rank(), operation_kind::call,
+                                                  std::move(detail));
+  // An error of this call alone, which no `keep` takes for its world's.
+  f.world_instance = 0;
+  if (const auto id = slots_[number].last) f.call = fmt::format("{:x}", *id);
+  return f;
+}
+
 task<void> call_session::reply(std::uint32_t number, gather_list data) {
   slot& s = slots_[number];
   const std::size_t size = data.total_bytes();
   if (size > s.largest_reply) {
-    throw world_error(failure(
-        cause::invalid_argument,
+    throw world_error(describe(
+        cause::invalid_argument, number,
         fmt::format("a reply of {} bytes; the leader takes {}", size, s.largest_reply)));
   }
   const std::uint64_t cost = size + call_wire::reply_cost;
@@ -277,7 +344,8 @@ task<void> call_session::reply(std::uint32_t number, gather_list data) {
   while (!s.is_cancelled && !peer_.is_over() &&
          call_wire::must_wait(s.sent - s.credit, cost, s.window)) {
     if (!is_heard_)
-      throw world_error(failure(cause::cancelled, "its world is not served any more"));
+      throw world_error(
+          describe(cause::cancelled, number, "its world is not served any more"));
     if (s.is_sent_unclear) {
       co_await tell_sent(number);
     } else {

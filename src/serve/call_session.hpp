@@ -22,6 +22,12 @@ struct call_server::state {
   std::uint64_t load = 0;
   bool has_load = false;
   std::vector<call_session*> sessions;
+  /// For good.
+  bool is_draining = false;
+  /// Set, and reset, when a session has ended.
+  event session_ended;
+
+  void begin_drain() noexcept;
 };
 
 /// On the world's reactor alone. Reads what the leader orders, and runs a handler per
@@ -35,6 +41,9 @@ class call_session {
 
   [[nodiscard]] task<void> run();
   void note_load() noexcept;
+  /// Tells the leader that no new calls are taken. `run` returns when those that were
+  /// begun have ended and the leader has said that no more come.
+  void begin_drain() noexcept;
 
   // --- for its calls
   [[nodiscard]] task<void> reply(std::uint32_t slot, gather_list data);
@@ -69,6 +78,17 @@ class call_session {
   };
   class running;
   class counted_reply;
+  /// A call that was begun, until the leader has its end.
+  struct open_call {
+    explicit open_call(call_session& s) noexcept : session(s) {}
+    open_call(const open_call&) = delete;
+    open_call& operator=(const open_call&) = delete;
+    ~open_call() {
+      --session.open_;
+      session.look_whether_drained();
+    }
+    call_session& session;
+  };
   /// A handler's end that is being sent to the leader.
   struct end_under_way {
     explicit end_under_way(call_session& s) noexcept : session(s) {
@@ -92,6 +112,9 @@ class call_session {
 
   [[nodiscard]] task<void> read(scope& handlers);
   [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> heed_runtime();
+  [[nodiscard]] task<void> give_back(std::uint32_t slot, std::uint64_t id);
+  void look_whether_drained() noexcept;
   [[nodiscard]] task<void> take_request(scope& handlers, call_wire::order_head head,
                                         std::size_t size);
   [[nodiscard]] task<void> take_control(call_wire::order_head head, std::size_t size);
@@ -101,14 +124,23 @@ class call_session {
   [[nodiscard]] task<handler_end> run_handler(call_wire::order_head head, bytes data);
   [[nodiscard]] task<void> handle(call_wire::order_head asked, bytes data);
   void stop_all() noexcept;
+  [[nodiscard]] failure describe(enum cause why, std::uint32_t slot,
+                                 std::string detail) const;
 
   call_server::state& server_;
   call_peer peer_;
   std::vector<slot> slots_;
   std::size_t ends_under_way_ = 0;
   event end_sent_;
-  event load_changed_;
+  event something_due_;
   bool is_load_due_;
+  bool is_drain_due_ = false;
+  /// Begun calls whose end the leader may not have yet.
+  std::size_t open_ = 0;
+  bool is_draining_ = false;
+  /// The leader has said that it sends no more requests.
+  bool no_more_come_ = false;
+  event drained_;
   /// Somebody reads what the leader orders.
   bool is_heard_ = true;
 };

@@ -11,6 +11,11 @@
 // peer that is stopped answers no withdrawal). So a slot stays taken until the worker has
 // answered a `cancel`, also if it never got the request; and a worker whose replies were
 // given up says by `sent` what they cost, got or not, before one waits for credit.
+//
+// A worker that leaves in order says `draining`. The leader gives it no more calls and
+// says so by `no_more`, behind all requests whose sending has begun; the worker answers
+// those that it reads after its `draining` by `given_back`. When it has read `no_more`
+// and its handlers have ended it leaves the world, so that no call is lost with it.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +26,7 @@
 
 namespace manyworlds::inline v0::call_wire {
 
-inline constexpr std::uint64_t hello_word = 0x6d77'6361'6c6c'0002;  // "mwcall", version 2
+inline constexpr std::uint64_t hello_word = 0x6d77'6361'6c6c'0003;  // "mwcall", version 3
 inline constexpr std::size_t reply_cost = 64;
 inline constexpr std::size_t largest_text = 4096;
 inline constexpr std::uint32_t most_slots = 65'536;
@@ -47,8 +52,9 @@ struct order_head {
 };
 
 enum class control_kind : std::uint32_t {
-  credit = 1,  ///< so much of the replies' cost was read since the call began
-  cancel = 2,  ///< nobody waits for call `word`; `done` if it has never come
+  credit = 1,   ///< so much of the replies' cost was read since the call began
+  cancel = 2,   ///< call `word` is not waited for; `done` if it has never come
+  no_more = 3,  ///< an answer to `draining`: no request comes behind this
 };
 
 struct control_entry {
@@ -58,12 +64,14 @@ struct control_entry {
 };
 
 enum class answer_kind : std::uint8_t {
-  hello = 1,   ///< `word` is `hello_word`, `slot` the slots, `size` the largest request
-  load = 2,    ///< `word`
-  reply = 3,   ///< its bytes behind it
-  done = 4,    ///< the slot is free
-  failed = 5,  ///< so it is; the text behind it
-  sent = 6,    ///< `word`: cost of the call's replies so far, also of those given up
+  hello = 1,     ///< `word` is `hello_word`, `slot` the slots, `size` the largest request
+  load = 2,      ///< `word`
+  reply = 3,     ///< its bytes behind it
+  done = 4,      ///< the slot is free
+  failed = 5,    ///< so it is; the text behind it
+  sent = 6,      ///< `word`: cost of the call's replies so far, also of those given up
+  draining = 7,  ///< takes no new calls; answered by `no_more`
+  given_back = 8,  ///< the slot is free: its call was not begun
 };
 
 /// From the worker.

@@ -25,13 +25,14 @@ connector::connector(runtime& rt, store& st, const connect_options& options)
 connector::~connector() { runtime_.core().worlds().forget_epoch(world_options_.name); }
 
 world connector::describe() {
-  desk_.emplace();
+  desk_.emplace(list_.place());
   return world(runtime_, *desk_, world_options_);
 }
 
 task<void> connector::form(world& w) {
   pause_ = first_look;
   taken_in_vain_ = 0;
+  is_waiting_told_ = false;
   auto formed = [](world& forming) -> task<void> { co_await forming; };
   co_await when_any(formed(w), stay_announced());
 }
@@ -62,12 +63,23 @@ task<duration> connector::announce(waiting_peer self, bool is_new) {
   const bool stands = !is_new && co_await list_.holds(self);
   // Missing for the first time: whoever has taken it may be about to propose.
   if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
+  if (stands) note_waiting();
   // Until it is entered: the store may fail us.
   is_missing_ = true;
   if (!stands) co_await list_.enter(std::move(self));
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
   co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
+}
+
+// The world's own lines tell of a rank 0 that has not proposed: here is who would be it.
+void connector::note_waiting() {
+  if (std::exchange(is_waiting_told_, true)) return;
+  runtime_.core().log(
+      log_level::warning,
+      fmt::format("connect {}: in the waiting list of the store {}; no acceptor of the "
+                  "service has taken it yet",
+                  options_.service.view(), list_.place().address()));
 }
 
 // Only the acceptor knows why, and cannot say so: it is not met.

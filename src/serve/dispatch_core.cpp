@@ -17,6 +17,12 @@ namespace {
 /// events for each worker that has none.
 constexpr duration look_at_suspects = std::chrono::milliseconds(100);
 
+/// Well under what is left of the second and a half after which a call whose worker was
+/// stopped has another one.
+constexpr duration look_for_suspects = std::chrono::milliseconds(50);
+/// Of a call that may be asked twice, what each answered call gives back.
+constexpr double budget_of_answer = 0.1;
+
 /// What users' picks are asked from one look at the timer to the next: all that wait may
 /// refuse all workers, and a turn may bring news of all of them.
 constexpr int most_picks = 256;
@@ -38,7 +44,8 @@ dispatch_core::dispatch_core(dispatch_options options) noexcept
         // Of those that came later.
         self.set_timer();
       }),
-      options_(options) {}
+      options_(options),
+      budget_(static_cast<double>(options.ask_again)) {}
 
 dispatch_core::~dispatch_core() = default;
 
@@ -47,8 +54,9 @@ executor& dispatch_core::enter() {
   if (!here) throw std::logic_error("a dispatcher is used from tasks");
   if (!home_) home_ = here;
   if (home_ != here) {
-    throw world_error(failure(cause::invalid_argument,
-                              "a dispatcher is used from tasks of one reactor"));
+    failure f(cause::invalid_argument, "a dispatcher is used from tasks of one reactor");
+    f.operation = operation_kind::call;
+    throw world_error(std::move(f));
   }
   return *home_;
 }
@@ -62,16 +70,18 @@ std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
 // --- calls
 
 void dispatch_core::admit(call_record& c) {
-  if (is_closed_) throw world_error(nobody_left());
+  const auto refuse = [&c](failure f) { throw world_error(c.describe(std::move(f))); };
+  if (is_closed_) refuse(nobody_left());
+  if (is_draining_)
+    refuse(failure(cause::closed, "the runtime stops: no new calls are taken"));
   if (queue_.empty()) {
     look_at_candidates();
     if (offer(c)) return;
-    if (is_closed_) throw world_error(nobody_left());
+    if (is_closed_) refuse(nobody_left());
   }
-  if (is_alone() && options_.patience <= duration::zero())
-    throw world_error(nobody_left());
+  if (is_alone() && options_.patience <= duration::zero()) refuse(nobody_left());
   if (queue_.size() >= options_.queue) {
-    throw world_error(
+    refuse(
         failure(cause::overloaded,
                 fmt::format("{} calls wait already for {} workers: try later, or raise "
                             "dispatch_options::queue",
@@ -84,7 +94,6 @@ void dispatch_core::admit(call_record& c) {
 }
 
 void dispatch_core::queue_again(call_record& c) {
-  c.set_queued();
   enqueue(c);
   if (is_closed_) return c.give_up(nobody_left());
   end_lonely();
@@ -92,6 +101,7 @@ void dispatch_core::queue_again(call_record& c) {
 }
 
 void dispatch_core::enqueue(call_record& c) {
+  c.set_queued();
   queue_.emplace(c.number(), &c);
   c.alone_since = is_alone() ? home_->now() : time_point::max();
   // Nothing is due earlier because of it.
@@ -99,27 +109,42 @@ void dispatch_core::enqueue(call_record& c) {
 }
 
 void dispatch_core::forget(call_record& c) noexcept {
+  c.set_not_queued();
   queue_.erase(c.number());
   if (!queue_.empty()) return;
   to_offer_ = 0;
+  if (is_draining_) end_drained_links();
   // The reactor may be gone before this is.
   if (is_armed()) home_->timers().disarm(*this);
 }
 
 bool dispatch_core::offer(call_record& c) {
   if (!has_room()) return false;
-  const std::optional<std::size_t> chosen = c.pick()(shown_);
+  if (!c.wants_another()) return offer(c, candidates_);
+  choice others = others_than_its_own(c);
+  if (others.links.empty() || !offer(c, others)) return false;
+  budget_ = std::max(0.0, budget_ - 1);
+  ++counters_.asked_twice;
+  if (serving_tally* const t = tally()) ++t->calls_asked_twice;
+  look_at_candidates();
+  return true;
+}
+
+bool dispatch_core::offer(call_record& c, choice& among) {
+  const std::optional<std::size_t> chosen = c.pick()(among.shown);
   // It may have destroyed the dispatcher.
   if (!chosen || is_closed_) return false;
-  if (*chosen >= shown_.size()) {
-    throw world_error(
+  if (*chosen >= among.shown.size()) {
+    throw world_error(c.describe(
         failure(cause::invalid_argument,
-                fmt::format("pick chose worker {} of {}", *chosen, shown_.size())));
+                fmt::format("pick chose worker {} of {}", *chosen, among.shown.size()))));
   }
-  worker_link& link = *candidates_[*chosen];
+  worker_link& link = *among.links[*chosen];
   if (!link.has_room()) return false;
   link.assign(c);
-  shown_[*chosen] = link.status();
+  among.shown[*chosen] = link.status();
+  if (!suspicion_timer_.is_armed())
+    home_->timers().arm(suspicion_timer_, later(home_->now(), look_for_suspects));
   return true;
 }
 
@@ -142,6 +167,11 @@ void dispatch_core::go_on_offering() noexcept {
     call_record& c = *at->second;
     next_offered_ = c.number() + 1;
     --to_offer_;
+    // Its worker is heard again, or too much was asked twice.
+    if (c.has_try() && !may_ask_again(c)) {
+      forget(c);
+      continue;
+    }
     try {
       if (offer(c)) forget(c);
     } catch (...) {
@@ -156,18 +186,25 @@ void dispatch_core::go_on_offering() noexcept {
 
 // --- workers
 
+void dispatch_core::choice::add(worker_link& link) {
+  links.push_back(&link);
+  shown.push_back(link.status());
+}
+
+void dispatch_core::choice::clear() noexcept {
+  links.clear();
+  shown.clear();
+}
+
 void dispatch_core::look_at_candidates() {
-  shown_.clear();
   candidates_.clear();
   for (worker_link* link : links_) {
-    if (!link->is_member()) continue;
-    candidates_.push_back(link);
-    shown_.push_back(link->status());
+    if (link->is_member()) candidates_.add(*link);
   }
 }
 
 bool dispatch_core::has_room() const noexcept {
-  return std::any_of(candidates_.begin(), candidates_.end(),
+  return std::any_of(candidates_.links.begin(), candidates_.links.end(),
                      [](const worker_link* l) { return l->has_room(); });
 }
 
@@ -178,22 +215,107 @@ bool dispatch_core::is_alone() const noexcept {
 
 bool dispatch_core::waits_for_suspects() const noexcept {
   return std::any_of(links_.begin(), links_.end(), [](const worker_link* l) {
-    return l->has_room() && l->in().is_suspect(l->peer());
+    return l->has_room() && (l->is_suspect() || l->is_silent());
   });
+}
+
+// --- asking twice
+
+dispatch_core::choice dispatch_core::others_than_its_own(const call_record& c) const {
+  choice others;
+  for (worker_link* link : links_) {
+    if (link->is_member() && !link->is_silent() && !c.was_given_to(*link))
+      others.add(*link);
+  }
+  return others;
+}
+
+bool dispatch_core::looks_frozen() noexcept {
+  std::size_t members = 0;
+  std::size_t silent = 0;
+  for (const worker_link* link : links_) {
+    members += link->is_member();
+    silent += link->is_member() && link->is_silent();
+  }
+  if (3 * silent > 2 * members) is_frozen_ = true;
+  // When it goes on, one is heard before the next.
+  if (silent == 0) is_frozen_ = false;
+  return is_frozen_;
+}
+
+bool dispatch_core::may_ask_again(const call_record& c) noexcept {
+  return budget_ >= 1 && c.tries() < options_.tries && c.is_held_up() && !looks_frozen();
+}
+
+void dispatch_core::ask_again_for_suspects() noexcept {
+  bool has_unanswered = false;
+  // Also before any is suspect: it may be over by then.
+  const bool is_frozen = looks_frozen();
+  std::vector<call_record*> held_up;
+  for (const worker_link* link : links_) {
+    // Heard since, it is suspect only until its world has been told.
+    const bool is_suspect = link->is_suspect() && link->is_silent();
+    link->for_each_call([&](call_record& c) {
+      if (c.is_over() || c.is_settled()) return;
+      has_unanswered = true;
+      if (is_suspect && !is_frozen && !c.is_queued() && may_ask_again(c))
+        held_up.push_back(&c);
+    });
+  }
+  // A call that several suspects have is met several times. No user code runs before all
+  // of them stand in the queue.
+  for (call_record* c : held_up) {
+    if (!c->is_queued() && !c->wants_another()) c->want_another();
+  }
+  if (!queue_.empty()) distribute();
+  if (has_unanswered && !suspicion_timer_.is_armed())
+    home_->timers().arm(suspicion_timer_, later(home_->now(), look_for_suspects));
+}
+
+// --- counted
+
+serving_tally* dispatch_core::tally() const noexcept {
+  if (links_.empty()) return nullptr;
+  return &links_.front()->in().core()->runtime().serving();
+}
+
+void dispatch_core::note_answered_by_another() noexcept {
+  ++counters_.answered_by_another;
+  if (serving_tally* const t = tally()) ++t->answered_by_another;
+}
+
+void dispatch_core::note_late_answer(world& w) noexcept {
+  ++counters_.late_answers;
+  ++w.core()->runtime().serving().late_answers;
+}
+
+void dispatch_core::note_given_back(world& w) noexcept {
+  ++counters_.given_back;
+  ++w.core()->runtime().serving().calls_given_back;
+}
+
+void dispatch_core::note_end(const failure& f) noexcept {
+  if (f) {
+    ++counters_.failed;
+  } else {
+    ++counters_.answered;
+    budget_ =
+        std::min(static_cast<double>(options_.ask_again), budget_ + budget_of_answer);
+  }
+}
+
+std::string dispatch_core::name_of_call(std::uint64_t number) const {
+  return options_.name.empty() ? fmt::format("{}", number)
+                               : fmt::format("{} of {}", number, options_.name.view());
 }
 
 void dispatch_core::remove(worker_link& link) noexcept {
   std::erase(links_, &link);
   const failure why = link.end_cause();
   if (!link.is_draining()) last_loss_ = why.text();
-  while (call_record* const c = link.take_any_call()) {
-    if (c->at() == call_record::phase::over) {
-      c->let_go_of_slot();
-    } else if (c->is_lost(why, options_.tries) && c->at() == call_record::phase::asked) {
-      // One whose request is still being sent queues itself when that has ended.
-      queue_again(*c);
-    }
-  }
+  while (call_record* const c = link.take_any_call()) c->lose(link, why);
+  if (links_.empty() && suspicion_timer_.is_armed())
+    home_->timers().disarm(suspicion_timer_);
   note_membership();
 }
 
@@ -225,9 +347,12 @@ void dispatch_core::note_membership() noexcept {
   set_timer();
 }
 
-void dispatch_core::note_room() noexcept { distribute(); }
+void dispatch_core::note_room() noexcept {
+  distribute();
+  if (is_draining_) end_drained_links();
+}
 
-// --- waiting in vain
+// --- calls without a worker
 
 failure dispatch_core::nobody_left() const {
   if (is_closed_) return failure(cause::no_member_left, "the dispatcher was destroyed");
@@ -243,9 +368,11 @@ void dispatch_core::end_lonely() noexcept {
   for (auto at = queue_.begin(); at != queue_.end();) {
     call_record& c = *at->second;
     ++at;
-    if (c.alone_since != time_point::max() &&
-        later(c.alone_since, options_.patience) <= now)
-      c.give_up(nobody_left());
+    if (c.alone_since == time_point::max() ||
+        later(c.alone_since, options_.patience) > now)
+      continue;
+    // A worker that takes no more has it, and may yet answer.
+    c.has_try() ? forget(c) : c.give_up(nobody_left());
   }
 }
 
@@ -263,6 +390,18 @@ void dispatch_core::set_timer() noexcept {
     home_->timers().arm(*this, next);
   } else if (is_armed()) {
     home_->timers().disarm(*this);
+  }
+}
+
+void dispatch_core::begin_drain() noexcept {
+  is_draining_ = true;
+  end_drained_links();
+}
+
+void dispatch_core::end_drained_links() noexcept {
+  if (!queue_.empty()) return;
+  for (worker_link* link : links_) {
+    if (link->is_idle()) link->stop();
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "call_record.hpp"
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/observe/tally.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 
 namespace manyworlds::inline v0 {
@@ -34,11 +35,22 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
   /// Gives it to a worker or queues it; throws what ends it at once.
   void admit(call_record& c);
-  /// One whose worker was lost, in its old place.
+  /// One whose worker was lost, or is suspect, in its old place.
   void queue_again(call_record& c);
+  /// Without offering it.
+  void enqueue(call_record& c);
   /// One that waits no longer.
   void forget(call_record& c) noexcept;
   [[nodiscard]] std::size_t queued() const noexcept { return queue_.size(); }
+  void note_end(const failure& f) noexcept;
+  /// "17 of decode"
+  [[nodiscard]] std::string name_of_call(std::uint64_t number) const;
+
+  // --- counted
+  void note_answered_by_another() noexcept;
+  void note_late_answer(world& w) noexcept;
+  void note_given_back(world& w) noexcept;
+  [[nodiscard]] const dispatch_counters& counters() const noexcept { return counters_; }
 
   // --- workers
   [[nodiscard]] worker_id next_worker() noexcept { return worker_id{++workers_}; }
@@ -52,20 +64,49 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   /// A worker has a free slot, or another load.
   void note_room() noexcept;
 
+  /// The runtime drains: no new calls, and the workers are left when no call is.
+  void begin_drain() noexcept;
   /// The dispatcher is gone.
   void close() noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
 
  private:
   using queue = std::map<std::uint64_t, call_record*>;
+  /// What `pick` is shown, and whom it shows.
+  struct choice {
+    std::vector<worker_status> shown;
+    std::vector<worker_link*> links;
 
-  void enqueue(call_record& c);
+    void add(worker_link& link);
+    void clear() noexcept;
+  };
+  /// Looks at the workers as long as calls wait for a first reply.
+  struct suspicion_timer final : timer {
+    explicit suspicion_timer(dispatch_core& c) noexcept
+        : timer([](timer& t) noexcept {
+            static_cast<suspicion_timer&>(t).core.ask_again_for_suspects();
+          }),
+          core(c) {}
+    dispatch_core& core;
+  };
+
   /// Gives what waits to those that have room; the rest of many in the next turns.
   void distribute() noexcept;
   void go_on_offering() noexcept;
   /// True if it has a worker now. Throws what its pick throws.
   bool offer(call_record& c);
+  [[nodiscard]] bool offer(call_record& c, choice& among);
   void look_at_candidates();
+  /// Workers that were heard of just now and have not had the call.
+  [[nodiscard]] choice others_than_its_own(const call_record& c) const;
+  void ask_again_for_suspects() noexcept;
+  /// Whether it may be asked of another worker beside those that have it.
+  [[nodiscard]] bool may_ask_again(const call_record& c) noexcept;
+  /// So many workers are silent, or were and have not all been heard since, that each of
+  /// them can hardly be stopped by itself.
+  [[nodiscard]] bool looks_frozen() noexcept;
+  void end_drained_links() noexcept;
+  [[nodiscard]] serving_tally* tally() const noexcept;
   [[nodiscard]] bool has_room() const noexcept;
   [[nodiscard]] bool is_alone() const noexcept;
   [[nodiscard]] bool waits_for_suspects() const noexcept;
@@ -86,12 +127,16 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   std::uint64_t next_offered_ = 0;
   /// Asked since the timer was due last.
   int picks_ = 0;
-  /// What `pick` is shown, and whom it shows.
-  std::vector<worker_status> shown_;
-  std::vector<worker_link*> candidates_;
+  choice candidates_;
+  suspicion_timer suspicion_timer_{*this};
+  /// Calls that may be asked twice.
+  double budget_;
+  dispatch_counters counters_;
   /// How the last worker that was lost ended.
   std::string last_loss_;
   bool is_distributing_ = false;
+  bool is_frozen_ = false;
+  bool is_draining_ = false;
   bool is_closed_ = false;
 };
 

@@ -4,6 +4,8 @@
 
 #include "call_record.hpp"
 #include "dispatch_core.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/world/runtime_core.hpp"
 #include "worker_link.hpp"
 
 namespace manyworlds::inline v0 {
@@ -15,7 +17,13 @@ task<void> serve_world(std::shared_ptr<dispatch_core> core, world& w) {
   core->enter();
   if (core->is_closed()) co_return;
   worker_link link(*core, w, core->next_worker());
-  co_await link.run();
+  auto heed_runtime = [&]() -> task<void> {
+    co_await w.core()->runtime().stopping().wait();
+    core->begin_drain();
+    event never;
+    co_await never;
+  };
+  co_await when_any(link.run(), heed_runtime());
 }
 
 task<void> drain_worker(std::shared_ptr<dispatch_core> core, worker_id worker) {
@@ -28,32 +36,28 @@ task<void> drain_worker(std::shared_ptr<dispatch_core> core, worker_id worker) {
   co_await *gone;
 }
 
-/// Sends the request to the worker that it was given to, and settles what becomes of the
-/// slot.
-task<void> send_request(dispatch_core& core, call_record& call,
-                        const call_request& request) {
-  // The worker was lost between the giving and this turn.
-  if (!call.has_slot()) {
-    core.queue_again(call);
-    co_return;
-  }
-  worker_link& link = call.link();
-  // The handle may be gone before the send has ended.
-  const std::shared_ptr<world_core> keeps = link.in().core();
-  const std::size_t size = request.data.total_bytes();
-  if (size > link.largest_request()) {
-    const std::uint32_t slot = call.slot();
-    call.end(failure(cause::invalid_argument,
-                     fmt::format("a request of {} bytes; the worker takes {}", size,
-                                 link.largest_request())));
-    link.release(slot);
-    co_return;
-  }
+/// Until it is taken, or withdrawn because it is not wanted any more. Nothing if it was
+/// withdrawn.
+task<std::optional<result<void>>> send_wanted(worker_link& link,
+                                              const call_wire::order_head& head,
+                                              const gather_list& data, event& withdrawn) {
+  auto send = [&]() -> task<result<void>> {
+    co_return co_await outcome(
+        link.in().send_message(head, gather_list(data.views()), to(link.peer()), lane()));
+  };
+  auto withdrawal = [&]() -> task<void> { co_await withdrawn; };
+  // The send first: it begins in its order.
+  auto ended = co_await when_any(send(), withdrawal());
+  co_return std::move(std::get<0>(ended));
+}
+
+call_wire::order_head request_head(dispatch_core& core, const call_record& call,
+                                   call_try to_whom) {
   const duration left = call.deadline() - executor::current()->now();
   call_wire::order_head head{};
   head.kind = call_wire::order_kind::request;
-  head.slot = call.slot();
-  head.id = core.wire_id(call, link.in());
+  head.slot = to_whom.slot;
+  head.id = core.wire_id(call, to_whom.link->in());
   head.time_left =
       call.deadline() == time_point::max()
           ? call_wire::no_deadline
@@ -61,37 +65,54 @@ task<void> send_request(dispatch_core& core, call_record& call,
   head.window = core.options().window;
   head.largest_reply = core.options().largest_reply;
   head.earlier_tries = static_cast<std::uint32_t>(call.tries() - 1);
-  auto send = link.in().send_message(head, gather_list(request.data.views()),
-                                     to(link.peer()), lane());
-  // The call's own watch does not reach a send.
-  if (call.deadline() != time_point::max()) std::move(send).within(left);
-  if (request.token.stop_possible()) std::move(send).stop(request.token);
-  const result<void> sent = co_await outcome(std::move(send));
+  return head;
+}
 
-  if (!call.has_slot()) {
-    // The worker was lost meanwhile, or has answered.
-    if (call.at() == call_record::phase::sending) core.queue_again(call);
-  } else if (sent) {
-    if (call.at() == call_record::phase::over) {
-      link.cancel(call.slot());
-      call.let_go_of_slot();
-    } else {
-      call.set_asked();
+/// Sends the request to the worker that it was given to, and settles what becomes of the
+/// slot.
+task<void> send_request(dispatch_core& core, call_record& call,
+                        const call_request& request) {
+  const call_try given = call.sending();
+  // Lost between the giving and this turn, or no more to be asked.
+  if (!given || call.withdrawn().is_set() || given.link->is_draining()) {
+    if (const call_try unsent = call.end_sending(false)) {
+      unsent.link->release(unsent.slot);
+      call.take_back_try();
     }
+    call.go_on_without(failure());
+    co_return;
+  }
+  worker_link& link = *given.link;
+  // The handle may be gone before the send has ended.
+  const std::shared_ptr<world_core> keeps = link.in().core();
+  const std::size_t size = request.data.total_bytes();
+  if (size > link.largest_request()) {
+    (void)call.end_sending(false);
+    if (call.has_try()) {
+      // It was to be asked beside another one, which may yet answer.
+      call.go_on_without(failure());
+    } else {
+      call.give_up(failure(cause::invalid_argument,
+                           fmt::format("a request of {} bytes; the worker takes {}", size,
+                                       link.largest_request())));
+    }
+    link.release(given.slot);
+    co_return;
+  }
+  const call_wire::order_head head = request_head(core, call, given);
+  const auto sent = co_await send_wanted(link, head, request.data, call.withdrawn());
+  const bool was_sent = sent && *sent;
+  const call_try unsettled = call.end_sending(was_sent);
+  // A worker that is stopped may still take it: a withdrawal is answered within a second
+  // or not at all. The slot is another's when the worker says so.
+  if (unsettled) unsettled.link->cancel(unsettled.slot);
+  if (was_sent || !sent || !unsettled) {
+    call.go_on_without(failure());
+  } else if (unsettled.link->has_ended()) {
+    core.note_membership();
+    call.go_on_without(sent->error());
   } else {
-    // Who is stopped may still take it: a withdrawal is answered within a second or not
-    // at all. The slot is another's when the worker says so.
-    const failure& why = sent.error();
-    link.cancel(call.slot());
-    call.let_go_of_slot();
-    if (link.has_ended()) {
-      core.note_membership();
-      if (call.at() == call_record::phase::sending &&
-          call.is_lost(why, core.options().tries))
-        core.queue_again(call);
-    } else {
-      call.give_up(why);
-    }
+    call.give_up(sent->error());
   }
 }
 
@@ -100,15 +121,16 @@ task<void> send_request(dispatch_core& core, call_record& call,
 task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core, call_request request,
                                 pick_reference pick) {
   executor& home = core->enter();
-  if (request.token.stop_requested()) {
-    throw world_error(
-        failure(cause::cancelled, "the stop token was triggered before it started"));
-  }
   auto call = std::make_unique<call_record>(core, pick, core->next_number());
+  if (request.token.stop_requested()) {
+    throw world_error(call->describe(
+        failure(cause::cancelled, "the stop token was triggered before it started")));
+  }
   call->begin(home, request.limit, request.token);
   core->admit(*call);
-  while (!call->is_answered()) {
-    if (call->at() == call_record::phase::sending) {
+  // A sending ends before the request's memory does.
+  while (call->is_sending() || !call->is_answered()) {
+    if (call->is_sending()) {
       co_await send_request(*core, *call, request);
     } else {
       co_await call->changed();
@@ -141,6 +163,8 @@ task<void> dispatcher::serve(world& w) { return serve_world(core_, w); }
 task<void> dispatcher::drain(worker_id worker) { return drain_worker(core_, worker); }
 
 std::vector<worker_status> dispatcher::workers() const { return core_->workers(); }
+
+dispatch_counters dispatcher::counters() const noexcept { return core_->counters(); }
 
 std::size_t dispatcher::queued() const noexcept { return core_->queued(); }
 

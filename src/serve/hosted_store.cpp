@@ -2,8 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <future>
 #include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
 
+#include "manyworlds/io/resolve.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -13,18 +19,37 @@ namespace {
 /// Of a server whose runtime ends first: the task has been cancelled by then.
 constexpr duration stop_patience = std::chrono::seconds(5);
 
-socket_address checked(std::string_view address, bool insecure) {
-  const auto parsed = socket_address::parse(address);
-  if (!parsed) {
+/// Longer than a lookup takes at most.
+constexpr duration lookup_patience = std::chrono::seconds(12);
+
+/// On the service thread, awaited by the calling one.
+std::vector<socket_address> addresses_of(runtime& rt, const std::string& address) {
+  if (const auto parsed = socket_address::parse(address)) return {*parsed};
+  const auto answer = std::make_shared<std::promise<resolution>>();
+  std::future<resolution> answered = answer->get_future();
+  auto look_up = [](std::string name,
+                    std::shared_ptr<std::promise<resolution>> into) -> task<void> {
+    resolution found = co_await resolve(std::move(name));
+    into->set_value(std::move(found));
+  };
+  const started<void> looking = rt.start_service(look_up(address, answer));
+  if (answered.wait_for(lookup_patience) != std::future_status::ready) {
     throw std::invalid_argument(
-        fmt::format("\"{}\" is no numeric address with a port", address));
+        fmt::format("the address \"{}\" of a store: the lookup does not end", address));
   }
-  if (!parsed->is_loopback() && !insecure) {
-    throw std::invalid_argument(fmt::format(
-        "a store at {} is open to the network: say insecure = true if that is meant",
-        address));
+  const resolution found = answered.get();
+  if (!found.ok()) {
+    throw std::invalid_argument(
+        fmt::format("the address \"{}\" of a store: {}", address, found.failure()));
   }
-  return *parsed;
+  return found.addresses();
+}
+
+void check_open(std::string_view said, const socket_address& address, bool insecure) {
+  if (address.is_loopback() || insecure) return;
+  throw std::invalid_argument(fmt::format(
+      "a store at {} is open to the network: say insecure = true if that is meant",
+      said));
 }
 
 tcp_store_server_options reporting_to(runtime_core& rt) {
@@ -32,6 +57,31 @@ tcp_store_server_options reporting_to(runtime_core& rt) {
   // The server serves no longer than the runtime turns.
   options.report = [&rt](std::string_view line) { rt.log(log_level::warning, line); };
   return options;
+}
+
+/// At the first of the addresses that can be listened on.
+std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
+                                            bool insecure) {
+  const std::string address(said);
+  const std::vector<socket_address> all = addresses_of(rt, address);
+  for (std::size_t i = 0;; ++i) {
+    check_open(said, all[i], insecure);
+    try {
+      auto server = std::make_shared<tcp_store_server>(rt.service(), all[i],
+                                                       reporting_to(rt.core()));
+      const bool is_own_name =
+          address.starts_with("localhost:") || socket_address::parse(address).has_value();
+      if (all[i].is_loopback() && !is_own_name) {
+        rt.core().log(log_level::warning,
+                      fmt::format("the store at {} listens on {}, as this machine has "
+                                  "that name: other machines do not reach it",
+                                  said, server->address().text()));
+      }
+      return server;
+    } catch (const std::system_error&) {
+      if (i + 1 == all.size()) throw;
+    }
+  }
 }
 
 task<void> serve(std::shared_ptr<tcp_store_server> server) { co_await server->serve(); }
@@ -45,8 +95,7 @@ task<void> stop(std::shared_ptr<tcp_store_server> server) {
 
 hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
     : runtime_(rt),
-      server_(std::make_shared<tcp_store_server>(rt.service(), checked(address, insecure),
-                                                 reporting_to(rt.core()))),
+      server_(listening(rt, address, insecure)),
       serving_(rt.start_service(serve(server_))) {}
 
 hosted_store::~hosted_store() {

@@ -1,7 +1,13 @@
 #include "manyworlds/serve/keep.hpp"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "../duration_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -14,6 +20,44 @@ duration back_off::next() noexcept {
 
 void back_off::was_up_for(duration span) noexcept {
   if (span >= longest) pause_ = shortest;
+}
+
+void tell_not_formed(const runtime_core& rt, const failure& why, duration next_try) {
+  if (!rt.logs(log_level::warning)) return;
+  rt.log(log_level::warning,
+         fmt::format("{}; tries again in {}", why.text(), duration_text(next_try)));
+}
+
+task<bool> pause_unless_stopping(runtime& rt, duration pause) {
+  try {
+    co_await stop_on(sleep_for(pause), rt.draining());
+  } catch (const stopped&) {
+    co_return false;
+  }
+  co_return true;
+}
+
+std::string handled_exception_text() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "what is no std::exception";
+  }
+}
+
+void note_body_threw(runtime_core& rt, world& w, std::string_view caller,
+                     std::string_view text) {
+  ++rt.serving().bodies_failed;
+  // A body may have moved its world away.
+  const std::string where =
+      w ? fmt::format("{} {}@{}", caller, w.name().view(), w.epoch())
+        : std::string(caller);
+  rt.log(log_level::error,
+         fmt::format("{}: its body ended by an exception: {}", where, text));
+  if (!w) return;
+  w.fail(fmt::format("the body of {} ended by an exception: {}", caller, text));
 }
 
 bool is_worth_another_try(const failure& f) noexcept {

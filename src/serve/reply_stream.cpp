@@ -14,21 +14,27 @@ next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
           [](void* context, cause why) noexcept {
             auto& self = *static_cast<next_reply_awaiter*>(context);
             self.call_->read_by(nullptr);
-            self.finish(std::nullopt, failure(why, "while waiting for a reply"));
+            self.finish(std::nullopt,
+                        self.call_->describe(failure(why, "while waiting for a reply")));
           },
           this) {}
 
 next_reply_awaiter::~next_reply_awaiter() = default;
 
 bool next_reply_awaiter::await_ready() noexcept {
-  if (!call_ || call_->is_being_read()) {
-    failure_ = failure(cause::invalid_argument,
-                       call_ ? "somebody waits for the next reply already"
-                             : "a stream that was moved from");
+  if (!call_) {
+    failure_ = failure(cause::invalid_argument, "a stream that was moved from");
+    failure_.operation = operation_kind::call;
+    return true;
+  }
+  if (call_->is_being_read()) {
+    failure_ = call_->describe(failure(cause::invalid_argument,
+                                       "another task waits for the next reply already"));
     return true;
   }
   if (token_.stop_requested()) {
-    failure_ = failure(cause::cancelled, "the stop token was triggered before");
+    failure_ =
+        call_->describe(failure(cause::cancelled, "the stop token was triggered before"));
     return true;
   }
   if (!call_->has_news()) return false;
@@ -70,6 +76,11 @@ reply_stream::reply_stream(std::unique_ptr<call_record> call) noexcept
 reply_stream::reply_stream(reply_stream&& other) noexcept = default;
 reply_stream& reply_stream::operator=(reply_stream&& other) noexcept = default;
 reply_stream::~reply_stream() = default;
+
+std::optional<bytes> reply_stream::try_next() noexcept {
+  if (!call_ || call_->is_being_read()) return std::nullopt;
+  return call_->take_reply();
+}
 
 std::uint64_t reply_stream::received() const noexcept {
   return call_ ? call_->received() : 0;

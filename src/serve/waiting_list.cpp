@@ -96,7 +96,7 @@ task<void> waiting_list::enter(waiting_peer who) {
     if (list.all.size() == most) list.all.erase(list.all.begin());
     list.all.push_back(who);
     const std::string after = list.encode();
-    const std::string stands = co_await store_.compare_set(list_, before, after);
+    const std::string stands = co_await store_.compare_set_unique(list_, before, after);
     if (stands == after) break;
     co_await sleep_for(pause.next());
   }
@@ -136,7 +136,7 @@ task<std::vector<waiting_peer>> waiting_list::take_now(std::size_t at_most) {
     list.all.erase(list.all.begin(), end);
     list.mark = runtime_.random_word();
     const std::string after = list.encode();
-    const std::string stands = co_await store_.compare_set(list_, before, after);
+    const std::string stands = co_await store_.compare_set_unique(list_, before, after);
     if (stands == after) {
       if (!list.all.empty()) co_await ring_for_others();
       co_return taken;

@@ -9,6 +9,7 @@
 
 #include "dispatch_core.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -45,9 +46,20 @@ worker_status worker_link::status() const {
   s.depth = slots_.size() - free_.size();
   s.calls = calls_;
   s.load = load_;
-  s.is_suspect = in().is_suspect(peer());
-  s.is_draining = is_draining_;
+  s.is_suspect = is_suspect();
+  s.is_draining = is_draining();
   return s;
+}
+
+bool worker_link::is_silent() const noexcept {
+  const world_core& core = *in().core();
+  const duration limit =
+      std::max(core.options().suspect_after / 2, 2 * core.runtime().options().heartbeat);
+  return core.silence_of(peer()) >= limit;
+}
+
+failure worker_link::describe_worker() const {
+  return in().core()->describe_failure(cause::none, peer(), operation_kind::call, {});
 }
 
 failure worker_link::end_cause() const {
@@ -94,12 +106,12 @@ void worker_link::set_free(std::uint32_t number) noexcept {
   slots_[number].call = nullptr;
   slots_[number].is_taken = false;
   free_.push_back(number);
-  if (is_draining_ && free_.size() == slots_.size()) stop();
+  if (is_draining_ && is_idle()) stop();
 }
 
 void worker_link::begin_drain() noexcept {
   is_draining_ = true;
-  if (free_.size() == slots_.size()) stop();
+  if (is_idle()) stop();
 }
 
 call_record* worker_link::take_any_call() noexcept {
@@ -139,12 +151,14 @@ void worker_link::take_due(std::vector<control_entry>& entries) {
     }
   }
   due_.clear();
+  if (std::exchange(is_no_more_due_, false))
+    entries.push_back({call_wire::control_kind::no_more, 0, 0});
 }
 
 task<void> worker_link::write() {
   std::vector<control_entry> entries;
   for (;;) {
-    while (due_.empty()) co_await something_due_;
+    while (due_.empty() && !is_no_more_due_) co_await something_due_;
     take_due(entries);
     if (entries.empty()) continue;
     call_wire::order_head head{};
@@ -182,8 +196,13 @@ task<void> worker_link::read() {
         co_await take_reply(head, got.info.bytes);
         break;
       case answer_kind::done:
-        if (call_record* const c = taken_slot(head).call) c->end(failure());
-        release(head.slot);
+        take_done(head);
+        break;
+      case answer_kind::draining:
+        take_draining();
+        break;
+      case answer_kind::given_back:
+        take_given_back(head);
         break;
       case answer_kind::sent:
         take_sent(head);
@@ -237,7 +256,8 @@ task<void> worker_link::take_reply(answer_head head, std::size_t size) {
   const std::uint64_t wire_id = s.wire_id;
   if (size > core_.options().largest_reply)
     peer_.refuse(fmt::format("a reply of {} bytes", size));
-  if (s.call) {
+  // What another worker sent counts in another window.
+  if (s.call && s.call->is_wanted({this, head.slot})) {
     const std::uint64_t unread = s.call->cost_of_come() - s.call->cost_of_read();
     if (call_wire::must_wait(unread, size + call_wire::reply_cost,
                              core_.options().window))
@@ -245,13 +265,60 @@ task<void> worker_link::take_reply(answer_head head, std::size_t size) {
   }
   bytes reply(size);
   if (size > 0 && !co_await peer_.payload(reply)) co_return;
-  // Its reader may have gone meanwhile.
-  if (call_record* const c = taken_slot(head, wire_id).call) c->push(std::move(reply));
+  // Its reader may have gone meanwhile, or another worker has answered.
+  static_cast<void>(taken_slot(head, wire_id));
+  call_record* const c = wanted_call(head.slot);
+  if (!c) co_return;
+  c->settle({this, head.slot});
+  c->push(std::move(reply));
+}
+
+call_record* worker_link::wanted_call(std::uint32_t number) noexcept {
+  call_record* const c = slots_[number].call;
+  if (c && c->is_wanted({this, number})) return c;
+  core_.note_late_answer(in());
+  return nullptr;
+}
+
+void worker_link::take_done(const answer_head& head) {
+  if (call_record* const c = taken_slot(head).call) {
+    const call_try t{this, head.slot};
+    c->is_wanted(t) ? c->end(t, failure()) : c->drop(t);
+  }
+  release(head.slot);
+}
+
+void worker_link::take_given_back(const answer_head& head) {
+  take_draining();
+  if (call_record* const c = taken_slot(head).call) {
+    const call_try t{this, head.slot};
+    if (!c->is_wanted(t)) {
+      c->drop(t);
+    } else if (c->is_settled()) {
+      peer_.refuse("it gives back a call that it has begun to answer");
+    } else {
+      // Before it is offered to others: the slot is free.
+      slots_[head.slot].call = nullptr;
+      core_.note_given_back(in());
+      c->give_back(t);
+    }
+  }
+  release(head.slot);
+}
+
+// What was given to it before and not read crosses this, and is given back.
+void worker_link::take_draining() {
+  if (std::exchange(is_leaving_, true)) return;
+  is_no_more_due_ = true;
+  something_due_.set();
+  something_due_.reset();
+  core_.note_membership();
 }
 
 void worker_link::take_sent(const answer_head& head) {
   call_record* const c = taken_slot(head).call;
-  if (!c) return;
+  if (!c || !c->is_wanted({this, head.slot})) return;
+  c->settle({this, head.slot});
   if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
   c->skip(head.word - c->cost_of_come());
 }
@@ -266,9 +333,15 @@ task<void> worker_link::take_end(answer_head head, std::size_t size) {
   if (!call_wire::is_handlers_own(head.why) && !is_late)
     peer_.refuse(fmt::format("an error of kind {}", static_cast<unsigned>(head.why)));
   if (call_record* const c = taken_slot(head, wire_id).call) {
-    c->end(in().core()->describe_failure(
-        head.why, peer(), operation_kind::none,
-        std::string(reinterpret_cast<const char*>(text.data()), text.size())));
+    const call_try t{this, head.slot};
+    if (c->is_wanted(t)) {
+      c->end(t,
+             in().core()->describe_failure(
+                 head.why, peer(), operation_kind::call,
+                 std::string(reinterpret_cast<const char*>(text.data()), text.size())));
+    } else {
+      c->drop(t);
+    }
   }
   release(head.slot);
 }

@@ -30,9 +30,15 @@ class worker_link {
   /// May be given calls, when it has room. Not from the break of its world on, of which
   /// its reader hears later.
   [[nodiscard]] bool is_member() const noexcept {
-    return is_ready() && !is_draining_ && !has_ended();
+    return is_ready() && !is_draining() && !has_ended();
   }
-  [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
+  /// Gets nothing new, by the leader's will or by the worker's.
+  [[nodiscard]] bool is_draining() const noexcept { return is_draining_ || is_leaving_; }
+  [[nodiscard]] bool is_suspect() const noexcept { return in().is_suspect(peer()); }
+  /// Not heard of for half the time after which it is suspect. Several heartbeats were
+  /// missed by then: it may be stopped already.
+  [[nodiscard]] bool is_silent() const noexcept;
+  [[nodiscard]] bool is_idle() const noexcept { return free_.size() == slots_.size(); }
   [[nodiscard]] bool has_room() const noexcept { return is_member() && !free_.empty(); }
   [[nodiscard]] worker_id id() const noexcept { return id_; }
   [[nodiscard]] world& in() const noexcept { return peer_.in(); }
@@ -43,6 +49,16 @@ class worker_link {
   [[nodiscard]] worker_status status() const;
   /// Why it ends, or has.
   [[nodiscard]] failure end_cause() const;
+
+  /// Who it is, as a failure without a cause.
+  [[nodiscard]] failure describe_worker() const;
+  /// Calls `each(call_record&)` for those that it has.
+  template <class Each>
+  void for_each_call(Each&& each) const {
+    for (const slot& s : slots_) {
+      if (s.call) each(*s.call);
+    }
+  }
 
   /// Only with room.
   void assign(call_record& c) noexcept;
@@ -84,6 +100,11 @@ class worker_link {
   void take_sent(const call_wire::answer_head& head);
   [[nodiscard]] task<void> take_reply(call_wire::answer_head head, std::size_t size);
   [[nodiscard]] task<void> take_end(call_wire::answer_head head, std::size_t size);
+  void take_done(const call_wire::answer_head& head);
+  void take_given_back(const call_wire::answer_head& head);
+  void take_draining();
+  /// The call of that slot, if what comes of it is its answer. What is not is counted.
+  [[nodiscard]] call_record* wanted_call(std::uint32_t number) noexcept;
   void set_free(std::uint32_t number) noexcept;
   void set_due(std::uint32_t number) noexcept;
   void take_due(std::vector<call_wire::control_entry>& entries);
@@ -101,6 +122,9 @@ class worker_link {
   std::uint64_t load_ = 0;
   std::uint64_t calls_ = 0;
   bool is_draining_ = false;
+  /// The worker takes no new calls, and will leave.
+  bool is_leaving_ = false;
+  bool is_no_more_due_ = false;
 };
 
 }  // namespace manyworlds::inline v0

@@ -159,7 +159,7 @@ store_reply memory_store::contents::perform_now(store_request& request) {
 memory_store::memory_store(store_limits limits)
     : contents_(std::make_shared<contents>(limits)) {}
 
-memory_store::~memory_store() = default;
+memory_store::~memory_store() { end_users(); }
 
 std::string memory_store::address() const { return where; }
 

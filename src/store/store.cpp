@@ -7,6 +7,23 @@
 
 namespace manyworlds::inline v0 {
 
+void store_users::add(store_user& user) {
+  const std::lock_guard lock(mutex_);
+  users_.push_back(&user);
+}
+
+void store_users::remove(store_user& user) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(users_, &user);
+}
+
+// Within the lock, so that none of them is destroyed meanwhile.
+void store_users::end(bool answers) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (store_user* user : users_) user->store_ends(answers);
+  users_.clear();
+}
+
 namespace {
 
 store_request request_of(store_operation operation, std::string key, duration limit) {
@@ -54,6 +71,23 @@ task<std::string> store::compare_set(std::string key, std::string expected,
   request.value = std::move(desired);
   store_reply reply = co_await perform(std::move(request));
   co_return std::move(reply.value).value();
+}
+
+task<std::string> store::compare_set_unique(std::string key, std::string expected,
+                                            std::string desired, duration limit) {
+  // A store that is lost at every one of these is not worth another question.
+  constexpr int most_tries = 16;
+  for (int tries = 1;; ++tries) {
+    try {
+      co_return co_await compare_set(key, expected, desired, limit);
+    } catch (const store_error& e) {
+      if (!e.failure().may_have_happened || tries == most_tries) throw;
+    }
+    const std::optional<std::string> stands = co_await try_get(key, limit);
+    if (stands.value_or("") == expected) continue;
+    // A key that is not set, and was expected to be: as compare_set has it.
+    co_return stands ? *stands : expected;
+  }
 }
 
 task<bool> store::erase(std::string key, duration limit) {

@@ -46,7 +46,9 @@ tcp_store::tcp_store(reactor& home, std::string endpoint, tcp_store_options opti
       options_(options),
       client_(std::make_shared<client>(home, endpoint_, options)) {}
 
-tcp_store::~tcp_store() = default;
+tcp_store::~tcp_store() { end_users(); }
+
+std::string tcp_store::trouble() const { return client_->trouble(); }
 
 task<store_reply> tcp_store::perform(store_request request) {
   check_limits(request, with_slash(options_.limits), address());

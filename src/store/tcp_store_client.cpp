@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/resolve.hpp"
@@ -16,6 +17,17 @@ namespace {
 
 // For asking, after a wait has ended at its limit, which keys are missing.
 constexpr duration last_question = std::chrono::milliseconds(100);
+
+/// A store that is well has answered by then.
+constexpr duration prompt_answer = std::chrono::milliseconds(200);
+constexpr const char* no_answer = "no answer yet";
+
+/// At a time, by one client.
+constexpr std::size_t most_dials = 4;
+/// Once a connection is made, for the answer to its greeting: that waits until the server
+/// has accepted all that were dialled before. A server that is gone says so, but for a
+/// machine that has crashed meanwhile.
+constexpr duration greeting_limit = std::chrono::minutes(1);
 
 std::uint64_t fresh_seed() {
   std::uint64_t seed = 0;
@@ -51,27 +63,34 @@ tcp_store::client::client(reactor& home, std::string endpoint,
       endpoint_(std::move(endpoint)),
       options_(options),
       places_(std::max<std::size_t>(options.connections, 1)),
+      dials_(most_dials),
       random_(options.seed ? *options.seed : fresh_seed()) {}
 
 task<store_reply> tcp_store::client::run(store_request request) {
   operation op(std::move(request), now());
   duration pause = options_.first_pause;
-  std::string reason = "no answer";
+  std::string reason;
+  const question asked(*this);
   for (;;) {
     bool is_over = false;
     duration left = remaining(op.deadline, now());
     if (op.waits_for_keys() && left < duration::max() - last_question)
       left += last_question;
     try {
-      co_return co_await within(attempt(op), left);
+      store_reply reply = co_await within(attempt(op), left);
+      note_answer();
+      co_return reply;
     } catch (const timed_out&) {
       is_over = true;
     } catch (const connection_lost& lost) {
       reason = lost.what();
+      note_failure(reason);
     } catch (const protocol_broken& broken) {
       throw error(op, store_error_kind::protocol, broken.what());
     }
     if (is_over || now() >= op.deadline || (op.was_sent && !op.is_repeatable())) {
+      if (reason.empty())
+        reason = op.is_connecting ? "no answer while connecting" : "no answer";
       throw error(op, store_error_kind::unreachable, std::move(reason));
     }
     if (op.was_reused) {
@@ -87,6 +106,7 @@ task<store_reply> tcp_store::client::run(store_request request) {
 task<store_reply> tcp_store::client::attempt(operation& op) {
   op.was_sent = false;
   op.was_reused = false;
+  op.is_connecting = false;
   if (op.request.operation == store_operation::get) return get(op);
   if (op.request.operation == store_operation::wait) return wait(op);
   return ask(op);
@@ -94,46 +114,113 @@ task<store_reply> tcp_store::client::attempt(operation& op) {
 
 // --------------------------------------------------------------------------------------
 
-task<tcp_store::client::connection_ptr> tcp_store::client::take(operation& op) {
+tcp_store::client::connection_ptr tcp_store::client::take_idle(operation& op) noexcept {
   op.was_reused = !idle_.empty();
-  if (!op.was_reused) co_return co_await connect();
+  if (!op.was_reused) return nullptr;
   connection_ptr c = std::move(idle_.back());
   idle_.pop_back();
-  co_return c;
+  return c;
 }
 
-void tcp_store::client::give_back(connection_ptr c) {
-  if (c->is_open() && idle_.size() < options_.idle_connections)
-    idle_.push_back(std::move(c));
-}
-
-task<tcp_store::client::connection_ptr> tcp_store::client::connect() {
-  try {
-    co_return co_await within(dial(), options_.connect_limit);
-  } catch (const timed_out&) {
-    throw connection_lost("no answer while connecting");
+task<tcp_store::client::connection_ptr> tcp_store::client::take(operation& op) {
+  for (;;) {
+    connection_ptr c = take_idle(op);
+    if (c) co_return c;
+    const counted need(needy_);
+    auto first = co_await when_any(turn_to_dial(), until_one_is_idle());
+    // Both may have come; the turn is given back then.
+    if (std::get<0>(first) && idle_.empty()) co_return co_await connect(op);
   }
 }
 
-task<tcp_store::client::connection_ptr> tcp_store::client::dial() {
+task<turnstile::place> tcp_store::client::turn_to_dial() {
+  co_return co_await dials_.enter();
+}
+
+task<void> tcp_store::client::until_one_is_idle() {
+  while (idle_.empty()) {
+    given_back_.reset();
+    co_await given_back_.wait();
+  }
+}
+
+void tcp_store::client::give_back(connection_ptr c) {
+  if (!c || !c->is_open() || idle_.size() >= options_.idle_connections) return;
+  idle_.push_back(std::move(c));
+  given_back_.set();
+}
+
+task<tcp_store::client::connection_ptr> tcp_store::client::connect(operation& op) {
+  op.is_connecting = true;
+  const time_point begun = now();
+  connection_ptr c = co_await dial();
+  op.is_connecting = false;
+  last_dial_took_ = now() - begun;
+  note_answer();
+  co_return c;
+}
+
+task<stream> tcp_store::client::reach() {
   const resolution found = co_await resolve(endpoint_);
   if (!found.ok()) throw connection_lost(found.failure());
   int failure = 0;
   for (const socket_address& address : found.addresses()) {
     stream s;
     const io_result connected = co_await stream::connect(home_, address, s);
-    if (!connected.ok()) {
-      failure = connected.error();
-      continue;
-    }
-    auto c = std::make_unique<tcp_store_connection>(std::move(s), options_.limits);
-    co_await c->greet(nonce());
-    co_return c;
+    if (connected.ok()) co_return s;
+    failure = connected.error();
   }
   throw connection_lost("connecting: " + std::generic_category().message(failure));
 }
 
+task<tcp_store::client::connection_ptr> tcp_store::client::dial() {
+  stream s;
+  try {
+    s = co_await within(reach(), options_.connect_limit);
+  } catch (const timed_out&) {
+    throw connection_lost("no answer while connecting");
+  }
+  auto c = std::make_unique<tcp_store_connection>(std::move(s), options_.limits, open_);
+  try {
+    co_await within(c->greet(nonce()), std::max(greeting_limit, options_.connect_limit));
+  } catch (const timed_out&) {
+    throw connection_lost("it accepts no connection: no answer to a greeting");
+  }
+  co_return c;
+}
+
 // --------------------------------------------------------------------------------------
+
+std::string tcp_store::client::trouble() const {
+  const std::lock_guard lock(trouble_mutex_);
+  if (!trouble_.empty() || !no_answer_since_) return trouble_;
+  const bool is_late = now() - *no_answer_since_ > prompt_answer;
+  return is_late ? no_answer : "";
+}
+
+void tcp_store::client::begin_question() {
+  const std::lock_guard lock(trouble_mutex_);
+  if (questions_++ == 0) no_answer_since_ = now();
+}
+
+void tcp_store::client::end_question() {
+  const std::lock_guard lock(trouble_mutex_);
+  if (--questions_ > 0 || !no_answer_since_) return;
+  // Given up. That it was late stands; of one that was given up before, nothing is known.
+  if (trouble_.empty() && now() - *no_answer_since_ > prompt_answer) trouble_ = no_answer;
+  no_answer_since_.reset();
+}
+
+void tcp_store::client::note_failure(std::string reason) {
+  const std::lock_guard lock(trouble_mutex_);
+  trouble_ = std::move(reason);
+}
+
+void tcp_store::client::note_answer() {
+  const std::lock_guard lock(trouble_mutex_);
+  trouble_.clear();
+  no_answer_since_.reset();
+}
 
 store_error tcp_store::client::error(const operation& op, store_error_kind kind,
                                      std::string reason) const {

@@ -21,8 +21,9 @@ connection_lost lost(const char* doing, io_result result) {
 
 }  // namespace
 
-tcp_store_connection::tcp_store_connection(stream s, const store_limits& limits)
-    : stream_(std::move(s)), limits_(limits), buffer_(buffer_bytes) {}
+tcp_store_connection::tcp_store_connection(stream s, const store_limits& limits,
+                                           std::size_t& open)
+    : open_(open), stream_(std::move(s)), limits_(limits), buffer_(buffer_bytes) {}
 
 task<void> tcp_store_connection::greet(std::uint32_t nonce) {
   tcp_store_message validate(tcp_store_opcode::validate);
@@ -34,6 +35,8 @@ task<void> tcp_store_connection::greet(std::uint32_t nonce) {
   encode(ping, greeting);
   co_await send(greeting);
   co_await expect_ping(nonce);
+  has_greeted_ = true;
+  ++open_;
 }
 
 task<void> tcp_store_connection::send(const std::string& requests) {

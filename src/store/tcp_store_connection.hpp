@@ -38,7 +38,13 @@ class protocol_broken : public std::exception {
 /// takes a byte or none.
 class tcp_store_connection {
  public:
-  tcp_store_connection(stream s, const store_limits& limits);
+  /// Counts itself in `open`, which outlives it, from the end of its greeting.
+  tcp_store_connection(stream s, const store_limits& limits, std::size_t& open);
+  tcp_store_connection(const tcp_store_connection&) = delete;
+  tcp_store_connection& operator=(const tcp_store_connection&) = delete;
+  ~tcp_store_connection() {
+    if (has_greeted_) --open_;
+  }
 
   /// Magic number and a first ping.
   task<void> greet(std::uint32_t nonce);
@@ -57,6 +63,8 @@ class tcp_store_connection {
   task<std::uint64_t> read_integer(std::size_t size);
   task<void> fill(std::size_t at_least);
 
+  std::size_t& open_;
+  bool has_greeted_ = false;
   stream stream_;
   store_limits limits_;
   std::vector<std::byte> buffer_;

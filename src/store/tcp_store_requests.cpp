@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "tcp_store_client.hpp"
 
@@ -32,6 +34,15 @@ tcp_store_opcode opcode_of(store_operation operation) noexcept {
   }
   return tcp_store_opcode::get;
 }
+
+/// A dial that takes so long is slow to be accepted.
+constexpr duration slow_dial = std::chrono::milliseconds(200);
+/// A wait that has no connection of its own asks whether its keys are set: first after
+/// this, by when a server that is well has accepted it.
+constexpr duration first_question = std::chrono::milliseconds(200);
+constexpr duration longest_between_questions = std::chrono::seconds(1);
+/// At the operation's end too.
+constexpr duration shortest_between_questions = std::chrono::milliseconds(10);
 
 std::string encoded_ping(std::uint32_t nonce) {
   tcp_store_message ping(tcp_store_opcode::ping);
@@ -93,33 +104,34 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   }
 }
 
-/// The first look takes its turn like any operation, so that a thousand gets of keys that
-/// are set need no more connections than others. Waiting does not: those who wait would
+/// Each look takes its turn like any operation, so that a thousand gets of keys that are
+/// set need no more connections than others. Waiting does not: those who wait would
 /// keep out the waits whose end makes somebody set what they wait for.
 task<store_reply> tcp_store::client::get(operation& op) {
   connection_ptr c;
-  std::optional<std::string> value;
-  {
-    const turnstile::place place = co_await places_.enter();
-    c = co_await take(op);
-    value = co_await answered(look(op, *c), op.was_reused);
-  }
-  while (!value) {
-    if (now() >= op.deadline) {
+  for (;;) {
+    std::optional<std::string> value;
+    if (c) {
+      value = co_await look(op, *c);
+    } else {
+      const turnstile::place place = co_await places_.enter();
+      c = co_await take(op);
+      value = co_await answered(look(op, *c), op.was_reused);
+    }
+    note_answer();
+    if (value || now() >= op.deadline) {
       give_back(std::move(c));
+      if (value) co_return store_reply(std::move(value));
       throw error(op, store_error_kind::timed_out, "not set by anyone");
     }
-    if (!c->is_open()) c = co_await connect();
-    co_await wait_for_keys(op, *c);
-    value = co_await look(op, *c);
+    co_await await_keys(op, c);
   }
-  give_back(std::move(c));
-  co_return store_reply(std::move(value));
 }
 
 task<store_reply> tcp_store::client::wait(operation& op) {
-  connection_ptr c = co_await take(op);
-  if (!co_await wait_for_keys(op, *c)) {
+  connection_ptr c = take_idle(op);
+  if (!co_await await_keys(op, c)) {
+    if (!c) c = co_await take(op);
     std::vector<std::string> missing = co_await missing_keys(op, *c);
     if (!missing.empty()) {
       give_back(std::move(c));
@@ -131,21 +143,92 @@ task<store_reply> tcp_store::client::wait(operation& op) {
   co_return store_reply();
 }
 
+bool tcp_store::client::may_keep_one() const noexcept {
+  // Where none is kept idle, none can be left to others: it would be closed, and dialled
+  // for again.
+  const bool may_leave_one = options_.idle_connections > 0;
+  return last_dial_took_ < slow_dial || needy_ == 0 || open_ - kept_ > 1 ||
+         !may_leave_one;
+}
+
+task<bool> tcp_store::client::await_keys(operation& op, connection_ptr& c) {
+  if (c && c->is_open() && may_keep_one()) co_return co_await keep_and_wait(op, *c);
+  give_back(std::move(c));
+  c = nullptr;
+  auto first = co_await when_any(own_connection(op), ask_now_and_then(op));
+  if (std::get<0>(first)) c = std::move(*std::get<0>(first));
+  if (std::get<1>(first)) co_return *std::get<1>(first);
+  co_return co_await keep_and_wait(op, *c);
+}
+
+task<bool> tcp_store::client::keep_and_wait(operation& op, tcp_store_connection& c) {
+  const counted kept(kept_);
+  const parked_question no_answer_is_due(*this);
+  co_return co_await wait_for_keys(op, c);
+}
+
+task<tcp_store::client::connection_ptr> tcp_store::client::own_connection(operation& op) {
+  for (;;) {
+    connection_ptr c;
+    {
+      const counted need(needy_);
+      const turnstile::place place = co_await dials_.enter();
+      c = co_await connect(op);
+    }
+    if (may_keep_one()) co_return c;
+    give_back(std::move(c));
+  }
+}
+
+/// Over whatever connection is idle. Where none ever is, the operation's own limit ends
+/// it.
+task<bool> tcp_store::client::ask_now_and_then(operation& op) {
+  duration pause = first_question;
+  for (;;) {
+    co_await sleep_until(std::max(later(now(), shortest_between_questions),
+                                  std::min(op.deadline, later(now(), pause))));
+    pause = std::min(2 * pause, longest_between_questions);
+    operation aside(op.request, now());
+    connection_ptr c = take_idle(aside);
+    if (!c) continue;
+    std::optional<std::vector<std::string>> missing;
+    try {
+      missing = co_await answered(missing_keys(aside, *c), true);
+    } catch (const connection_lost&) {
+      // Another one serves as well.
+    }
+    if (!missing) continue;
+    note_answer();
+    give_back(std::move(c));
+    if (missing->empty()) co_return true;
+    if (now() >= op.deadline) co_return false;
+  }
+}
+
 /// The value, or nothing if the key is not set; in one round trip. To a GET of a missing
 /// key PyTorch's servers answer with an empty value, or by closing the connection: what
-/// CHECK said before decides.
+/// CHECK said before decides. A server that closes is not asked so again, since a new
+/// connection may be slow to come.
 task<std::optional<std::string>> tcp_store::client::look(operation& op,
                                                          tcp_store_connection& c) {
-  std::string bytes;
-  encode(tcp_store_message(tcp_store_opcode::check, op.wire_keys), bytes);
-  encode(tcp_store_message(tcp_store_opcode::get, op.wire_keys), bytes);
-  co_await c.send(bytes);
+  std::string check;
+  encode(tcp_store_message(tcp_store_opcode::check, op.wire_keys), check);
+  std::string get;
+  encode(tcp_store_message(tcp_store_opcode::get, op.wire_keys), get);
+  const bool asks_twice = closes_on_missing_;
+  const std::string first = asks_twice ? check : check + get;
+  co_await c.send(first);
   const bool is_set = co_await c.read_u8() == tcp_store_ready;
+  if (asks_twice) {
+    if (!is_set) co_return std::nullopt;
+    co_await c.send(get);
+  }
   std::optional<std::string> value;
   try {
     value = co_await c.read_text();
   } catch (const connection_lost&) {
     if (is_set) throw;
+    closes_on_missing_ = true;
     c.close();
   }
   if (!is_set) value.reset();
@@ -169,6 +252,7 @@ task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection&
     if (!reply) {
       co_await c.send(cancel);
       reply = co_await answered(c.read_u8(), true);
+      note_answer();
       if (*reply == tcp_store_wait_cancelled) {
         if (now() >= op.deadline) co_return false;
         continue;

@@ -13,6 +13,7 @@
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/world/store_trouble.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -23,6 +24,10 @@ using namespace std::chrono_literals;
 constexpr duration retry_pause = 10ms;
 /// A peer that has not said by then whether it shares memory is spoken to over tcp.
 constexpr duration settle_limit = 1s;
+/// A person who has just started the processes by hand looks at the log; a server that
+/// waits for a member for hours must not fill it.
+constexpr duration told_often = 10s;
+constexpr duration between_tellings = 1s;
 
 }  // namespace
 
@@ -137,6 +142,11 @@ failure formation::late() const {
   std::string detail = fmt::format("not formed within {}: {}",
                                    duration_text(core_.options().form), waiting_for_);
   enum cause why = waiting_as_;
+  if (const std::string trouble = trouble_with(store_); !trouble.empty()) {
+    detail += "; " + trouble;
+    // Who has joined is not to be seen without it.
+    if (why == cause::not_joined) why = cause::store_unreachable;
+  }
   process_identity peer = waiting_peer_;
   if (refused_) {
     detail += fmt::format("; for rank {} {}", refused_->rank, refused_->text());
@@ -154,8 +164,10 @@ failure formation::late() const {
 task<void> formation::run() {
   bool is_late = false;
   std::optional<failure> failed;
+  const std::string who = core_.options().name.str() + " is not formed yet";
   try {
-    co_await when_any(within(form(), left()), stopped_.wait());
+    co_await when_any(within(form(), left()), stopped_.wait(), tell_what_is_missing(),
+                      tell_of_trouble(runtime_, who, store_));
   } catch (const timed_out&) {
     is_late = true;
   } catch (const give_up& g) {
@@ -174,7 +186,9 @@ task<void> formation::run() {
   if (is_late) failed = late();
   const bool store_answers = !failed || failed->cause != cause::store_unreachable;
   bool withdrawn = true;
-  if ((failed && store_answers) || core_.state() == world_state::broken) {
+  // A shut gate asks nothing: what it has to withdraw was made out before.
+  const bool may_withdraw = store_answers || store_.is_shut();
+  if ((failed && may_withdraw) || core_.state() == world_state::broken) {
     // Best effort, and bounded. Before the failure is told: its store may be gone right
     // after.
     try {
@@ -188,6 +202,21 @@ task<void> formation::run() {
                                                core_.options().name.view()));
   }
   if (failed) core_.break_with(std::move(*failed));
+}
+
+task<void> formation::tell_what_is_missing() {
+  const time_point begun = service_.now();
+  for (duration pause = between_tellings;;) {
+    co_await sleep_for(pause);
+    const duration waited = service_.now() - begun;
+    const std::string trouble = trouble_with(store_);
+    runtime_.log(
+        log_level::warning,
+        fmt::format("{}: rank {} of {} is not in a world after {}: {}{}{}",
+                    core_.options().name.view(), rank_, size_, duration_text(waited),
+                    waiting_for_, trouble.empty() ? "" : "; ", trouble));
+    if (waited >= told_often) pause = told_often;
+  }
 }
 
 task<void> formation::form() {

@@ -28,7 +28,7 @@ task<void> formation::claim_rank() {
   parting.expected = my_record_;
   store_.set_parting_request(std::move(parting));
   waiting_as_ = cause::store_unreachable;
-  waiting_for_ = "the store did not answer";
+  waiting_for_ = fmt::format("the store {} has not answered", store_.address());
 
   for (;;) {
     std::optional<std::string> recorded = co_await store_.try_get(join_key(rank_));
@@ -68,8 +68,8 @@ task<void> formation::claim_rank() {
       continue;
     }
     waiting_peer_ = {};
-    const std::string stands =
-        co_await store_.compare_set(join_key(rank_), recorded.value_or(""), my_record_);
+    const std::string stands = co_await store_.compare_set_unique(
+        join_key(rank_), recorded.value_or(""), my_record_);
     if (stands == my_record_) co_return;
     // Another claimant came first, or the key went away meanwhile (compare_set then gives
     // back what was expected): look again.

@@ -103,7 +103,7 @@ task<propose_message> formation::await_proposal() {
     }
     if (!has_news) {
       const std::string stands =
-          co_await store_.compare_set(join_key(rank_), "", my_record_);
+          co_await store_.compare_set_unique(join_key(rank_), "", my_record_);
       if (stands != my_record_) throw try_again{"another process claims the rank too"};
       co_await when_any(examine_leader(), news_.wait());
     }

@@ -36,12 +36,12 @@ task<void> formation::lead() {
   }
 
   waiting_as_ = cause::store_unreachable;
-  waiting_for_ = "the store did not answer";
+  waiting_for_ = fmt::format("the store {} has not answered", store_.address());
   parts.view.epoch = highest + 1;
   parts.view.id = runtime_.random_word() | 1;
   const std::string text = encode(parts.view);
   const std::string stands =
-      co_await store_.compare_set(key("view"), old_text.value_or(""), text);
+      co_await store_.compare_set_unique(key("view"), old_text.value_or(""), text);
   if (stands != text) throw try_again{"another leader has published a view"};
   directory_.note_epoch(core_.options().name, parts.view.epoch);
 

@@ -53,6 +53,8 @@ void operation_awaiter::begin() noexcept {
   if (is_objectionable()) [[unlikely]] {
     fail(cause::invalid_argument, objection());
   } else if (token_.stop_requested()) {
+    // Given up before it began is given up.
+    if (discards && !takes_fresh_lanes) core_->discard(peer, on);
     fail(cause::cancelled, "the stop token was triggered before it started");
   } else {
     core_->start(*this);
@@ -75,6 +77,12 @@ void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
   if (how == operation_end::done && op.device &&
       self.core_->state() == world_state::broken) [[unlikely]] {
     how = operation_end::failed;
+  }
+  // Broken, and its backend not told yet: that a peer has left meanwhile is not the first
+  // cause (law 3).
+  if (how == operation_end::failed && op.failed_with == cause::closed &&
+      self.core_->state() == world_state::broken) [[unlikely]] {
+    op.failed_with = cause::none;
   }
   enum cause ended_by = cause::none;
   if (how == operation_end::withdrawn) {
@@ -118,7 +126,11 @@ void operation_awaiter::settle_failure() noexcept {
     return;
   }
   core_->tally().note_error(failed_with);
-  const rank_t with = peer != no_rank ? peer : info.source;
+  rank_t with = peer != no_rank ? peer : info.source;
+  if (failed_with == cause::closed && core_->has_left_itself()) {
+    with = core_->options().rank;
+    failure_detail = "this member called leave()";
+  }
   failure_ = std::make_unique<failure>(
       core_->describe_failure(failed_with, with, kind, std::move(failure_detail)));
 }
@@ -135,6 +147,8 @@ bool operation_awaiter::give_up(reason why) noexcept {
       core_->break_with(
           core_->describe_failure(cause::overdue, no_rank, kind,
                                   "the deadline of a collective passed at this member"));
+    } else if (why == reason::task_cancelled && must_end_) {
+      core_->break_for_the_end_of(*this);
     }
     return false;
   }
@@ -157,6 +171,8 @@ bool operation_awaiter::shut_gate() noexcept {
 }
 
 bool operation_awaiter::await_cancel() noexcept {
+  // Read by the cancelling step, on the world's reactor.
+  must_end_ = waiter_->home().cancels_for_the_last_time();
   if (!is_remote_) return give_up(reason::task_cancelled);
   queue(interruption_->cancel);
   return false;

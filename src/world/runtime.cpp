@@ -4,11 +4,12 @@
 #include <sched.h>
 
 #include <stdexcept>
+#include <utility>
 
-#include "../io/signals_blocked.hpp"
 #include "manyworlds/observe/dump_server.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "runtime_roots.hpp"
+#include "runtime_thread.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -27,9 +28,11 @@ void name_thread(const std::string& name, int cpu) {
 
 runtime::runtime(runtime_options options)
     : core_(std::make_shared<runtime_core>(options)),
-      roots_(std::make_unique<roots>(core_->user())),
-      service_roots_(std::make_unique<roots>(core_->service())) {
-  auto root = std::make_shared<started_task<void>>(core_->service(), core_->serve());
+      roots_(std::make_unique<roots>(*core_, core_->user())),
+      service_roots_(std::make_unique<roots>(*core_, core_->service())) {
+  auto root = std::make_shared<started_task<void>>(core_->service(), core_->serve(),
+                                                   source_position());
+  service_roots_->tell_of(*root);
   root->begin();
   service_root_ = root;
   launch_service();
@@ -44,32 +47,51 @@ const std::shared_ptr<pool_registry>& runtime::pools() const noexcept {
   return core_->pools();
 }
 bool runtime::is_stopping() const noexcept { return core_->refuses_worlds(); }
+std::stop_token runtime::draining() const noexcept { return core_->draining(); }
 
 void runtime::launch_service() {
   if (!core_->env().starts_threads()) return;
-  const signals_blocked while_starting;
-  service_thread_ = std::thread([this] {
-    name_thread(core_->options().thread_name.str() + "-svc", -1);
-    core_->service().run_until([this] { return service_root_->has_ended(); });
+  service_thread_ = own_thread::launch(core_, [](own_thread& self) {
+    name_thread(self.core->options().thread_name.str() + "-svc", -1);
+    self.core->service().run_until([&] { return self.must_end.load(); });
   });
 }
 
 void runtime::launch_reactor_thread() {
   if (!core_->env().starts_threads()) return;
   const std::lock_guard lock(mutex_);
-  if (turning_ != turning::nobody || reactor_thread_.joinable()) return;
-  turning_ = turning::a_thread;
-  const signals_blocked while_starting;
-  reactor_thread_ = std::thread([this] {
-    name_thread(core_->options().thread_name.str(), core_->options().cpu);
-    core_->user().run_until([this] { return thread_must_end_.load(); });
+  if (turning_ != turning::not_turned || reactor_thread_) return;
+  reactor_thread_ = own_thread::launch(core_, [](own_thread& self) {
+    name_thread(self.core->options().thread_name.str(), self.core->options().cpu);
+    self.core->user().run_until([&] { return self.must_end.load(); });
   });
+  turning_ = turning::a_thread;
 }
 
 void runtime::refuse_in_forked_child() const {
   if (!core_->is_forked_child()) return;
   throw world_error(
       failure(cause::forked, "a runtime cannot be used in a forked child: make another"));
+}
+
+const char* runtime::why_taken() const noexcept {
+  if (core_->user().is_current()) {
+    return "run() or poll() was called inside a task of the same runtime, whose reactor "
+           "this thread is turning already: co_await the task instead, or start() it";
+  }
+  switch (turning_.load()) {
+    case turning::a_thread:
+      return "this runtime's reactor is turned by the runtime's own thread, since "
+             "start() "
+             "came first: start(task).get() instead of run(task), or run() before "
+             "start()";
+    case turning::a_foreign_loop:
+      return "this runtime's reactor is turned by a foreign loop, since poll() or "
+             "prepare_wait() came first: start(task) instead of run(task)";
+    default:
+      return "this runtime's reactor is turned by run() in another thread: start(task) "
+             "from here instead of run(task) or poll()";
+  }
 }
 
 void runtime::take_the_reactor(turning how) {
@@ -79,12 +101,9 @@ void runtime::take_the_reactor(turning how) {
     throw std::logic_error(
         "a simulated runtime is turned by its simulation: start(), not run()");
   }
-  if (turning_ != turning::nobody &&
+  if (turning_ != turning::not_turned &&
       !(how == turning_ && how == turning::a_foreign_loop)) {
-    throw std::logic_error(
-        "this runtime's reactor is turned by another thread already: use one of run(), "
-        "start() "
-        "with the runtime's own thread, or poll()");
+    throw std::logic_error(why_taken());
   }
   turning_ = how;
 }
@@ -94,11 +113,13 @@ void runtime::adopt(const std::shared_ptr<started_base>& root) {
   roots_->add(root);
 }
 
-started<void> runtime::start_service(task<void> t) {
+started<void> runtime::start_service(task<void> t, source_position where) {
   refuse_in_forked_child();
-  auto state = std::make_shared<started_task<void>>(core_->service(), std::move(t));
+  auto state =
+      std::make_shared<started_task<void>>(core_->service(), std::move(t), where);
+  started<void> handle(state);
   service_roots_->add(state);
-  return started<void>(std::move(state));
+  return handle;
 }
 
 void runtime::turn_until_ended(started_base& root) {
@@ -106,7 +127,7 @@ void runtime::turn_until_ended(started_base& root) {
     name_thread(core_->options().thread_name.str(), core_->options().cpu);
   core_->user().run_until([&] { return root.has_ended(); });
   const std::lock_guard lock(mutex_);
-  turning_ = turning::nobody;
+  turning_ = turning::not_turned;
 }
 
 void runtime::stop(duration drain) {

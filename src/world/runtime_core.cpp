@@ -43,7 +43,7 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
       o.shared_memory && (env.starts_threads() || env.simulated_kernel() != nullptr);
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
-  if (o.mover && env.starts_threads() && default_spin() > duration::zero()) {
+  if (o.mover && env.starts_threads() && has_cpus_for_helpers()) {
     e.mover = std::make_shared<shm::mover>(o.thread_name.str() + "-mov");
   }
   e.death_thread = o.thread_name.str() + "-die";
@@ -82,7 +82,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   endpoint_ = std::make_unique<endpoint>(*service_, *env_,
                                          endpoint_options_from(options, *env_, pools_),
                                          static_cast<endpoint_events&>(*this));
-  endpoint_->serve(*user_);
+  endpoint_->serve(*user_, options.spin < duration::zero());
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
   env_->attach(*service_);

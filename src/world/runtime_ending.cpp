@@ -1,12 +1,17 @@
-// How a runtime ends: its tasks, then its worlds, then its service.
-#include <algorithm>
-#include <vector>
+// How a runtime ends: its tasks, then its worlds, then its service. Each step is bounded;
+// what does not end is named in the log and left behind.
+#include <fmt/format.h>
 
-#include "../io/forked_thread.hpp"
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "../duration_text.hpp"
 #include "manyworlds/observe/dump_server.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "runtime_roots.hpp"
+#include "runtime_thread.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -14,94 +19,214 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// For cancelled tasks to end while their worlds are up: a transfer that is given up
+/// settles within a second.
+constexpr duration settling_patience = 2s;
+/// For them to end at all.
+constexpr duration task_patience = 10s;
 /// For telling peers goodbye when the runtime ends.
 constexpr duration goodbye_patience = 500ms;
 /// For the last buffers of broken worlds to be let go.
 constexpr duration drain_patience = 10s;
+/// The same where tasks that do not end may hold them.
+constexpr duration short_patience = 1s;
 /// For stores that were hosted here to end their connections.
 constexpr duration store_patience = 20s;
-/// Where time stands still, as in a simulation that nobody drives any more, the end of
+/// For a thread to come back from what it does in its last turn.
+constexpr duration thread_patience = 10s;
+/// Where time stands still, as in a simulation that is no longer driven, the end of
 /// patience is counted.
 constexpr int most_turns_without_time = 100'000;
-/// Ends are far between and nobody waits for this thread: no need for a notice.
+/// Ends are far between and nothing waits for this thread: no need for a notice.
 constexpr duration look_again = 200us;
 
 }  // namespace
 
+/// The calling thread is inside a turn, so that no task can end before it returns.
+bool runtime::is_in_a_turn() const noexcept {
+  return core_->user().is_current() || core_->service().is_current();
+}
+
+/// Another thread turns the user's reactor: the runtime's own, or one inside `run`.
+bool runtime::turns_elsewhere() const noexcept {
+  return reactor_thread_ || turning_ == turning::a_caller;
+}
+
+/// Turns what no other thread turns, until it is over or time is. In a simulation, which
+/// does not drive these reactors now, that is both. True if it is over.
 template <class Over>
-void runtime::turn_until(const std::vector<reactor*>& ours, Over&& over) noexcept {
+bool runtime::turn_until(bool users, time_point by, Over&& over) noexcept {
   const bool time_passes = core_->env().starts_threads();
-  for (int turns = 0; !over() && (time_passes || turns < most_turns_without_time);
-       ++turns) {
+  for (int turns = 0; !over(); ++turns) {
+    if (time_passes ? core_->service().now() >= by : turns == most_turns_without_time)
+      return false;
     bool did = false;
-    for (reactor* r : ours) did |= r->turn();
+    if (users && !turns_elsewhere()) did |= core_->user().turn();
+    if (!time_passes) did |= core_->service().turn();
     if (!did && time_passes) std::this_thread::sleep_for(look_again);
   }
+  return true;
 }
 
 void runtime::end() noexcept {
   dump_server_ = nullptr;
-  // A forked child has this object but none of its threads, and shares its kernel
-  // objects: it lets go of them by ending, and must not say anything on them.
-  if (core_->is_forked_child()) {
-    forget_forked_thread(reactor_thread_);
-    forget_forked_thread(service_thread_);
-    core_->keep_for_ever();
-    // Tasks wait in their frames for what never comes here, and must not be destroyed
-    // meanwhile.
-    new std::shared_ptr<started_base>(std::move(service_root_));
-    static_cast<void>(roots_.release());
-    static_cast<void>(service_roots_.release());
-    return;
-  }
+  if (core_->is_forked_child()) return end_in_forked_child();
+  if (is_in_a_turn()) return end_within_a_turn();
   stop();
-  const bool threaded = core_->env().starts_threads();
-  reactor& user = core_->user();
-  reactor& service = core_->service();
-  // Without a thread of its own the reactor is ours to turn, and in a simulation, where
-  // nobody else turns any now, so is the service's.
-  using turned = std::vector<reactor*>;
-  const turned ours = reactor_thread_.joinable() ? turned{}
-                      : threaded                 ? turned{&user}
-                                                 : turned{&user, &service};
-  const turned services = threaded ? turned{} : turned{&service};
+  const bool tasks_ended = end_tasks();
+  if (!tasks_ended) tell_of_what_runs("is destroyed, and this does not end");
+  break_worlds(true);
+  drain_worlds(tasks_ended ? drain_patience : short_patience);
+  const bool thread_ended = end_reactor_thread();
+  const bool service_ended = end_service();
+  if (thread_ended) {
+    roots_->tell_errors();
+    if (tasks_ended) core_->end_devices();
+    core_->note_end();
+    // After that, so that what was posted since the last turn finds its world over.
+    core_->user().close();
+  }
+  if (!tasks_ended || !thread_ended || !service_ended) leave_behind();
+}
 
+// A forked child has this object but none of its threads, and shares its kernel objects:
+// it lets go of them by ending, and must not say anything on them.
+void runtime::end_in_forked_child() noexcept {
+  for (const auto* thread : {&reactor_thread_, &service_thread_}) {
+    if (*thread) (*thread)->forget();
+  }
+  core_->keep_for_ever();
+  // Tasks wait in their frames for what never comes here, and must not be destroyed
+  // meanwhile.
+  new std::shared_ptr<started_base>(std::move(service_root_));
+  static_cast<void>(roots_.release());
+  static_cast<void>(service_roots_.release());
+}
+
+// As `exit()` in a task does to a runtime of static lifetime: the task below us on the
+// stack never goes on, nothing can be turned, and the process ends as soon as we return.
+// The peers are told all the same, by the service thread.
+void runtime::end_within_a_turn() noexcept {
+  core_->refuse_worlds();
+  tell_of_what_runs(
+      "is destroyed inside one of its own tasks, as by exit() in a task, and cannot end "
+      "them");
+  break_worlds(true);
+  if (!core_->service().is_current()) static_cast<void>(end_service());
+  // Threads that wait for the outcome of a task go on waiting: the process ends, and they
+  // with it. If it does not, neither do the tasks.
+  keep_what_is_left();
+}
+
+bool runtime::end_tasks() noexcept {
   // Tasks of other runtimes may be shrinking worlds of this one.
-  turn_until(ours, [this] { return roots_->empty() && !core_->is_shrinking(); });
-  const auto worlds = core_->worlds().snapshot();
-  for (const auto& w : worlds) {
+  const auto ended = [this] { return roots_->empty() && !core_->is_shrinking(); };
+  const time_point begun = core_->service().now();
+  if (turn_until(true, begun + settling_patience, ended)) return true;
+  // What no cancellation reaches, as a shielded collective, ends with its world. One that
+  // is being left ends by itself.
+  break_worlds(false);
+  if (turn_until(true, begun + task_patience, ended)) return true;
+  break_worlds(true);
+  return turn_until(true, begun + task_patience + short_patience, ended);
+}
+
+void runtime::break_worlds(bool also_closing) noexcept {
+  for (const auto& w : core_->worlds().snapshot()) {
+    if (w->state() == world_state::closing && !also_closing) continue;
     w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
                                       operation_kind::none, "its runtime was destroyed"));
     // Closed by the others, who may not know yet that we do.
     if (w->state() == world_state::closed) w->begin_leaving();
   }
-  const time_point drained_by = user.now() + drain_patience;
-  turn_until(ours, [&] {
+}
+
+void runtime::drain_worlds(duration patience) noexcept {
+  const auto worlds = core_->worlds().snapshot();
+  static_cast<void>(turn_until(true, core_->service().now() + patience, [&] {
     const bool drained = std::all_of(worlds.begin(), worlds.end(),
                                      [](const auto& w) { return w->drained().is_set(); });
-    return (drained && !user.has_loose_requests()) || user.now() >= drained_by;
-  });
-  if (reactor_thread_.joinable()) {
-    thread_must_end_.store(true);
-    user.wake();
-    reactor_thread_.join();
-  }
+    return drained && !core_->user().has_loose_requests();
+  }));
+}
 
+bool runtime::end_reactor_thread() noexcept {
+  // Another thread is inside `run`, of a runtime that is destroyed: it is not ours to
+  // end.
+  if (!reactor_thread_) return turning_ != turning::a_caller;
+  if (reactor_thread_->end(core_->user(), thread_patience)) return true;
+  core_->log(log_level::error,
+             fmt::format("a runtime is destroyed and its thread has not come back from a "
+                         "task for {}: it is left behind",
+                         duration_text(thread_patience)));
+  return false;
+}
+
+/// True if all of it has ended.
+bool runtime::end_service() noexcept {
+  const bool threaded = core_->env().starts_threads();
   // Hosted stores go last of what users started: worlds that were forming needed them.
   service_roots_->cancel_after(duration::zero());
-  const time_point stores_end_by = service.now() + store_patience;
-  turn_until(services,
-             [&] { return service_roots_->empty() || service.now() >= stores_end_by; });
-  core_->end_service(threaded ? goodbye_patience : duration::zero());
-  if (service_thread_.joinable()) {
-    service_thread_.join();
-  } else {
-    turn_until(services, [this] { return service_root_->has_ended(); });
+  const time_point now = core_->service().now();
+  const bool tasks_ended =
+      turn_until(false, now + store_patience, [&] { return service_roots_->empty(); });
+  if (!tasks_ended) {
+    core_->log(
+        log_level::error,
+        fmt::format("the runtime \"{}\" is destroyed, and what start_service() "
+                    "gave it does not end: {}; the frames are left as they are",
+                    core_->options().thread_name.str(), service_roots_->describe()));
   }
-  core_->end_devices();
+  core_->end_service(threaded ? goodbye_patience : duration::zero());
+  const bool served = turn_until(false, now + store_patience + thread_patience,
+                                 [&] { return service_root_->has_ended(); });
+  if (service_thread_ && !service_thread_->end(core_->service(), thread_patience)) {
+    core_->log(log_level::error,
+               "a runtime is destroyed and its service thread does not come back from "
+               "what start_service() gave it: it is left behind");
+    return false;
+  }
+  service_roots_->tell_errors();
+  return tasks_ended && served;
+}
+
+void runtime::tell_of_what_runs(std::string_view why) noexcept {
+  std::string text =
+      fmt::format("the runtime \"{}\" {}: {}", core_->options().thread_name.str(), why,
+                  roots_->empty() ? "worlds that are shrunk" : roots_->describe());
+  for (const auto& w : core_->worlds().snapshot()) {
+    for (const operation_report& o : w->report(core_->service().now()).pending) {
+      fmt::format_to(std::back_inserter(text), "; {} in {}@{} at {}:{}", name_of(o.kind),
+                     w->options().name.view(), w->epoch(), o.file, o.line);
+    }
+  }
+  core_->log(log_level::error, text + "; the frames are left as they are");
+}
+
+// Threads that wait for its tasks are told that those do not end.
+void runtime::leave_behind() noexcept {
+  roots_->leave_behind();
+  service_roots_->leave_behind();
+  keep_what_is_left();
+}
+
+// What did not end may still be reached by what it waits for: none of it is freed.
+void runtime::keep_what_is_left() noexcept {
   core_->note_end();
-  // After that, so that what was posted since the last turn finds its world over.
-  user.close();
+  for (const auto& thread : {reactor_thread_, service_thread_}) {
+    if (thread) thread->leave_behind();
+  }
+  core_->keep_for_ever();
+  struct remains {
+    std::shared_ptr<started_base> service_root;
+    roots* tasks;
+    roots* service_tasks;
+  };
+  const auto kept = std::make_shared<remains>(
+      remains{std::move(service_root_), roots_.release(), service_roots_.release()});
+  // A task that is found leads to its roots, and they to all the rest.
+  kept->tasks->keep(kept);
+  kept->service_tasks->keep(kept);
 }
 
 }  // namespace manyworlds::inline v0

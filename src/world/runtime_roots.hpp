@@ -1,25 +1,48 @@
-// Runtime roots: the tasks of a runtime that nobody awaits, and their common end.
+// Runtime roots: the tasks of a runtime that nothing awaits, and their common end.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "manyworlds/observe/report.hpp"
 #include "manyworlds/world/runtime.hpp"
 
 namespace manyworlds::inline v0 {
 
+/// One for the user's tasks, one for those of the service thread.
 class runtime::roots final {
  public:
-  explicit roots(reactor& home) noexcept
-      : home_(home), cancel_(*this), drain_timer_(*this) {}
+  roots(runtime_core& core, reactor& home) noexcept
+      : core_(core),
+        home_(home),
+        cancel_(*this),
+        drain_timer_(*this),
+        tell_timer_(*this) {}
 
   /// From any thread.
   void add(const std::shared_ptr<started_base>& root);
   [[nodiscard]] bool empty() const;
   /// From any thread. A later call with less patience counts.
   void cancel_after(duration drain);
+  /// From any thread.
+  void report(runtime_report& to) const;
+  /// "3 tasks, started at main.cpp:40 ..."; empty if there are none. From any thread.
+  [[nodiscard]] std::string describe() const;
+  /// Logs what a task that is not among these throws. Before it begins.
+  void tell_of(started_base& root) noexcept;
+  /// Logs what tasks threw that has not been asked for. When the home is no longer
+  /// turned.
+  void tell_errors() noexcept;
+  /// Those that have not ended never will. When the home is no longer turned, or does
+  /// not come back from a task.
+  void leave_behind() noexcept;
+  /// What must be reachable as long as these are: leak checkers look for it.
+  void keep(std::shared_ptr<void> remains) noexcept { remains_ = std::move(remains); }
 
  private:
   struct cancelling final : work {
@@ -39,18 +62,39 @@ class runtime::roots final {
           owner(r) {}
     roots& owner;
   };
+  struct tell_timer final : timer {
+    explicit tell_timer(roots& r) noexcept
+        : timer(
+              [](timer& t) noexcept { static_cast<tell_timer&>(t).owner.tell_errors(); }),
+          owner(r) {}
+    roots& owner;
+    bool is_armed = false;
+  };
+  struct failed_task {
+    source_position where;
+    std::string error;
+    time_point when;
+  };
+  static constexpr std::size_t most_failed = 16;
 
   void begin_cancelling() noexcept;
   void cancel_all() noexcept;
-  void remove(const started_base* root);
+  void ended(started_base& root) noexcept;
+  void note_failed(started_base& root, std::shared_ptr<started_base> untold);
+  void log_error(const started_base& root) const noexcept;
 
+  runtime_core& core_;
   reactor& home_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<started_base>> running_;
-  /// When all are cancelled, once that was asked for.
-  std::optional<time_point> deadline_;
+  std::vector<std::shared_ptr<started_base>> running_;  // guarded by mutex_
+  std::deque<failed_task> failed_;                      // guarded by mutex_
+  /// Ended by an exception that nothing has asked for yet.
+  std::vector<std::shared_ptr<started_base>> untold_;  // guarded by mutex_
+  std::optional<time_point> deadline_;                 // guarded by mutex_
   cancelling cancel_;
   drain_timer drain_timer_;
+  tell_timer tell_timer_;
+  std::shared_ptr<void> remains_;
 };
 
 }  // namespace manyworlds::inline v0

@@ -4,18 +4,37 @@
 
 namespace manyworlds::inline v0 {
 
+store_gate::store_gate(store* behind)
+    : beside_(behind ? behind->users() : nullptr), behind_(behind) {
+  if (beside_) beside_->add(*this);
+}
+
+store_gate::~store_gate() {
+  if (beside_) beside_->remove(*this);
+}
+
+void store_gate::store_ends(bool answers) noexcept {
+  if (!answers) set_parting_request(std::nullopt);
+  shut();
+}
+
 std::string store_gate::address() const {
   const std::lock_guard lock(mutex_);
   return behind_ ? behind_->address() : "a store that was let go of";
+}
+
+std::string store_gate::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return behind_ ? behind_->trouble() : std::string();
 }
 
 task<store_reply> store_gate::perform(store_request request) {
   // Held while the store makes the task: whoever shuts the gate may destroy it then.
   const std::lock_guard lock(mutex_);
   if (behind_) return behind_->perform(std::move(request));
-  throw store_error(store_failure(store_error_kind::refused, "its store",
-                                  request.operation, std::move(request.keys),
-                                  duration::zero(), "the world was dropped"));
+  throw store_error(store_failure(
+      store_error_kind::refused, "its store", request.operation, std::move(request.keys),
+      duration::zero(), "the world was dropped, or its store destroyed"));
 }
 
 void store_gate::set_parting_request(std::optional<store_request> request) {

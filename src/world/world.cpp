@@ -1,5 +1,7 @@
 #include "manyworlds/world/world.hpp"
 
+#include <fmt/format.h>
+
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -35,27 +37,50 @@ world::~world() {
   if (core_) core_->abandon();
 }
 
+void world::refuse_without_world() {
+  throw world_error(manyworlds::failure(
+      cause::invalid_argument,
+      "this handle has no world: it was default-constructed or moved from"));
+}
+
 task<class failure> world::broken() const {
-  const auto core = core_;
+  const auto core = existing().shared_from_this();
   co_await core->over().wait();
   co_return core->first_failure();
 }
 
 task<void> world::drained() const {
-  const auto core = core_;
+  const auto core = existing().shared_from_this();
   co_await core->drained().wait();
 }
 
 task<void> world::leave() {
-  const auto core = core_;
+  const auto core = existing().shared_from_this();
   core->begin_leaving();
   co_await core->drained().wait();
   if (core->state() == world_state::broken) throw world_error(core->first_failure());
 }
 
+void world::discard(from peer, lane on) {
+  world_core& core = existing();
+  const auto refuse = [&](std::string why) {
+    throw world_error(core.describe_failure(cause::invalid_argument, peer.rank(),
+                                            operation_kind::receive, std::move(why)));
+  };
+  const rank_t r = peer.rank();
+  if (on.number() & lane::reserved) {
+    refuse(fmt::format("discard: lane {:#x} is the library's own", on.number()));
+  }
+  if (r != no_rank && (r < 0 || r >= size() || r == rank())) {
+    refuse(fmt::format("discard: there is no other member of rank {}", r));
+  }
+  core.discard(r, on);
+}
+
 void world::fail(std::string reason) {
-  core_->break_with(core_->describe_failure(cause::broken_by_user, rank(),
-                                            operation_kind::none, std::move(reason)));
+  world_core& core = existing();
+  core.break_with(core.describe_failure(cause::broken_by_user, rank(),
+                                        operation_kind::none, std::move(reason)));
 }
 
 namespace {
@@ -110,17 +135,21 @@ task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
 
 }  // namespace
 
-task<world> world::reform() { return formed_again(core_, core_->options()); }
+task<world> world::reform() {
+  world_core& core = existing();
+  return formed_again(core.shared_from_this(), core.options());
+}
 
 task<world> world::grow() {
-  world_options whole = core_->options();
-  whole.rank = core_->home_rank();
-  whole.size = core_->home_size();
-  return formed_again(core_, whole);
+  world_core& core = existing();
+  world_options whole = core.options();
+  whole.rank = core.home_rank();
+  whole.size = core.home_size();
+  return formed_again(core.shared_from_this(), whole);
 }
 
 task<world> world::shrink() {
-  const auto core = core_;
+  const auto core = existing().shared_from_this();
   if (core->runtime().is_forked_child() || core->epoch() == 0) {
     const bool forked = core->runtime().is_forked_child();
     throw world_error(core->describe_failure(
@@ -147,14 +176,14 @@ rank_t world::previous_rank_of(rank_t rank) const {
 }
 
 world_operation<message_info> world::arrival(from peer, source_position where) {
-  operation_request r(*core_, operation_kind::arrival, peer.rank(), {}, where);
+  operation_request r(existing(), operation_kind::arrival, peer.rank(), {}, where);
   r.takes_fresh_lanes = true;
   return world_operation<message_info>(std::move(r));
 }
 
 world_operation<message_info> world::arrival(from peer, lane on, source_position where) {
   return world_operation<message_info>(
-      operation_request(*core_, operation_kind::arrival, peer.rank(), on, where));
+      operation_request(existing(), operation_kind::arrival, peer.rank(), on, where));
 }
 
 }  // namespace manyworlds::inline v0

@@ -63,7 +63,7 @@ world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_option
                        std::optional<succession> inherited)
     : runtime_(std::move(rt)),
       store_(&st),
-      gate_(st),
+      gate_(inherited ? nullptr : &st),
       options_(options),
       inherited_(std::move(inherited)),
       instance_(runtime_->next_instance()),
@@ -78,6 +78,12 @@ world_core::~world_core() = default;
 bool world_core::is_suspect(rank_t rank) const noexcept {
   return rank >= 0 && static_cast<std::size_t>(rank) < suspects_.size() &&
          suspects_[static_cast<std::size_t>(rank)].load(std::memory_order_relaxed);
+}
+
+duration world_core::silence_of(rank_t rank) const noexcept {
+  if (rank < 0 || rank >= view_.size() || rank == options_.rank) return duration::zero();
+  const auto& l = links_[static_cast<std::size_t>(rank)];
+  return l ? runtime_->service().now() - l->last_heard() : duration::zero();
 }
 
 failure world_core::first_failure() const {
@@ -180,6 +186,7 @@ void world_core::begin_inheriting() {
 void world_core::form() noexcept {
   // Broken on this thread meanwhile: the announcement has overtaken this step.
   if (state() != world_state::forming || formation_ || epoch() != 0) return;
+  forming_since_ = runtime_->service().now();
   formation_ = std::make_unique<formation>(*this);
   auto forming = [](std::shared_ptr<world_core> self) -> task<void> {
     co_await self->formation_->run();
@@ -199,6 +206,7 @@ void world_core::take_formed(formed_parts parts) {
   has_left_.resize(view_.members.size());
   for (const data_channel& c : parts.channels) over_memory_.push_back(c.has_slot());
   parts_ = std::move(parts);
+  committed_at_ = runtime_->service().now();
   epoch_.store(view_.epoch, std::memory_order_release);
   runtime_->worlds().note_formed(shared_from_this());
   // A member that died since it reported ready is noticed here or by its link's end.

@@ -57,7 +57,6 @@ void world_core::abandon() noexcept {
 }
 
 void world_core::tear_down() noexcept {
-  decided_.set();
   if (!backend_) {
     quiet();
     return;
@@ -94,6 +93,9 @@ void world_core::end_pending() noexcept {
 void world_core::announce() noexcept {
   if (formation_) formation_->stop();
   tell_members();
+  // Not left to the reactor, which perhaps is not turned: tasks of other runtimes may
+  // wait for the outcome.
+  decided_.set();
   on_reactor(tear_down_step_);
 }
 

@@ -8,14 +8,16 @@
 
 #include "../duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/within.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
-/// A process that dies closes its connections one after the other, and one that breaks a
-/// world says why on its link: a data connection that ended is judged only after that had
-/// time to arrive.
+/// How long the reactor may take to bring up what was formed at the last moment.
+constexpr duration shortest_take = std::chrono::milliseconds(500);
+/// What a peer has said on its link when its data connection ends is read within this
+/// time, as a rule.
 constexpr duration judgement_pause = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -36,7 +38,12 @@ void world_core::link_lost(const link& l, enum cause why,
 time_point world_core::examine_silence(time_point now) noexcept {
   const world_state s = state();
   // Formed, and about to be up.
-  if (s == world_state::forming && epoch() != 0) return now;
+  if (s == world_state::forming && epoch() != 0) {
+    const time_point up_by = std::max(later(forming_since_, options_.form),
+                                      later(committed_at_, shortest_take));
+    if (now >= up_by) break_as_not_turned(now);
+    return now;
+  }
   time_point due = time_point::max();
   if (s != world_state::up && s != world_state::closing) return due;
   for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
@@ -72,6 +79,19 @@ time_point world_core::examine_silence(time_point now) noexcept {
   return due;
 }
 
+// The thread that turns the reactor again finds the world broken; the others do not wait
+// for that (law 8: what a user's thread does breaks no world that is up; this one never
+// was).
+void world_core::break_as_not_turned(time_point now) noexcept {
+  break_with(describe_failure(
+      cause::not_turned, options_.rank, operation_kind::form,
+      fmt::format(
+          "all members were connected {} ago, but the reactor of this runtime has "
+          "not been turned since, and its time to form, {}, is up: a task blocks "
+          "it, or run(), start() or poll() is missing",
+          duration_text(now - committed_at_), duration_text(options_.form))));
+}
+
 void world_core::note_departures() noexcept {
   std::vector<rank_t> departed;
   std::vector<std::pair<rank_t, int>> ended;
@@ -86,9 +106,19 @@ void world_core::note_departures() noexcept {
     suspects_[static_cast<std::size_t>(r)].store(false, std::memory_order_relaxed);
   }
   auto judge = [](std::shared_ptr<world_core> self, rank_t r, int error) -> task<void> {
+    // Mostly the cause is here by then, and nothing needs to be asked.
     co_await sleep_for(judgement_pause);
-    // If this thread was kept waiting itself, what came meanwhile is read first.
-    co_await sleep_for(std::chrono::milliseconds(1));
+    if (self->state() == world_state::broken || self->has_left(r)) co_return;
+    // A peer that breaks a world says why on its link before it closes a connection of
+    // that world, and one that dies loses its link too. The two connections are not
+    // ordered, however long the peer or the network takes between them: the peer is
+    // asked, and what it said before comes before its answer.
+    const std::shared_ptr<link> control = self->links_[static_cast<std::size_t>(r)];
+    try {
+      co_await within(control->all_heard(), self->options_.broken_after);
+    } catch (const timed_out&) {
+      // It lives, and does not answer: nothing better is known.
+    }
     if (self->has_left(r)) co_return;
     self->break_with(self->describe_failure(
         cause::connection_lost, r, operation_kind::none,

@@ -17,6 +17,7 @@ void world_core::start(operation_awaiter& op) noexcept {
                                                   : cause::closed;
     if (op.failed_with == cause::not_formed)
       op.failure_detail = "co_await the world first";
+    if (op.failed_with == cause::closed) op.info.source = first_failure().rank;
     op.end(operation_end::failed);
     return;
   }
@@ -63,10 +64,49 @@ void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   record.line = op.where.line();
 }
 
+void world_core::break_for_the_end_of(const operation& op) noexcept {
+  break_with(describe_failure(
+      cause::runtime_stopped, options_.rank, op.kind,
+      "its task was cancelled by the end of the runtime, and the others wait for it"));
+}
+
+void world_core::break_for_cancelled_collectives() noexcept {
+  for (const operation* op = pending_; op; op = op->next_pending) {
+    if (!is_collective(op->kind)) continue;
+    if (!static_cast<const operation_awaiter&>(*op).is_given_up()) continue;
+    break_for_the_end_of(*op);
+    return;
+  }
+}
+
 bool world_core::withdraw(operation_awaiter& op) noexcept {
   // Without a backend, or broken: the end is under way.
   if (!backend_ || state() == world_state::broken) return false;
   return backend_->withdraw(op);
+}
+
+void world_core::discard(rank_t peer, lane on) {
+  reactor& user = runtime_->user();
+  if (user.is_current()) {
+    if (backend_ && state() == world_state::up) backend_->discard(peer, on);
+    return;
+  }
+  struct posted final : work {
+    posted(std::shared_ptr<world_core> core, rank_t peer, lane on)
+        : work([](work& w) noexcept {
+            const std::unique_ptr<posted> self(&static_cast<posted&>(w));
+            self->core->discard(self->peer, self->on);
+          }),
+          core(std::move(core)),
+          peer(peer),
+          on(on) {}
+    const std::shared_ptr<world_core> core;
+    const rank_t peer;
+    const lane on;
+  };
+  auto step = std::make_unique<posted>(shared_from_this(), peer, on);
+  // A runtime that has ended takes no step: all its worlds are over.
+  if (user.try_post(*step)) (void)step.release();
 }
 
 }  // namespace manyworlds::inline v0

@@ -1,4 +1,5 @@
-"""Every source is in src/all.cpp and in its folder's meson.build. --write makes src/all.cpp."""
+"""Every source is in src/all.cpp and in its folder's meson.build, and none asks for a type at run
+time (-fno-rtti). --write makes src/all.cpp."""
 
 import pathlib
 import re
@@ -46,6 +47,9 @@ def main():
         build = root / source.split("/")[0] / "meson.build" if "/" in source else root / "meson.build"
         if f"'{path.relative_to(build.parent)}'" not in build.read_text():
             wrong.append(f"src/{source} is not listed in {build.relative_to(root.parent)}")
+    for path in [*root.rglob("*.[ch]pp"), *(root.parent / "include").rglob("*.hpp")]:
+        if re.search(r"\b(dynamic_cast|dynamic_pointer_cast|typeid)\b", path.read_text()):
+            wrong.append(f"{path.relative_to(root.parent)} needs run-time type information")
     print("\n".join(wrong) or "every source is listed")
     if wrong:
         print("python3 tests/checks/all_cpp.py --write makes src/all.cpp anew")

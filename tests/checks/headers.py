@@ -1,4 +1,5 @@
-"""Each public header compiles alone and without warnings: headers.py OUTPUT COMPILER..."""
+"""Each public header compiles alone and without warnings, and says itself, first of all, that it
+needs exceptions: headers.py OUTPUT COMPILER..."""
 
 import concurrent.futures
 import os
@@ -8,7 +9,8 @@ import sys
 
 include = pathlib.Path(__file__).resolve().parents[2] / "include"
 output, *compiler = sys.argv[1:]
-warnings = "-Wall -Wextra -Wconversion -Werror".split()
+warnings = "-Wall -Wextra -Wconversion -Wshadow -Werror".split()
+needs_exceptions = "manyworlds needs exceptions: compile without -fno-exceptions"
 
 
 def compile_alone(header):
@@ -17,15 +19,21 @@ def compile_alone(header):
     unit.write_text(f"#include <{name}>\n#include <{name}>\n")
     command = compiler + ["-std=c++20", *warnings, f"-I{include}", "-c", str(unit)]
     ran = subprocess.run(command + ["-o", f"{unit}.o"], capture_output=True, text=True)
-    return name, ran.returncode, ran.stderr
+    if ran.returncode:
+        return name, ran.stderr
+    command = compiler + ["-std=c++20", "-fno-exceptions", f"-I{include}", "-E", str(unit)]
+    told = subprocess.run(command + ["-o", os.devnull], capture_output=True, text=True).stderr
+    errors = [line for line in told.splitlines() if "error:" in line]
+    is_told = errors and needs_exceptions in errors[0] and len(errors) == 2
+    return name, "" if is_told else f"-fno-exceptions: {told}"
 
 
 def main():
     os.makedirs(output, exist_ok=True)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, status, messages in pool.map(compile_alone, sorted(include.rglob("*.hpp"))):
-            if status:
+        for name, messages in pool.map(compile_alone, sorted(include.rglob("*.hpp"))):
+            if messages:
                 failed += 1
                 print(f"{name} does not compile alone:\n{messages}")
     print(f"{failed} headers do not compile alone")

@@ -9,10 +9,12 @@ mkdir -p "$output"
 # Without CUDA, wherever it is: with it, src/all.cpp is what optimized builds compile.
 args=(-std=c++20 -foptimize-sibling-calls -I"$root/include" -DMANYWORLDS_HAS_NCCL=0)
 "$@" "${args[@]}" -c "$root/src/all.cpp" -o "$output/all.o"
-"$@" "${args[@]}" "$root/tests/consumers/program.cpp" "$output/all.o" -luring -lcrypto \
+"$@" "${args[@]}" "$root/tests/consumers/program.cpp" "$output/all.o" -luring -lcrypto -lcares \
   -o "$output/program"
 bash "$root/tests/consumers/runs_right.sh" "$output/program"
+# Also by those who do without run-time type information.
+"$@" "${args[@]}" -fno-rtti -fsyntax-only "$root/src/all.cpp"
 
 "$@" "${args[@]}" -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN "$root/tests/nccl/without_test.cpp" \
-  "$output/all.o" -luring -lcrypto -o "$output/without"
+  "$output/all.o" -luring -lcrypto -lcares -o "$output/without"
 "$output/without" --minimal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -220,6 +221,50 @@ TEST_CASE("a pop that was given a value when it is cancelled delivers it") {
   CHECK(waiter.has_ended());
   CHECK(got == 7);
   CHECK(t.promise().outcome() == task_outcome::cancelled);
+}
+
+TEST_CASE("who waits for a channel that is destroyed ends with invalid_argument") {
+  test_executor home;
+  auto c = std::make_unique<channel<int>>(0);
+  std::string said;
+  auto pops = [&](channel<int>& from) -> task<void> {
+    try {
+      co_await from.pop();
+    } catch (const std::invalid_argument& e) {
+      said = e.what();
+    }
+  };
+  task<void> pop = pops(*c);
+  root popping(home);
+  popping.begin(pop.promise());
+  home.drain();
+  c.reset();
+  home.drain();
+  CHECK(popping.has_ended());
+  CHECK(said.find("destroyed while a task waited in pop()") != std::string::npos);
+
+  c = std::make_unique<channel<int>>(0);
+  said.clear();
+  auto pushes = [&](channel<int>& to) -> task<void> {
+    try {
+      co_await to.push(1);
+    } catch (const std::invalid_argument& e) {
+      said = e.what();
+    }
+  };
+  task<void> push = pushes(*c);
+  root pushing(home);
+  pushing.begin(push.promise());
+  home.drain();
+  // Cancelled when it is on its way already, it does not touch the channel again.
+  call both([&] {
+    c.reset();
+    CHECK_FALSE(pushing.cancel());
+  });
+  home.post(both);
+  home.drain();
+  CHECK(pushing.has_ended());
+  CHECK(said.find("push()") != std::string::npos);
 }
 
 TEST_CASE("four threads pass every value exactly once, with pops that give up") {

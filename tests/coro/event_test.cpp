@@ -1,5 +1,7 @@
 #include "manyworlds/coro/event.hpp"
 
+#include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "coro/test_executor.hpp"
@@ -74,6 +76,56 @@ TEST_CASE("a waiter cancelled after the event was set goes on") {
     CHECK_FALSE(waiter.cancel());
   });
   home.post(set_and_cancel);
+  home.drain();
+  CHECK(went_on);
+}
+
+TEST_CASE("who waits for an event that is destroyed ends with invalid_argument") {
+  test_executor home;
+  auto e = std::make_unique<event>();
+  int refused = 0;
+  auto body = [&](event& on) -> task<void> {
+    try {
+      co_await on;
+    } catch (const std::invalid_argument&) {
+      ++refused;
+    }
+  };
+  task<void> first = body(*e);
+  task<void> second = body(*e);
+  root one(home);
+  root other(home);
+  one.begin(first.promise());
+  other.begin(second.promise());
+  home.drain();
+  call both([&] {
+    e.reset();
+    CHECK_FALSE(one.cancel());
+  });
+  home.post(both);
+  home.drain();
+  CHECK(one.has_ended());
+  CHECK(other.has_ended());
+  CHECK(refused == 2);
+}
+
+TEST_CASE("an event that was set may go before its waiters go on") {
+  test_executor home;
+  auto e = std::make_unique<event>();
+  bool went_on = false;
+  auto body = [&](event& on) -> task<void> {
+    co_await on;
+    went_on = true;
+  };
+  task<void> t = body(*e);
+  root waiter(home);
+  waiter.begin(t.promise());
+  home.drain();
+  call both([&] {
+    e->set();
+    e.reset();
+  });
+  home.post(both);
   home.drain();
   CHECK(went_on);
 }

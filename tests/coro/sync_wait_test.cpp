@@ -56,5 +56,13 @@ TEST_CASE("a resumption from another thread comes home") {
   }());
 }
 
+TEST_CASE("inside a task it throws, and does not block the thread of all tasks") {
+  auto inner = []() -> task<void> { co_return; };
+  run([&]() -> task<void> {
+    CHECK_THROWS_AS(sync_wait(inner()), std::logic_error);
+    co_return;
+  });
+}
+
 TEST_SUITE_END();
 }  // namespace manyworlds::testing

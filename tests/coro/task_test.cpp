@@ -3,9 +3,18 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "coro/test_executor.hpp"
+#include "manyworlds/coro/local_executor.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/shield.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/stop.hpp"
+#include "manyworlds/coro/sync_wait.hpp"
+#include "manyworlds/coro/when_all.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
 
 namespace manyworlds::testing {
 namespace {
@@ -175,6 +184,91 @@ TEST_CASE("a value that won the race is delivered, and the cancellation taken af
   };
   CHECK(cancel_after(home, body(), 1ms));
   CHECK(value == 42);
+}
+
+namespace {
+
+task<int> three() { co_return 3; }
+task<void> nothing() { co_return; }
+
+}  // namespace
+
+TEST_CASE("a task awaited twice, moved from or without a coroutine is invalid_argument") {
+  run([]() -> task<void> {
+    task<int> t = three();
+    const int first = co_await std::move(t);
+    CHECK(first == 3);
+    CHECK(!t);
+    int caught = 0;
+    // NOLINTBEGIN(bugprone-use-after-move)
+    for (int how = 0; how < 8; ++how) {
+      try {
+        if (how == 0) co_await std::move(t);
+        if (how == 1) co_await task<void>();
+        if (how == 2) co_await within(std::move(t), 1s);
+        if (how == 3) co_await stop_on(std::move(t), std::stop_token());
+        if (how == 4) co_await shield(std::move(t));
+        if (how == 5) co_await when_all(three(), std::move(t));
+        if (how == 6) co_await when_any(std::move(t), three());
+        if (how == 7) co_await when_all(std::vector<task<int>>(2));
+      } catch (const std::invalid_argument& e) {
+        ++caught;
+        CHECK(std::string(e.what()).find("this task is empty") == 0);
+      }
+    }
+    // NOLINTEND(bugprone-use-after-move)
+    CHECK(caught == 8);
+  });
+}
+
+TEST_CASE("an adapter that is awaited a second time finds its task gone, and says so") {
+  test_executor home;
+  run(home, []() -> task<void> {
+    auto limited = within(three(), 1s);
+    co_await std::move(limited);
+    bool caught = false;
+    try {
+      co_await std::move(limited);  // NOLINT(bugprone-use-after-move)
+    } catch (const std::invalid_argument&) {
+      caught = true;
+    }
+    CHECK(caught);
+  }());
+  // The deadline of the refused one is not armed: time need not pass to it.
+  CHECK(home.elapsed() == duration::zero());
+}
+
+TEST_CASE("a scope refuses an empty task, and its children end as usual") {
+  run([]() -> task<void> {
+    int ended = 0;
+    bool caught = false;
+    const auto child = [&]() -> task<void> {
+      co_await yield();
+      ++ended;
+    };
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(child());
+      try {
+        s.spawn(task<void>());
+      } catch (const std::invalid_argument&) {
+        caught = true;
+      }
+      co_return;
+    });
+    CHECK(caught);
+    CHECK(ended == 1);
+    caught = false;
+    try {
+      co_await scope::run([](scope&) { return task<void>(); });
+    } catch (const std::invalid_argument&) {
+      caught = true;
+    }
+    CHECK(caught);
+  });
+  CHECK_THROWS_AS(sync_wait(task<void>()), std::invalid_argument);
+  local_executor home;
+  CHECK_THROWS_AS(home.run(task<int>()), std::invalid_argument);
+  CHECK_NOTHROW(home.run(nothing()));
 }
 
 TEST_SUITE_END();

@@ -1,7 +1,7 @@
 """Compares the emulated libraries with the real ones: abi.py EMULATED_FOLDER REAL_FOLDER...
 
 Every name that an emulated library exports, and its version, must be one of the real library's;
-only the hooks between the two emulated libraries are their own. Exits with 77 (skipped) where
+only the hooks between the two emulated libraries, and for tests, are their own. Exits with 77 (skipped) where
 there is no real library to compare with."""
 
 import pathlib
@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-OWN = re.compile(r"cudaEmulated")
+OWN = re.compile(r"(cuda|nccl)Emulated")
 LIBRARIES = ["libcudart.so.13", "libnccl.so.2"]
 
 

@@ -64,6 +64,9 @@ class member {
     host_backend_options options;
     // So that what is offered is not too long for an input.
     options.eager_limit = operation::largest_head;
+    // So that some sends wait for a receive.
+    options.lane_window = 16 * 1024;
+    options.world_window = 32 * 1024;
     // Soon enough for who waits to ask.
     options.collective_log = std::chrono::milliseconds(20);
     backend_ =
@@ -94,6 +97,7 @@ class member {
   /// The next one, if it has not ended.
   void give_up_one() {
     if (given_up_ == operations_.size()) return;
+    if (given_up_ % 3 == 2) backend_->discard(peer_, lane(given_up_ % 5));
     busy_operation& op = operations_[given_up_++];
     if (!op.has_ended && backend_->withdraw(op)) op.has_ended = true;
   }
@@ -114,6 +118,13 @@ class member {
       op.read_from(size);
       op.delivered = true;
       op.on = lane(size);
+      backend_->start(op);
+    }
+    // More than may be sent before a receive.
+    for (std::size_t i = 0; i < 12; ++i) {
+      busy_operation& op = add(operation_kind::send);
+      op.read_from(i % 2 == 0 ? 4'000 : 20);
+      op.on = lane(100 + i / 3);
       backend_->start(op);
     }
   }

@@ -99,7 +99,7 @@ class victim {
         break;
       }
       case 6:
-        beats_->beat(in.take<std::uint8_t>());
+        beats_->beat({in.take<std::uint8_t>(), {}});
         static_cast<void>(beats_->look());
         must(!beats_->look());
         break;

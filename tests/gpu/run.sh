@@ -1,11 +1,12 @@
 #!/bin/bash
 # Builds and runs what needs a GPU: bash tests/gpu/run.sh [--emulated] [--quick] [--build FOLDER]
-#   [--no-build] [--seconds N]
+#   [--no-build] [--seconds N] [--find]
 #   --emulated  on the emulated libraries, with fewer repetitions: figures say nothing about speed
 #   --quick     fewer still, and of the tests only those of ranks that share a GPU
 #   --build     where (default: build-gpu, or build-gpu-emulated)
-#   --no-build  what is there already
+#   --no-build  what is there already: needs the libraries alone, neither headers nor tools
 #   --seconds   for all of it (default: 475); parts for which none are left count as failed
+#   --find      only says which libraries and headers are taken (CUDA_HOME and NCCL_HOME come first)
 # Results go to $OUT, or ./gpu-results. Ends well if everything passed. See README.md beside it.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -14,6 +15,7 @@ emulated=no
 quick=no
 build=
 builds=yes
+only_finds=no
 seconds=475
 
 say() { printf '[%3d s] %s\n' "$((SECONDS - began))" "$*"; }
@@ -25,8 +27,9 @@ while [ $# -gt 0 ]; do
     --quick) quick=yes ;;
     --build) build=$2; shift ;;
     --no-build) builds=no ;;
+    --find) only_finds=yes ;;
     --seconds) seconds=$2; shift ;;
-    *) die "unknown argument: $1 (--emulated, --quick, --build, --no-build, --seconds)" ;;
+    *) die "unknown argument: $1 (--emulated, --quick, --build, --no-build, --seconds, --find)" ;;
   esac
   shift
 done
@@ -42,43 +45,65 @@ library_of() {
   return 1
 }
 
-# root_with HEADER LIBRARY FOLDER...: the first of the folders that has both.
-root_with() {
-  local header=$1 library=$2 folder
+# first_with LIBRARY HEADER FOLDER...: the first of the folders that has both; without the header
+# where it is empty.
+first_with() {
+  local library=$1 header=$2 folder
   shift 2
   for folder in "$@"; do
-    [ -e "$folder/include/$header" ] && library_of "$folder" "$library" >/dev/null &&
-      { echo "$folder"; return; }
+    [ -z "$header" ] || [ -e "$folder/include/$header" ] || continue
+    library_of "$folder" "$library" >/dev/null && { echo "$folder"; return; }
   done
   return 1
 }
 
 wheels() { python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null; }
 
-# Roots of CUDA and NCCL: nvcc's own, the usual places, then the wheels'.
+# Roots of CUDA and NCCL: as the environment says, nvcc's own, the usual places, then the wheels'.
 find_libraries() {
-  local compiler candidates=() wheel
+  local compiler candidates=() wheel header=
+  [ "$builds" = no ] || header=cuda_runtime_api.h
+  [ -z "${CUDA_HOME:-}" ] || candidates+=("$CUDA_HOME")
   compiler=$(command -v nvcc) && candidates+=("$(dirname "$(dirname "$(readlink -f "$compiler")")")")
-  candidates+=("${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda /usr/local/cuda-13.0)
+  candidates+=(/usr/local/cuda /usr/local/cuda-13.0)
   while read -r wheel; do
     candidates+=("$wheel/cu13" "$wheel/cuda_runtime")
   done < <(wheels)
-  cuda_root=$(root_with cuda_runtime_api.h libcudart.so.13 "${candidates[@]}") ||
-    die "no headers of CUDA with libcudart.so.13 in: ${candidates[*]}"
+  cuda_root=$(first_with libcudart.so.13 "$header" "${candidates[@]}") ||
+    die "no libcudart.so.13${header:+ with $header} in: ${candidates[*]}"
   candidates=()
+  [ -z "${NCCL_HOME:-}" ] || candidates+=("$NCCL_HOME")
   while read -r wheel; do candidates+=("$wheel/nccl"); done < <(wheels)
   candidates+=("$cuda_root" /usr/local /usr)
-  nccl_root=$(root_with nccl.h libnccl.so.2 "${candidates[@]}") ||
-    die "no nccl.h with libnccl.so.2 in: ${candidates[*]}"
+  nccl_root=$(first_with libnccl.so.2 '' "${candidates[@]}") ||
+    die "no libnccl.so.2 in: ${candidates[*]}"
   libraries=$(library_of "$cuda_root" libcudart.so.13):$(library_of "$nccl_root" libnccl.so.2)
   say "CUDA in $cuda_root, NCCL in $nccl_root"
 }
 
-# Also those that came with Python's packages.
+# The header may be elsewhere than the library, as a wheel may have the library alone: then a root
+# of both is made.
+find_nccl_header() {
+  local folder
+  [ -e "$nccl_root/include/nccl.h" ] && return
+  for folder in "$root/.gpu-bundle/nccl" "$cuda_root" /usr/local /usr; do
+    [ -e "$folder/include/nccl.h" ] || continue
+    say "nccl.h of $folder"
+    mkdir -p "$results/nccl/include"
+    ln -sfn "$(library_of "$nccl_root" libnccl.so.2)" "$results/nccl/lib"
+    ln -sf "$folder/include/nccl.h" "$results/nccl/include/nccl.h"
+    nccl_root=$results/nccl
+    return
+  done
+  die "no nccl.h: see tests/gpu/bundle.sh"
+}
+
+# Also those that came with Python's packages, or in the bundle.
 find_tools() {
   local tool
   PATH=$PATH:$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))') ||
     die "no python3"
+  [ ! -d "$root/.gpu-bundle/bin" ] || PATH=$PATH:$root/.gpu-bundle/bin
   for tool in g++ meson ninja; do
     command -v "$tool" >/dev/null || die "no $tool"
   done
@@ -125,6 +150,8 @@ else
   build=$(realpath -m "${build:-$root/build-gpu}")
   suite=()
   find_libraries
+  [ "$builds" = no ] || find_nccl_header
+  [ "$only_finds" = no ] || exit 0
   [ "$builds" = no ] || use_bundle
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
     say "nvidia-smi tells nothing"
@@ -136,6 +163,8 @@ if [ "$builds" = yes ]; then
   say "building in $build"
   build_all >"$results/build.log" 2>&1 || { tail -n 40 "$results/build.log"; die "it does not build"; }
 fi
+# Many communicators come near the usual 1,024.
+ulimit -n "$(ulimit -Hn)" 2>/dev/null || say "at most $(ulimit -n) descriptors"
 say "running"
 left=$((seconds - (SECONDS - began)))
 python3 "$root/tests/gpu/suite.py" --build "$build" --results "$results" --libraries "$libraries" \

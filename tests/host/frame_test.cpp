@@ -37,7 +37,13 @@ frame sample(frame_kind kind) {
     case frame_kind::taken:
     case frame_kind::withdraw:
     case frame_kind::withdrawn:
+    case frame_kind::returned:
+    case frame_kind::discarded:
       f.id = 6;
+      return f;
+    case frame_kind::want:
+    case frame_kind::ready:
+      f.on = 9;
       return f;
     case frame_kind::accepted:
       f.id = 6;
@@ -55,6 +61,8 @@ frame sample(frame_kind kind) {
       f.word = 6;
       f.bytes = 4;
       return f;
+    case frame_kind::place:
+      return {kind, dtype::uint8, 0, 12, 0x6161, 3, 0x6262, 0x6363};
     case frame_kind::refuse:
       f.id = 1;
       f.generation = 1;
@@ -97,8 +105,36 @@ TEST_SUITE("host frame") {
     f = sample(frame_kind::eager);
     f.generation = eager_wants_taken | eager_elsewhere;
     CHECK(verdict(encode(f)).empty());
-    f.generation = 4;
+    f.generation = eager_granted;
+    CHECK(verdict(encode(f)) == "a granted message whose send has ended");
+    f.generation = eager_granted | eager_wants_taken | eager_elsewhere;
+    CHECK(verdict(encode(f)).empty());
+    f.generation = 16;
     CHECK(verdict(encode(f)) == "an eager message with unknown flags");
+    f.generation = eager_empty_payload;
+    CHECK(verdict(encode(f)) == "an eager message with flags that it cannot have");
+    f.bytes = 0;
+    CHECK(verdict(encode(f)).empty());
+    f.head_bytes = 0;
+    CHECK(verdict(encode(f)) == "an eager message with flags that it cannot have");
+    f = sample(frame_kind::offer);
+    f.generation = offer_granted;
+    CHECK(verdict(encode(f)).empty());
+    f.generation = offer_granted | offer_may_be_kept;
+    CHECK(verdict(encode(f)) == "an offer with unknown flags");
+    f = sample(frame_kind::want);
+    f.on = lane::reserved | 1;
+    CHECK(verdict(encode(f)) == "a want of a lane that has its own window");
+    f = sample(frame_kind::ready);
+    f.generation = ready_for_fresh_lanes;
+    CHECK(verdict(encode(f)) == "fresh lanes with a number");
+    f.on = 0;
+    CHECK(verdict(encode(f)).empty());
+    f.generation = 2;
+    CHECK(verdict(encode(f)) == "an unknown readiness");
+    f = sample(frame_kind::ready);
+    f.on = lane::reserved | 2;
+    CHECK(verdict(encode(f)) == "a readiness of a lane that has its own window");
     f = sample(frame_kind::offer);
     f.head_bytes = 4097;
     CHECK(verdict(encode(f)) == "a head of more than 4096 bytes");

@@ -123,6 +123,10 @@ TEST_SUITE("host hostile") {
         {{frame_kind::credit, dtype::uint8, 0, 0, 3, 0, 0, 64},
          "credit for an unknown lane"},
         {about(frame_kind::entered, 1), "an answer that was not asked for"},
+        {about(frame_kind::returned, 1), "a message returned that was not sent"},
+        {about(frame_kind::discarded, 1), "a message dropped that was not sent"},
+        {{frame_kind::offer, dtype::uint8, 0, host::offer_granted, 0, 1, 0, 99'000},
+         "a message without a window that was not asked for"},
         {{frame_kind::refuse, dtype::uint8, 0, 1, 2, 1, 0, 0},
          "a rank outside of the world"},
     };
@@ -168,6 +172,57 @@ TEST_SUITE("host hostile") {
     t.say(about(frame_kind::taken, 1));
     CHECK(t.answer() == "rank 1 sent a message taken that was not sent whole");
     CHECK_FALSE(offered.ended());
+  }
+
+  TEST_CASE("a message without a window is taken only where a receive was told of") {
+    stranger s;
+    const auto granted = [](std::uint64_t id) {
+      frame f = eager(id, 100, 5);
+      f.generation = host::eager_granted | host::eager_wants_taken;
+      return f;
+    };
+    frame want;
+    want.kind = frame_kind::want;
+    want.on = 5;
+    // No receive waits, so that nothing is told, however often it is asked.
+    for (int i = 0; i < 3; ++i) s.say(want);
+    std::vector<std::uint8_t> got(100);
+    receive_op r;
+    receive(s.c, r, 0, 1, got, 5);
+    s.c.settle();
+    s.say(granted(1), 100);
+    REQUIRE(s.c.until([&] { return r.ended(); }));
+    CHECK(r.done());
+    CHECK(s.c[0].events.quiet());
+    s.say(granted(2), 100);
+    CHECK(s.answer() == "rank 1 sent a message without a window that was not asked for");
+  }
+
+  TEST_CASE("a message that was sent within the window cannot be returned") {
+    stranger s;
+    const auto large = pattern(100'000);
+    send_op offered;
+    send(s.c, offered, 0, 1, large);
+    s.say(about(frame_kind::returned, 1));
+    CHECK(s.answer() == "rank 1 sent a message returned that was not granted");
+    CHECK_FALSE(offered.ended());
+  }
+
+  TEST_CASE("readiness for what does not wait, and its end unasked, do no harm") {
+    stranger s;
+    frame f;
+    f.kind = frame_kind::ready;
+    f.on = 77;
+    for (int i = 0; i < 50; ++i) s.say(f);
+    f.on = 0;
+    f.generation = host::ready_for_fresh_lanes;
+    s.say(f);
+    f = {};
+    f.kind = frame_kind::relaxed;
+    s.say(f);
+    s.c.settle();
+    CHECK(s.c[0].events.quiet());
+    CHECK(s.c.at(0).lanes().empty());
   }
 
   TEST_CASE("law 4: a large message cannot be accepted before a receive has it") {

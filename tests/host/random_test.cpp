@@ -10,8 +10,6 @@ using namespace manyworlds::host_tests;
 
 namespace {
 
-constexpr std::size_t lane_count = 4;
-
 struct planned {
   send_op op;
   rank_t from = no_rank;
@@ -44,13 +42,26 @@ std::vector<std::uint8_t> numbered(std::size_t size, std::uint64_t number) {
   return bytes;
 }
 
-void run(ground where, std::uint64_t seed) {
+/// All messages of a lane have one size, so that who gives up does not shift sizes.
+const std::vector<std::size_t> usual_sizes{8, 5'000, 40'000, 600'000};
+
+/// So narrow that a few messages use up the window that all lanes share.
+host_backend_options narrowest() {
+  host_backend_options options;
+  options.eager_limit = 4'096;
+  options.lane_window = 8 * 1024;
+  options.world_window = 8 * 1024;
+  return options;
+}
+
+void run(ground where, std::uint64_t seed,
+         const std::vector<std::size_t>& sizes = usual_sizes,
+         const host_backend_options& options = {}) {
   CAPTURE(std::string(name_of(where)));
   CAPTURE(seed);
-  cluster c(3, where, {}, seed);
+  const std::size_t lane_count = sizes.size();
+  cluster c(3, where, options, seed);
   std::mt19937_64 dice(seed);
-  // All messages of a lane have one size, so that who gives up does not shift sizes.
-  const std::vector<std::size_t> sizes{8, 5'000, 40'000, 600'000};
   std::deque<planned> sends;
   std::deque<awaited> receives;
   std::map<std::pair<rank_t, std::uint64_t>, std::uint64_t> last_seen;
@@ -147,6 +158,15 @@ TEST_SUITE("host random") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
       run(ground::simulated, seed);
       run(ground::shared_simulated, seed);
+    }
+  }
+
+  TEST_CASE("nor where the window that all lanes share is used up all the time") {
+    const std::vector<std::size_t> sizes{8,     3'000, 3'500, 4'000, 3'999,
+                                         2'000, 4'000, 5'000, 40'000};
+    for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+      run(ground::simulated, seed, sizes, narrowest());
+      run(ground::shared_simulated, seed, sizes, narrowest());
     }
   }
 }

@@ -8,9 +8,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "io/reactor_fixture.hpp"
+#include "manyworlds/io/signals.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;
@@ -177,6 +179,25 @@ TEST_CASE("an eventfd that other threads write wakes a foreign loop every time")
     second.cancel();
     CHECK(loop.run_until([&] { return first.ended() && second.ended(); }));
     ::close(bell);
+  }
+}
+
+TEST_CASE("a signal that the process waits for wakes a foreign loop that sleeps") {
+  FOR_EACH_ENGINE(kind) {
+    sigset_t before;
+    REQUIRE(::pthread_sigmask(SIG_SETMASK, nullptr, &before) == 0);
+    reactor_fixture f(kind);
+    foreign_loop loop(f);
+    running<received_signal> waits(f, until_signal({SIGUSR1}));
+    // The loop sleeps by then, or is about to.
+    std::thread sender([] {
+      std::this_thread::sleep_for(20ms);
+      ::kill(::getpid(), SIGUSR1);
+    });
+    CHECK(loop.run_until([&] { return waits.ended(); }));
+    sender.join();
+    CHECK(waits.result().number == SIGUSR1);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 }
 

@@ -145,20 +145,22 @@ TEST_CASE("work that is still queued when its reactor goes is not run") {
   CHECK(posted.runs == 0);
 }
 
-TEST_CASE("a machine with one usable CPU does not spin") {
+TEST_CASE("a thread bound to one CPU spins, and has none for helpers") {
   const duration spin = default_spin();
   CHECK((spin == duration::zero() || spin == reactor_options{}.spin));
-  if (std::thread::hardware_concurrency() < 2) CHECK(spin == duration::zero());
   duration on_one_cpu{-1};
+  bool has_helpers = true;
   std::thread pinned([&] {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(static_cast<unsigned>(::sched_getcpu()), &one);
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
     on_one_cpu = default_spin();
+    has_helpers = has_cpus_for_helpers();
   });
   pinned.join();
-  CHECK(on_one_cpu == duration::zero());
+  CHECK(on_one_cpu == spin);
+  CHECK_FALSE(has_helpers);
 }
 
 TEST_CASE("what is posted before the close runs, what comes later is refused") {

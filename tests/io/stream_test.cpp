@@ -33,6 +33,8 @@ int option_of(int fd, int level, int name) {
   return value;
 }
 
+task<io_result> accept_once(listener& l) { co_return co_await l.accept(); }
+
 /// A descriptor limit that leaves no room for another one, for as long as it lives.
 class no_descriptor_left {
  public:
@@ -51,6 +53,34 @@ class no_descriptor_left {
 };
 
 }  // namespace
+
+TEST_CASE("a stream or listener that is not open gives an error, and does not crash") {
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture f(kind);
+    stream_pair p(f);
+    stream moved_to = std::move(p.left);
+    listener closed(f, socket_address::loopback(0));
+    closed.close();
+    listener never;
+    stream opened_never;
+    std::array<std::byte, 2> some{};
+    for (stream* s : {&opened_never, &p.left}) {
+      CHECK_FALSE(s->is_open());
+      CHECK(f.run(receive_once(*s, some)).error() == EBADF);
+      CHECK(f.run(send_once(*s, some)).error() == EBADF);
+      CHECK(f.run(s->receive_exactly(some)).error() == EBADF);
+      CHECK(f.run(s->send_all(some)).error() == EBADF);
+      s->shut_down_sending();
+      s->close();
+      CHECK(s->peer_address() == socket_address{});
+    }
+    for (listener* l : {&closed, &never}) {
+      CHECK(f.run(accept_once(*l)).error() == EBADF);
+      CHECK(l->address() == socket_address{});
+    }
+    CHECK(f.run(moved_to.send_all(some)).count() == 2);
+  }
+}
 
 TEST_CASE("what is sent is received, in pieces too") {
   FOR_EACH_ENGINE(kind) {

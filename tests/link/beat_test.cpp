@@ -44,12 +44,12 @@ TEST_CASE("a beat is seen once, with the progress it came with") {
   shm::beat_exchange one(a, b);
   shm::beat_exchange other(b, a);
   CHECK_FALSE(other.look());
-  one.beat(7);
-  CHECK(other.look() == 7);
+  one.beat({7, {}});
+  CHECK(other.look()->progress == 7);
   CHECK_FALSE(other.look());
-  one.beat(7);
-  one.beat(9);
-  CHECK(other.look() == 9);
+  one.beat({7, {}});
+  one.beat({9, cpu_binding::to(3)});
+  CHECK(other.look()->cpu == cpu_binding::to(3));
   CHECK_FALSE(one.look());
 }
 
@@ -61,14 +61,14 @@ TEST_CASE("a scribbled line is a sign of life, and the next true beat is another
   for (const std::uint64_t lie : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     a.beats = lie;
     a.progress = ~lie;
-    CHECK(victim.look() == ~lie);
+    CHECK(victim.look()->progress == ~lie);
     CHECK_FALSE(victim.look());
-    liar.beat(3);
-    CHECK(victim.look() == 3);
+    liar.beat({3, {}});
+    CHECK(victim.look()->progress == 3);
   }
   // What the liar does to the victim's own line harms the liar's sight of it only.
   b.beats = 1000;
-  victim.beat(1);
+  victim.beat({1, {}});
   CHECK(b.beats == 1);
 }
 

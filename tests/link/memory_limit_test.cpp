@@ -73,16 +73,19 @@ int hit_the_limit(const memory_group& group) {
 
 }  // namespace
 
-// Its shadow memory counts too, and is touched without asking.
+// A sanitizer's shadow memory counts too, and is touched without asking.
 #if defined(__has_feature)
-constexpr bool has_shadow_memory = __has_feature(thread_sanitizer);
+constexpr bool has_shadow_memory =
+    __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool has_shadow_memory = true;
 #else
 constexpr bool has_shadow_memory = false;
 #endif
 
 TEST_CASE("a control group's memory limit is an error code, and not a signal") {
   if (has_shadow_memory) {
-    MESSAGE("not under the thread sanitizer: its own memory would meet the limit");
+    MESSAGE("not under a sanitizer: its own memory would meet the limit");
     return;
   }
   const memory_group group;

@@ -20,11 +20,18 @@ auto on_service(node& n, Body body, duration limit = 20s) {
   return n.run(there(n, body), limit);
 }
 
-/// Dials, and waits until it is known whether memory is shared.
+/// Dials, and waits until it is known whether memory is shared: on both sides if it is,
+/// since the one that was dialled hears of it later.
 inline bool meet(node& from, node& whom) {
-  return on_service(from, [&whom](runtime_core& core) -> task<bool> {
+  const bool is_shared = on_service(from, [&whom](runtime_core& core) -> task<bool> {
     link_hold l =
         co_await core.peers().reach(whom.rt.core().self(), core.service().now() + 10s);
+    co_return co_await l->settled(core.service().now() + 10s);
+  });
+  if (!is_shared) return false;
+  return on_service(whom, [&from](runtime_core& core) -> task<bool> {
+    link* const l = core.peers().link_to(from.rt.core().self().id);
+    if (!l) co_return false;
     co_return co_await l->settled(core.service().now() + 10s);
   });
 }

@@ -130,10 +130,12 @@ TEST_CASE("what cannot be a view is refused with shape, strides, type and device
         "is not in host memory; copy it there first");
   CHECK(refusal({.shape = {4}, .strides = {1}, .type = {6, 8, 1}}) ==
         "dlpack tensor of shape [4], strides [1], bool8, on cpu:0: "
-        "this element type cannot be sent; view it as uint8");
+        "no element type of messages; pass it on as bytes, by readable_bytes() or "
+        "writable_bytes()");
   CHECK(refusal({.shape = {4}, .strides = {1}, .type = {2, 32, 4}}) ==
         "dlpack tensor of shape [4], strides [1], float32 x 4 lanes, on cpu:0: "
-        "vector lanes are not supported");
+        "vector lanes are not supported; pass it on as bytes, by readable_bytes() or "
+        "writable_bytes()");
   CHECK(refusal({.shape = {4}, .strides = {1}, .where = {77, 0}})
             .find("device type 77:0") != std::string::npos);
 }

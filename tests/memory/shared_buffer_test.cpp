@@ -123,6 +123,15 @@ TEST_CASE("a pool of no bytes, of no runtime or of all addresses is refused") {
   CHECK_THROWS_AS(shared_pool(registry, ~std::size_t{0}), std::bad_alloc);
 }
 
+TEST_CASE("a pool that was moved from or copied is the same pool") {
+  const auto registry = std::make_shared<pool_registry>();
+  shared_pool first(registry, 1 << 16);
+  const shared_pool second = std::move(first);
+  CHECK(first.size() == second.size());
+  CHECK(first.refusal() == second.refusal());
+  CHECK(first.allocate(8).size() == 8);
+}
+
 TEST_CASE("law 6: a thousand pools leave nothing behind") {
   const auto registry = std::make_shared<pool_registry>();
   const std::size_t before = open_descriptors();

@@ -15,6 +15,34 @@ floats rank_values(int rank, std::size_t count) {
   return v;
 }
 
+/// By every kind of collective that computes nothing.
+task<void> move_float8(member& m, world& w) {
+  const std::vector<f8_e5m2> mine(
+      4, f8_e5m2::from_bits(static_cast<std::uint8_t>(m.rank + 1)));
+  auto in = co_await m.on_device(mine);
+  auto wide = co_await m.on_device(std::vector<f8_e5m2>(8));
+  auto out = co_await m.on_device(std::vector<f8_e5m2>(8));
+  co_await w.all_gather(in, wide);
+  CHECK((co_await m.read(wide))[7].bits() == 2);
+  co_await w.all_to_all(wide, out);
+  CHECK((co_await m.read(out))[7].bits() == m.rank + 1);
+  co_await w.broadcast(in, root{1});
+  CHECK((co_await m.read(in))[3].bits() == 2);
+}
+
+task<void> refuse_float8(member& m, world& w, const char* says) {
+  auto x = co_await m.on_device(std::vector<f8_e4m3>(16));
+  const auto refused = co_await outcome(w.all_reduce(x, sum));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().cause == cause::unsupported);
+  INFO(refused.error().detail);
+  CHECK(refused.error().detail.find(says) != std::string::npos);
+  co_await move_float8(m, w);
+  auto y = co_await m.on_device(floats(16, 1));
+  co_await w.all_reduce(y, sum);
+  CHECK((co_await m.read(y))[15] == 2);
+}
+
 }  // namespace
 
 TEST_SUITE("gpu collectives") {
@@ -117,6 +145,85 @@ TEST_SUITE("gpu collectives") {
         CHECK((co_await m.read(x)) == floats(16, 1));
       });
     }
+  }
+
+  TEST_CASE("8-bit floats are moved by every NCCL and device") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_VERSION=22304"})) return;
+    in_world(2, move_float8);
+  }
+
+  TEST_CASE("sums of 8-bit floats are refused before NCCL 2.24, and the world goes on") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_VERSION=22304"})) return;
+    in_world(2, [](member& m, world& w) -> task<void> {
+      co_await refuse_float8(m, w, "2.24");
+    });
+  }
+
+  TEST_CASE("sums of 8-bit floats are refused below sm90, and the world goes on") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_CUDA_CAPABILITY=89"})) return;
+    in_world(2, [](member& m, world& w) -> task<void> {
+      co_await refuse_float8(m, w, "8.9");
+    });
+  }
+
+  TEST_CASE("one device below sm90 is enough for all members to refuse such a sum") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_CUDA_CAPABILITY=90,89"})) return;
+    in_world(2, [](member& m, world& w) -> task<void> {
+      co_await refuse_float8(m, w, "8.9");
+    });
+  }
+
+  TEST_CASE("a first call that connects its peers for long breaks nothing") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_CONNECT_MS=700"})) return;
+    world_options base;
+    base.on_device.blocked_call = 50ms;
+    in_world(
+        2,
+        [](member& m, world& w) -> task<void> {
+          auto x = co_await m.on_device(floats(1 << 18, 1));
+          for (const std::size_t count : {1U << 10, 1U << 15, 1U << 18}) {
+            co_await w.all_reduce(x.slice(0, count), sum);
+          }
+          CHECK((co_await m.read(x))[3] == 8);
+        },
+        base);
+  }
+
+  TEST_CASE("a call that NCCL does not return from breaks its world, and says so") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_FIFO=4"})) return;
+    world_options base;
+    base.on_device.blocked_call = 100ms;
+    run_members(
+        2,
+        [](member& m, world_options options) -> task<void> {
+          world w(m.rt, m.st, options);
+          co_await w;
+          auto x = co_await m.on_device(floats(16, 1));
+          co_await w.all_reduce(x, sum);
+          // Only one member calls: nothing empties the queue.
+          if (m.rank == 0) {
+            for (int i = 0; i < 8; ++i) {
+              auto enqueued =
+                  co_await outcome(w.all_reduce(x, sum).unmatched().enqueue());
+              if (!enqueued) break;
+            }
+          }
+          co_await w.broken();
+          if (m.rank == 0) {
+            const auto why = co_await outcome(w.barrier());
+            REQUIRE_FALSE(why);
+            CHECK(why.error().cause == cause::nccl_failed);
+            CHECK(why.error().detail.find("has blocked") != std::string::npos);
+          }
+          co_await w.drained();
+        },
+        base);
   }
 
   TEST_CASE("wrong arguments are named, and nothing was started") {

@@ -1,5 +1,6 @@
 // What a communicator does where NCCL, a peer or the device fails.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -231,6 +232,26 @@ TEST_CASE("a call that NCCL does not return from is got out, and its world break
   CHECK_FALSE(ranks[0]->is_lost());
   ranks.await([&] { return calls.returned.load(); });
   ranks.await([&] { return ranks[0].device().launching().running() == 0; });
+}
+
+TEST_CASE("a communicator that wants for descriptors fails by an error that says so") {
+  NEEDS_DEVICE();
+  if (!runs_alone({"EMULATED_NCCL_SEND=eager"})) return;
+  nccl_members alone(1);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  // Below those that are open: there is no further one.
+  none.rlim_cur = 3;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  nccl_member& first = alone[0];
+  first->make_unique_id(first.done);
+  alone.home().run_until([&] { return first.done.times > 0; });
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  const std::string text = first->error().text;
+  INFO(text);
+  CHECK(text.find("descriptors are open") != std::string::npos);
+  CHECK(text.find("ulimit -n") != std::string::npos);
 }
 
 TEST_CASE("an error that ruins the device is seen by all who ask") {

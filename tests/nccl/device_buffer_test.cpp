@@ -9,6 +9,7 @@
 
 #include "manyworlds/memory/device_list.hpp"
 #include "manyworlds/nccl/owned_stream.hpp"
+#include "manyworlds/nccl/pinned_pool.hpp"
 #include "nccl/device_fixture.hpp"
 #include "support/eventually.hpp"
 
@@ -60,6 +61,20 @@ TEST_CASE("a device that is not there is named, with how many there are") {
     CHECK(has(said, "there is no such device; there are "));
     CHECK(has(refusal([&] { mw::owned_stream stream(wrong); }), "no such device"));
   }
+}
+
+TEST_CASE("a pool that was moved from is the same pool") {
+  NEEDS_DEVICE();
+  mw::device_pool first(0);
+  const mw::device_pool second = std::move(first);
+  CHECK(first.device() == second.device());
+  CHECK(first.held() == second.held());
+  first.trim();
+  mw::pinned_pool pinned;
+  const mw::pinned_pool other = std::move(pinned);
+  const mw::pinned_buffer<float> x(pinned, 8);
+  CHECK(other.used() == pinned.used());
+  CHECK(other.used() > 0);
 }
 
 TEST_CASE("a buffer's memory is its pool's, and on the pool's device") {

@@ -41,6 +41,19 @@ inline bool is_emulated() {
   return find_in_cudart<void()>("cudaEmulatedEnqueue") != nullptr;
 }
 
+/// The device of the first rank: another than 0 for tests that look after GPU 0.
+inline int first_device() {
+  const char* chosen = std::getenv("MANYWORLDS_TEST_DEVICE");
+  return chosen ? std::atoi(chosen) : 0;
+}
+
+/// Whether this process has made the device's context, where the emulation tells.
+inline bool has_context(int device) {
+  auto* asked = find_in_cudart<int(int)>("cudaEmulatedHasContext");
+  if (asked == nullptr) FAIL("the emulation is too old");
+  return asked(device) != 0;
+}
+
 /// A machine without a GPU and without an emulated one has nothing to test here. Where a
 /// device is promised, its lack is a failure.
 inline bool skips_without_device() {

@@ -6,8 +6,10 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <variant>
 
+#include "nccl/cuda_library.hpp"
 #include "nccl/device_fixture.hpp"
 #include "nccl/own_process.hpp"
 
@@ -47,6 +49,43 @@ TEST_CASE(
   CHECK(same.get() != first.get());
   CHECK(same->identity() == first->identity());
   CHECK(first->multiprocessors() > 0);
+}
+
+TEST_CASE(
+    "within a device's scope the driver's calls work, afterwards all is as before") {
+  NEEDS_OWN_DEVICES(3);
+  if (!runs_alone({"MANYWORLDS_TEST_DEVICE=1"})) return;
+  const auto& cuda = nccl::cuda_library::get();
+  const auto device_now = [&] {
+    int device = -1;
+    CHECK(cuda.cudaGetDevice(&device) == cudaSuccess);
+    return device;
+  };
+  void* word = nullptr;
+  REQUIRE(cuda.cudaHostAlloc(&word, 4, cudaHostAllocMapped) == cudaSuccess);
+  const auto write = [&] {
+    return cuda.write_word(cudaStreamLegacy, reinterpret_cast<std::uintptr_t>(word), 1,
+                           0);
+  };
+  std::thread([&] {
+    CHECK(write() != 0);
+    {
+      const nccl::device_scope here(1);
+      CHECK(device_now() == 1);
+      CHECK(write() == 0);
+    }
+    CHECK(device_now() == 0);
+    CHECK(write() != 0);
+    REQUIRE(cuda.cudaSetDevice(2) == cudaSuccess);
+    {
+      const nccl::device_scope here(1);
+      const nccl::device_scope again(1);
+      CHECK(device_now() == 1);
+    }
+    CHECK(device_now() == 2);
+  }).join();
+  CHECK_FALSE(has_context(0));
+  CHECK(cuda.cudaFreeHost(word) == cudaSuccess);
 }
 
 TEST_CASE("a device that is not there is named with how many there are") {

@@ -1,6 +1,7 @@
 // Makes a device's context before the first test: its threads and descriptors stay with
 // the process, and are no test's leak.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include "nccl/device_fixture.hpp"
 
@@ -11,7 +12,14 @@ struct starts_device : doctest::IReporter {
 
   void test_run_start() override {
     if (!manyworlds::testing::no_device().empty()) return;
+    // Sixty-four communicators of 10 to 12 descriptors come near the usual 1,024.
+    rlimit descriptors{};
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+      descriptors.rlim_cur = descriptors.rlim_max;
+      (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
+    }
     const auto& cuda = manyworlds::testing::cuda();
+    if (cuda.cudaSetDevice(manyworlds::testing::first_device()) != cudaSuccess) return;
     cudaStream_t stream = nullptr;
     if (cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess)
       (void)cuda.cudaStreamDestroy(stream);

@@ -71,7 +71,7 @@ inline void run_member(int rank, const member_body& body, world_options options,
     no_lines quiet;
     runtime_options how;
     how.log = &quiet;
-    const int device = rank % devices_here();
+    const int device = (testing::first_device() + rank) % devices_here();
     const device_pool pool(device);
     const owned_stream stream(device);
     runtime rt(how);

@@ -1,9 +1,11 @@
 // The life of GPU worlds: forming, breaking, leaving, forming again.
 #include <atomic>
+#include <list>
 
 #include "gpu_worlds.hpp"
 #include "manyworlds/world/graph_hold.hpp"
 #include "nccl/nccl_library.hpp"
+#include "nccl/shared_library.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -18,6 +20,75 @@ task<void> send_word(world& w) {
   co_await w.send_message(word, to{1});
 }
 task<void> receive_word(world& w) { co_await w.recv_message<int>(from{0}); }
+
+int most_occupied(int device) {
+  const nccl::shared_library library("libnccl.so.2");
+  auto* asked = library.find<int(int)>("ncclEmulatedMostOccupied");
+  return asked == nullptr ? -1 : asked(device);
+}
+
+/// Seven worlds of two multiprocessors wait for rank 1 in their kernels; one of four is
+/// to get its sum nevertheless.
+task<void> run_beside_seven(member& m, world_options options) {
+  constexpr int waiting = 7;
+  std::list<world> worlds;
+  std::list<owned_stream> streams;
+  std::vector<device_buffer<float>> sums;
+  for (int i = 0; i <= waiting; ++i) {
+    options.name = "world " + std::to_string(i);
+    options.on_device.most_multiprocessors = i < waiting ? 2 : 4;
+    world& w = worlds.emplace_back(m.rt, m.st, options);
+    co_await w;
+    co_await w.device_ready();
+    sums.emplace_back(m.pool, 16, streams.emplace_back(m.device));
+  }
+  std::vector<ticket> begun(waiting);
+  const auto begin = [&]() -> task<void> {
+    auto w = worlds.begin();
+    for (std::size_t i = 0; i < waiting; ++i, ++w) {
+      begun[i] = co_await w->all_reduce(sums[i], sum).unmatched().enqueue();
+    }
+  };
+  if (m.rank == 0) {
+    co_await begin();
+    const auto until_resident = [&]() -> task<void> {
+      while (most_occupied(m.device) < 2 * waiting) co_await sleep_for(1ms);
+    };
+    co_await within(until_resident(), 10s);
+  }
+  co_await within(worlds.back().all_reduce(sums.back(), sum), 10s);
+  if (m.rank == 1) co_await begin();
+  auto w = worlds.begin();
+  for (std::size_t i = 0; i < waiting; ++i, ++w) co_await w->settled(begun[i]);
+  for (world& each : worlds) co_await each.leave();
+}
+
+/// All that touches a device: memory, copies, waits, messages, sums, a break.
+task<void> use_and_break(member& m, world_options options) {
+  world w(m.rt, m.st, options);
+  co_await w;
+  auto x = co_await m.on_device(floats(1000, 1));
+  auto y = co_await m.on_device(floats(1000, 2));
+  co_await w.all_reduce(x, sum);
+  const rank_t peer = 1 - m.rank;
+  co_await when_all(w.send(x, to{peer}), w.recv(y, from{peer}));
+  const owned_stream other(m.device);
+  co_await copy(x.view(other), y.view());
+  co_await on(other);
+  pinned_pool_options at_device;
+  at_device.device = m.device;
+  const pinned_pool pinned(at_device);
+  pinned_buffer<float> numbers(pinned, 1000);
+  co_await copy(numbers, x.view());
+  CHECK(numbers[3] == 2);
+  (void)m.pool.used();
+  m.pool.trim();
+  auto met = co_await outcome(w.barrier());
+  CHECK((met || w.state() == world_state::broken));
+  if (m.rank == 0) w.fail("enough");
+  co_await w.broken();
+  co_await w.drained();
+}
 
 }  // namespace
 
@@ -355,5 +426,48 @@ TEST_SUITE("gpu worlds") {
       }
       CHECK(nccl.ncclCommAbort(comm) == ncclSuccess);
     });
+  }
+
+  TEST_CASE("a world occupies no more multiprocessors than it was allowed") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_SEND=rendezvous"})) return;
+    world_options base;
+    base.on_device.most_multiprocessors = 6;
+    in_world(
+        2,
+        [](member& m, world& w) -> task<void> {
+          auto x = co_await m.on_device(floats(1000, 1));
+          auto y = co_await m.on_device(floats(1000, 1));
+          const rank_t peer = 1 - m.rank;
+          co_await when_all(w.send(x, to{peer}), w.recv(y, from{peer}));
+          co_await w.all_reduce(x, sum);
+          CHECK(most_occupied(m.device) >= 2);
+          CHECK(most_occupied(m.device) <= 6);
+        },
+        base);
+  }
+
+  TEST_CASE("what has as many free multiprocessors as it needs runs, wherever they are") {
+    NEEDS_OWN_DEVICES(2);
+    // A GPC of 16 and one of 2, on each of which two are left.
+    if (!testing::runs_alone({"EMULATED_CUDA_SMS=18"})) return;
+    run_members(2, run_beside_seven);
+  }
+
+  TEST_CASE("no context is made on a GPU that no world of the process is on") {
+    NEEDS_OWN_DEVICES(3);
+    if (!testing::runs_alone({"MANYWORLDS_TEST_DEVICE=1"})) return;
+    REQUIRE_FALSE(testing::has_context(0));
+    for (const launch_on launch : {launch_on::own_thread, launch_on::reactor}) {
+      for (const completion_by by : {completion_by::words, completion_by::events}) {
+        world_options base;
+        base.on_device.launch = launch;
+        base.on_device.completion = by;
+        run_members(2, use_and_break, base);
+      }
+    }
+    CHECK(testing::has_context(1));
+    CHECK(testing::has_context(2));
+    CHECK_FALSE(testing::has_context(0));
   }
 }

@@ -23,6 +23,21 @@ TEST_SUITE("gpu transfers") {
     });
   }
 
+  TEST_CASE("devices of one process reach each other's pools, as an old NCCL needs") {
+    NEEDS_OWN_DEVICES(2);
+    if (!testing::runs_alone({"EMULATED_NCCL_VERSION=22105"})) return;
+    in_world(2, [](member& m, world& w) -> task<void> {
+      auto x = co_await m.on_device(std::vector<float>(100, 1));
+      co_await w.all_reduce(x, sum);
+      if (m.rank == 0) {
+        co_await w.send(x, to{1});
+      } else {
+        co_await w.recv(x, from{0});
+      }
+      CHECK((co_await m.read(x))[99] == 2);
+    });
+  }
+
   TEST_CASE("lists of unequal layouts meet, if their bytes are as many") {
     NEEDS_DEVICES(2);
     in_world(2, [](member& m, world& w) -> task<void> {

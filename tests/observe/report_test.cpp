@@ -18,13 +18,13 @@ runtime_report made_up() {
   r.identity = {4711, "here"};
   r.thread_name = "engine \"0\"";
   r.address = "127.0.0.1:40123";
-  r.user = {"io_uring", 12, std::nullopt};
+  r.user = {.engine = "io_uring", .turns = 12, .silent_for = {}, .only_cpu = {}};
   r.user.times.library.counts[0] = 9;
   r.user.times.library.counts[8] = 2;
   r.user.times.library.longest = 180us;
   r.user.times.tasks.counts.back() = 1;
   r.user.times.tasks.longest = 10s;
-  r.service = {"io_uring", 3, 250ms};
+  r.service = {.engine = "io_uring", .turns = 3, .silent_for = 250ms, .only_cpu = {}};
   world_report w;
   w.name = "left";
   w.epoch = 3;
@@ -49,6 +49,21 @@ runtime_report made_up() {
   o.file = "/src/serve.cpp";
   o.line = 17;
   w.pending.push_back(o);
+  o.kind = operation_kind::send;
+  o.peer = 1;
+  o.waits_for = name_of(send_obstacle::world_window);
+  w.pending.push_back(o);
+  lane_status held;
+  held.peer = 1;
+  held.on = lane(9);
+  held.unexpected_messages = 2;
+  held.window_held = 32'896;
+  held.held_for = 7s;
+  held.window_at_peer = 64;
+  held.waits_for = send_obstacle::world_window;
+  w.transfers.emplace();
+  w.transfers->transport = "shm";
+  w.transfers->lanes.push_back(held);
   r.worlds.push_back(w);
   r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
   r.links.emplace();
@@ -73,7 +88,10 @@ TEST_CASE(
         "rank 1: there (pid 4712)", "last heard 1.5 s ago, suspect\n",
         "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
         "serve.cpp:17\n",
-        "3 s ago: right@8: closed\n"}) {
+        "not begun, waits for the window of the world, or a receive, at serve.cpp:17\n",
+        "its first send waits for the window of the world, or a receive\n",
+        "holds 32896 bytes of the window, for 7 s: no receive takes what has come\n",
+        "holds 64 bytes of the peer's window\n", "3 s ago: right@8: closed\n"}) {
     CHECK_MESSAGE(text.find(part) != text.npos, part);
   }
 }
@@ -97,7 +115,15 @@ TEST_CASE("a report as JSON says the same to programs, with null for what is unk
   CHECK(w["times_suspect"] == 1);
   CHECK(w["members"][0]["suspect"] == true);
   CHECK(w["members"][0]["left"].is_null());
-  CHECK(w["transfers"].is_null());
+  const auto& lane = w["transfers"]["lanes"][0];
+  CHECK(lane["waits_for"] == "the window of the world, or a receive");
+  CHECK(lane["window_held"] == 32'896);
+  CHECK(lane["held_ms"] == 7'000.0);
+  CHECK(lane["window_at_peer"] == 64);
+  CHECK(w["pending"][1]["waits_for"] == "the window of the world, or a receive");
+  runtime_report silent = made_up();
+  silent.worlds[0].transfers.reset();
+  CHECK(nlohmann::json::parse(json_of(silent))["worlds"][0]["transfers"].is_null());
   CHECK(w["pending"][0]["peer"].is_null());
   CHECK(w["pending"][0]["file"] == "/src/serve.cpp");
   CHECK(j["ended_worlds"][0]["reason"] == "right@8: closed");

@@ -38,9 +38,10 @@
 //   hide                        nobody may trace it or read its memory; hidden
 //   fork                        has a child that holds its descriptors; forked
 //   work NAME                   answers a dispatcher's calls (call_orders.hpp)
+//   give_blocks NAME            gives blocks to those who ask (block_orders.hpp); error
 //   quit
 //
-// and those of held_transfers.hpp and of service_orders.hpp.
+// and those of held_transfers.hpp, ending_orders.hpp and of service_orders.hpp.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -58,8 +59,10 @@
 #include <thread>
 #include <vector>
 
+#include "block_orders.hpp"
 #include "call_orders.hpp"
 #include "collective_orders.hpp"
+#include "ending_orders.hpp"
 #include "held_transfers.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/store/run_on.hpp"
@@ -163,6 +166,7 @@ class member {
       if (what == "drain") co_await drain(co_await formed(order[1]), order, count);
       if (what == "echo") co_await echo(co_await formed(order[1]), order, count);
       if (what == "answer") co_await answer(co_await formed(order[1]), order);
+      if (what == "give_blocks") co_await serve_blocks(co_await formed(order[1]));
       if (what == "send") co_await send(co_await formed(order[1]), order);
       if (what == "recv") co_await recv(co_await formed(order[1]), order);
       if (what == "park") co_await park(order);
@@ -291,6 +295,8 @@ int main(int argc, char** argv) {
     serve_store();
     return 0;
   }
+  if (argc > 1 && std::strcmp(argv[1], "ending") == 0)
+    return end_as_told({argv + 2, argv + argc});
   std::map<std::string, std::string> settings;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -89,7 +89,7 @@ double milliseconds(clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
-struct footprint {
+struct held_now {
   std::size_t descriptors = testing::open_descriptors();
   std::size_t threads = testing::entries("/proc/self/task");
 };
@@ -263,7 +263,7 @@ TEST_CASE("a world shrinks and grows a hundred times, and nothing grows with it"
   leader us(here);
   process worker = here.worker("breathing");
   world w = us.form("breathing");
-  footprint warm;
+  held_now warm;
   std::uint64_t epoch = 0;
   for (int i = 1; i <= 100; ++i) {
     worker.kill();
@@ -277,11 +277,11 @@ TEST_CASE("a world shrinks and grows a hundred times, and nothing grows with it"
     epoch = w.epoch();
     worker.order("echo breathing 0 64");
     us.run(ping(w, 1, 3));
-    if (i == 20) warm = footprint();
+    if (i == 20) warm = held_now();
   }
-  footprint now;
+  held_now now;
   CHECK(testing::eventually([&] {
-    now = footprint();
+    now = held_now();
     return now.descriptors <= warm.descriptors;
   }));
   CHECK(now.threads <= warm.threads);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -50,10 +51,11 @@ inline task<void> drain(world& w, const words& order, std::uint64_t& n) {
 
 inline task<void> echo(world& w, const words& order, std::uint64_t& n) {
   const int peer = std::stoi(order[2]);
-  numbered message(std::stoul(order[3]));
+  // Bytes, which go with every element type.
+  std::vector<std::byte> message(std::stoul(order[3]));
   for (;; ++n) {
-    const message_info info = co_await w.recv(message.data, from(peer));
-    co_await w.send(message.data, to(peer), {}, info.user);
+    const message_info info = co_await w.recv(message, from(peer));
+    co_await w.send(message, to(peer), {}, info.user);
   }
 }
 

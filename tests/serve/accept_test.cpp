@@ -228,41 +228,90 @@ TEST_CASE("a body's failure of its own world ends that world only (law 2)") {
   front.finish(accepted);
 }
 
-TEST_CASE("what else a body throws passes, and ends the worlds of the other bodies") {
+TEST_CASE(
+    "a body of accept that throws ends its own world alone: its peer is told the text, "
+    "it "
+    "is logged and counted, and the other bodies go on") {
   memory_store store;
   node front;
   node first;
   node second;
   auto body = [](world& w) -> task<void> {
-    std::uint64_t word = 0;
-    co_await w.recv(std::span(&word, 1), from(1));
-    if (word == 13) throw std::runtime_error("the body's own");
-    co_await w.send(std::span(&word, 1), to(1));
-    co_await w.recv(std::span(&word, 1), from(1));
+    for (;;) {
+      std::uint64_t word = 0;
+      co_await w.recv(std::span(&word, 1), from(1));
+      if (word == 13) throw std::runtime_error("the body's own");
+      if (word == 14) throw 14;
+      co_await w.send(std::span(&word, 1), to(1));
+    }
   };
-  auto accepted = front.rt.start(accept(front.rt, store, {.service = "decode"}, body));
-  cause seen = cause::none;
+  std::stop_source enough;
+  auto accepted = front.rt.start(
+      accept(front.rt, store, {.service = "decode"}, body, enough.get_token()));
   event is_up;
+  event others_failed;
   auto waits = [&](world& w) -> task<void> {
     CHECK(co_await ask(w, 1) == 1);
     is_up.set();
-    seen = (co_await w.broken()).cause;
+    co_await others_failed;
+    CHECK(co_await ask(w, 2) == 2);
   };
-  auto throws = [](world& w) -> task<void> {
-    const std::uint64_t word = 13;
+  std::uint64_t word = 0;
+  failure seen;
+  auto provokes = [&](world& w) -> task<void> {
     co_await w.send(std::span(&word, 1), to(0));
-    co_await until_left(w);
+    seen = co_await w.broken();
   };
   auto waiting = first.rt.start(connect(first.rt, store, {.service = "decode"}, waits));
   auto ready = [&]() -> task<void> { co_await is_up; };
   first.run(ready());
-  auto provoking =
-      second.rt.start(connect(second.rt, store, {.service = "decode"}, throws));
-  CHECK_THROWS_WITH(front.finish(accepted), "the body's own");
+  for (word = 13; word <= 14; ++word) {
+    second.run(connect(second.rt, store, {.service = "decode"}, provokes));
+    CHECK(seen.cause == cause::broken_by_user);
+    CAPTURE(seen.text());
+    CHECK(seen.detail.find(word == 13 ? "the body's own" : "no std::exception") !=
+          std::string::npos);
+  }
+  CHECK(front.log.count("its body ended by an exception: the body's own",
+                        log_level::error) == 1);
+  CHECK(front.rt.dump().find("bodies that ended by an exception: 2") !=
+        std::string::npos);
+  auto go_on = [&]() -> task<void> {
+    others_failed.set();
+    co_return;
+  };
+  first.run(go_on());
   first.finish(waiting);
-  CHECK(seen == cause::abandoned);
-  second.rt.stop();
-  second.finish(provoking);
+  enough.request_stop();
+  front.finish(accepted);
+}
+
+TEST_CASE("a body that has moved its world away and throws ends nothing else of accept") {
+  memory_store store;
+  node front;
+  node peer;
+  auto body = [](world& w) -> task<void> {
+    std::uint64_t word = 0;
+    co_await w.recv(std::span(&word, 1), from(1));
+    if (word == 13) {
+      const world own = std::move(w);
+      throw std::runtime_error("the body's own");
+    }
+    co_await w.send(std::span(&word, 1), to(1));
+  };
+  std::stop_source enough;
+  auto accepted = front.rt.start(
+      accept(front.rt, store, {.service = "decode"}, body, enough.get_token()));
+  auto provokes = [](world& w) -> task<void> {
+    const std::uint64_t word = 13;
+    co_await w.send(std::span(&word, 1), to(0));
+    (void)co_await w.broken();
+  };
+  peer.run(connect(peer.rt, store, {.service = "decode"}, provokes));
+  auto asks = [](world& w) -> task<void> { CHECK(co_await ask(w, 1) == 1); };
+  peer.run(connect(peer.rt, store, {.service = "decode"}, asks));
+  enough.request_stop();
+  front.finish(accepted);
 }
 
 TEST_SUITE_END();

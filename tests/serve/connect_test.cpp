@@ -47,6 +47,21 @@ TEST_CASE(
   worker.end();
 }
 
+TEST_CASE("a connector that no acceptor takes says once where it waits, and for what") {
+  site s;
+  process worker(s, "worker");
+  auto never = [](world&) -> task<void> { co_return; };
+  auto connected =
+      worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
+  const std::string told = "connect decode: in the waiting list of the store " +
+                           s.store.address() + "; no acceptor of the service has taken";
+  REQUIRE(s.until([&] { return worker.told.count(told) == 1; }, 2s));
+  s.sim.run_for(5s);
+  CHECK(worker.told.count("no acceptor of the service has taken it") == 1);
+  worker.end();
+  CHECK(connected.is_ready());
+}
+
 TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
   site s;
   waiting_list list(s.leader.rt->core(), s.store, "decode");

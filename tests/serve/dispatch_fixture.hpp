@@ -201,8 +201,8 @@ class site {
   template <class Pick>
   task<void> read_all(std::shared_ptr<story> s, std::string request, Pick pick,
                       duration limit, std::stop_token token) {
-    auto called = workers->call(request, pick);
-    if (limit != duration::max()) std::move(called).within(limit);
+    // Without a limit if that is the largest.
+    auto called = workers->call(request, pick).within(limit);
     auto replies = co_await outcome(std::move(called).stop(token));
     s->has_stream = replies.has_value();
     s->why = replies.error();

@@ -82,6 +82,18 @@ std::vector<lie> lies_of_workers() {
          co_await say(w, an_answer(answer_kind::reply), 400);
          co_await say(w, an_answer(answer_kind::sent));
        })},
+      {"a call given back behind a reply", "begun to answer",
+       after_request([](world& w) -> task<void> {
+         co_await say(w, an_answer(answer_kind::reply), 10);
+         co_await say(w, an_answer(answer_kind::given_back));
+       })},
+      {"a call given back that it has not", "no call",
+       after_request([](world& w) -> task<void> {
+         co_await say(w, an_answer(answer_kind::done));
+         co_await say(w, an_answer(answer_kind::given_back));
+       })},
+      {"bytes behind a drain", "bytes behind",
+       later_on(an_answer(answer_kind::draining), 8)},
       {"an error that breaks worlds", "an error of kind",
        later_on(an_error(cause::peer_died))},
       {"an error that there is not", "an error of kind 250",
@@ -133,6 +145,8 @@ std::vector<lie> lies_of_leaders() {
        some_control({static_cast<control_kind>(9), 0, 0})},
       {"a cancellation of another call", "another call",
        some_control({control_kind::cancel, 0, 7})},
+      {"no more requests, unasked", "no more requests",
+       some_control({control_kind::no_more, 0, 0})},
       {"credit for what was not sent", "credit",
        some_control({control_kind::credit, 0, 1})},
   };

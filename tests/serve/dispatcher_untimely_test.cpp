@@ -77,8 +77,8 @@ TEST_CASE("a call that was given up keeps its cause when its worker ends it") {
   call_record c(std::make_shared<dispatch_core>(dispatch_options()), pick_reference(pick),
                 1);
   c.give_up(failure(cause::timed_out, ""));
-  c.end(failure());
-  CHECK(c.at() == call_record::phase::over);
+  c.end(call_try(), failure());
+  CHECK(c.is_over());
   CHECK(c.ending().cause == cause::timed_out);
   CHECK_THROWS_AS(c.check(), world_error);
 }

@@ -1,8 +1,12 @@
 // Keep: what it absorbs, what it lets pass, and when it ends.
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <stdexcept>
 
 #include "../world/world_fixture.hpp"
 #include "manyworlds/io/simulation.hpp"
+#include "support/eventually.hpp"
 
 namespace manyworlds::world_tests {
 
@@ -15,9 +19,12 @@ world_options options(const char* name, rank_t rank) {
 }
 
 /// The end may come right behind the commit: then it is the forming that is told.
-void check_abandoned(node& n, world& w) {
+void check_broken_by(node& n, world& w, std::string_view text) {
   (void)n.run(forming(w));
-  CHECK(n.run(w.broken()).cause == cause::abandoned);
+  const failure f = n.run(w.broken());
+  CHECK(f.cause == cause::broken_by_user);
+  CAPTURE(f.text());
+  CHECK(f.detail.find(text) != std::string::npos);
 }
 
 }  // namespace
@@ -155,10 +162,13 @@ TEST_CASE(
     CHECK(e.failure().world == world_name("other"));
     CHECK(e.cause() == cause::broken_by_user);
   }
-  CHECK(b.run(w.broken()).cause == cause::abandoned);
+  CHECK(b.run(w.broken()).cause == cause::broken_by_user);
 }
 
-TEST_CASE("what else the body throws passes, and breaks the world for the others") {
+TEST_CASE(
+    "what else the body throws passes; the others are told its text, and it is logged "
+    "and "
+    "counted") {
   memory_store store;
   node a;
   node b;
@@ -171,7 +181,10 @@ TEST_CASE("what else the body throws passes, and breaks the world for the others
   auto followed = b.rt.start(forming(w));
   CHECK_THROWS_WITH(a.finish(kept), "the body's own");
   b.finish(followed);
-  check_abandoned(b, w);
+  check_broken_by(b, w, "the body of keep ended by an exception: the body's own");
+  CHECK(a.log.count("keep edge@1: its body ended by an exception: the body's own",
+                    log_level::error) == 1);
+  CHECK(a.rt.dump().find("bodies that ended by an exception: 1") != std::string::npos);
 }
 
 TEST_CASE(
@@ -186,7 +199,7 @@ TEST_CASE(
   };
   auto kept = a.rt.start(keep(a.rt, store, options("edge", 0), wrong));
   world w(b.rt, store, options("edge", 1));
-  check_abandoned(b, w);
+  check_broken_by(b, w, "the body of keep ended by an exception: edge@1");
   try {
     a.finish(kept);
     FAIL("absorbed");
@@ -256,7 +269,9 @@ TEST_CASE(
     "a runtime that stops ends keeps at every stage: forming, used, and between two "
     "tries") {
   memory_store store;
-  auto waits = [](world& w) -> task<void> {
+  std::atomic<bool> is_used = false;
+  auto waits = [&](world& w) -> task<void> {
+    is_used = true;
     std::uint64_t word = 0;
     co_await w.recv(std::span(&word, 1), from(1));
   };
@@ -269,10 +284,90 @@ TEST_CASE(
   auto pausing = a.rt.start(keep(a.rt, store, impatient, waits));
   world w(b.rt, store, options("edge", 1));
   CHECK(!b.run(forming(w)));
+  // Else the world has nothing open yet, and is left in place of broken.
+  REQUIRE(testing::eventually([&] { return is_used.load(); }));
   a.rt.stop();
   for (auto* each : {&forming_one, &used, &pausing}) CHECK(each->wait_for(5s));
   // Told, not timed out.
-  CHECK(b.run(w.broken(), 4s).breaks_world());
+  const failure told = b.run(w.broken(), 4s);
+  CHECK_MESSAGE(told.breaks_world(), told.text());
+}
+
+TEST_CASE("a body that captures by value is run and ended once, however it is written") {
+  memory_store store;
+  node a;
+  node b;
+  const auto held = std::make_shared<int>(7);
+  int bodies = 0;
+  auto all_ways = [&]() -> task<void> {
+    // Awaited in place: by reference, by name, bound.
+    co_await keep(a.rt, store, options("by reference", 0), [&](world&) -> task<void> {
+      bodies += *held == 7;
+      co_return;
+    });
+    const auto named = [held, &bodies](world&) -> task<void> {
+      bodies += *held == 7;
+      co_return;
+    };
+    co_await keep(a.rt, store, options("named", 0), named);
+    co_await keep(
+        a.rt, store, options("bound", 0),
+        std::bind_front(
+            [](int& count, const std::shared_ptr<int>& h, world&) -> task<void> {
+              count += *h == 7;
+              co_return;
+            },
+            std::ref(bodies), held));
+    task<void> first =
+        keep(a.rt, store, options("task", 0), [held, &bodies](world&) -> task<void> {
+          bodies += *held == 7;
+          co_return;
+        });
+    co_await std::move(first);
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(
+          keep(a.rt, store, options("spawned", 0), [held, &bodies](world&) -> task<void> {
+            bodies += *held == 7;
+            co_return;
+          }));
+      co_return;
+    });
+  };
+  auto kept = a.rt.start(all_ways());
+  for (const char* name : {"by reference", "named", "bound", "task", "spawned"}) {
+    world w(b.rt, store, options(name, 1));
+    CHECK(!b.run(forming(w)));
+    CHECK(b.run(w.broken()).cause == cause::closed);
+  }
+  a.finish(kept);
+  CHECK(bodies == 5);
+  CHECK(held.use_count() == 1);
+}
+
+TEST_CASE(
+    "a body that moves its world away owns it: keep ends with it and leaves nothing") {
+  memory_store store;
+  node a;
+  node b;
+  world taken;
+  for (const bool throws : {false, true}) {
+    auto takes = [&](world& w) -> task<void> {
+      taken = std::move(w);
+      if (throws) throw std::runtime_error("after that");
+      co_return;
+    };
+    auto kept = a.rt.start(keep(a.rt, store, options("taken", 0), takes));
+    world w(b.rt, store, options("taken", 1));
+    CHECK(!b.run(forming(w)));
+    if (throws) {
+      CHECK_THROWS_AS(a.finish(kept), std::runtime_error);
+    } else {
+      a.finish(kept);
+    }
+    CHECK(taken.state() == world_state::up);
+    a.run(taken.leave());
+    b.run(w.leave());
+  }
 }
 
 TEST_SUITE_END();

@@ -170,8 +170,10 @@ TEST_CASE("reform gives the next epoch, to which old references refer") {
   managed both;
   both.form("left");
   world& w = both.of_a["left"];
+  // Asked before: afterwards the reference means the next epoch.
+  auto over = both.a.rt.start(w.broken());
   auto first = both.a.rt.start(managed::reform_one(both.of_a, "left"));
-  CHECK(both.b.run(w.broken()).cause == cause::abandoned);
+  CHECK(both.a.finish(over).cause == cause::abandoned);
   (void)both.b.run(both.of_b["left"].broken());
   auto second = both.b.rt.start(managed::reform_one(both.of_b, "left"));
   CHECK(!both.a.finish(first));

@@ -103,7 +103,11 @@ mw::task<conversation::step> conversation::receive_headed(mw::rank_t peer,
     site_.story.complain(fmt::format("law 1: a head tells of {} bytes, its message of {}",
                                      taken.head.bytes, taken.info.bytes));
   }
-  if (taken.info.bytes == 0) {
+  if (!taken.info.has_payload) {
+    site_.story.complain("law 1: data was given behind a head, and none is told of");
+  }
+  // What has no bytes may be received, or passed over.
+  if (taken.info.bytes == 0 && random().one_in(2)) {
     check(taken.info, {}, static_cast<std::uint64_t>(lane_style::headed), &taken.head);
     came = message_word::unpacked(taken.info.user);
     co_return step::done;

@@ -141,7 +141,9 @@ def main():
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for scenario in ("random", "shared", "forming", "forming-shared", "shrinking",
-                         "shrinking-shared"):
+                         "shrinking-shared", "disagreeing", "disagreeing-shared", "requests",
+                         "requests-shared", "dispatch", "dispatch-shared", "lost-store",
+                         "late-words"):
             code, words = verdict(plant.runner, scenario)
             if code != 0:
                 failed += 1

@@ -37,6 +37,23 @@ enum class placement : unsigned char { apart, together };
 [[nodiscard]] seed_report run_shrinking_seed(std::uint64_t seed, std::size_t lines = 60,
                                              placement where = placement::apart);
 
+/// A world whose store is lost and comes back, empty, at a step of its forming.
+[[nodiscard]] seed_report run_lost_store_seed(std::uint64_t seed, std::size_t lines = 60,
+                                              placement where = placement::apart);
+/// A world that a member fails, over connections as slow as the cause is long.
+[[nodiscard]] seed_report run_late_words_seed(std::uint64_t seed, std::size_t lines = 60,
+                                              placement where = placement::apart);
+/// A lane for each request, and two thirds of them given up: the rest is answered.
+[[nodiscard]] seed_report run_requests_seed(std::uint64_t seed, std::size_t lines = 60,
+                                            placement where = placement::apart);
+/// A world of 2 to 4 whose members disagree on the root of one collective.
+[[nodiscard]] seed_report run_disagreeing_seed(std::uint64_t seed, std::size_t lines = 60,
+                                               placement where = placement::apart);
+/// Calls of 4 to 16 users over 2 to 4 workers, which are stopped one by one or all at
+/// once, or drained.
+[[nodiscard]] seed_report run_dispatch_seed(std::uint64_t seed, std::size_t lines = 60,
+                                            placement where = placement::apart);
+
 class cluster;
 /// Closes it and says what came of it.
 [[nodiscard]] seed_report finished(cluster& all);

@@ -1,28 +1,59 @@
 // Runs seeds until one fails: `seed_runner random FIRST COUNT`. The planted bugs' judge,
 // and a way to replay one seed with what it logged.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "simulation/scenario.hpp"
 
+namespace {
+
+struct scenario_entry {
+  std::string_view name;
+  manyworlds_tests::seed_report (*run)(std::uint64_t, std::size_t,
+                                       manyworlds_tests::placement);
+};
+
+/// `shared` alone means the first.
+constexpr scenario_entry scenarios[] = {
+    {"random", &manyworlds_tests::run_seed},
+    {"forming", &manyworlds_tests::run_forming_seed},
+    {"shrinking", &manyworlds_tests::run_shrinking_seed},
+    {"disagreeing", &manyworlds_tests::run_disagreeing_seed},
+    {"requests", &manyworlds_tests::run_requests_seed},
+    {"dispatch", &manyworlds_tests::run_dispatch_seed},
+    {"lost-store", &manyworlds_tests::run_lost_store_seed},
+    {"late-words", &manyworlds_tests::run_late_words_seed},
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fprintf(stderr,
-                 "usage: %s random|shared|forming|forming-shared|shrinking|"
-                 "shrinking-shared FIRST COUNT [-v]\n",
-                 argv[0]);
+    std::fprintf(stderr, "usage: %s SCENARIO[-shared] FIRST COUNT [-v], of", argv[0]);
+    for (const scenario_entry& each : scenarios)
+      std::fprintf(stderr, " %s", each.name.data());
+    std::fputc('\n', stderr);
     return 2;
   }
   const std::uint64_t first = std::strtoull(argv[2], nullptr, 10);
   const std::uint64_t count = std::strtoull(argv[3], nullptr, 10);
-  const std::string_view scenario = argv[1];
-  const auto run = scenario.starts_with("forming") ? &manyworlds_tests::run_forming_seed
-                   : scenario.starts_with("shrinking")
-                       ? &manyworlds_tests::run_shrinking_seed
-                       : &manyworlds_tests::run_seed;
-  const auto where = scenario.ends_with("shared") ? manyworlds_tests::placement::together
-                                                  : manyworlds_tests::placement::apart;
+  std::string_view scenario = argv[1];
+  const bool is_shared = scenario == "shared" || scenario.ends_with("-shared");
+  if (is_shared) scenario.remove_suffix(std::min(scenario.size(), sizeof "-shared" - 1));
+  const auto* entry =
+      std::find_if(std::begin(scenarios), std::end(scenarios),
+                   [&](const scenario_entry& e) { return e.name == scenario; });
+  if (scenario.empty()) entry = std::begin(scenarios);
+  if (entry == std::end(scenarios)) {
+    std::fprintf(stderr, "no scenario '%s'\n", argv[1]);
+    return 2;
+  }
+  const auto run = entry->run;
+  const auto where = is_shared ? manyworlds_tests::placement::together
+                               : manyworlds_tests::placement::apart;
   const bool verbose = argc > 4 && std::string_view(argv[4]) == "-v";
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const std::size_t lines = verbose ? 100'000 : 60;

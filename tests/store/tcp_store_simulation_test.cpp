@@ -85,6 +85,120 @@ task<std::optional<store_error_kind>> how_it_ends(task<void> operation) {
 
 }  // namespace
 
+namespace {
+
+task<void> pump(stream& from, stream& to) {
+  std::vector<std::byte> buffer(4096);
+  for (;;) {
+    const io_result got = co_await from.receive_some(buffer);
+    if (!got.ok() || got.count() == 0) break;
+    const io_result sent = co_await to.send_all(std::span(buffer).first(got.count()));
+    if (!sent.ok()) break;
+  }
+  to.shut_down_sending();
+}
+
+task<void> pass_on(reactor& home, class socket accepted, socket_address server) {
+  stream client(home, std::move(accepted));
+  stream served;
+  const io_result connected = co_await stream::connect(home, server, served);
+  if (!connected.ok()) co_return;
+  const auto both = [&](scope& s) -> task<void> {
+    s.spawn(pump(client, served));
+    s.spawn(pump(served, client));
+    co_return;
+  };
+  co_await scope::run(both);
+}
+
+/// Accepts one connection at a time and takes that long for each, as a server does that
+/// looks up the names of its peers.
+struct slow_front {
+  task<void> serve(simulated_node& at, socket_address server, duration each) {
+    listener front(at.home(), at.process().address(slow_port));
+    for (;;) {
+      const io_result got = co_await front.accept();
+      ++accepted;
+      class socket taken(at.home().sockets(), got.handle());
+      co_await sleep_for(each);
+      at.spawn(pass_on(at.home(), std::move(taken), server));
+    }
+  }
+
+  static constexpr std::uint16_t slow_port = 29501;
+  int accepted = 0;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a server that takes 5 s to accept each connection: fifty waits end as keys are set, "
+    "and none is dialled for twice; one for another key says that it was not set") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    INFO("seed ", seed);
+    hosted_store h(seed);
+    h.start_host();
+    slow_front front;
+    h.host->spawn(front.serve(*h.host, h.host->process().address(port), 5s));
+    tcp_store st(h.user.home(), h.first->address(slow_front::slow_port).text(),
+                 h.options);
+    constexpr int waits = 50;
+    int ended = 0;
+    std::optional<store_error_kind> missing;
+    const auto waiting = [&](int i) -> task<void> {
+      const std::string key = i % 3 == 0 ? "a" : "b";
+      if (i % 2 == 0) {
+        co_await st.wait({key}, 60s);
+      } else {
+        const std::string got = co_await st.get(key, 60s);
+        CHECK(got == "here");
+      }
+      ++ended;
+    };
+    const auto in_vain = [&]() -> task<void> {
+      missing = co_await how_it_ends(st.wait({"c"}, 30s));
+    };
+    const auto side_by_side = [&](scope& s) -> task<void> {
+      for (int i = 0; i < waits; ++i) s.spawn(waiting(i));
+      s.spawn(in_vain());
+      co_await sleep_for(20s);
+      for (const char* key : {"a", "b"}) co_await st.set(key, "here", 30s);
+    };
+    const auto all = [&]() -> task<void> { co_await scope::run(side_by_side); };
+    h.run(all());
+    CHECK(ended == waits);
+    CHECK(missing == store_error_kind::timed_out);
+    // Those in the backlog too.
+    h.sim.run_for(300s);
+    CHECK(front.accepted <= waits + 2);
+    h.user.end();
+  }
+}
+
+TEST_CASE("a client that keeps no idle connection: waits beside a slow server end, too") {
+  hosted_store h(1);
+  h.start_host();
+  slow_front front;
+  h.host->spawn(front.serve(*h.host, h.host->process().address(port), 1s));
+  h.options.idle_connections = 0;
+  tcp_store st(h.user.home(), h.first->address(slow_front::slow_port).text(), h.options);
+  int ended = 0;
+  const auto waiting = [&]() -> task<void> {
+    co_await st.wait({"a"}, 120s);
+    ++ended;
+  };
+  const auto side_by_side = [&](scope& s) -> task<void> {
+    for (int i = 0; i < 6; ++i) s.spawn(waiting());
+    co_await sleep_for(5s);
+    co_await st.set("a", "here", 30s);
+  };
+  const auto all = [&]() -> task<void> { co_await scope::run(side_by_side); };
+  h.run(all());
+  CHECK(ended == 6);
+  CHECK(front.accepted <= 8);
+  h.user.end();
+}
+
 TEST_CASE("by seed: eight clients claim a key, count and wait for each other") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed ", seed);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -221,6 +222,55 @@ TEST_CASE("a wait that is answered while it is cancelled has succeeded") {
   against(late_answer, options, [](store& st) -> task<void> {
     co_await st.wait({"k"}, 10s);
     co_await st.wait({"l"}, 10s);
+  });
+}
+
+TEST_CASE("a store that answers is in no trouble, however long a key is waited for") {
+  service_thread service(engine_kind::epoll);
+  hosted_server server(service.home(), socket_address::loopback(0));
+  tcp_store st(service.home(), server.address().text());
+  // Over the connection that the first operation leaves behind.
+  sync_wait(within(st.set("set", "value"), patience));
+  for (const bool gets : {true, false}) {
+    CAPTURE(gets);
+    const auto waiting = [&]() -> task<void> {
+      const auto wait = [&]() -> task<void> {
+        if (gets) co_await st.get("missing", 1s);
+        if (!gets) co_await st.wait({"missing"}, 1s);
+      };
+      const store_failure f = co_await failure_of(wait());
+      CHECK(f.kind == store_error_kind::timed_out);
+    };
+    auto ended =
+        std::async(std::launch::async, [&] { sync_wait(within(waiting(), patience)); });
+    const auto begun = std::chrono::steady_clock::now();
+    bool is_well_later = false;
+    while (ended.wait_for(1ms) != std::future_status::ready) {
+      const bool is_later = std::chrono::steady_clock::now() - begun > 300ms;
+      is_well_later |= is_later && st.trouble().empty();
+    }
+    ended.get();
+    CHECK(is_well_later);
+  }
+}
+
+TEST_CASE("a store is in trouble once an answer is late, not by a question given up") {
+  const auto silent = [](stream& s, int) -> task<void> { co_await hear(s, 1000); };
+  against(silent, {}, [](store& st) -> task<void> {
+    const auto given_up_after = [&](duration limit) -> task<void> {
+      try {
+        co_await within(st.check({"k"}), limit);
+        FAIL("it has not answered");
+      } catch (const timed_out&) {}
+    };
+    const auto begun = std::chrono::steady_clock::now();
+    co_await given_up_after(1ms);
+    const bool was_late = std::chrono::steady_clock::now() - begun > 100ms;
+    // Longer than an answer may take.
+    co_await sleep_for(300ms);
+    if (!was_late) CHECK(st.trouble() == "");
+    co_await given_up_after(300ms);
+    CHECK(st.trouble() == "no answer yet");
   });
 }
 

@@ -93,6 +93,7 @@ class slow_backend final : public backend {
     return host_->undelivered();
   }
   [[nodiscard]] std::vector<lane_status> lanes() const override { return host_->lanes(); }
+  void discard(rank_t peer, lane on) noexcept override { host_->discard(peer, on); }
   [[nodiscard]] transfer_counters counters() const noexcept override {
     return host_->counters();
   }

@@ -102,6 +102,11 @@ TEST_CASE("a store that does not answer is store_unreachable, by the deadline") 
   const failure f = n.run(forming(w));
   CHECK(f.cause == cause::store_unreachable);
   CHECK(clock::now() - begun < 3s);
+  const std::string why =
+      "the store tcp://127.0.0.1:1 cannot be reached: connecting: Connection refused";
+  CHECK_MESSAGE(f.detail.find(why) != std::string::npos, f.text());
+  // And said in the log before.
+  CHECK(n.log.gets("far is not formed yet: " + why));
   n.run(w.drained());
 }
 

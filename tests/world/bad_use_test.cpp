@@ -205,6 +205,125 @@ TEST_CASE("a forked child may destroy the runtime; the parent is undisturbed") {
   CHECK(b.run(wb.broken()).cause == cause::abandoned);
 }
 
+namespace {
+
+/// Whether it is refused as an operation on no world.
+template <class F>
+bool is_refused(F&& f) {
+  try {
+    f();
+  } catch (const world_error& e) {
+    CHECK(std::string(e.what()).find("this handle has no world") != std::string::npos);
+    return e.cause() == cause::invalid_argument;
+  }
+  return false;
+}
+
+task<void> leave_refused(world& w, int& refused) {
+  const auto count = [&](auto&& awaitable) -> task<void> {
+    try {
+      co_await std::forward<decltype(awaitable)>(awaitable);
+    } catch (const world_error& e) {
+      if (e.cause() == cause::invalid_argument) ++refused;
+    }
+  };
+  co_await count(w.leave());
+  co_await count(w.broken());
+  co_await count(w.drained());
+  co_await count(w.shrink());
+  try {
+    co_await w;
+  } catch (const world_error& e) {
+    if (e.cause() == cause::invalid_argument) ++refused;
+  }
+}
+
+void check_refusals(world& w) {
+  CHECK_FALSE(w);
+  std::vector<float> x(4);
+  const device_view d;
+  int calls = 0;
+  // Before they are awaited: an operation has to know its world.
+  CHECK(is_refused([&] { (void)w.send(x, to{1}); }));
+  CHECK(is_refused([&] { (void)w.recv(x, from{1}); }));
+  CHECK(is_refused([&] { (void)w.send_message(calls, to{1}); }));
+  CHECK(is_refused([&] { (void)w.recv_message<int>(from{1}); }));
+  CHECK(is_refused([&] { (void)w.recv_message<int>(from{1}, lane{1}); }));
+  CHECK(is_refused([&] { (void)w.arrival(any); }));
+  CHECK(is_refused([&] { (void)w.arrival(any, lane{1}); }));
+  CHECK(is_refused([&] { (void)w.barrier(); }));
+  CHECK(is_refused([&] { (void)w.all_reduce(x, sum); }));
+  CHECK(is_refused([&] { (void)w.send(d, to{1}); }));
+  CHECK(is_refused([&] { (void)w.all_reduce(d, sum); }));
+  CHECK(is_refused([&] { (void)w.device_ready(); }));
+  CHECK(is_refused([&] { (void)w.stream(); }));
+  CHECK(is_refused([&] { (void)w.reform(); }));
+  CHECK(is_refused([&] { (void)w.grow(); }));
+  CHECK(is_refused([&] { w.fail("no"); }));
+  CHECK(is_refused([&] { w.discard(from{1}, lane{lane::reserved}); }));
+  CHECK(is_refused([&] { (void)w.name(); }));
+  CHECK(is_refused([&] { (void)w.rank(); }));
+  CHECK(is_refused([&] { (void)w.size(); }));
+  CHECK(is_refused([&] { (void)w.epoch(); }));
+  CHECK(is_refused([&] { (void)w.state(); }));
+  CHECK(is_refused([&] { (void)w.failure(); }));
+  CHECK(is_refused([&] { (void)w.view(); }));
+  CHECK(is_refused([&] { (void)w.is_suspect(0); }));
+  CHECK(is_refused([&] { (void)w.history(); }));
+  CHECK(is_refused([&] { (void)w.counters(); }));
+  CHECK(is_refused([&] { (void)w.transport(); }));
+  CHECK(is_refused([&] { (void)w.previous_rank_of(0); }));
+  CHECK(is_refused([&] { graph_hold hold(w, [] {}); }));
+  node n;
+  int refused = 0;
+  n.run(leave_refused(w, refused));
+  CHECK(refused == 5);
+}
+
+}  // namespace
+
+TEST_CASE("a world that was default-constructed or moved from refuses everything") {
+  world none;
+  check_refusals(none);
+  memory_store store;
+  node n;
+  world w(n.rt, store, {.name = "moved", .rank = 0, .size = 2});
+  const world taken = std::move(w);
+  check_refusals(w);  // NOLINT(bugprone-use-after-move)
+  CHECK(taken.state() == world_state::described);
+}
+
+TEST_CASE("get() inside of a task throws in place of stopping the reactor") {
+  node n;
+  auto waits = []() -> task<int> {
+    co_await sleep_for(1ms);
+    co_return 3;
+  };
+  auto body = [&]() -> task<void> {
+    auto other = n.rt.start(waits());
+    CHECK_THROWS_AS(other.get(), std::logic_error);
+    while (!other.is_ready()) co_await sleep_for(1ms);
+    // It does not block any longer.
+    CHECK(other.get() == 3);
+  };
+  n.run(body());
+}
+
+TEST_CASE(
+    "an empty task is refused by start and run, a started one that was moved from") {
+  node n;
+  CHECK_THROWS_AS((void)n.rt.start(task<void>()), std::invalid_argument);
+  auto first = n.rt.start([]() -> task<int> { co_return 3; }());
+  auto second = std::move(first);
+  CHECK_THROWS_AS((void)first.get(), std::invalid_argument);  // NOLINT
+  CHECK_THROWS_AS((void)first.is_ready(), std::invalid_argument);
+  CHECK(n.finish(std::move(second)) == 3);
+  runtime other;
+  CHECK_THROWS_AS(other.run(task<int>()), std::invalid_argument);
+  // It is as it was.
+  CHECK(other.run([]() -> task<int> { co_return 4; }()) == 4);
+}
+
 TEST_SUITE_END();
 
 }  // namespace manyworlds::world_tests

@@ -1,4 +1,6 @@
 // Dropping the handle of a world that is being formed lets go of its store at once.
+#include <memory>
+
 #include "manyworlds/store/prefix_store.hpp"
 #include "world_fixture.hpp"
 
@@ -51,6 +53,30 @@ TEST_CASE("the record of a world that was dropped while it formed is withdrawn")
     co_return text.value_or("");
   };
   CHECK(n.run(stands(store)).empty());
+}
+
+// As exit() does inside a task, where the store has static lifetime.
+TEST_CASE(
+    "a store may be destroyed before a world that forms: it is asked nothing more, and "
+    "the world's record is withdrawn") {
+  node n;
+  auto record = [](memory_store& s) -> task<std::string> {
+    co_return co_await s.get("job/mw/left/join/1", 5s);
+  };
+  auto stands = [](memory_store& s) -> task<bool> {
+    const auto text = co_await s.try_get("job/mw/left/join/1");
+    co_return text && !text->empty();
+  };
+  for (int round = 0; round < 5; ++round) {
+    memory_store store;
+    auto job = std::make_unique<prefix_store>("job", store);
+    world w(n.rt, *job, {.name = "left", .rank = 1, .size = 2, .form = 200ms});
+    auto formed = n.rt.start(forming(w));
+    if (round > 0) CHECK(!n.run(record(store)).empty());
+    job.reset();
+    CHECK(n.finish(formed).cause != cause::none);
+    CHECK(!n.run(stands(store)));
+  }
 }
 
 TEST_SUITE_END();

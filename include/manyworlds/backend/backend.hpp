@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,25 @@ struct lane_status {
   std::size_t waiting_receives = 0;
   std::size_t unexpected_messages = 0;
   std::size_t unexpected_bytes = 0;
+  /// What its first send waits for.
+  send_obstacle waits_for = send_obstacle::none;
+  /// Of the peer's window, by what was sent and is not received there yet.
+  std::size_t window_at_peer = 0;
+  /// Of our window, by what has come and was not received; how long the oldest of it has
+  /// been here.
+  std::size_t window_held = 0;
+  duration held_for{0};
+};
+
+/// The collective that a member is in, for dumps.
+struct collective_status {
+  operation_kind kind = operation_kind::none;
+  std::uint64_t number = 0;
+  duration waited{0};
+  /// The members were asked how far they are: until then `absent` is not known.
+  bool is_known = false;
+  /// Ranks that have not entered it.
+  std::vector<rank_t> absent;
 };
 
 struct transfer_counters {
@@ -71,6 +91,12 @@ class backend {
   /// as done if it had taken effect. An entered collective answers false and goes on.
   virtual bool withdraw(operation& op) noexcept = 0;
 
+  /// No more is received on this lane of `peer` (`no_rank`: of all): what has come is
+  /// dropped, and so is what comes until a receive names the lane again. Its senders that
+  /// still wait end with `cancelled_by_peer`; receives that wait on it alone with
+  /// `cancelled`; one that is taking a message goes on.
+  virtual void discard(rank_t peer, lane on) noexcept = 0;
+
   /// The world is broken: stop touching every buffer, end no operation any more, close
   /// all connections; then run `quiet` on the reactor, perhaps much later. The world ends
   /// the operations then.
@@ -91,6 +117,10 @@ class backend {
   [[nodiscard]] virtual std::vector<undelivered_messages> undelivered() const = 0;
   [[nodiscard]] virtual std::vector<lane_status> lanes() const = 0;
   [[nodiscard]] virtual transfer_counters counters() const noexcept = 0;
+  /// The collective on host memory under way, if there is one.
+  [[nodiscard]] virtual std::optional<collective_status> collective() const {
+    return std::nullopt;
+  }
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
   /// Null if it has no device.
   [[nodiscard]] virtual device_control* device() noexcept { return nullptr; }

@@ -10,7 +10,7 @@ namespace manyworlds::inline v0 {
 class graph_entry {
  public:
   using drop_function = void (*)(graph_entry&) noexcept;
-  explicit graph_entry(drop_function drop) noexcept : drop(drop) {}
+  explicit graph_entry(drop_function f) noexcept : drop(f) {}
   graph_entry(const graph_entry&) = delete;
   graph_entry& operator=(const graph_entry&) = delete;
 

@@ -28,6 +28,9 @@ struct message_info {
   dtype type = dtype::uint8;
   /// Bytes of the head, 0 for a message without one (or whose head was taken already).
   std::size_t head_bytes = 0;
+  /// Something follows the head that the lane's next receive takes, be it of no bytes.
+  /// False for a message whose sender gave only a head.
+  bool has_payload = false;
   /// Its elements lie in device memory, and are received into such.
   bool on_device = false;
 };
@@ -42,6 +45,30 @@ struct payload_elsewhere {
   bool takes_any = false;
   std::vector<std::byte> description;
 };
+
+/// What a send that was not announced yet waits for.
+enum class send_obstacle : std::uint8_t {
+  none,
+  earlier_sends,  ///< those of its lane that were started before it
+  lane_window,    ///< the peer has as much of its lane as it takes without a receive
+  world_window,   ///< the same of all lanes: other lanes' messages are not received
+  room,           ///< the connection is full for now
+};
+[[nodiscard]] constexpr const char* name_of(send_obstacle o) noexcept {
+  switch (o) {
+    case send_obstacle::none:
+      break;
+    case send_obstacle::earlier_sends:
+      return "earlier sends of its lane";
+    case send_obstacle::lane_window:
+      return "the window of its lane";
+    case send_obstacle::world_window:
+      return "the window of the world, or a receive";
+    case send_obstacle::room:
+      return "room in the connection";
+  }
+  return "";
+}
 
 struct collective_part;
 struct device_part;
@@ -59,8 +86,7 @@ class operation {
  public:
   using ended_function = void (*)(operation&, operation_end) noexcept;
 
-  operation(operation_kind kind, ended_function ended) noexcept
-      : kind(kind), ended_(ended) {}
+  operation(operation_kind k, ended_function ended) noexcept : kind(k), ended_(ended) {}
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 
@@ -76,6 +102,8 @@ class operation {
   bool takes_fresh_lanes = false;
   /// A send that ends when the peer's receive has taken the message.
   bool delivered = false;
+  /// A receive that discards its lane if it is given up.
+  bool discards = false;
   /// Of a receive in a collective, how many members receive at once: a second thread that
   /// reads for it must not take the CPU of one of them. 0: not known, as of any other.
   rank_t receivers = 0;
@@ -83,6 +111,8 @@ class operation {
   /// A send's head to copy from, or a receive's to copy to.
   void* head = nullptr;
   std::size_t head_bytes = 0;
+  /// Of a send with a head: data was given to follow it, be it of no bytes.
+  bool gives_payload = false;
   /// What a send reads (not written through), or a receive writes. Refers to the
   /// awaiter's list.
   const_view_list source;
@@ -104,6 +134,7 @@ class operation {
   source_position where;
   observed<std::uint64_t> bytes_moved = 0;
   observed<bool> begun = false;
+  observed<send_obstacle> waits_for = send_obstacle::none;
 
   /// Exactly once, by the backend; the operation may be gone when it returns.
   void end(operation_end how) noexcept { ended_(*this, how); }

@@ -17,7 +17,7 @@ namespace manyworlds::inline v0 {
 /// Which end of one branch cancels the others.
 enum class branch_rule : unsigned char { wait_for_all, wait_for_any };
 
-class branch_group : private branch_owner {
+class branch_group : public native_only, private branch_owner {
  public:
   explicit branch_group(branch_rule rule) noexcept : rule_(rule) {}
   branch_group(const branch_group&) = delete;
@@ -116,7 +116,7 @@ class tuple_branches : public branch_group {
       : branch_group(rule), tasks_(std::move(tasks)) {}
 
   bool await_ready() const noexcept { return false; }
-  bool await_start(continuation& k) noexcept {
+  bool await_start(continuation& k) {
     const auto promises = std::apply(
         [](auto&... t) {
           return std::array<promise_base*, sizeof...(T)>{&t.promise()...};

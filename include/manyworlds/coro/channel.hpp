@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "manyworlds/coro/channel_waiters.hpp"
+#include "manyworlds/coro/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -22,7 +23,8 @@ class channel_pop;
 /// they came. With capacity 0 a push ends when its value is taken.
 ///
 /// Nothing is lost: a push says whether its value went in; a pop that was given a value
-/// when it is cancelled delivers it. Destroy it only when nobody waits.
+/// when it is cancelled delivers it. Destroy it only when no task waits: one that does on
+/// the thread that destroys it ends with std::invalid_argument.
 template <class T>
 class channel {
  public:
@@ -32,6 +34,7 @@ class channel {
   explicit channel(std::size_t capacity) : slots_(capacity) {}
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
+  ~channel();
 
   /// `co_await push(v)`: waits for a place; false if the channel is closed, before or
   /// while it waits. Cancelled before it was taken, the value stays out.
@@ -93,49 +96,57 @@ class channel {
 };
 
 template <class T>
-class channel_push_awaiter final : private channel_waiter {
+class channel_push_awaiter final : public native_only, private channel_waiter {
  public:
   channel_push_awaiter(channel<T>& c, T&& value) noexcept
-      : channel_(c), value_(std::move(value)) {}
+      : channel_(&c), value_(std::move(value)) {}
 
   bool await_ready() const noexcept { return false; }
   bool await_start(continuation& k) noexcept;
   bool await_cancel() noexcept {
-    const std::lock_guard lock(channel_.mutex_);
-    return channel_.pushes_.remove(*this);
+    if (is_orphan()) return false;
+    const std::lock_guard lock(channel_->mutex_);
+    return channel_->pushes_.remove(*this);
   }
   bool await_must_resume() const noexcept { return true; }
-  bool await_resume() const noexcept { return was_taken_; }
+  bool await_resume() const {
+    if (is_orphan()) refuse_destroyed_channel("push");
+    return was_taken_;
+  }
 
  private:
   friend class channel<T>;
-  channel<T>& channel_;
+  channel<T>* channel_;
   T value_;
   bool was_taken_ = false;
 };
 
 template <class T>
-class channel_pop_awaiter final : private channel_waiter {
+class channel_pop_awaiter final : public native_only, private channel_waiter {
  public:
-  explicit channel_pop_awaiter(channel<T>& c) noexcept : channel_(c) {}
+  explicit channel_pop_awaiter(channel<T>& c) noexcept : channel_(&c) {}
 
   bool await_ready() const noexcept { return false; }
   bool await_start(continuation& k) noexcept;
   bool await_cancel() noexcept {
-    const std::lock_guard lock(channel_.mutex_);
-    return channel_.pops_.remove(*this);
+    if (is_orphan()) return false;
+    const std::lock_guard lock(channel_->mutex_);
+    return channel_->pops_.remove(*this);
   }
   bool await_must_resume() const noexcept { return true; }
-  std::optional<T> await_resume() noexcept { return std::move(value_); }
+  std::optional<T> await_resume() {
+    if (is_orphan()) refuse_destroyed_channel("pop");
+    return std::move(value_);
+  }
 
  private:
   friend class channel<T>;
-  channel<T>& channel_;
+  channel<T>* channel_;
   std::optional<T> value_;
 };
 
 template <class T>
-class [[nodiscard]] channel_push {
+class [[nodiscard]] channel_push : public not_for_asio {
  public:
   channel_push(channel<T>& c, T&& value) noexcept
       : channel_(&c), value_(std::move(value)) {}
@@ -149,7 +160,7 @@ class [[nodiscard]] channel_push {
 };
 
 template <class T>
-class [[nodiscard]] channel_pop {
+class [[nodiscard]] channel_pop : public not_for_asio {
  public:
   explicit channel_pop(channel<T>& c) noexcept : channel_(&c) {}
   channel_pop_awaiter<T> operator co_await() const noexcept {
@@ -243,13 +254,24 @@ void channel<T>::close() noexcept {
 }
 
 template <class T>
+channel<T>::~channel() {
+  channel_waiters orphans;
+  {
+    const std::lock_guard lock(mutex_);
+    orphans.take_all(pops_);
+    orphans.take_all(pushes_);
+  }
+  orphans.orphan_all();
+}
+
+template <class T>
 bool channel_push_awaiter<T>::await_start(continuation& k) noexcept {
   channel_waiter* ended = nullptr;
   {
-    const std::lock_guard lock(channel_.mutex_);
-    was_taken_ = channel_.put(value_, ended);
-    if (!was_taken_ && !channel_.is_closed_) {
-      channel_.pushes_.add(*this, k);
+    const std::lock_guard lock(channel_->mutex_);
+    was_taken_ = channel_->put(value_, ended);
+    if (!was_taken_ && !channel_->is_closed_) {
+      channel_->pushes_.add(*this, k);
       return true;
     }
   }
@@ -261,9 +283,9 @@ template <class T>
 bool channel_pop_awaiter<T>::await_start(continuation& k) noexcept {
   channel_waiter* ended = nullptr;
   {
-    const std::lock_guard lock(channel_.mutex_);
-    if (!channel_.get(value_, ended) && !channel_.is_closed_) {
-      channel_.pops_.add(*this, k);
+    const std::lock_guard lock(channel_->mutex_);
+    if (!channel_->get(value_, ended) && !channel_->is_closed_) {
+      channel_->pops_.add(*this, k);
       return true;
     }
   }

@@ -1,9 +1,18 @@
 // The queues of a channel's waiters. Every call with the channel's lock held.
 #pragma once
 
+#include <stdexcept>
+#include <string>
+
 #include "manyworlds/coro/awaitable.hpp"
 
 namespace manyworlds::inline v0 {
+
+[[noreturn]] inline void refuse_destroyed_channel(const char* in) {
+  throw std::invalid_argument(std::string("the channel was destroyed while a task waited "
+                                          "in ") +
+                              in + "(): close() it, and let its waiters end first");
+}
 
 /// One push or pop that waits: part of its awaiter.
 class channel_waiter {
@@ -13,6 +22,8 @@ class channel_waiter {
   channel_waiter& operator=(const channel_waiter&) = delete;
 
   [[nodiscard]] continuation* waiter() const noexcept { return waiter_; }
+  /// Whether its channel was destroyed while it waited, and may not be touched.
+  [[nodiscard]] bool is_orphan() const noexcept { return is_orphan_; }
 
  protected:
   ~channel_waiter() = default;
@@ -23,6 +34,7 @@ class channel_waiter {
   channel_waiter* after_ = nullptr;
   continuation* waiter_ = nullptr;
   bool is_waiting_ = false;
+  bool is_orphan_ = false;
 };
 
 /// Waiters in the order they came.
@@ -62,6 +74,12 @@ class channel_waiters {
     w.after_ = nullptr;
     (last_ ? last_->after_ : first_) = &w;
     last_ = &w;
+  }
+
+  /// Resumes those that were taken, as waiters of a channel that is being destroyed.
+  void orphan_all() noexcept {
+    for (channel_waiter* w = first_; w; w = w->after_) w->is_orphan_ = true;
+    resume_all();
   }
 
   /// Without the lock: nobody else reaches those that were taken.

@@ -26,10 +26,10 @@ class continuation : public work {
  protected:
   using take_function = std::coroutine_handle<> (*)(continuation&) noexcept;
 
-  explicit continuation(take_function take, executor* home = nullptr) noexcept
+  explicit continuation(take_function f, executor* home = nullptr) noexcept
       : work([](work& w) noexcept { static_cast<continuation&>(w).take().resume(); },
              work_kind::tasks),
-        take_(take),
+        take_(f),
         home_(home) {}
   ~continuation() = default;
 

@@ -1,7 +1,10 @@
 // Event: tasks of one home wait until something has happened.
 #pragma once
 
+#include <stdexcept>
+
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -9,12 +12,13 @@ class event_awaiter;
 
 /// Not set at first; `set` lets all waiters go on, in the order they came, and stays set
 /// until `reset`. For tasks of one thread; across threads use a `channel`.
-/// Destroy it only when nobody waits.
+/// Destroy it only when no task waits: one that does ends with std::invalid_argument.
 class event {
  public:
   event() = default;
   event(const event&) = delete;
   event& operator=(const event&) = delete;
+  ~event();
 
   [[nodiscard]] bool is_set() const noexcept { return is_set_; }
   void set() noexcept;
@@ -27,12 +31,14 @@ class event {
 
  private:
   friend class event_awaiter;
+  void let_go() noexcept;
+
   event_awaiter* first_ = nullptr;
   event_awaiter* last_ = nullptr;
   bool is_set_ = false;
 };
 
-class event_awaiter {
+class event_awaiter : public native_only, public not_for_asio {
  public:
   explicit event_awaiter(event& e) noexcept : event_(&e) {}
 
@@ -50,7 +56,12 @@ class event_awaiter {
     return true;
   }
   bool await_must_resume() const noexcept { return true; }
-  void await_resume() const noexcept {}
+  void await_resume() const {
+    if (event_) return;
+    throw std::invalid_argument(
+        "the event was destroyed while a task waited for it: set() it, and let its "
+        "waiters end first");
+  }
 
  private:
   friend class event;
@@ -65,6 +76,15 @@ class event_awaiter {
 
 inline void event::set() noexcept {
   is_set_ = true;
+  let_go();
+}
+
+inline event::~event() {
+  for (event_awaiter* a = first_; a; a = a->after_) a->event_ = nullptr;
+  let_go();
+}
+
+inline void event::let_go() noexcept {
   event_awaiter* next = first_;
   first_ = last_ = nullptr;
   while (next) {

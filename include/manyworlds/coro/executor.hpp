@@ -8,6 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
+class reactor;
+
 /// One thread's queue of work and its timers. The reactor is one; `sync_wait` brings a
 /// small one; a simulation drives several on one thread.
 class executor {
@@ -44,6 +46,17 @@ class executor {
   [[nodiscard]] bool is_current() const noexcept { return current_ == this; }
   [[nodiscard]] static executor* current() noexcept { return current_; }
 
+  /// The reactor that it is, for what waits for descriptors; null if it does no I/O.
+  [[nodiscard]] virtual reactor* as_reactor() noexcept { return nullptr; }
+
+  /// Says that its tasks are cancelled for the last time: what cannot be taken back must
+  /// not keep them waiting for other processes. On the executor's thread only, as the
+  /// question.
+  void note_last_cancelling() noexcept { cancels_for_the_last_time_ = true; }
+  [[nodiscard]] bool cancels_for_the_last_time() const noexcept {
+    return cancels_for_the_last_time_;
+  }
+
   /// On the executor's thread only.
   [[nodiscard]] timer_queue& timers() noexcept { return timers_; }
   /// Arms a timer of `timers()`. On the executor's thread only.
@@ -73,6 +86,7 @@ class executor {
   static inline thread_local executor* current_ = nullptr;
   timer_queue timers_;
   bool keeps_time_;
+  bool cancels_for_the_last_time_ = false;
 };
 
 }  // namespace manyworlds::inline v0

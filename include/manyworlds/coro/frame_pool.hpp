@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <new>
 
+#include "manyworlds/config.hpp"
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MANYWORLDS_POOLS_FRAMES 0
 #elif defined(__has_feature)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/value_slot.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 
@@ -25,7 +26,7 @@ concept takes_callables = requires(W& where, void (*f)()) {
 };
 
 template <class Where, class F>
-class offload_awaiter final : private work {
+class offload_awaiter final : public native_only, private work {
   using result = std::invoke_result_t<F&>;
 
  public:
@@ -88,7 +89,7 @@ class offload_awaiter final : private work {
 };
 
 template <class Where, class F>
-class [[nodiscard]] offload_awaitable {
+class [[nodiscard]] offload_awaitable : public not_for_asio {
  public:
   offload_awaitable(Where& where, F&& f) noexcept
       : where_(&where), f_(std::forward<F>(f)) {}
@@ -111,9 +112,7 @@ requires(takes_work<Where> ||
          takes_callables<Where>) offload_awaitable<Where, F> offload(Where& where,
                                                                      F&& f) {
   static_assert(std::is_invocable_v<F&>, "offload needs a callable without parameters");
-  static_assert(std::is_lvalue_reference_v<F> || std::is_trivially_destructible_v<F>,
-                "g++ 12 destroys a temporary closure twice in an awaited expression: "
-                "capture by reference, or give the lambda a name first");
+  refuse_to_await_closure<may_be_freed_twice<F>>();
   return offload_awaitable<Where, F>(where, std::forward<F>(f));
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/scope_child.hpp"
 
 namespace manyworlds::inline v0 {
@@ -52,8 +53,7 @@ class scope {
   /// Starts `f(args...)` as a child. The callable and its arguments are moved into the
   /// child's frame, so that a capturing lambda may be written here.
   template <class F, class... Args>
-  requires(!std::same_as<std::remove_cvref_t<F>, task<void>>) void spawn(F&& f,
-                                                                         Args&&... args);
+  requires(!std::convertible_to<F, task<void>>) void spawn(F&& f, Args&&... args);
 
   /// Cancels all children, also the body and those that have not started; the run then
   /// ends without an error. A child that calls it is cancelled at its next `co_await`.
@@ -108,7 +108,7 @@ class scope {
 
 /// One run of a scope, not yet started.
 template <class Body>
-class [[nodiscard]] scope_run {
+class [[nodiscard]] scope_run : public not_for_asio {
  public:
   explicit scope_run(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
   scope_awaiter<Body> operator co_await() && noexcept {
@@ -120,7 +120,7 @@ class [[nodiscard]] scope_run {
 };
 
 template <class Body>
-class scope_awaiter {
+class scope_awaiter : public native_only {
  public:
   explicit scope_awaiter(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
 
@@ -143,34 +143,36 @@ template <class Body>
 scope_run<Body> scope::run(Body&& body) {
   static_assert(std::is_invocable_r_v<task<void>, Body&, scope&>,
                 "scope::run needs a callable that takes scope& and returns task<void>");
-  static_assert(
-      std::is_lvalue_reference_v<Body> ||
-          std::is_trivially_destructible_v<std::remove_cvref_t<Body>>,
-      "g++ 12 destroys a temporary closure twice in an awaited expression: capture by "
-      "reference, or give the lambda a name first");
+  refuse_to_await_closure<may_be_freed_twice<Body>>();
   return scope_run<Body>(std::forward<Body>(body));
 }
 
-/// Keeps the callable and its arguments alive while its task runs.
 template <class F, class... Args>
-task<void> call_in_task(F f, Args... args) {
+task<void> run_called(F f, Args... args) {
   task<void> called = std::invoke(f, std::move(args)...);
   co_await std::move(called);
 }
 
+/// A task that calls `f(args...)` and awaits what it gives. Callable and arguments are
+/// moved into its frame, and live as long as it does.
 template <class F, class... Args>
-requires(!std::same_as<std::remove_cvref_t<F>, task<void>>) void scope::spawn(
-    F&& f, Args&&... args) {
+[[nodiscard]] task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
       std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
-      "scope::spawn needs a task<void>, or a callable that returns one for these "
-      "arguments");
-  spawn(call_in_task<std::decay_t<F>, std::decay_t<Args>...>(
+      "spawn and call_in_task need a callable that takes these arguments and returns "
+      "task<void>");
+  return task_keeping<F, Args...>(run_called<std::decay_t<F>, std::decay_t<Args>...>(
       std::forward<F>(f), std::forward<Args>(args)...));
+}
+
+template <class F, class... Args>
+requires(!std::convertible_to<F, task<void>>) void scope::spawn(F&& f, Args&&... args) {
+  spawn(task<void>(call_in_task(std::forward<F>(f), std::forward<Args>(args)...)));
 }
 
 inline void scope::spawn(task<void> child) {
   assert(waiter_->home().is_current() && "a scope is used on its home's thread");
+  if (!child) refuse_empty_task();
   if (is_cancelled_) {
     lost_a_child_ = true;
     return;
@@ -182,6 +184,7 @@ inline void scope::spawn(task<void> child) {
 }
 
 inline std::coroutine_handle<> scope::start(task<void> body, continuation& waiter) {
+  if (!body) refuse_empty_task();
   waiter_ = &waiter;
   auto* added = new scope_child(*this, std::move(body), waiter.home());
   alive_.push_back(*added);

@@ -8,7 +8,7 @@
 namespace manyworlds::inline v0 {
 
 template <class T>
-class shield_awaiter {
+class shield_awaiter : public native_only {
  public:
   explicit shield_awaiter(task<T>&& operation) noexcept
       : operation_(std::move(operation)) {}
@@ -16,7 +16,7 @@ class shield_awaiter {
   bool await_ready() const noexcept { return false; }
   // A waiter that is cancelled already runs it all the same: cleaning up comes here.
   bool await_early_cancel() const noexcept { return false; }
-  auto await_start(continuation& k) noexcept { return operation_.promise().start(k); }
+  auto await_start(continuation& k) { return operation_.promise().start(k); }
   bool await_cancel() const noexcept { return false; }
   bool await_must_resume() const noexcept {
     return operation_.promise().outcome() != task_outcome::cancelled;
@@ -31,7 +31,7 @@ class shield_awaiter {
 };
 
 template <class T>
-class [[nodiscard]] shield_awaitable {
+class [[nodiscard]] shield_awaitable : public not_for_asio {
  public:
   explicit shield_awaitable(task<T>&& operation) noexcept
       : operation_(std::move(operation)) {}
@@ -48,7 +48,7 @@ class [[nodiscard]] shield_awaitable {
 /// not be cut: returning a lease, telling a peer. Whoever waits for the task waits for
 /// `op`.
 template <class Awaitable>
-auto shield(Awaitable&& awaitable) {
+[[nodiscard]] auto shield(Awaitable&& awaitable) {
   using result = typename task_for<Awaitable>::value_type;
   return shield_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)));
 }

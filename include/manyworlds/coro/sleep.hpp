@@ -2,11 +2,12 @@
 #pragma once
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// A sleep that has not begun.
-class [[nodiscard]] sleep_awaitable {
+class [[nodiscard]] sleep_awaitable : public not_for_asio {
  public:
   explicit sleep_awaitable(time_point until) noexcept : until_(until) {}
   explicit sleep_awaitable(duration span) noexcept : span_(span), is_relative_(true) {}
@@ -22,7 +23,7 @@ class [[nodiscard]] sleep_awaitable {
   bool is_relative_ = false;
 };
 
-class sleep_awaiter : private timer {
+class sleep_awaiter : public native_only, private timer {
  public:
   explicit sleep_awaiter(const sleep_awaitable& what) noexcept
       : timer(expired), what_(what) {}
@@ -56,7 +57,7 @@ inline sleep_awaiter sleep_awaitable::operator co_await() const noexcept {
 }
 
 /// Goes on at the back of the home's queue, after what was ready before.
-class yield_awaiter {
+class yield_awaiter : public native_only, public not_for_asio {
  public:
   yield_awaiter() noexcept = default;
 
@@ -69,10 +70,12 @@ class yield_awaiter {
 
 /// `co_await sleep_for(50ms)`: goes on that much later by the home's time; never in the
 /// same turn. Cancelled at once. Throws std::logic_error if the home keeps no time.
-inline sleep_awaitable sleep_for(duration span) noexcept { return sleep_awaitable(span); }
+[[nodiscard]] inline sleep_awaitable sleep_for(duration span) noexcept {
+  return sleep_awaitable(span);
+}
 
 /// `co_await sleep_until(t)`; a time that has passed means the next turn.
-inline sleep_awaitable sleep_until(time_point until) noexcept {
+[[nodiscard]] inline sleep_awaitable sleep_until(time_point until) noexcept {
   return sleep_awaitable(until);
 }
 

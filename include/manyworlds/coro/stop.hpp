@@ -17,7 +17,7 @@ namespace manyworlds::inline v0 {
 /// notice to the home; a waiter does not go on before a notice that was posted has
 /// arrived.
 template <class T>
-class stop_awaiter final : private branch_owner, private work {
+class stop_awaiter final : public native_only, private branch_owner, private work {
  public:
   stop_awaiter(task<T>&& operation, std::stop_token&& token) noexcept
       : work([](work& w) noexcept { static_cast<stop_awaiter&>(w).noticed(); },
@@ -32,9 +32,10 @@ class stop_awaiter final : private branch_owner, private work {
       was_stopped_ = true;
       return false;
     }
+    promise_base& started = operation_.promise();
     is_starting_ = true;
     callback_.emplace(token_, poster{this});
-    branch_.start(operation_.promise(), *this, k.home());
+    branch_.start(started, *this, k.home());
     is_starting_ = false;
     if (branch_.is_running()) return true;
     return awaits_notice();
@@ -97,7 +98,7 @@ class stop_awaiter final : private branch_owner, private work {
 };
 
 template <class T>
-class [[nodiscard]] stop_awaitable {
+class [[nodiscard]] stop_awaitable : public not_for_asio {
  public:
   stop_awaitable(task<T>&& operation, std::stop_token&& token) noexcept
       : operation_(std::move(operation)), token_(std::move(token)) {}
@@ -117,7 +118,7 @@ class [[nodiscard]] stop_awaitable {
 /// is thrown. If its value won the race, the value is given. If the stop was requested
 /// before, nothing is started.
 template <class Awaitable>
-auto stop_on(Awaitable&& awaitable, std::stop_token token) {
+[[nodiscard]] auto stop_on(Awaitable&& awaitable, std::stop_token token) {
   using result = typename task_for<Awaitable>::value_type;
   return stop_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)),
                                 std::move(token));

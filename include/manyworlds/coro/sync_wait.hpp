@@ -1,19 +1,30 @@
 // sync_wait: from a plain function into a task and back.
 #pragma once
 
+#include <stdexcept>
 #include <utility>
 
+#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/local_executor.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// Runs an awaitable on the calling thread until it has ended; gives its value or throws
-/// what it threw. Blocks: not from within a task.
+/// what it threw. It blocks the thread, so within a task it throws std::logic_error.
 template <class Awaitable>
 decltype(auto) sync_wait(Awaitable&& awaitable) {
+  if (executor::current()) {
+    throw std::logic_error(
+        "sync_wait inside a task would block the thread that all tasks here run on: "
+        "co_await it instead");
+  }
   local_executor home;
-  return home.run(as_task(std::forward<Awaitable>(awaitable)));
+  if constexpr (keeps_closure<Awaitable>) {
+    return home.run(take_task(std::move(awaitable)));
+  } else {
+    return home.run(as_task(std::forward<Awaitable>(awaitable)));
+  }
 }
 
 }  // namespace manyworlds::inline v0

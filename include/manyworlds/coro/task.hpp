@@ -3,8 +3,10 @@
 
 #include <concepts>
 #include <coroutine>
+#include <stdexcept>
 #include <utility>
 
+#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/coro/promise.hpp"
 #include "manyworlds/coro/value_slot.hpp"
 
@@ -13,15 +15,21 @@ namespace manyworlds::inline v0 {
 template <class T>
 class task_awaiter;
 
+[[noreturn]] inline void refuse_empty_task() {
+  throw std::invalid_argument(
+      "this task is empty: it was awaited or started before, moved from, or never had a "
+      "coroutine. A task runs once; call its function again for another one");
+}
+
 /// A coroutine that gives a T when awaited.
 ///
 /// Lazy: nothing runs before it is awaited or handed to a scope. Move-only, one pointer.
 /// It runs on the executor of whoever awaits it (its home) and always resumes there,
 /// whatever it awaits. A task that is cancelled is not resumed: its frame is destroyed
 /// with this object, locals unwinding in order. Awaiting it gives its value or throws
-/// what it threw.
+/// what it threw; std::invalid_argument if it is empty, as it is once it was awaited.
 template <class T = void>
-class [[nodiscard]] task {
+class [[nodiscard]] task : public not_for_asio {
  public:
   using promise_type = task_promise<T>;
   using value_type = T;
@@ -47,8 +55,12 @@ class [[nodiscard]] task {
     return task_awaiter<T>(std::move(*this));
   }
 
-  /// For combiners and scopes; never null when called on a valid task.
-  [[nodiscard]] task_promise<T>& promise() const noexcept { return frame_.promise(); }
+  /// For combiners and scopes. Throws std::invalid_argument if the task is empty.
+  [[nodiscard]] task_promise<T>& promise() const {
+    if (!frame_) [[unlikely]]
+      refuse_empty_task();
+    return frame_.promise();
+  }
 
   /// Destroys the frame: only before the start, or after the end (also as cancelled).
   void reset() noexcept {
@@ -106,7 +118,7 @@ class task_promise<void> final : public promise_base {
 
 /// Runs a task as the child of the awaiting one.
 template <class T>
-class task_awaiter {
+class task_awaiter : public native_only {
  public:
   explicit task_awaiter(task<T>&& child) noexcept : child_(std::move(child)) {}
   task_awaiter(const task_awaiter&) = delete;
@@ -114,7 +126,7 @@ class task_awaiter {
   ~task_awaiter() = default;
 
   bool await_ready() const noexcept { return false; }
-  std::coroutine_handle<> await_start(continuation& k) noexcept {
+  std::coroutine_handle<> await_start(continuation& k) {
     return child_.promise().start(k);
   }
   bool await_cancel() noexcept { return child_.promise().cancel(); }

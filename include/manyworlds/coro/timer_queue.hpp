@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 using duration = std::chrono::nanoseconds;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Holds what an operation gave until its waiter takes it. A reference stays one.

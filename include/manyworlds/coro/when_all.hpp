@@ -40,7 +40,7 @@ class when_all_range_awaiter final : public range_branches<T> {
 };
 
 template <class... T>
-class [[nodiscard]] when_all_awaitable {
+class [[nodiscard]] when_all_awaitable : public not_for_asio {
  public:
   explicit when_all_awaitable(task<T>&&... tasks) noexcept
       : tasks_(std::move(tasks)...) {}
@@ -53,7 +53,7 @@ class [[nodiscard]] when_all_awaitable {
 };
 
 template <class T>
-class [[nodiscard]] when_all_range {
+class [[nodiscard]] when_all_range : public not_for_asio {
  public:
   explicit when_all_range(std::vector<task<T>>&& tasks) noexcept
       : tasks_(std::move(tasks)) {}
@@ -71,14 +71,15 @@ class [[nodiscard]] when_all_range {
 /// If one fails the others are cancelled; when all have ended the first error is thrown.
 /// Cancelled, it cancels all: values that some had given already are destroyed then.
 template <class... Awaitables>
-requires(sizeof...(Awaitables) > 0) auto when_all(Awaitables&&... awaitables) {
+requires(sizeof...(Awaitables) > 0)
+    [[nodiscard]] auto when_all(Awaitables&&... awaitables) {
   return when_all_awaitable<typename task_for<Awaitables>::value_type...>(
       as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// The same for a number of tasks known at run time; a vector of values, or nothing.
 template <class T>
-when_all_range<T> when_all(std::vector<task<T>> tasks) {
+[[nodiscard]] when_all_range<T> when_all(std::vector<task<T>> tasks) {
   return when_all_range<T>(std::move(tasks));
 }
 

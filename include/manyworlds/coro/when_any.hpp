@@ -47,7 +47,7 @@ class when_any_range_awaiter final : public range_branches<T> {
 };
 
 template <class... T>
-class [[nodiscard]] when_any_awaitable {
+class [[nodiscard]] when_any_awaitable : public not_for_asio {
  public:
   explicit when_any_awaitable(task<T>&&... tasks) noexcept
       : tasks_(std::move(tasks)...) {}
@@ -60,7 +60,7 @@ class [[nodiscard]] when_any_awaitable {
 };
 
 template <class T>
-class [[nodiscard]] when_any_range {
+class [[nodiscard]] when_any_range : public not_for_asio {
  public:
   explicit when_any_range(std::vector<task<T>>&& tasks) noexcept
       : tasks_(std::move(tasks)) {}
@@ -80,14 +80,15 @@ class [[nodiscard]] when_any_range {
 /// one may be filled. If none gave a value, the first error is thrown; an error beside a
 /// value is dropped.
 template <class... Awaitables>
-requires(sizeof...(Awaitables) > 0) auto when_any(Awaitables&&... awaitables) {
+requires(sizeof...(Awaitables) > 0)
+    [[nodiscard]] auto when_any(Awaitables&&... awaitables) {
   return when_any_awaitable<typename task_for<Awaitables>::value_type...>(
       as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// The same for a number of tasks known at run time. None: an empty vector, at once.
 template <class T>
-when_any_range<T> when_any(std::vector<task<T>> tasks) {
+[[nodiscard]] when_any_range<T> when_any(std::vector<task<T>> tasks) {
   return when_any_range<T>(std::move(tasks));
 }
 

@@ -8,7 +8,7 @@ namespace manyworlds::inline v0 {
 
 /// Awaits a task until a deadline. See `within`.
 template <class T>
-class within_awaiter final : private branch_owner, private timer {
+class within_awaiter final : public native_only, private branch_owner, private timer {
  public:
   within_awaiter(task<T>&& operation, duration limit) noexcept
       : timer(expired), operation_(std::move(operation)), limit_(limit) {}
@@ -16,10 +16,11 @@ class within_awaiter final : private branch_owner, private timer {
   bool await_ready() const noexcept { return false; }
   bool await_start(continuation& k) {
     waiter_ = &k;
+    promise_base& started = operation_.promise();
     executor& home = k.home();
     home.arm(*this, later(home.now(), limit_));
     is_starting_ = true;
-    branch_.start(operation_.promise(), *this, home);
+    branch_.start(started, *this, home);
     is_starting_ = false;
     return branch_.is_running();
   }
@@ -65,7 +66,7 @@ class within_awaiter final : private branch_owner, private timer {
 };
 
 template <class T>
-class [[nodiscard]] within_awaitable {
+class [[nodiscard]] within_awaitable : public not_for_asio {
  public:
   within_awaitable(task<T>&& operation, duration limit) noexcept
       : operation_(std::move(operation)), limit_(limit) {}
@@ -85,7 +86,7 @@ class [[nodiscard]] within_awaitable {
 /// `timed_out` is thrown. If its value won the race, the value is given. Needs a home
 /// that keeps time.
 template <class Awaitable>
-auto within(Awaitable&& awaitable, duration limit) {
+[[nodiscard]] auto within(Awaitable&& awaitable, duration limit) {
   using result = typename task_for<Awaitable>::value_type;
   return within_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)), limit);
 }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Whose time it is when a work runs: for those who keep account of it.
@@ -19,8 +21,8 @@ class work {
  public:
   using function = void (*)(work&) noexcept;
 
-  explicit work(function run, work_kind kind = work_kind::library) noexcept
-      : run_(run), kind_(kind) {}
+  explicit work(function f, work_kind kind = work_kind::library) noexcept
+      : run_(f), kind_(kind) {}
   work(const work&) = delete;
   work& operator=(const work&) = delete;
 

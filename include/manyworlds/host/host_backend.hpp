@@ -35,7 +35,10 @@ struct host_backend_options {
   /// Come before the default ones, and are the same for all members. Must outlive the
   /// backend.
   std::span<const algorithm_rule> algorithms;
-  /// Lanes of one peer that are remembered as received on.
+  /// A send that has waited for so long for the window that all lanes share is logged,
+  /// once a world, with the lanes that hold it.
+  duration window_log = std::chrono::seconds(5);
+  /// Lanes of one peer that are remembered as received on, and as discarded.
   std::size_t known_lanes = 65'536;
 };
 
@@ -66,11 +69,13 @@ class host_backend final : public backend {
 
   void start(operation& op) noexcept override;
   bool withdraw(operation& op) noexcept override;
+  void discard(rank_t peer, lane on) noexcept override;
   void quiesce(work& quiet) noexcept override;
   void leave(work& gone, time_point deadline) noexcept override;
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override;
   [[nodiscard]] std::vector<lane_status> lanes() const override;
+  [[nodiscard]] std::optional<collective_status> collective() const override;
   [[nodiscard]] transfer_counters counters() const noexcept override;
   [[nodiscard]] const char* transport() const noexcept override;
 

@@ -147,9 +147,10 @@ auto asio_await(executor& home, Awaitable&& awaitable, CompletionToken&& token) 
   using result = typename task_for<Awaitable>::value_type;
   static_assert(!std::is_reference_v<result>, "give Asio a value");
   return asio::async_initiate<CompletionToken, typename asio_signature<result>::type>(
-      [](auto handler, executor* home, task<result> t) {
-        using operation = asio_operation<result, decltype(handler)>;
-        std::make_shared<operation>(*home, std::move(t), std::move(handler))->start();
+      [](auto handler, executor* at, task<result> t) {
+        using started_operation = asio_operation<result, decltype(handler)>;
+        std::make_shared<started_operation>(*at, std::move(t), std::move(handler))
+            ->start();
       },
       token, &home, as_task(std::forward<Awaitable>(awaitable)));
 }

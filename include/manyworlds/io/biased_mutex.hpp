@@ -4,6 +4,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// The owner is the thread that its user says it is; no other may, while it lives,

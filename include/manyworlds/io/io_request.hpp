@@ -61,7 +61,7 @@ class io_request {
  public:
   using function = void (*)(io_request&) noexcept;
 
-  explicit io_request(function ended) noexcept : ended(ended) {}
+  explicit io_request(function f) noexcept : ended(f) {}
   io_request(const io_request&) = delete;
   io_request& operator=(const io_request&) = delete;
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/io/cpu_binding.hpp"
 #include "manyworlds/io/engine.hpp"
 #include "manyworlds/io/turn_meter.hpp"
 #include "manyworlds/io/work_inbox.hpp"
@@ -42,10 +43,15 @@ class poller {
   bool asked_ = false;
 };
 
-/// How long a reactor should spin on this machine: nothing where fewer than two CPUs may
-/// be used (by affinity or by the control group's quota), for whom it waits could not run
-/// meanwhile.
+/// How long a reactor should spin on this machine: nothing where the machine has one CPU,
+/// or the control group's quota is below two: a spin then uses up what the thread that is
+/// waited for needs. One CPU by affinity is no such reason: its peers may have others
+/// (see `reactor::hold_spinning`).
 [[nodiscard]] duration default_spin() noexcept;
+/// Whether a helper thread of this process can run beside the calling one: two CPUs or
+/// more, by affinity and by quota. The threads that a process makes inherit the affinity
+/// of the one that makes them.
+[[nodiscard]] bool has_cpus_for_helpers() noexcept;
 
 struct reactor_options {
   /// How long to go on turning before sleeping, pollers or not (a parked vCPU costs 30 to
@@ -73,6 +79,7 @@ class reactor final : public executor {
   void post(work& w) noexcept override;
   [[nodiscard]] bool try_post(work& w) noexcept override;
   [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
+  [[nodiscard]] reactor* as_reactor() noexcept override { return this; }
   /// The time when this reactor last looked at the clock: at the start of its last whole
   /// turn. For what is recorded on hot paths, never for a deadline: it is as
   /// old as whatever runs now is long.
@@ -135,6 +142,22 @@ class reactor final : public executor {
   [[nodiscard]] bool is_parked() const noexcept {
     return parked_.load(std::memory_order_relaxed);
   }
+  /// Not to spin as long as it is held, though its options say so: a peer that it waits
+  /// for has no CPU but this one. Any thread.
+  void hold_spinning(bool is_held) noexcept {
+    spin_is_held_.store(is_held, std::memory_order_relaxed);
+  }
+  /// How long it spins before it sleeps; zero while that is held. Any thread.
+  [[nodiscard]] duration spins_for() const noexcept {
+    return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()
+                                                         : options_.spin;
+  }
+  [[nodiscard]] bool is_spinning_held() const noexcept {
+    return spin_is_held_.load(std::memory_order_relaxed);
+  }
+  /// Which CPU its thread is bound to, now; several, if it has not rested yet. Asks the
+  /// kernel. Any thread.
+  [[nodiscard]] cpu_binding binding() const noexcept;
   /// Requests in flight that nothing else waits for. They are counted on this thread;
   /// whoever ends the reactor turns it until there are none. Any thread may ask.
   void count_loose_requests(int more) noexcept { loose_requests_.fetch_add(more); }
@@ -193,6 +216,9 @@ class reactor final : public executor {
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> parked_{false};
+  std::atomic<bool> spin_is_held_{false};
+  /// The kernel's number of its thread, once that is known; 0 before.
+  std::atomic<int> thread_{0};
   std::atomic<int> loose_requests_{0};
 };
 

@@ -1,11 +1,14 @@
 // Resolve: from "host:port" to addresses.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/io/socket_address.hpp"
 
 namespace manyworlds::inline v0 {
@@ -36,11 +39,34 @@ class resolution {
   std::string failure_;
 };
 
-/// Numeric addresses ("127.0.0.1:29500", "[::1]:29500") are read at once. Names
-/// ("node7:29500") are looked up by getaddrinfo on a thread of their own, since it blocks
-/// for as long as the resolver of the system likes: bound it with a deadline. A cancelled
-/// lookup is given up at once; its thread ends by itself, holding nothing of the
-/// caller's.
+/// Where names are looked up, and for how long.
+struct resolve_options {
+  /// Bounds the whole lookup, however many servers and search domains there are.
+  duration limit = std::chrono::seconds(10);
+  /// Lines of an address and its names, as in hosts(5).
+  inline_text<255> hosts_file = "/etc/hosts";
+  /// Name servers and search domains, as in resolv.conf(5). A server may carry a port:
+  /// "nameserver 10.0.0.2:5353". A try lasts 1 s and there are three of them, where the
+  /// file does not say otherwise.
+  inline_text<255> settings_file = "/etc/resolv.conf";
+};
+
+/// Gives the addresses of "host:port".
+///
+/// Numeric addresses ("127.0.0.1:29500", "[::1]:29500") and `localhost` need no lookup.
+/// Other names are looked for in the hosts file, then asked of the name servers by
+/// c-ares, whose sockets are awaited on the task's home: no thread is started and nothing
+/// blocks. A cancelled lookup ends at once, and has closed its sockets when its frame is
+/// gone.
+///
+/// Needs for names a home that is a reactor of this machine: elsewhere, and in a build
+/// without c-ares for names that the hosts file does not have, it fails and says so.
+///
+///     const mw::resolution found = co_await mw::resolve("node7:29500");
+///     if (!found.ok()) throw std::runtime_error(found.failure());
+///     dial(found.addresses().front());
 [[nodiscard]] task<resolution> resolve(std::string host_and_port);
+[[nodiscard]] task<resolution> resolve(std::string host_and_port,
+                                       resolve_options options);
 
 }  // namespace manyworlds::inline v0

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "manyworlds/config.hpp"
+
 struct sockaddr;
 
 namespace manyworlds::inline v0 {

@@ -36,7 +36,10 @@ class socket {
 /// buffers are free afterwards. Bytes that had moved are delivered, not lost.
 class io_awaiter : private io_request {
  public:
-  io_awaiter(reactor& r, io_kind kind, socket_handle socket) noexcept;
+  io_awaiter(reactor& r, io_kind what, socket_handle on) noexcept
+      : io_awaiter(&r, what, on) {}
+  /// Without a reactor, as for a stream that is not open, it fails with EBADF at once.
+  io_awaiter(reactor* r, io_kind kind, socket_handle socket) noexcept;
   /// A copy before the start describes the same request (the awaiter itself never moves
   /// once started).
   io_awaiter(const io_awaiter& other) noexcept;
@@ -47,7 +50,7 @@ class io_awaiter : private io_request {
   io_awaiter& with_buffers(const iovec* buffers, std::size_t count) noexcept;
   io_awaiter& with_address(const socket_address& address) noexcept;
 
-  bool await_ready() const noexcept { return false; }
+  bool await_ready() const noexcept { return !reactor_; }
   void await_start(continuation& k) noexcept;
   bool await_cancel() noexcept;
   bool await_must_resume() const noexcept;
@@ -61,6 +64,7 @@ class io_awaiter : private io_request {
 };
 
 /// A connected stream socket on one reactor. At most one send and one receive at a time.
+/// One that is not open (default-constructed, moved from, closed) gives EBADF.
 class stream {
  public:
   stream() noexcept = default;
@@ -80,13 +84,17 @@ class stream {
   [[nodiscard]] task<io_result> send_all(std::span<const std::byte> buffer);
   void shut_down_sending() noexcept;
   void close() noexcept { socket_.close(); }
+  /// Of one that is not open: none.
   [[nodiscard]] socket_address peer_address() const;
-  [[nodiscard]] reactor& home() const noexcept { return *reactor_; }
 
   /// Gives the socket away, to be used on another reactor of the same host.
   [[nodiscard]] socket release() noexcept { return std::move(socket_); }
 
  private:
+  [[nodiscard]] reactor* reactor_if_open() const noexcept {
+    return is_open() ? reactor_ : nullptr;
+  }
+
   reactor* reactor_ = nullptr;
   socket socket_;
 };
@@ -100,7 +108,7 @@ class listener {
   listener(reactor& r, const socket_address& address);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
-  /// With the port that was chosen.
+  /// With the port that was chosen; of one that is not open: none.
   [[nodiscard]] socket_address address() const;
   /// The next connection: a handle or errno (EMFILE: the caller waits a little and goes
   /// on).

@@ -119,7 +119,12 @@ class endpoint {
 
   /// Whose worlds use the links. Beats carry a number that grows while it turns, or is
   /// parked; what peers write to shared memory is read on it.
-  void serve(reactor& user) noexcept { user_ = &user; }
+  /// If it `adapts_spin`, it does not spin while a peer on this host is bound to the same
+  /// CPU.
+  void serve(reactor& user, bool adapts_spin) noexcept {
+    user_ = &user;
+    adapts_spin_ = adapts_spin;
+  }
   [[nodiscard]] reactor* user() const noexcept { return user_; }
   [[nodiscard]] std::vector<std::shared_ptr<link>> links() const;
   /// The one to that process, if it is up; null otherwise.
@@ -159,6 +164,7 @@ class endpoint {
   [[nodiscard]] task<void> answer_one(stream s);
   [[nodiscard]] task<void> beat();
   void beat_once();
+  [[nodiscard]] bool may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept;
   [[nodiscard]] task<stream> dial(process_address peer, hello words, time_point deadline,
                                   std::optional<process_address>& met);
   [[nodiscard]] hello_status decide(const hello& h);
@@ -175,6 +181,7 @@ class endpoint {
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
   reactor* user_ = nullptr;
+  bool adapts_spin_ = false;
   std::uint64_t beats_parked_ = 0;
   std::size_t greetings_ = 0;
   event greeting_ended_;

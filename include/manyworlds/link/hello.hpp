@@ -25,7 +25,7 @@ enum class connection_purpose : std::uint8_t {
 
 /// What the dialling side says of itself and of its wish.
 struct hello {
-  static constexpr std::uint16_t current_version = 1;
+  static constexpr std::uint16_t current_version = 2;
 
   std::uint16_t version = current_version;
   connection_purpose purpose = connection_purpose::link;

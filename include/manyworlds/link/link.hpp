@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/io/cpu_binding.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/process_address.hpp"
@@ -69,7 +70,13 @@ class link : public std::enable_shared_from_this<link> {
   void send(std::span<const std::byte> message);
   /// Shows the peer that we live, and looks whether it does: in the memory that both
   /// share; else, if it `is_due`, by a message.
-  void beat(std::uint64_t progress, bool is_due);
+  void beat(std::uint64_t progress, cpu_binding cpu, bool is_due);
+  /// Waits until the peer has answered a question that is sent now. What it had said
+  /// before it read that question has been taken here by then. Ends also when the link is
+  /// over; a peer that is alive and does not answer is the caller's to bound.
+  [[nodiscard]] task<void> all_heard();
+  /// Which CPU the peer's reactor is bound to, as its last beat said.
+  [[nodiscard]] cpu_binding peer_cpu() const noexcept { return peer_cpu_; }
   /// Says goodbye, flushes, and ends the link in order.
   void say_goodbye();
   /// Nobody uses it here. The peer, if it does not either, answers with its goodbye;
@@ -136,7 +143,9 @@ class link : public std::enable_shared_from_this<link> {
     slot,
     slots_returned,
     slots_ceded,
-    last = slots_ceded
+    question,
+    answer,
+    last = answer
   };
 
   void queue(frame kind, std::span<const std::byte> body);
@@ -155,6 +164,11 @@ class link : public std::enable_shared_from_this<link> {
   bytes outgoing_;
   event something_to_send_;
   event over_;
+  /// Questions whose only sense is their place among the messages, counted.
+  std::uint64_t questions_asked_ = 0;
+  std::uint64_t questions_answered_ = 0;
+  event answered_;
+  cpu_binding peer_cpu_;
   bool up_ = true;
   bool leaving_ = false;
   bool offered_end_ = false;

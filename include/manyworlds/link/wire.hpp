@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");

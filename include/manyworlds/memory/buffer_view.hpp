@@ -79,14 +79,13 @@ class const_buffer_view {
         count_{static_cast<std::size_t>(std::ranges::size(range))},
         type_{dtype_of_v<std::ranges::range_value_t<R>>} {}
 
-  // A temporary would dangle before the await ends: give it a name.
+  // Compilers print the line, and the reason with it.
   template <detail::dying_elements R>
-  const_buffer_view(R&&) = delete;
+  const_buffer_view(R&&) = delete;  // a temporary is gone before the await ends: name it
   template <element T>
-  const_buffer_view(std::initializer_list<T>) = delete;
-  // A literal would be sent with its terminating zero: say std::string_view.
+  const_buffer_view(std::initializer_list<T>) = delete;  // a temporary: give it a name
   template <detail::character_literal R>
-  const_buffer_view(R&&) = delete;
+  const_buffer_view(R&&) = delete;  // its zero would be sent: say std::string_view("...")
 
   constexpr const void* data() const noexcept { return data_; }
   /// Elements, not bytes.
@@ -147,11 +146,10 @@ class buffer_view : public const_buffer_view {
                           static_cast<std::size_t>(std::ranges::size(range)),
                           dtype_of_v<std::ranges::range_value_t<R>>} {}
 
-  // What is received into a temporary is gone before it can be read.
   template <detail::dying_elements R>
-  buffer_view(R&&) = delete;
+  buffer_view(R&&) = delete;  // a temporary is gone before it can be read: name it
   template <element T>
-  buffer_view(std::initializer_list<T>) = delete;
+  buffer_view(std::initializer_list<T>) = delete;  // a temporary: give it a name
 
   /// Constness was taken away by our own base only: every constructor takes writable
   /// memory.

@@ -17,6 +17,8 @@ namespace manyworlds::inline v0::dlpack {
 inline constexpr std::uint32_t major_version = 1;
 inline constexpr std::uint32_t minor_version = 0;
 inline constexpr std::uint64_t flag_read_only = 1;
+/// Since version 1.1: elements of less than a byte take one each, and are not packed.
+inline constexpr std::uint64_t flag_padded = 4;
 
 struct version {
   std::uint32_t major;
@@ -94,7 +96,9 @@ concept any_tensor = plain_tensor<T> || any_managed_tensor<T>;
 ///
 /// Contiguous tensors in host memory only (pinned memory is host memory). Anything else,
 /// another DLPack major version, vector lanes and types that are none of ours throw
-/// std::invalid_argument naming shape, strides, type and device.
+/// std::invalid_argument naming shape, strides, type and device. Elements that no
+/// collective can compute with (bool, 16-bit integers, complex numbers, other 8-bit
+/// floats and less than a byte) are sent as `readable_bytes`.
 template <any_tensor T>
 const_buffer_view readable(const T& tensor);
 
@@ -102,6 +106,23 @@ const_buffer_view readable(const T& tensor);
 /// read-only.
 template <any_tensor T>
 buffer_view writable(const T& tensor);
+
+/// The tensor's bytes, to send, whatever its elements: for who only passes them on. The
+/// receiver takes them by `writable_bytes` of a tensor of the same type and shape.
+///
+/// As `readable`, but of every element type except opaque handles, and of vectors of any
+/// number of lanes. Elements of less than a byte are packed, as the specification says
+/// (their number of bits is rounded up to whole bytes once, behind the last), unless the
+/// tensor is marked as padded, when each takes a byte. Integers and bools of less than a
+/// byte in a tensor that is older than DLPack 1.1, or has no version, throw: it does not
+/// say which they are.
+template <any_tensor T>
+const_buffer_view readable_bytes(const T& tensor);
+
+/// The tensor's bytes, to receive into. As `readable_bytes`, and throws for a tensor
+/// marked read-only.
+template <any_tensor T>
+buffer_view writable_bytes(const T& tensor);
 
 /// A tensor over our memory, for another framework. `keep_alive` is let go when the
 /// consumer calls the deleter, on the consumer's thread. An empty shape means one
@@ -120,7 +141,11 @@ owned_tensor export_read_only(const_buffer_view view,
 
 namespace detail {
 
+/// How elements of less than a byte lie, if a tensor says it.
+enum class packing : std::uint8_t { unsaid, packed, padded };
+
 buffer_view import_tensor(const tensor& source);
+buffer_view import_bytes(const tensor& source, packing elements);
 [[noreturn]] void refuse_version(version seen);
 [[noreturn]] void refuse_writing(const tensor& source);
 
@@ -128,6 +153,17 @@ template <class T>
 concept versioned = requires(const T& t) {
   t.version.major, t.version.minor, t.flags;
 };
+
+template <any_tensor T>
+packing packing_of(const T& from) noexcept {
+  if constexpr (versioned<T>) {
+    if ((from.flags & flag_padded) != 0) return packing::padded;
+    const bool says_it = from.version.major > 1 || from.version.minor >= 1;
+    return says_it ? packing::packed : packing::unsaid;
+  } else {
+    return packing::unsaid;
+  }
+}
 
 template <plain_tensor T>
 tensor copy_of(const T& from) noexcept {
@@ -158,13 +194,34 @@ const_buffer_view readable(const T& tensor) {
   return detail::import_tensor(detail::copy_of(tensor));
 }
 
+namespace detail {
+
+template <any_tensor T>
+tensor writable_copy_of(const T& from) {
+  const auto source = copy_of(from);
+  if constexpr (versioned<T>) {
+    if ((from.flags & flag_read_only) != 0) refuse_writing(source);
+  }
+  return source;
+}
+
+}  // namespace detail
+
 template <any_tensor T>
 buffer_view writable(const T& tensor) {
+  return detail::import_tensor(detail::writable_copy_of(tensor));
+}
+
+template <any_tensor T>
+const_buffer_view readable_bytes(const T& tensor) {
   const auto source = detail::copy_of(tensor);
-  if constexpr (detail::versioned<T>) {
-    if ((tensor.flags & flag_read_only) != 0) detail::refuse_writing(source);
-  }
-  return detail::import_tensor(source);
+  return detail::import_bytes(source, detail::packing_of(tensor));
+}
+
+template <any_tensor T>
+buffer_view writable_bytes(const T& tensor) {
+  const auto source = detail::writable_copy_of(tensor);
+  return detail::import_bytes(source, detail::packing_of(tensor));
 }
 
 }  // namespace manyworlds::inline v0::dlpack

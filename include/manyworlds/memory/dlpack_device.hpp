@@ -26,6 +26,16 @@ const_device_view readable_on_device(const T& tensor, int device, device_stream 
 template <any_tensor T>
 device_view writable_on_device(const T& tensor, int device, device_stream on);
 
+/// The tensor's bytes, to send, whatever its elements: as `readable_bytes` of host
+/// memory, and otherwise as `readable_on_device`.
+template <any_tensor T>
+const_device_view readable_bytes_on_device(const T& tensor, int device, device_stream on);
+
+/// The tensor's bytes, to receive into. As `readable_bytes_on_device`, and throws for a
+/// tensor marked read-only.
+template <any_tensor T>
+device_view writable_bytes_on_device(const T& tensor, int device, device_stream on);
+
 /// A tensor over our memory on `device`, for another framework. As `export_tensor` of
 /// host memory; its consumer orders itself on the view's stream.
 owned_tensor export_tensor(device_view view, int device, std::shared_ptr<void> keep_alive,
@@ -40,6 +50,8 @@ owned_tensor export_read_only(const_device_view view, int device,
 
 namespace detail {
 device_view import_tensor_on(const tensor& source, int device, device_stream on);
+device_view import_bytes_on(const tensor& source, packing elements, int device,
+                            device_stream on);
 }  // namespace detail
 
 template <any_tensor T>
@@ -49,11 +61,20 @@ const_device_view readable_on_device(const T& tensor, int device, device_stream 
 
 template <any_tensor T>
 device_view writable_on_device(const T& tensor, int device, device_stream on) {
+  return detail::import_tensor_on(detail::writable_copy_of(tensor), device, on);
+}
+
+template <any_tensor T>
+const_device_view readable_bytes_on_device(const T& tensor, int device,
+                                           device_stream on) {
   const auto source = detail::copy_of(tensor);
-  if constexpr (detail::versioned<T>) {
-    if ((tensor.flags & flag_read_only) != 0) detail::refuse_writing(source);
-  }
-  return detail::import_tensor_on(source, device, on);
+  return detail::import_bytes_on(source, detail::packing_of(tensor), device, on);
+}
+
+template <any_tensor T>
+device_view writable_bytes_on_device(const T& tensor, int device, device_stream on) {
+  const auto source = detail::writable_copy_of(tensor);
+  return detail::import_bytes_on(source, detail::packing_of(tensor), device, on);
 }
 
 }  // namespace manyworlds::inline v0::dlpack

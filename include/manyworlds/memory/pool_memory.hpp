@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 class pool_registry;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Values are those of ncclRedOp_t, and travel between members: never renumber.

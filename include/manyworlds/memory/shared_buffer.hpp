@@ -65,8 +65,8 @@ class shared_buffer {
                                           std::size_t bytes) noexcept;
 
 /// So much memory for shared buffers. Address space is taken at once, memory as buffers
-/// need it; it stays until the pool and its buffers are gone, which may outlive the
-/// runtime. Movable: what was moved from may be assigned to or destroyed. Any thread.
+/// need it; it stays until the last copy of the pool and its buffers are gone, which may
+/// outlive the runtime. Copies are the same pool, as is what was moved from. Any thread.
 ///
 /// A peer maps a pool the first time that it is sent something large from it, read-only,
 /// and lets go of it soon after the pool is gone: a stopped peer keeps it meanwhile. Few
@@ -80,8 +80,10 @@ class shared_pool {
   /// For worlds of the runtime whose `pools()` are given. Throws std::invalid_argument
   /// for no bytes or a null `known_to`, std::bad_alloc without address space.
   shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes);
-  shared_pool(shared_pool&&) noexcept = default;
-  shared_pool& operator=(shared_pool&&) noexcept = default;
+  // Moving copies, so that there is no pool without memory.
+  shared_pool(const shared_pool&) noexcept = default;
+  shared_pool& operator=(const shared_pool&) noexcept = default;
+  ~shared_pool() = default;
 
   /// Throws std::bad_alloc if no part of it that is free is as large, or the machine has
   /// no memory for it.

@@ -7,6 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace detail {

@@ -32,7 +32,8 @@ enum class creation_by : std::uint8_t {
 /// What a world of backend `nccl` needs to know beyond its members. Trivially
 /// destructible.
 struct device_options {
-  /// Multiprocessors that its operations may occupy. The sum over a runtime's worlds on
+  /// Multiprocessors that its operations may occupy; they occupy the power of two that is
+  /// not more, which is what NCCL counts in. The sum of these over a runtime's worlds on
   /// one device is at most what the device has, so that all of them can run at once.
   int most_multiprocessors = 4;
   launch_on launch = launch_on::own_thread;
@@ -42,9 +43,12 @@ struct device_options {
   int most_outstanding = 32;
   /// How long making the communicator may take.
   duration create = std::chrono::seconds(60);
-  /// A call of NCCL's that blocks for longer has its communicator given up. Longer than
-  /// a launching thread is kept from running where there are more threads than CPUs.
-  duration blocked_call = std::chrono::milliseconds(500);
+  /// A call of NCCL's that blocks for longer has its communicator given up. Healthy calls
+  /// wait for locks of the driver's, which the application's cudaMalloc, its loading of
+  /// modules and other processes on the device hold, for seconds where it is bad. The
+  /// first call of each kind, and of each power of two of bytes, has `create`: NCCL
+  /// connects the peers in it, for the algorithm that it chooses by both.
+  duration blocked_call = std::chrono::seconds(10);
   /// How long after a break the stream may take to drain; then buffers are lost.
   duration quiesce = std::chrono::seconds(5);
   /// How long freeing the communicator may take before it counts as stuck.

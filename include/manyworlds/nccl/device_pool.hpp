@@ -13,8 +13,8 @@ class pool_state;
 }
 
 /// A stream-ordered memory pool of its own on one CUDA device; the device's default pool,
-/// which is the whole process's, stays as it is. Copies are the same pool. It goes with
-/// the last of its copies and buffers. Any thread.
+/// which is the whole process's, stays as it is. Copies are the same pool, as is what was
+/// moved from. It goes with the last of its copies and buffers. Any thread.
 ///
 /// What buffers give back stays with the pool for the next ones, since asking the driver
 /// stalls other threads that use the device; `trim` returns it.
@@ -23,6 +23,10 @@ class device_pool {
   /// By CUDA's number. Makes the device's context, which takes a while the first time in
   /// a process. Throws `device_error`.
   explicit device_pool(int device);
+  // Moving copies, so that there is no pool without memory.
+  device_pool(const device_pool&) noexcept = default;
+  device_pool& operator=(const device_pool&) noexcept = default;
+  ~device_pool() = default;
 
   [[nodiscard]] int device() const noexcept { return device_; }
   /// Bytes that buffers have, as CUDA counts them.

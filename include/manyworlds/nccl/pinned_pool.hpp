@@ -35,8 +35,8 @@ struct pinned_pool_options {
   std::size_t slab = std::size_t{1} << 20;
 };
 
-/// Host memory from cudaHostAlloc, for pinned buffers. Copies are the same pool. It goes
-/// with the last of its copies and buffers. Any thread.
+/// Host memory from cudaHostAlloc, for pinned buffers. Copies are the same pool, as
+/// is what was moved from. It goes with the last of its copies and buffers. Any thread.
 ///
 /// Asking the driver takes milliseconds and stalls other threads that use a GPU. So
 /// memory is had in slabs, each for buffers of about one size (at most a quarter more
@@ -47,6 +47,10 @@ class pinned_pool {
   /// Throws std::invalid_argument for a slab that is no power of two of at least 4 KiB,
   /// or larger than the limit; `device_error` if there is no such device.
   explicit pinned_pool(pinned_pool_options options = {});
+  // Moving copies, so that there is no pool without memory.
+  pinned_pool(const pinned_pool&) noexcept = default;
+  pinned_pool& operator=(const pinned_pool&) noexcept = default;
+  ~pinned_pool() = default;
 
   /// Bytes that it has of the machine.
   [[nodiscard]] std::size_t held() const noexcept;

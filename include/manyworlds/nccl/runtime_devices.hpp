@@ -27,8 +27,8 @@ class opened_device {
 /// What a backend of a world on a device is made of.
 class device_backend_parts {
  public:
-  device_backend_parts(reactor& home, backend_events& events) noexcept
-      : home(home), events(events) {}
+  device_backend_parts(reactor& at, backend_events& told) noexcept
+      : home(at), events(told) {}
 
   reactor& home;
   backend_events& events;

@@ -43,6 +43,8 @@ class stream_wait : private poller {
   /// Waits for what is on the stream now. False if that is done.
   bool wait(continuation& waiter);
   [[nodiscard]] bool is_cancelled() const noexcept { return is_cancelled_; }
+  /// The stream's.
+  [[nodiscard]] int device() const noexcept { return device_; }
   /// An error of CUDA's that ends the wait.
   void fail(int error) noexcept { error_ = error; }
 
@@ -72,6 +74,7 @@ class stream_wait : private poller {
   time_point since_{};
   time_point next_look_{};
   int error_ = 0;
+  int device_ = 0;
   bool is_cancelled_ = false;
 };
 

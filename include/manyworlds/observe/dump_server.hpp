@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 class event_counter;

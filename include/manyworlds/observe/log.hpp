@@ -4,12 +4,16 @@
 #include <cstdint>
 #include <string_view>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 enum class log_level : std::uint8_t { debug, info, warning, error, silent };
 [[nodiscard]] std::string_view name_of(log_level level) noexcept;
 
-/// Where a runtime's lines go. Called from any of its threads, several at once.
+/// Where a runtime's lines go. Called from any of its threads, several at once. It must
+/// outlive the runtime, and the threads that a runtime's end has named as left behind:
+/// static lifetime is safest.
 class log_sink {
  public:
   virtual ~log_sink() = default;

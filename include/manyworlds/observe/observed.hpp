@@ -3,6 +3,8 @@
 
 #include <atomic>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Costs its writer no more than a plain variable: there is one writer, so nothing is

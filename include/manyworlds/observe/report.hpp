@@ -21,6 +21,8 @@ struct operation_report {
   std::uint64_t bytes_moved = 0;
   std::uint64_t bytes_wanted = 0;
   bool begun = false;
+  /// Of a send that waits; else empty.
+  std::string waits_for;
   /// Since it was started; of an ended one, how long it took.
   duration age{0};
   std::string file;
@@ -50,6 +52,7 @@ struct member_report {
 struct transfer_report {
   std::string transport;
   std::vector<lane_status> lanes;
+  std::optional<collective_status> collective;
   transfer_counters counters;
 };
 
@@ -78,6 +81,17 @@ struct ended_world_report {
   duration ended_ago{0};
 };
 
+/// A task that was given to `runtime::start`, `run` or `start_service`.
+struct task_report {
+  /// Where it was started.
+  std::string file;
+  unsigned line = 0;
+  /// Since its start; of one that has ended, since its end.
+  duration age{0};
+  /// What it ended by, if that was an exception.
+  std::string error;
+};
+
 struct link_report {
   process_identity identity;
   std::string incarnation;
@@ -102,6 +116,13 @@ struct reactor_report {
   std::optional<duration> silent_for;
   /// The service reactor's tasks are the library's own, and stores'.
   turn_times times = {};
+  /// How long it looks before it sleeps, now.
+  duration spin{0};
+  /// It would spin, but a peer has no CPU other than the one that this reactor is bound
+  /// to.
+  bool spin_is_held = false;
+  /// The one CPU that its thread is bound to.
+  std::optional<unsigned> only_cpu;
 };
 
 struct runtime_report {
@@ -112,6 +133,11 @@ struct runtime_report {
   duration uptime{0};
   reactor_report user;
   reactor_report service;
+  /// Those that run.
+  std::vector<task_report> tasks;
+  /// The last few that ended by an exception, oldest first.
+  std::vector<task_report> failed_tasks;
+  serving_report serving;
   std::vector<world_report> worlds;
   /// The last few, oldest first.
   std::vector<ended_world_report> ended_worlds;

@@ -27,6 +27,30 @@ struct world_history {
   std::vector<error_count> errors;
 };
 
+/// What the serving layer of one runtime has done beside what was asked of it. Written on
+/// the runtime's reactor, read from any thread.
+struct serving_tally {
+  /// Bodies of `accept`, `keep` and `connect` that ended by an exception of their own.
+  observed<std::uint64_t> bodies_failed;
+  /// Calls that were asked of another worker while the first was suspect.
+  observed<std::uint64_t> calls_asked_twice;
+  /// Of these, how many another worker answered first.
+  observed<std::uint64_t> answered_by_another;
+  /// Answers that came when another had won, or when the call was over. Dropped.
+  observed<std::uint64_t> late_answers;
+  /// Calls that a worker gave back because it drains.
+  observed<std::uint64_t> calls_given_back;
+};
+
+/// `serving_tally` as it stood when it was asked for.
+struct serving_report {
+  std::uint64_t bodies_failed = 0;
+  std::uint64_t calls_asked_twice = 0;
+  std::uint64_t answered_by_another = 0;
+  std::uint64_t late_answers = 0;
+  std::uint64_t calls_given_back = 0;
+};
+
 /// Errors and the forming are noted on the world's reactor, suspicions on the service's.
 class world_tally {
  public:

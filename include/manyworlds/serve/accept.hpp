@@ -22,37 +22,22 @@ task<void> serve_peer(std::unique_ptr<met_peer> peer, Body& body) {
   failure failed;
   try {
     co_await peer->form();
-    co_await body(peer->met());
+    task<void> running = body(peer->met());
+    co_await std::move(running);
   } catch (const world_error& e) {
-    if (!peer->is_of_it(e.failure())) throw;
-    failed = e.failure();
+    failed = peer->is_of_it(e.failure()) ? e.failure() : peer->note_body_threw();
+  } catch (const stopped&) {
+    // It waited for new work until `runtime::draining`: as if it had returned.
+    if (!peer->is_runtime_stopping()) failed = peer->note_body_threw();
+  } catch (...) {
+    failed = peer->note_body_threw();
   }
   co_await peer->part(std::move(failed));
 }
 
-/// Forms a world of two with everybody who connects to the service (`connect`) and runs
-/// `body(world&)` in it, for all of them side by side; here is rank 0, the peer is
-/// rank 1. Nobody assigns names, ranks or ports: peers and acceptors may come, go and
-/// come again in any order. Several acceptors of one service share those who come, each
-/// of whom is taken by one.
-///
-/// A failure of its *own* world ends that body and nothing else: the world is over then
-/// (one that is up although an operation failed is broken), and the peer may connect
-/// again. Everything else that a body throws passes: the other bodies are cancelled, and
-/// their worlds break. A body that returns leaves its world. `body` is kept by value and
-/// called once for each peer.
-///
-/// The runtime and the store must outlive it.
-///
-/// A world of these is not formed again by `reform()`: the peer connects again.
-///
-/// Ends when the runtime stops, or a stop is requested of `until`: nobody is taken any
-/// more, and the bodies that run are awaited. A store that does not answer is waited for,
-/// and disturbs no world. Lives on the runtime's reactor; wrong options are world_error
-/// (`invalid_argument`).
-template <world_body Body>
-task<void> accept(runtime& rt, store& st, accept_options options, Body body,
-                  std::stop_token until = {}) {
+template <class Body>
+task<void> run_accept(runtime& rt, store& st, accept_options options, Body body,
+                      std::stop_token until) {
   acceptor door(rt, st, options);
   auto take_all = [&](scope& peers) -> task<void> {
     for (;;) {
@@ -64,6 +49,35 @@ task<void> accept(runtime& rt, store& st, accept_options options, Body body,
   };
   co_await scope::run(take_all);
   co_await door.close();
+}
+
+/// Forms a world of two with everybody who connects to the service (`connect`) and runs
+/// `body(world&)` in it, for all of them side by side; here is rank 0, the peer is
+/// rank 1. Nobody assigns names, ranks or ports: peers and acceptors may come, go and
+/// come again in any order. Several acceptors of one service share those who come, each
+/// of whom is taken by one.
+///
+/// A failure of its *own* world ends that body and nothing else: the world is over then
+/// (one that is up although an operation failed is broken), and the peer may connect
+/// again. Every other exception of a body ends its own world too, and neither `accept`
+/// nor the other bodies: it is logged as an error with the world's name and the text,
+/// counted in `dump()`, and the peer is told `broken_by_user` with the text. A body that
+/// returns leaves its world. `body` is kept by value and called once for each peer.
+///
+/// The runtime and the store must outlive it.
+///
+/// A world of these is not formed again by `reform()`: the peer connects again.
+///
+/// Ends when the runtime stops, or a stop is requested of `until`: nobody is taken any
+/// more, and the bodies that run are awaited. A store that does not answer is waited for,
+/// and disturbs no world. Lives on the runtime's reactor; wrong options are world_error
+/// (`invalid_argument`).
+template <class Body>
+[[nodiscard]] task_keeping<Body> accept(runtime& rt, store& st, accept_options options,
+                                        Body&& body, std::stop_token until = {}) {
+  check_body<std::decay_t<Body>>();
+  return task_keeping<Body>(run_accept<std::decay_t<Body>>(
+      rt, st, options, std::forward<Body>(body), std::move(until)));
 }
 
 }  // namespace manyworlds::inline v0

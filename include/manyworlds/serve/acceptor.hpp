@@ -54,6 +54,7 @@ class acceptor {
 
   runtime& runtime_;
   const accept_options options_;
+  const std::string name_;  ///< for the log
   waiting_list list_;
   back_off pause_;
   std::vector<const met_peer*> met_;
@@ -90,7 +91,13 @@ class met_peer {
     return who.id == who_.id && who.record == who_.record;
   }
   [[nodiscard]] bool is_of_it(const failure& f) const noexcept {
-    return f.world_instance == world_.core()->instance();
+    return world_ && f.world_instance == world_.core()->instance();
+  }
+  /// Of a body that ended by an exception which is no failure of its world: notes it, and
+  /// breaks the world. Called inside the handler that caught it.
+  [[nodiscard]] failure note_body_threw();
+  [[nodiscard]] bool is_runtime_stopping() const noexcept {
+    return acceptor_.runtime_.is_stopping();
   }
   /// Leaves, or ends what failed; nothing of the world is left then.
   [[nodiscard]] task<void> part(failure failed);

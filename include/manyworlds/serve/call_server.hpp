@@ -11,6 +11,7 @@
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/link/wire.hpp"
+#include "manyworlds/memory/buffer_refusal.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/world/world.hpp"
 
@@ -46,6 +47,11 @@ class served_call {
   /// the world is over; `cancelled` once the world is not served any more. Under a shield
   /// it ends in these cases too, and a call that was cancelled waits for no reader.
   [[nodiscard]] task<void> reply(gather_list data);
+  // What cannot be sent, and what to do about it.
+  template <detail::not_sendable B>
+  void reply(B&&) {
+    detail::refuse_buffer<B, false>();
+  }
 
  private:
   friend class call_session;
@@ -82,7 +88,12 @@ struct call_server_options {
 /// `overloaded`, `invalid_argument` or `unsupported` as that, everything else as
 /// `handler_failed`.
 ///
-/// All of it on the worlds' reactor. It outlives the tasks that serve.
+/// A worker leaves in order by `drain`, or by `runtime::stop` with a time to drain:
+///
+///     co_await mw::until_signal({SIGTERM, SIGINT});
+///     rt.stop(30s);  // takes no new calls; ends as soon as those begun have ended
+///
+/// All of it on the worlds' reactor. It outlives the tasks that serve and drain.
 class call_server {
  public:
   using handler = std::function<task<void>(served_call&)>;
@@ -94,10 +105,22 @@ class call_server {
   ~call_server();
 
   /// The body of a formed world of two, whose other member is the leader; lane 0 is
-  /// used. Throws when the world is over: with cause `closed` when the leader has left in
-  /// order, as after `dispatcher::drain`. No handler is left then. A leader that sends
-  /// what it must not breaks the world (`protocol_error`).
+  /// used. Returns when it was drained, at once if it was before. Throws when the world
+  /// is over: with cause `closed` when the leader has left in order, as after
+  /// `dispatcher::drain`. No handler is left then. A leader that sends what it must not
+  /// breaks the world (`protocol_error`).
   [[nodiscard]] task<void> serve(world& w);
+
+  /// Takes no new calls from now on, of any leader, and ends when no `serve` is left. The
+  /// leaders are told: calls that were begun go on to their end, those that are still on
+  /// their way here are given back and asked of other workers, which does not count as
+  /// one of their tries. Then `serve` returns, and with it `keep` and `connect`, which
+  /// leave their worlds and form none again.
+  ///
+  /// There is no way back, also if this is cancelled. It waits for handlers as long as
+  /// they run, and for a leader until it answers or its world breaks. A runtime that is
+  /// stopped does this by itself; its `drain` bounds it.
+  [[nodiscard]] task<void> drain();
 
   /// A word for the leaders' `pick`; what it means is between you and that. Only the
   /// newest is sent.

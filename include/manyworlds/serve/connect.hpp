@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/serve/keep.hpp"
@@ -23,10 +25,29 @@ struct connect_options {
   world_options world = {};
 };
 
+/// Where the world of a connector leaves its record. What keeps the connector's own store
+/// from answering keeps that world from being formed, and is told as its store's trouble.
+class desk_store final : public store {
+ public:
+  explicit desk_store(const store& entered_in) : entered_in_(entered_in) {}
+
+  [[nodiscard]] std::string address() const override { return entered_in_.address(); }
+  [[nodiscard]] std::string trouble() const override { return entered_in_.trouble(); }
+  [[nodiscard]] task<store_reply> perform(store_request request) override {
+    return under_.perform(std::move(request));
+  }
+
+ private:
+  const store& entered_in_;
+  memory_store under_;
+};
+
 /// One connector of a service: enters the waiting list when it forms a world, and again
 /// when that comes to nothing.
 class connector {
  public:
+  static constexpr std::string_view name = "connect";
+
   /// Throws world_error (`invalid_argument`).
   connector(runtime& rt, store& st, const connect_options& options);
   connector(const connector&) = delete;
@@ -48,6 +69,7 @@ class connector {
   [[nodiscard]] task<void> stay_announced();
   /// Gives when to look again.
   [[nodiscard]] task<duration> announce(waiting_peer self, bool is_new);
+  void note_waiting();
   void note_taken_in_vain();
   void note_store(const char* trouble);
 
@@ -57,27 +79,39 @@ class connector {
   const world_options world_options_;
   const std::string key_;
   waiting_list list_;
-  /// Where the world's forming leaves its record, anew for each world.
-  std::optional<memory_store> desk_;
+  /// Anew for each world.
+  std::optional<desk_store> desk_;
   duration pause_ = first_look;
   bool is_missing_ = false;
+  /// Of the world that is being formed.
+  bool is_waiting_told_ = false;
   /// How often the entry was gone while one world was being formed.
   int taken_in_vain_ = 0;
   bool store_answers_ = true;
 };
 
-/// Forms a world of two with an acceptor of the service (`accept`), whichever takes it,
-/// and runs `body(world&)` in it: here is rank 1, the acceptor is rank 0. Everything else
-/// is as with `keep`: when the world breaks it backs off, connects again, perhaps to
-/// another acceptor, and runs `body` again (`reform()` would meet nobody). Waits for an
-/// acceptor as long as there is none; one that takes it and dies costs 2 to 7 s. So does
-/// one of another secret or version, which refuses it: another one may not, so that it
-/// goes on waiting, but warns in the log. The runtime and the store must outlive it.
-template <world_body Body>
-task<void> connect(runtime& rt, store& st, connect_options options, Body body,
-                   after_close closing = after_close::end) {
+template <class Body>
+task<void> run_connect(runtime& rt, store& st, connect_options options, Body body,
+                       after_close closing) {
   connector way(rt, st, options);
   co_await supervise(rt, way, body, closing);
+}
+
+/// Forms a world of two with an acceptor of the service (`accept`), whichever takes it,
+/// and runs `body(world&)` in it: here is rank 1, the acceptor is rank 0. Everything else
+/// is as with `keep`, also what becomes of an exception of `body`: when the world breaks
+/// it backs off, connects again, perhaps to another acceptor, and runs `body` again
+/// (`reform()` would find no acceptor). Until one takes it, it waits; one that takes it
+/// and dies costs 2 to 7 s. So does one of another secret or version, which refuses it:
+/// another one may not, so that it goes on waiting, but warns in the log. The runtime and
+/// the store must outlive it.
+template <class Body>
+[[nodiscard]] task_keeping<Body> connect(runtime& rt, store& st, connect_options options,
+                                         Body&& body,
+                                         after_close closing = after_close::end) {
+  check_body<std::decay_t<Body>>();
+  return task_keeping<Body>(run_connect<std::decay_t<Body>>(
+      rt, st, options, std::forward<Body>(body), closing));
 }
 
 }  // namespace manyworlds::inline v0

@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/serve/reply_stream.hpp"
 #include "manyworlds/world/world.hpp"
@@ -36,6 +38,27 @@ struct dispatch_options {
   /// of the window is unread.
   std::size_t window = std::size_t{64} * 1024;
   std::size_t largest_reply = std::size_t{16} * 1024 * 1024;
+  /// When a worker is suspect, its calls without a reply are asked of another worker as
+  /// well, and the first reply wins. So many calls in a row may be; every ten answered
+  /// calls allow one more. 0 asks no call twice.
+  std::size_t ask_again = 256;
+  /// Stands in the errors of calls.
+  inline_text<46> name = {};
+};
+
+/// What a dispatcher has done so far.
+struct dispatch_counters {
+  /// Calls that ended in order, and by an error. Those that are open are in neither.
+  std::uint64_t answered = 0;
+  std::uint64_t failed = 0;
+  /// Calls that were asked of another worker while theirs was suspect, and how many of
+  /// them that one answered first.
+  std::uint64_t asked_twice = 0;
+  std::uint64_t answered_by_another = 0;
+  /// Answers that came when another had won, or when the call was over. Dropped.
+  std::uint64_t late_answers = 0;
+  /// Calls that a worker gave back because it drains.
+  std::uint64_t given_back = 0;
 };
 
 /// One run of `dispatcher::serve`. Never used again.
@@ -93,7 +116,7 @@ class pick_reference {
 /// What a call asks for.
 class call_request {
  public:
-  explicit call_request(gather_list data) noexcept : data(std::move(data)) {}
+  explicit call_request(gather_list sent) noexcept : data(std::move(sent)) {}
 
   gather_list data;
   duration limit = duration::max();
@@ -105,7 +128,7 @@ class call_awaiter;
 
 /// A call, not yet awaited. See `dispatcher::call`.
 template <class Pick>
-class [[nodiscard]] dispatched_call {
+class [[nodiscard]] dispatched_call : public not_for_asio {
  public:
   using value_type = reply_stream;
 
@@ -116,13 +139,13 @@ class [[nodiscard]] dispatched_call {
         pick_(std::forward<Pick>(pick)) {}
 
   /// The time that the whole call has, its replies included. It travels to the worker.
-  dispatched_call&& within(duration limit) && noexcept {
+  [[nodiscard]] dispatched_call&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
   /// Ends the call, its replies included, when the token is triggered. So does the
   /// worker's handler.
-  dispatched_call&& stop(std::stop_token token) && noexcept {
+  [[nodiscard]] dispatched_call&& stop(std::stop_token token) && noexcept {
     request_.token = std::move(token);
     return std::move(*this);
   }
@@ -152,6 +175,18 @@ class [[nodiscard]] dispatched_call {
 /// given up occupies its place at the worker until that has said it is free, so that a
 /// worker that is stopped is given no more than `in_flight_per_worker`.
 ///
+/// A worker that is suspect (`world_options::suspect_after`, 1 s) may be stopped: its
+/// calls without a reply are asked of another worker as well, one that was heard of just
+/// now and that `pick` chooses among those. The first reply wins; the other worker's
+/// handler is cancelled. This counts as one of the `tries`, and is bounded by
+/// `dispatch_options::ask_again`. When more than two thirds of the workers are silent, as
+/// those of a frozen machine, or all that a leader sees that was frozen itself, no call
+/// is asked twice until all of them were heard again or are lost.
+///
+/// A worker that drains (`call_server::drain`) is given nothing new, and what it has not
+/// begun is asked of others. When the runtime drains, `call` throws `closed`, calls that
+/// were admitted go on to their end, and `serve` returns when none is left.
+///
 /// All of it on one reactor, that of the worlds, from tasks: elsewhere it throws
 /// (std::logic_error outside of tasks, world_error `invalid_argument` on another
 /// reactor). It may be destroyed at any time there, or anywhere after the runtime has
@@ -165,9 +200,10 @@ class dispatcher {
   ~dispatcher();
 
   /// The body of a formed world of two, whose other member is a worker; lane 0 is the
-  /// dispatcher's, the others are free. Returns when the worker is drained. Throws the
-  /// world's failure when it breaks or the worker leaves; what the worker had to do is
-  /// given to others, or fails. A worker that sends what it must not breaks its world
+  /// dispatcher's, the others are free. Returns when the worker was drained by `drain`,
+  /// or the runtime stops and no call is left. Throws the world's failure when it breaks
+  /// or the worker leaves; what the worker had to do is given to others, or fails. A
+  /// worker that sends what it must not breaks its world
   /// (`protocol_error`).
   [[nodiscard]] task<void> serve(world& w);
 
@@ -182,14 +218,24 @@ class dispatcher {
   /// Throws world_error: `overloaded` if too many wait; `no_member_left` if there was no
   /// worker for `dispatch_options::patience`; `timed_out`, `cancelled`; the cause by
   /// which the last worker was lost that was tried; what a handler threw before its first
-  /// reply; `invalid_argument` for a request that the worker does not take, or a `pick`
-  /// out of range. And what `pick` throws.
-  template <worker_policy Pick>
-  dispatched_call<Pick> call(gather_list data, Pick&& pick) {
+  /// reply; `closed` when the runtime stops; `invalid_argument` for a request that the
+  /// worker does not take, or a `pick` out of range. And what `pick` throws.
+  template <class Pick>
+  [[nodiscard]] dispatched_call<Pick> call(gather_list data, Pick&& pick) {
+    static_assert(worker_policy<std::remove_reference_t<Pick>>,
+                  "pick takes a std::span<const mw::worker_status>, const, and gives an "
+                  "index or nothing (std::optional<std::size_t>)");
+    refuse_to_await_closure<may_be_freed_twice<Pick>>();
     return dispatched_call<Pick>(core_, std::move(data), std::forward<Pick>(pick));
   }
-  dispatched_call<least_depth> call(gather_list data) {
+  [[nodiscard]] dispatched_call<least_depth> call(gather_list data) {
     return call(std::move(data), least_depth());
+  }
+
+  // What cannot be sent, and what to do about it.
+  template <detail::not_sendable B, class... Rest>
+  void call(B&&, Rest&&...) {
+    detail::refuse_buffer<B, false>();
   }
 
   /// Gives the worker nothing new, and ends when its `serve` does: the calls it has have
@@ -200,6 +246,9 @@ class dispatcher {
   [[nodiscard]] std::vector<worker_status> workers() const;
   /// Calls that wait for a worker.
   [[nodiscard]] std::size_t queued() const noexcept;
+  /// On the worlds' reactor; `runtime::dump` says some of them for all of its
+  /// dispatchers.
+  [[nodiscard]] dispatch_counters counters() const noexcept;
 
  private:
   std::shared_ptr<dispatch_core> core_;
@@ -211,7 +260,7 @@ class dispatcher {
                                               call_request request, pick_reference pick);
 
 template <class Pick>
-class call_awaiter {
+class call_awaiter : public native_only {
  public:
   call_awaiter(std::shared_ptr<dispatch_core>&& core, call_request&& request, Pick&& pick)
       : pick_(std::forward<Pick>(pick)),

@@ -17,10 +17,12 @@ namespace manyworlds::inline v0 {
 /// a store is there again. Connections that it refuses are told in the runtime's log.
 class hosted_store {
  public:
-  /// "127.0.0.1:29500"; port 0 chooses one. Throws std::invalid_argument for what is no
-  /// numeric address, std::system_error naming the address if it is in use or not ours.
-  /// The store has no authentication (PyTorch's protocol knows none): beyond loopback,
-  /// `insecure` must be said.
+  /// "127.0.0.1:29500", or a name as MASTER_ADDR has it, "localhost:29500",
+  /// "node1:29500": then the first of its addresses that is this machine's, after up to
+  /// 10 s of looking the name up. Port 0 chooses one. Throws std::invalid_argument for
+  /// what is neither, or a name that has no address, std::system_error naming the address
+  /// if it is in use or not ours. The store has no authentication (PyTorch's protocol
+  /// knows none): beyond loopback, `insecure` must be said.
   hosted_store(runtime& rt, std::string_view address, bool insecure = false);
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;

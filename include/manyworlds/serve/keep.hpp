@@ -2,10 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <concepts>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
-#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/body.hpp"
+#include "manyworlds/coro/giving_up.hpp"
+#include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -41,9 +45,15 @@ class back_off {
 /// rank 0 refuses; for one that somebody else was refused for, it can.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
+/// Warns that a world was not formed, why, and when the next try is made: `keep` and
+/// `connect` absorb that failure.
+void tell_not_formed(const runtime_core& rt, const failure& why, duration next_try);
+
 /// How `keep` comes by a world, each time.
 class kept_rendezvous {
  public:
+  static constexpr std::string_view name = "keep";
+
   kept_rendezvous(runtime& rt, store& st, const world_options& options) noexcept
       : runtime_(rt), store_(st), options_(options) {}
 
@@ -56,6 +66,30 @@ class kept_rendezvous {
   const world_options options_;
 };
 
+/// Forms the world. False if the runtime begins to stop before it is formed: nothing
+/// waits for it any longer then.
+template <class Way>
+task<bool> form_unless_stopping(runtime& rt, Way& way, world& w) {
+  try {
+    co_await stop_on(way.form(w), rt.draining());
+  } catch (const stopped&) {
+    co_return false;
+  }
+  co_return true;
+}
+
+/// False if the runtime begins to stop meanwhile.
+[[nodiscard]] task<bool> pause_unless_stopping(runtime& rt, duration pause);
+
+/// What the exception that is being handled says. Precondition: one is.
+[[nodiscard]] std::string handled_exception_text();
+
+/// A body ended by an exception that is no failure of its world: counts it, logs it as an
+/// error with the world's name and the text, and breaks the world with that text, which
+/// the peers are told. On the runtime's reactor.
+void note_body_threw(runtime_core& rt, world& w, std::string_view caller,
+                     std::string_view text);
+
 /// What `keep` and `connect` do with a body; `way` describes and forms its worlds.
 template <class Way, class Body>
 task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
@@ -64,12 +98,30 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
     world w = way.describe();
     failure failed;
     try {
-      co_await way.form(w);
-      co_await body(w);
+      if (!co_await form_unless_stopping(rt, way, w)) co_return;
+      // Formed as the runtime began to stop: nothing new is begun.
+      if (!rt.is_stopping()) {
+        task<void> running = body(w);
+        co_await std::move(running);
+      }
     } catch (const world_error& e) {
-      if (e.failure().world_instance != w.core()->instance()) throw;
+      if (!w || e.failure().world_instance != w.core()->instance()) {
+        note_body_threw(rt.core(), w, Way::name, e.what());
+        throw;
+      }
       failed = e.failure();
+    } catch (const stopped&) {
+      // It waited for new work until `runtime::draining`: as if it had returned.
+      if (!rt.is_stopping()) {
+        note_body_threw(rt.core(), w, Way::name, handled_exception_text());
+        throw;
+      }
+    } catch (...) {
+      note_body_threw(rt.core(), w, Way::name, handled_exception_text());
+      throw;
     }
+    // The body has moved its world away: there is nothing to leave.
+    if (!w) co_return;
     if (!failed) {
       // That it breaks meanwhile changes nothing: the body has returned.
       (void)co_await outcome(w.leave());
@@ -83,30 +135,59 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
       if (closing == after_close::end) co_return;
     } else if (w.state() != world_state::broken || !is_worth_another_try(first)) {
       // An operation failed and the world did not: that is the body's business.
+      if (w.state() != world_state::broken)
+        note_body_threw(rt.core(), w, Way::name, first.text());
       throw world_error(first);
     }
     if (rt.is_stopping()) co_return;
     // Its buffers and sockets are free before the next epoch takes their like.
     w = world();
-    co_await sleep_for(pause.next());
+    const duration next_try = pause.next();
+    if (first.epoch == 0) tell_not_formed(rt.core(), first, next_try);
+    if (!co_await pause_unless_stopping(rt, next_try)) co_return;
   }
 }
 
 /// What is done in a world: a function of it that gives a task.
 template <class Body>
-concept world_body = std::invocable<Body&, world&>;
+concept world_body = std::is_invocable_r_v<task<void>, Body&, world&>;
+
+/// The one sentence for all functions that take a body.
+template <class Body>
+constexpr void check_body() noexcept {
+  static_assert(world_body<Body>,
+                "a body takes a mw::world& and gives a mw::task<void>: "
+                "[&](mw::world& w) -> mw::task<void> {...}");
+}
+
+template <class Body>
+task<void> run_keep(runtime& rt, store& st, world_options options, Body body,
+                    after_close closing) {
+  kept_rendezvous way(rt, st, options);
+  co_await supervise(rt, way, body, closing);
+}
 
 /// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,
 /// also if the world breaks meanwhile (await sends `delivered` that matter); before, a
-/// failure of *this* world is absorbed: back off, next epoch, run again. Everything else
-/// that `body` throws passes (the world breaks then), and so does a failure that no
-/// further try can mend. `body` is kept by value. Lives on the runtime's reactor; ends
-/// early when the runtime stops.
-template <world_body Body>
-task<void> keep(runtime& rt, store& st, world_options options, Body body,
-                after_close closing = after_close::end) {
-  kept_rendezvous way(rt, st, options);
-  co_await supervise(rt, way, body, closing);
+/// failure of *this* world is absorbed: back off, next epoch, run again.
+///
+/// Every other exception of `body` ends `keep`, which rethrows it to its awaiter. Before
+/// that it is logged as an error with the world's name, counted in `dump()`, and the
+/// world breaks by it: the peers are told `broken_by_user` with the text. Siblings in the
+/// same scope are cancelled, as by every child that throws; to go on, catch it in `body`.
+/// A failure that no further try can mend passes as well. `body` is kept by value; one
+/// that moves its world away owns it. Lives on the runtime's reactor.
+///
+/// When the runtime stops it ends at once if it is forming a world or waits between two
+/// tries; a body that runs may go on for the drain (`runtime::draining` tells it), and is
+/// cancelled then. A body that ends by `stopped` while the runtime stops has returned.
+template <class Body>
+[[nodiscard]] task_keeping<Body> keep(runtime& rt, store& st, world_options options,
+                                      Body&& body,
+                                      after_close closing = after_close::end) {
+  check_body<std::decay_t<Body>>();
+  return task_keeping<Body>(
+      run_keep<std::decay_t<Body>>(rt, st, options, std::forward<Body>(body), closing));
 }
 
 }  // namespace manyworlds::inline v0

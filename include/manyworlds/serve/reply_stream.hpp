@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/link/wire.hpp"
 #include "manyworlds/serve/call_watch.hpp"
 
@@ -16,7 +17,7 @@ namespace manyworlds::inline v0 {
 class call_record;
 
 /// Waits for one reply. See `reply_stream::next`.
-class next_reply_awaiter {
+class next_reply_awaiter : public native_only {
  public:
   next_reply_awaiter(call_record* call, duration limit, std::stop_token token) noexcept;
   next_reply_awaiter(const next_reply_awaiter&) = delete;
@@ -46,20 +47,20 @@ class next_reply_awaiter {
 };
 
 /// The next reply of a stream, not yet awaited.
-class [[nodiscard]] next_reply {
+class [[nodiscard]] next_reply : public not_for_asio {
  public:
   using value_type = std::optional<bytes>;
 
   explicit next_reply(call_record* call) noexcept : call_(call) {}
 
   /// Gives up waiting after `limit`, with cause `timed_out`; the call goes on.
-  next_reply&& within(duration limit) && noexcept {
+  [[nodiscard]] next_reply&& within(duration limit) && noexcept {
     limit_ = limit;
     return std::move(*this);
   }
   /// Gives up waiting when the token is triggered, with cause `cancelled`; the call goes
   /// on.
-  next_reply&& stop(std::stop_token token) && noexcept {
+  [[nodiscard]] next_reply&& stop(std::stop_token token) && noexcept {
     token_ = std::move(token);
     return std::move(*this);
   }
@@ -95,7 +96,12 @@ class reply_stream {
   /// - `no_member_left` if the dispatcher was destroyed.
   [[nodiscard]] next_reply next() noexcept { return next_reply(call_.get()); }
 
-  /// How many replies `next` has given.
+  /// The next reply if one has come already: what is left of a burst without a
+  /// suspension. Nothing says neither that the stream has ended nor that it goes on: ask
+  /// `next`. Not while another task waits for the next reply.
+  [[nodiscard]] std::optional<bytes> try_next() noexcept;
+
+  /// How many replies `next` and `try_next` have given.
   [[nodiscard]] std::uint64_t received() const noexcept;
 
  private:

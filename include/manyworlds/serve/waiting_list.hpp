@@ -21,8 +21,8 @@ using service_name = inline_text<46>;
 
 /// One who waits: its own number, and how it is joined to a world (`join_record`).
 struct waiting_peer {
-  waiting_peer(std::uint64_t id, std::string record)
-      : id(id), record(std::move(record)) {}
+  waiting_peer(std::uint64_t number, std::string joins)
+      : id(number), record(std::move(joins)) {}
 
   std::uint64_t id;
   std::string record;
@@ -59,6 +59,8 @@ class waiting_list {
 
   waiting_list(runtime_core& rt, store& st, service_name service);
 
+  /// The store that it stands in.
+  [[nodiscard]] const store& place() const noexcept { return store_; }
   /// In place of an older entry of the same number.
   [[nodiscard]] task<void> enter(waiting_peer who);
   /// Whether that entry stands there; rings once more if it does.

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// The data and the rules of PyTorch's TCPStore, without I/O and without threads: whoever

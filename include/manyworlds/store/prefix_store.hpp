@@ -11,10 +11,12 @@ namespace manyworlds::inline v0 {
 /// which must outlive it. Errors name the keys as the store below has them.
 class prefix_store final : public store {
  public:
-  prefix_store(std::string prefix, store& under) noexcept
+  prefix_store(std::string prefix, store& under)
       : prefix_(std::move(prefix) + "/"), under_(under) {}
+  ~prefix_store() override { end_users(); }
 
   [[nodiscard]] std::string address() const override { return under_.address(); }
+  [[nodiscard]] std::string trouble() const override { return under_.trouble(); }
   [[nodiscard]] task<store_reply> perform(store_request request) override {
     for (std::string& key : request.keys) key.insert(0, prefix_);
     return under_.perform(std::move(request));

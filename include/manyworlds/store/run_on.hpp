@@ -76,9 +76,9 @@ class run_on_awaiter {
 
   struct cancel_errand final : work {
     explicit cancel_errand(run_on_awaiter& owner) noexcept
-        : work([](work& w) noexcept { static_cast<cancel_errand&>(w).owner.cancel(); }),
-          owner(owner) {}
-    run_on_awaiter& owner;
+        : work([](work& w) noexcept { static_cast<cancel_errand&>(w).owner_.cancel(); }),
+          owner_(owner) {}
+    run_on_awaiter& owner_;
   };
 
   // All below on the far side.

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,8 +40,8 @@ class store_keys {
 
 /// One operation as a value: what every kind of store performs.
 struct store_request {
-  store_request(store_operation operation, std::vector<std::string> keys, duration limit)
-      : operation(operation), limit(limit), keys(std::move(keys)) {}
+  store_request(store_operation what, std::vector<std::string> names, duration at_most)
+      : operation(what), limit(at_most), keys(std::move(names)) {}
 
   store_operation operation;
   duration limit;
@@ -52,11 +54,36 @@ struct store_request {
 /// What an operation gave: the field that belongs to it.
 struct store_reply {
   store_reply() = default;
-  explicit store_reply(std::optional<std::string> value) : value(std::move(value)) {}
-  explicit store_reply(std::int64_t number) : number(number) {}
+  explicit store_reply(std::optional<std::string> v) : value(std::move(v)) {}
+  explicit store_reply(std::int64_t n) : number(n) {}
 
   std::optional<std::string> value;  ///< of get, try_get, compare_set
   std::int64_t number = 0;           ///< of add, num_keys; erase and check: 1 is true
+};
+
+/// What asks a store on a thread of its own, as worlds do that are being formed.
+class store_user {
+ public:
+  /// The store is being destroyed, and must not be asked any more once this returns.
+  /// `answers`: a last request may be made within the call. Any thread.
+  virtual void store_ends(bool answers) noexcept = 0;
+
+ protected:
+  ~store_user() = default;
+};
+
+/// The users of one store, which outlive it now and then: `exit()` inside a task destroys
+/// a store of static lifetime under the worlds that the task has. Any thread.
+class store_users {
+ public:
+  void add(store_user& user);
+  void remove(store_user& user) noexcept;
+  /// Tells them, and forgets them.
+  void end(bool answers) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::vector<store_user*> users_;  // guarded by mutex_
 };
 
 /// A key-value service. Keys and values are byte strings.
@@ -71,11 +98,14 @@ class store {
   /// For operations that wait for an answer only, not for others to set a key.
   static constexpr duration default_limit = std::chrono::seconds(10);
 
-  store() = default;
+  store() : users_(std::make_shared<store_users>()) {}
   store(const store&) = delete;
   store& operator=(const store&) = delete;
-  virtual ~store() = default;
+  virtual ~store() { users_->end(false); }
 
+  /// Why the store cannot be reached, for people, as long as it has not answered since;
+  /// empty otherwise. What is asked of it meanwhile may succeed later. Any thread.
+  [[nodiscard]] virtual std::string trouble() const { return {}; }
   /// Where the store is, for people.
   [[nodiscard]] virtual std::string address() const = 0;
 
@@ -99,6 +129,13 @@ class store {
   /// the same bytes.
   task<std::string> compare_set(std::string key, std::string expected,
                                 std::string desired, duration limit = default_limit);
+  /// As `compare_set`, for a `desired` that nothing else ever stores: it holds a random
+  /// number of the caller's. If the store is lost between question and answer, the key
+  /// tells afterwards what came of it, and the question is asked again if nothing did: it
+  /// never fails with `may_have_happened`. The limit is that of each request.
+  task<std::string> compare_set_unique(std::string key, std::string expected,
+                                       std::string desired,
+                                       duration limit = default_limit);
   /// Whether there was such a key.
   task<bool> erase(std::string key, duration limit = default_limit);
   /// Whether all of the keys are set.
@@ -112,6 +149,17 @@ class store {
   /// that is dropped while it forms lets go of its store at once, its last request does
   /// not.
   [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
+
+  [[nodiscard]] const std::shared_ptr<store_users>& users() const noexcept {
+    return users_;
+  }
+
+ protected:
+  /// First of all in a derived destructor: worlds take back there what they have entered.
+  void end_users() noexcept { users_->end(true); }
+
+ private:
+  std::shared_ptr<store_users> users_;
 };
 
 /// Throws `too_large` if the request exceeds the limits; `store` is the address to name.

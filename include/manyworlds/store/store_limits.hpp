@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "manyworlds/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Checked before anything is sent, and by servers on each length as it arrives. The

@@ -23,7 +23,8 @@ struct tcp_store_options {
   /// come at once.
   duration first_pause = std::chrono::milliseconds(10);
   duration longest_pause = std::chrono::seconds(1);
-  /// For one attempt to connect and greet.
+  /// For one attempt to connect. A connection that is made waits longer for its greeting,
+  /// since a server that is slow to accept comes to it later than to those before.
   duration connect_limit = std::chrono::seconds(3);
   /// A waiting client asks that often whether the store still answers, and gives it
   /// `answer_limit`.
@@ -43,7 +44,7 @@ struct tcp_store_options {
 /// can share a store. Nothing connects before the first operation; connections are made
 /// on demand, again after they broke, until the operation's limit. Only `add` and
 /// `compare_set` are not repeated once they were sent: they fail with
-/// `may_have_happened`.
+/// `may_have_happened` (see `compare_set_unique`).
 ///
 /// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing,
 /// or whether the store answers at all.
@@ -62,10 +63,12 @@ class tcp_store final : public store {
   }
   tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
       : tcp_store(rt.service(), std::move(endpoint), options) {}
-  /// Operations in flight end as they would have.
+  /// Operations in flight end as they would have. Worlds that are being formed ask it
+  /// nothing more.
   ~tcp_store() override;
 
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
+  [[nodiscard]] std::string trouble() const override;
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
  private:

@@ -46,9 +46,9 @@ inline constexpr std::uint8_t tcp_store_wait_cancelled = 1;
 /// One request. Which fields count depends on the opcode.
 struct tcp_store_message {
   tcp_store_message() = default;
-  explicit tcp_store_message(tcp_store_opcode opcode) : opcode(opcode) {}
-  tcp_store_message(tcp_store_opcode opcode, std::vector<std::string> keys)
-      : opcode(opcode), keys(std::move(keys)) {}
+  explicit tcp_store_message(tcp_store_opcode asked) : opcode(asked) {}
+  tcp_store_message(tcp_store_opcode asked, std::vector<std::string> of_keys)
+      : opcode(asked), keys(std::move(of_keys)) {}
 
   tcp_store_opcode opcode = tcp_store_opcode::validate;
   std::vector<std::string> keys;

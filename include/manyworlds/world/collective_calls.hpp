@@ -138,8 +138,8 @@ class collective_calls {
   }
 
  private:
-  [[nodiscard]] world_core& core() const noexcept {
-    return *static_cast<const World&>(*this).core();
+  [[nodiscard]] world_core& core() const {
+    return static_cast<const World&>(*this).existing();
   }
   collective_operation collective(operation_kind kind, const_buffer_view in,
                                   buffer_view out, reduction by, rank_t at,

@@ -163,14 +163,14 @@ class device_calls {
   /// The stream on which the world's operations run: views on it need no events between
   /// theirs and ours. None before `device_ready()`, and in a world without a device. On
   /// the world's reactor.
-  [[nodiscard]] device_stream stream() const noexcept {
+  [[nodiscard]] device_stream stream() const {
     device_control* const device = core().device();
     return device ? device->stream() : device_stream();
   }
 
  private:
-  [[nodiscard]] world_core& core() const noexcept {
-    return *static_cast<const World&>(*this).core();
+  [[nodiscard]] world_core& core() const {
+    return static_cast<const World&>(*this).existing();
   }
   device_operation<void> collective(operation_kind kind, const_device_view in,
                                     device_view out, reduction by, rank_t at,

@@ -95,6 +95,9 @@ class formation {
   };
 
   [[nodiscard]] task<void> form();
+  /// Warns once a second what is being waited for, later every ten; until it is
+  /// cancelled.
+  [[nodiscard]] task<void> tell_what_is_missing();
   [[nodiscard]] task<void> open_device();
   [[nodiscard]] task<void> until_formed();
   [[nodiscard]] task<void> try_once();

@@ -16,11 +16,11 @@ namespace manyworlds::inline v0 {
 template <class Drop>
 class graph_hold final : private graph_entry {
  public:
-  graph_hold(const world& w, Drop drop)
+  graph_hold(const world& w, Drop destroys)
       : graph_entry(
             [](graph_entry& self) noexcept { static_cast<graph_hold&>(self).drop_(); }),
-        core_(w.core()),
-        drop_(std::move(drop)) {
+        core_(w.existing().shared_from_this()),
+        drop_(std::move(destroys)) {
     if (device_control* const device = core_->device()) device->hold(*this);
   }
   ~graph_hold() {

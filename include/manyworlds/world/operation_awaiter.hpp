@@ -33,8 +33,10 @@ class operation_awaiter : public operation {
     user = request.user;
     takes_fresh_lanes = request.takes_fresh_lanes;
     delivered = request.delivered;
+    discards = request.discards;
     head = const_cast<void*>(request.head);
     head_bytes = request.head_bytes;
+    gives_payload = request.gives_payload;
     where = request.where;
   }
   ~operation_awaiter() = default;
@@ -50,6 +52,11 @@ class operation_awaiter : public operation {
 
   /// The failure instead of a throw; says nothing if it took effect.
   [[nodiscard]] failure take_failure();
+
+  /// Whether it was asked to end early, and has not ended yet.
+  [[nodiscard]] bool is_given_up() const noexcept {
+    return outcome_ == outcome::pending && given_up_ != reason::none;
+  }
 
   /// Whether the core lists it.
   bool is_pending = false;
@@ -71,11 +78,11 @@ class operation_awaiter : public operation {
     function function_;
   };
   struct limit_timer final : timer {
-    explicit limit_timer(operation_awaiter& op) noexcept
+    explicit limit_timer(operation_awaiter& a) noexcept
         : timer([](timer& t) noexcept {
             static_cast<limit_timer&>(t).op.give_up(reason::late);
           }),
-          op(op) {}
+          op(a) {}
     operation_awaiter& op;
   };
   struct on_stop {
@@ -137,6 +144,8 @@ class operation_awaiter : public operation {
   reason given_up_ = reason::none;
   bool is_starting_ = false;
   bool is_remote_ = false;
+  /// The runtime of the awaiting task ends: it waits for no other process.
+  bool must_end_ = false;
 };
 
 }  // namespace manyworlds::inline v0

@@ -18,9 +18,9 @@ class world_core;
 
 /// The description of an operation but for its buffers, as `world`'s members give it.
 struct operation_request {
-  operation_request(world_core& core, operation_kind kind, rank_t peer, lane on,
-                    source_position where) noexcept
-      : core(&core), kind(kind), peer(peer), on(on), where(where) {}
+  operation_request(world_core& of, operation_kind k, rank_t with, lane l,
+                    source_position at) noexcept
+      : core(&of), kind(k), peer(with), on(l), where(at) {}
 
   world_core* core;
   operation_kind kind;
@@ -29,8 +29,10 @@ struct operation_request {
   user_word user;
   bool takes_fresh_lanes = false;
   bool delivered = false;
+  bool discards = false;
   const void* head = nullptr;
   std::size_t head_bytes = 0;
+  bool gives_payload = false;
   std::optional<duration> limit;
   std::stop_token stop;
   source_position where;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/result.hpp"
 
 namespace manyworlds::inline v0 {
@@ -16,7 +17,7 @@ concept hands_out_failure = requires(A& a) {
 };
 
 template <class Awaitable>
-class outcome_awaiter {
+class outcome_awaiter : public native_only {
   using inner = awaiter_of<Awaitable>;
   using value = await_result_t<Awaitable>;
 
@@ -50,7 +51,7 @@ class outcome_awaiter {
 };
 
 template <class Awaitable>
-class [[nodiscard]] outcome_awaitable {
+class [[nodiscard]] outcome_awaitable : public not_for_asio {
  public:
   explicit outcome_awaitable(Awaitable&& awaitable)
       : awaitable_(std::forward<Awaitable>(awaitable)) {}
@@ -65,7 +66,7 @@ class [[nodiscard]] outcome_awaitable {
 /// `auto r = co_await outcome(w.recv(x, from{1}))`: the value, or the failure that a
 /// world_error would have carried; never throws one. Other exceptions pass.
 template <class Awaitable>
-auto outcome(Awaitable&& awaitable) {
+[[nodiscard]] auto outcome(Awaitable&& awaitable) {
   return outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
 }
 

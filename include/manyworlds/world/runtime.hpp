@@ -5,19 +5,21 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/io/turn_times.hpp"
+#include "manyworlds/source_position.hpp"
 #include "manyworlds/world/runtime_options.hpp"
 #include "manyworlds/world/started.hpp"
 
 namespace manyworlds::inline v0 {
 
 class pool_registry;
+struct runtime_report;
 class runtime_core;
 
 /// Owns a reactor for user coroutines and a service thread for everything that must go on
@@ -25,8 +27,18 @@ class runtime_core;
 ///
 /// The reactor is turned by whoever starts first: `run` (the calling thread), `start` (a
 /// thread of the runtime's own), or `poll` (a foreign loop). Two runtimes in one process
-/// know nothing of each other. Destroying it cancels all tasks, breaks its worlds
-/// (`runtime_stopped`, told to the peers) and joins its threads.
+/// know nothing of each other.
+///
+/// Destroying it cancels all tasks, breaks its worlds (`runtime_stopped`, told to the
+/// peers) and joins its threads. That is bounded: a task that waits in a collective
+/// breaks that world at once; all other worlds that are not being left break 2 s later;
+/// what still runs after 10 s is named in the log as an error, with the place where it
+/// was started, and left behind with its frame (a task that blocks its thread, an
+/// offloaded function that does not return, a shielded operation without an end). The
+/// same holds for what `start_service` was given, after 20 s. So is
+/// everything if the runtime is destroyed inside one of its own tasks, as `exit()` in a
+/// task does to one of static lifetime. Do not rely on that: `stop` it and let its tasks
+/// end.
 ///
 /// In a forked child all of it throws world_error (`forked`), and destroying it touches
 /// nothing that the parent uses.
@@ -43,21 +55,31 @@ class runtime {
   /// or throws what it threw; std::logic_error if another thread turns the reactor. What
   /// `stop` cancelled has simply ended, or, if it was to give a value, throws `stopped`.
   template <class T>
-  T run(task<T> t);
+  T run(task<T> t, source_position where = source_position());
 
   /// Hands a task to the reactor, from any thread. The first call starts the reactor's
-  /// thread unless `run` or `poll` turns it.
+  /// thread unless `run` or `poll` turns it. What the task throws is given by `get()`, or
+  /// else logged as an error, with the place of this call.
   template <class T>
-  started<T> start(task<T> t);
+  started<T> start(task<T> t, source_position where = source_position());
 
   /// Hands a task to the service thread, where nothing the user does delays it; it must
   /// not block. For stores and the like. Cancelled when the runtime ends.
-  started<void> start_service(task<void> t);
+  started<void> start_service(task<void> t, source_position where = source_position());
 
-  /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled.
-  /// From any thread, also inside a signal-handling thread; returns at once.
+  /// No new worlds; tasks may end by themselves for `drain`, then they are cancelled. One
+  /// that waits in a collective breaks that world then (`runtime_stopped`). From any
+  /// thread, also inside a signal-handling thread; returns at once.
   void stop(duration drain = duration::zero());
   [[nodiscard]] bool is_stopping() const noexcept;
+  /// Triggered by `stop` at once, before the drain has passed: what waits for new work
+  /// ends then, and what is open may go on until tasks are cancelled.
+  ///
+  ///     auto next = co_await stop_on(queue.pop(), rt.draining());   // throws `stopped`
+  ///
+  /// `keep`, `accept` and `connect` heed it. Its callbacks run on the thread that calls
+  /// `stop`. Any thread; triggered by the runtime's destruction too.
+  [[nodiscard]] std::stop_token draining() const noexcept;
 
   // Inside a foreign loop, always on one thread.
   /// One bounded turn. True if something was done.
@@ -92,17 +114,34 @@ class runtime {
   [[nodiscard]] std::shared_ptr<runtime_core> core_ptr() const noexcept { return core_; }
 
  private:
-  enum class turning : unsigned char { nobody, a_caller, a_thread, a_foreign_loop };
+  enum class turning : unsigned char { not_turned, a_caller, a_thread, a_foreign_loop };
+
+  /// What a thread of this runtime needs, which may outlive it.
+  struct own_thread;
 
   void refuse_in_forked_child() const;
+  [[nodiscard]] const char* why_taken() const noexcept;
   void take_the_reactor(turning how);
   void adopt(const std::shared_ptr<started_base>& root);
   void launch_reactor_thread();
   void launch_service();
   void turn_until_ended(started_base& root);
+  [[nodiscard]] runtime_report report() const;
+  [[nodiscard]] bool is_in_a_turn() const noexcept;
+  [[nodiscard]] bool turns_elsewhere() const noexcept;
   template <class Over>
-  void turn_until(const std::vector<reactor*>& ours, Over&& over) noexcept;
+  bool turn_until(bool users, time_point by, Over&& over) noexcept;
   void end() noexcept;
+  void end_in_forked_child() noexcept;
+  void end_within_a_turn() noexcept;
+  [[nodiscard]] bool end_tasks() noexcept;
+  void break_worlds(bool also_closing) noexcept;
+  void drain_worlds(duration patience) noexcept;
+  [[nodiscard]] bool end_reactor_thread() noexcept;
+  [[nodiscard]] bool end_service() noexcept;
+  void tell_of_what_runs(std::string_view why) noexcept;
+  void leave_behind() noexcept;
+  void keep_what_is_left() noexcept;
 
   std::shared_ptr<runtime_core> core_;
   class roots;
@@ -110,10 +149,9 @@ class runtime {
   std::unique_ptr<roots> service_roots_;
   std::mutex mutex_;
   /// Changed under the mutex. A foreign loop looks at it in each of its turns, without.
-  std::atomic<turning> turning_{turning::nobody};
-  std::atomic<bool> thread_must_end_{false};
-  std::thread reactor_thread_;
-  std::thread service_thread_;
+  std::atomic<turning> turning_{turning::not_turned};
+  std::shared_ptr<own_thread> reactor_thread_;
+  std::shared_ptr<own_thread> service_thread_;
   std::shared_ptr<started_base> service_root_;
   std::unique_ptr<class dump_server> dump_server_;
 };
@@ -121,17 +159,21 @@ class runtime {
 // ------------------------------------------------------------------------------------------------
 
 template <class T>
-started<T> runtime::start(task<T> t) {
-  auto state = std::make_shared<started_task<T>>(home(), std::move(t));
+started<T> runtime::start(task<T> t, source_position where) {
+  auto state = std::make_shared<started_task<T>>(home(), std::move(t), where);
+  started<T> handle(state);
   adopt(state);
   launch_reactor_thread();
-  return started<T>(std::move(state));
+  return handle;
 }
 
 template <class T>
-T runtime::run(task<T> t) {
+T runtime::run(task<T> t, source_position where) {
+  // Refuses an empty task, before the reactor is taken.
+  auto state = std::make_shared<started_task<T>>(home(), std::move(t), where);
   take_the_reactor(turning::a_caller);
-  auto state = std::make_shared<started_task<T>>(home(), std::move(t));
+  // Thrown by the end of this function.
+  state->is_taken_.store(true);
   adopt(state);
   turn_until_ended(*state);
   return state->take();

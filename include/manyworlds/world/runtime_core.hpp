@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 
 #include "manyworlds/coro/event.hpp"
@@ -15,6 +16,7 @@
 #include "manyworlds/nccl/runtime_devices.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/observe/reporter.hpp"
+#include "manyworlds/observe/tally.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/operation_ledger.hpp"
@@ -47,6 +49,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   /// When no world is left on them.
   void end_devices() noexcept;
   [[nodiscard]] reporter& reports() noexcept { return *reporter_; }
+  [[nodiscard]] serving_tally& serving() noexcept { return serving_; }
   [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
   [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
 
@@ -58,10 +61,11 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   /// What is known here of the holder of a rank. On the service reactor.
   [[nodiscard]] claim_answer answer(const claim_query& query);
 
-  /// No world may be formed any more.
+  /// No world may be formed any more. Any thread.
   void refuse_worlds() noexcept {
     refuses_worlds_.store(true);
     stopping_.set();
+    draining_.request_stop();
   }
   [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
   /// One more world is shrunk on the service thread, until `end_shrinking`: the runtime's
@@ -75,8 +79,13 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   }
   void end_shrinking() noexcept { shrinkings_.fetch_sub(1); }
   [[nodiscard]] bool is_shrinking() const noexcept { return shrinkings_.load() != 0; }
-  /// Set when worlds are refused, for those who would form them.
+  /// Set when worlds are refused, for those who would form them. Any thread; a task waits
+  /// for it by `co_await stopping().wait()`.
   [[nodiscard]] notice& stopping() noexcept { return stopping_; }
+  /// The same as a stop token: `runtime::draining`. Any thread.
+  [[nodiscard]] std::stop_token draining() const noexcept {
+    return draining_.get_token();
+  }
   /// Who is told of its worlds. Any thread.
   [[nodiscard]] world_event_hub& events() noexcept { return events_; }
 
@@ -122,11 +131,13 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::unique_ptr<world_directory> directory_;
   std::unique_ptr<endpoint> endpoint_;
   operation_ledger ledger_;
+  serving_tally serving_;
   std::unique_ptr<reporter> reporter_;
   std::atomic<std::uint64_t> instances_{1};
   std::atomic<bool> refuses_worlds_{false};
   std::atomic<int> shrinkings_{0};
   notice stopping_;
+  std::stop_source draining_;
   world_event_hub events_;
   std::atomic<bool> has_ended_{false};
   std::mutex random_mutex_;

@@ -20,7 +20,8 @@ struct runtime_options {
   inline_text<11> thread_name = "manyworlds";
   /// The CPU to pin the reactor's thread to; -1 leaves it to the kernel.
   int cpu = -1;
-  /// How long to look before sleeping. Negative: 50 us, or none with fewer than 2 CPUs.
+  /// How long to look before sleeping. Negative: 50 us; none where the control group has
+  /// fewer than 2 CPUs, nor while a peer on this host is bound to the same single CPU.
   duration spin = duration(-1);
   engine_kind engine = engine_kind::automatic;
   /// Where peers connect: a numeric address and a port, "192.0.2.1:7000", "[::1]:0"; port

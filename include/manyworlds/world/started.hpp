@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "manyworlds/coro/giving_up.hpp"
@@ -14,6 +15,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/coro/value_slot.hpp"
 #include "manyworlds/io/reactor.hpp"
+#include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -26,6 +28,9 @@ class started_base : public std::enable_shared_from_this<started_base> {
   started_base& operator=(const started_base&) = delete;
   virtual ~started_base() = default;
 
+  /// Where it was started.
+  [[nodiscard]] source_position where() const noexcept { return where_; }
+  [[nodiscard]] time_point started_at() const noexcept { return started_at_; }
   [[nodiscard]] bool has_ended() const noexcept {
     return ended_.load(std::memory_order_acquire);
   }
@@ -39,19 +44,28 @@ class started_base : public std::enable_shared_from_this<started_base> {
   }
 
  protected:
-  explicit started_base(reactor& home)
+  started_base(reactor& home, source_position where)
       : root_(
             home, [](void* self) noexcept { static_cast<started_base*>(self)->notice(); },
             this),
         reap_([](work& w) noexcept { static_cast<reaping&>(w).owner->reap(); }, *this),
-        home_(home) {}
+        home_(home),
+        where_(where),
+        started_at_(home.now()) {}
 
   [[nodiscard]] virtual promise_base& promise() noexcept = 0;
   /// Moves the outcome out of the frame and destroys the frame.
   virtual void collect() noexcept = 0;
 
+  /// What the task threw; written before its end is told.
+  std::exception_ptr error_;
+  /// The outcome was asked for: what the task threw is known to its starter.
+  std::atomic<bool> is_taken_{false};
+
  private:
   friend class runtime;
+  template <class T>
+  friend class started;
 
   struct reaping final : work {
     reaping(function f, started_base& s) noexcept : work(f), owner(&s) {}
@@ -67,12 +81,26 @@ class started_base : public std::enable_shared_from_this<started_base> {
     if (!std::exchange(ending_, true)) home_.schedule(reap_);
   }
   void reap() noexcept;
+  /// The last handle was dropped: the outcome cannot be asked for from now on. Any
+  /// thread.
+  void let_go() noexcept;
+  /// Says what the task threw unless it was taken or said already. Any thread.
+  void tell_error() noexcept;
+  /// Its runtime ends without it: it stays where it waits, and its frame with it.
+  void leave_behind() noexcept;
 
   task_root root_;
   reaping reap_;
   reactor& home_;
+  const source_position where_;
+  const time_point started_at_;
   std::function<void()> forget_;
+  /// Logs an error that was not taken; emptied when it did, and when the runtime ends.
+  std::function<void(const started_base&)> lost_;  // guarded by mutex_
+  std::atomic<bool> is_let_go_{false};
   bool ending_ = false;
+  /// Its end, or that there will be none, is about to be told: by one of the two.
+  std::atomic<bool> is_settled_{false};
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -81,11 +109,15 @@ class started_base : public std::enable_shared_from_this<started_base> {
 template <class T>
 class started_task final : public started_base {
  public:
-  started_task(reactor& home, task<T> t) : started_base(home), task_(std::move(t)) {}
+  started_task(reactor& home, task<T> t, source_position where)
+      : started_base(home, where), task_(std::move(t)) {
+    if (!task_) refuse_empty_task();
+  }
 
   /// Once, after the end. One that was cancelled has no value to give, and has simply
   /// ended if nobody asked for one.
   T take() {
+    is_taken_.store(true);
     if (error_) std::rethrow_exception(error_);
     if constexpr (!std::is_void_v<T>) {
       if (!value_.has_value()) throw stopped();
@@ -106,27 +138,52 @@ class started_task final : public started_base {
 
   task<T> task_;
   value_slot<T> value_;
-  std::exception_ptr error_;
 };
 
 /// Copies refer to the same task.
+///
+/// What the task throws is not lost where `get()` is not called: the runtime's log gets
+/// an error line with its text when the last handle is dropped, or a second after the end
+/// of a task whose handle is kept; `runtime::dump` lists it too.
 template <class T>
 class [[nodiscard]] started {
  public:
-  explicit started(std::shared_ptr<started_task<T>> state) noexcept
-      : state_(std::move(state)) {}
+  explicit started(std::shared_ptr<started_task<T>> state)
+      : state_(std::make_shared<holding>(state), state.get()) {}
 
-  [[nodiscard]] bool is_ready() const noexcept { return state_->has_ended(); }
-  [[nodiscard]] bool wait_for(duration limit) const { return state_->wait_for(limit); }
-  /// Blocks until the task has ended, so never from a task. Gives its value, once, or
-  /// throws what it threw. A task without a value that was cancelled by `runtime::stop`
-  /// has simply ended; one with a value throws `stopped`.
+  [[nodiscard]] bool is_ready() const { return existing().has_ended(); }
+  [[nodiscard]] bool wait_for(duration limit) const { return existing().wait_for(limit); }
+  /// Blocks until the task has ended; inside of a task that would stop the thread which
+  /// tasks run on, so there it throws std::logic_error unless `is_ready()`. Gives its
+  /// value, once, or throws what it threw. A task without a value that was cancelled by
+  /// `runtime::stop` has simply ended; one with a value throws `stopped`.
   T get() {
-    state_->wait();
-    return state_->take();
+    started_task<T>& task = existing();
+    if (executor::current() && !task.has_ended()) refuse_to_block();
+    task.wait();
+    return task.take();
   }
 
  private:
+  /// What all handles share: it tells the task when the last of them is gone.
+  struct holding {
+    explicit holding(std::shared_ptr<started_task<T>> s) noexcept : task(std::move(s)) {}
+    holding(const holding&) = delete;
+    holding& operator=(const holding&) = delete;
+    ~holding() { task->let_go(); }
+    std::shared_ptr<started_task<T>> task;
+  };
+  [[noreturn]] static void refuse_to_block() {
+    throw std::logic_error(
+        "started::get() inside a task would block the thread that tasks run on, perhaps "
+        "the one it waits for: co_await the task itself, or spawn it in a scope");
+  }
+  [[nodiscard]] started_task<T>& existing() const {
+    if (state_) [[likely]]
+      return *state_;
+    throw std::invalid_argument("this started<T> was moved from: it has no task");
+  }
+
   std::shared_ptr<started_task<T>> state_;
 };
 

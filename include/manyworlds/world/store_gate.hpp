@@ -1,6 +1,7 @@
 // Store gate: a world's way to its store, until the last handle is dropped.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,12 +13,16 @@ namespace manyworlds::inline v0 {
 /// Whoever drops the handle of a forming world may destroy the store right after, while
 /// the service thread is about to ask it something. The gate is shut then: nothing is
 /// asked any more, but for one parting request that was made out before. What was asked
-/// earlier depends on the store no longer, see `store::perform`. Any thread.
-class store_gate final : public store {
+/// earlier depends on the store no longer, see `store::perform`. So is the gate of a
+/// store that is destroyed first. Any thread.
+class store_gate final : public store, private store_user {
  public:
-  explicit store_gate(store& behind) noexcept : behind_(&behind) {}
+  /// Null: shut from the beginning, as of survivors, whose store may be gone long since.
+  explicit store_gate(store* behind);
+  ~store_gate() override;
 
   [[nodiscard]] std::string address() const override;
+  [[nodiscard]] std::string trouble() const override;
   /// Throws store_error once the gate is shut.
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
@@ -29,6 +34,9 @@ class store_gate final : public store {
   [[nodiscard]] task<void> part();
 
  private:
+  void store_ends(bool answers) noexcept override;
+
+  const std::shared_ptr<store_users> beside_;
   mutable std::mutex mutex_;
   store* behind_;  // guarded by mutex_, as are these
   std::optional<store_request> request_;

@@ -69,6 +69,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
     return epoch_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool is_suspect(rank_t rank) const noexcept;
+  /// How long ago a member was heard of last. Precondition: the world was formed.
+  [[nodiscard]] duration silence_of(rank_t rank) const noexcept;
   /// The first cause, if the world is broken.
   [[nodiscard]] failure first_failure() const;
   /// A failure of this world, filled in with who and where.
@@ -120,8 +122,18 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void start(operation_awaiter& op) noexcept;
   /// See backend::withdraw.
   bool withdraw(operation_awaiter& op) noexcept;
+  /// As `world::discard`, of arguments that were checked.
+  void discard(rank_t peer, lane on);
+  /// `leave()` was called here: whatever is closed from then on is closed by that.
+  [[nodiscard]] bool has_left_itself() const noexcept { return we_left_; }
   /// `ended_by` is what the record of it says.
   void remove_pending(operation& op, enum cause ended_by) noexcept;
+
+  /// Breaks the world if it has a collective which a task was cancelled in: it cannot be
+  /// taken back, and the task's runtime ends.
+  void break_for_cancelled_collectives() noexcept;
+  /// The same for the one that `op` is.
+  void break_for_the_end_of(const operation& op) noexcept;
 
   /// Of a world that is up and has one.
   [[nodiscard]] device_control* device() const noexcept {
@@ -202,6 +214,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void tell_members() noexcept;     // service
   void unregister() noexcept;       // service
   void tell_drained() noexcept;     // service
+  /// Formed by all, but this process's reactor has not taken it until the time was up.
+  void break_as_not_turned(time_point now) noexcept;  // service
 
   void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;
   void end_pending() noexcept;
@@ -244,6 +258,8 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   std::unique_ptr<formation> formation_;
   std::shared_ptr<void> device_;  ///< opened by the formation, taken by the backend
   bool unregistered_ = false;
+  time_point forming_since_{};
+  time_point committed_at_{};
 
   // The user reactor's.
   std::unique_ptr<backend> backend_;

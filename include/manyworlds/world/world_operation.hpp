@@ -8,6 +8,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/world/operation_awaiter.hpp"
 
 namespace manyworlds::inline v0 {
@@ -95,7 +96,7 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
 /// Inline down to the start of the operation: moving lists through memory would cost a
 /// small message 30 ns.
 template <class Result, class List = no_list>
-class [[nodiscard]] world_operation {
+class [[nodiscard]] world_operation : public not_for_asio {
   static constexpr bool is_on_device = std::is_same_v<List, device_request>;
 
  public:
@@ -109,35 +110,42 @@ class [[nodiscard]] world_operation {
   /// an entered collective breaks it (`overdue`). A send over TCP that was on its way in
   /// full waits a second more for the peer's word on it; a peer that is stopped gives
   /// none, and may yet take the message.
-  world_operation&& within(duration limit) && noexcept {
+  [[nodiscard]] world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
   /// Gives up with cause `cancelled` when the token is triggered; a collective is waited
   /// for.
-  world_operation&& stop(std::stop_token token) && noexcept {
+  [[nodiscard]] world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
   }
   /// Of a send: ends when the peer's receive has taken the message, not when it was
   /// accepted.
-  world_operation&& delivered() && noexcept {
+  [[nodiscard]] world_operation&& delivered() && noexcept {
     request_.delivered = true;
+    return std::move(*this);
+  }
+  /// Of a receive that names its lane: if it is given up, by its deadline, its token or
+  /// its task, nothing more is received on that lane, as by `world::discard`.
+  [[nodiscard]] world_operation&& discarding() && noexcept {
+    request_.discards = true;
     return std::move(*this);
   }
   /// Of an operation on device memory: not matched with the peers' before it is launched,
   /// but in the order of its start.
-  world_operation&& unmatched() && noexcept requires is_on_device {
+  [[nodiscard]] world_operation&& unmatched() && noexcept requires is_on_device {
     list_.part.unmatched = true;
     return std::move(*this);
   }
   /// Of an operation on device memory: ends when the stream has it.
-  world_operation<ticket, List> enqueue() && noexcept requires is_on_device {
+  [[nodiscard]] world_operation<ticket, List> enqueue() && noexcept requires
+      is_on_device {
     list_.part.enqueued = true;
     return world_operation<ticket, List>(std::move(request_), std::move(list_));
   }
   /// For coroutines of other libraries: resume there.
-  world_operation&& resume_on(executor& where) && noexcept {
+  [[nodiscard]] world_operation&& resume_on(executor& where) && noexcept {
     resumption_ = &where;
     return std::move(*this);
   }

@@ -1,6 +1,7 @@
 // A device: its streams, and the order that the legacy stream imposes on them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,8 @@ class device {
 
   const int ordinal;
   const stream_ptr legacy;
+  // Hundreds of MiB of a real one's memory.
+  std::atomic<bool> has_context{false};
 
   stream_ptr make_stream(unsigned flags, int priority);
   // cudaStreamPerThread of the calling thread.

@@ -15,7 +15,7 @@ namespace {
 // body(), of a device that is there.
 template <class Body>
 cudaError_t enter_device(int ordinal, Body body) {
-  return enter(ordinary, [&]() -> cudaError_t {
+  return enter(contextless, [&]() -> cudaError_t {
     return machine::here().has(ordinal) ? body() : cudaErrorInvalidDevice;
   });
 }
@@ -27,10 +27,10 @@ bool attribute(cudaDeviceAttr asked, int device, int& value) {
       value = chosen().multiprocessors;
       return true;
     case cudaDevAttrComputeCapabilityMajor:
-      value = 9;
+      value = chosen().capability_of(device) / 10;
       return true;
     case cudaDevAttrComputeCapabilityMinor:
-      value = 0;
+      value = chosen().capability_of(device) % 10;
       return true;
     case cudaDevAttrWarpSize:
       value = 32;
@@ -86,7 +86,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return enter(ordinary, [&] {
+  return enter(contextless, [&] {
     if (count == nullptr) return cudaErrorInvalidValue;
     *count = chosen().devices;
     return cudaSuccess;
@@ -95,13 +95,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaSetDevice(int ordinal) {
   return enter_device(ordinal, [&] {
-    current_device() = ordinal;
+    set_device(ordinal);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* ordinal) {
-  return enter(ordinary, [&] {
+  return enter(contextless, [&] {
     if (ordinal == nullptr) return cudaErrorInvalidValue;
     *ordinal = current_device();
     return cudaSuccess;
@@ -109,7 +109,10 @@ cudaError_t cudaGetDevice(int* ordinal) {
 }
 
 cudaError_t cudaInitDevice(int ordinal, unsigned int, unsigned int) {
-  return enter_device(ordinal, [] { return cudaSuccess; });
+  return enter_device(ordinal, [&] {
+    machine::here().on(ordinal).has_context = true;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr asked, int ordinal) {
@@ -137,7 +140,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
     properties->uuid.bytes[15] = static_cast<char>(ordinal);
     properties->totalGlobalMem = device_memory;
     properties->multiProcessorCount = chosen().multiprocessors;
-    properties->major = 9;
+    properties->major = chosen().capability_of(ordinal) / 10;
+    properties->minor = chosen().capability_of(ordinal) % 10;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->pciBusID = ordinal + 1;

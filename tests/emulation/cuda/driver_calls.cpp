@@ -5,6 +5,8 @@
 #undef cuStreamWaitValue64
 #undef cuStreamWriteValue32
 #undef cuStreamWriteValue64
+#undef cuCtxPopCurrent
+#undef cuCtxPushCurrent
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -35,6 +37,7 @@ Word* word_at(CUdeviceptr address) {
 
 template <class Word>
 CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
+  if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   return as_driver_result(attempt_stream(ordinary, stream, [&](const stream_ptr& on) {
     auto* const word = word_at<Word>(address);
     if (word == nullptr || (flags & ~1u) != 0) return cudaErrorInvalidValue;
@@ -62,6 +65,7 @@ bool satisfied(Word found, Word value, unsigned condition) {
 
 template <class Word>
 CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
+  if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
   return as_driver_result(attempt_stream(ordinary, stream, [&](const stream_ptr& on) {
     auto* const word = word_at<Word>(address);
     const unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
@@ -79,6 +83,33 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned f
   }));
 }
 
+CUresult retain_primary(CUcontext* context, CUdevice ordinal) {
+  return as_driver_result(attempt(contextless, [&] {
+    if (!machine::here().has(ordinal)) return cudaErrorInvalidDevice;
+    machine::here().on(ordinal).has_context = true;
+    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(ordinal) + 1);
+    return cudaSuccess;
+  }));
+}
+
+CUresult push_current(CUcontext context) {
+  return as_driver_result(attempt(contextless, [&] {
+    const auto ordinal = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
+    if (!machine::here().has(ordinal)) return cudaErrorDeviceUninitialized;
+    push_context(ordinal);
+    return cudaSuccess;
+  }));
+}
+
+CUresult pop_current(CUcontext* context) {
+  // Also when the device is broken: it is the thread's own affair.
+  const int ordinal = pop_context();
+  if (ordinal < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context != nullptr)
+    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(ordinal) + 1);
+  return CUDA_SUCCESS;
+}
+
 struct entry_point {
   std::string_view name;
   void* function;
@@ -86,6 +117,9 @@ struct entry_point {
 
 void* find_entry_point(std::string_view name) {
   static const entry_point known[] = {
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_current)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_primary)},
       {"cuStreamWriteValue32", reinterpret_cast<void*>(&write_value<cuuint32_t>)},
       {"cuStreamWriteValue64", reinterpret_cast<void*>(&write_value<cuuint64_t>)},
       {"cuStreamWaitValue32", reinterpret_cast<void*>(&wait_value<cuuint32_t>)},
@@ -102,7 +136,7 @@ void* find_entry_point(std::string_view name) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
                                              unsigned int version, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
-  return enter(ordinary, [&] {
+  return enter(contextless, [&] {
     if (symbol == nullptr || function == nullptr) return cudaErrorInvalidValue;
     const bool too_new = version > static_cast<unsigned>(chosen().driver);
     *function = too_new ? nullptr : find_entry_point(symbol);

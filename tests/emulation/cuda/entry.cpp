@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 #include "settings.hpp"
 
 namespace emulated {
@@ -10,6 +12,16 @@ namespace {
 cudaError_t& last_of_this_thread() {
   thread_local cudaError_t last = cudaSuccess;
   return last;
+}
+
+struct contexts_of_thread {
+  std::vector<int> current;
+  int device = 0;
+};
+
+contexts_of_thread& of_this_thread() {
+  thread_local contexts_of_thread mine;
+  return mine;
 }
 
 // What no call gets past, and no cudaGetLastError clears.
@@ -21,8 +33,30 @@ cudaError_t missing() {
 
 }  // namespace
 
-int& current_device() {
-  thread_local int ordinal = 0;
+int current_device() {
+  const contexts_of_thread& mine = of_this_thread();
+  return mine.current.empty() ? mine.device : mine.current.back();
+}
+
+void set_device(int ordinal) {
+  contexts_of_thread& mine = of_this_thread();
+  mine.device = ordinal;
+  if (!mine.current.empty()) mine.current.pop_back();
+  push_context(ordinal);
+}
+
+bool has_context() { return !of_this_thread().current.empty(); }
+
+void push_context(int ordinal) {
+  machine::here().on(ordinal).has_context.store(true, std::memory_order_relaxed);
+  of_this_thread().current.push_back(ordinal);
+}
+
+int pop_context() {
+  contexts_of_thread& mine = of_this_thread();
+  if (mine.current.empty()) return -1;
+  const int ordinal = mine.current.back();
+  mine.current.pop_back();
   return ordinal;
 }
 

@@ -15,14 +15,30 @@ struct call_rules {
   bool unsafe = false;
   // It also takes effect when the process is broken, though it gives the error.
   bool when_broken = false;
+  // It needs no context, and makes none.
+  bool contextless = false;
 };
 
 constexpr call_rules ordinary{};
-constexpr call_rules unsafe{true, false};
-constexpr call_rules freeing{false, true};
-constexpr call_rules unsafe_freeing{true, true};
+constexpr call_rules unsafe{true, false, false};
+constexpr call_rules freeing{false, true, false};
+constexpr call_rules unsafe_freeing{true, true, false};
+constexpr call_rules contextless{false, false, true};
 
-int& current_device();
+// The device whose context the calling thread has; without one, that which the runtime
+// would make it have.
+int current_device();
+// As cudaSetDevice: from CUDA 12.0 on it makes the device's context ("Runtime
+// initialization" of the CUDA programming guide, and the notes of cudaSetDevice).
+void set_device(int ordinal);
+
+// The contexts of the calling thread, as the driver keeps them. A call of the runtime
+// that finds none makes that of the thread's device, which is 0 unless it was set: so a
+// thread that only asks for the state of a stream makes a context on GPU 0.
+bool has_context();
+void push_context(int ordinal);
+// -1: there was none.
+int pop_context();
 
 // The runtime's own calls are forbidden inside a host function.
 bool& in_host_function();
@@ -42,6 +58,7 @@ stream_ptr stream_of(cudaStream_t handle);
 template <class Body>
 cudaError_t attempt(const call_rules& rules, Body body) {
   if (const auto refused = refusal(rules); refused != cudaSuccess) return refused;
+  if (!rules.contextless && !has_context()) set_device(current_device());
   auto result = cudaSuccess;
   try {
     result = body();

@@ -31,3 +31,17 @@ void cudaEmulatedBreakDevice(int device, cudaError_t error) {
   if (machine::in_forked_child() || !machine::here().has(device)) return;
   machine::here().break_device(device, error);
 }
+
+int cudaEmulatedHasContext(int device) {
+  if (machine::in_forked_child() || !machine::here().has(device)) return 0;
+  return machine::here().on(device).has_context.load(std::memory_order_relaxed) ? 1 : 0;
+}
+
+int cudaEmulatedReaches(int device, const void* memory) {
+  if (machine::in_forked_child()) return 0;
+  const auto block = machine::here().memory.find(memory);
+  if (!block || block->kind != memory_kind::device || block->device == device) return 1;
+  if (!block->pool) return 1;
+  std::lock_guard hold(block->pool->mutex);
+  return block->pool->admitted.count(device) != 0 ? 1 : 0;
+}

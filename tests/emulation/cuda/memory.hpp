@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 
 namespace emulated {
 
@@ -27,6 +28,7 @@ struct memory_pool {
   const bool is_default;
 
   std::mutex mutex;
+  std::set<int> admitted;  // devices that reach its memory, beside its own
   std::map<cudaMemPoolAttr, std::uint64_t> chosen;
   std::uint64_t used = 0;
   std::uint64_t most_used = 0;

@@ -126,6 +126,27 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
   });
 }
 
+// "Controls visibility of pools between devices": cudaDeviceEnablePeerAccess does nothing
+// for memory of a pool (CUDA programming guide, "Physical page caching behavior ...
+// Device Accessibility for Multi-GPU Support").
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* list,
+                                 size_t count) {
+  return enter_pool(handle, [&](memory_pool& pool) {
+    for (size_t i = 0; i < count; ++i) {
+      const cudaMemAccessDesc& each = list[i];
+      if (each.location.type != cudaMemLocationTypeDevice ||
+          !machine::here().has(each.location.id))
+        return cudaErrorInvalidValue;
+      if (each.flags == cudaMemAccessFlagsProtReadWrite) {
+        pool.admitted.insert(each.location.id);
+      } else {
+        pool.admitted.erase(each.location.id);
+      }
+    }
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, size_t) {
   return enter_pool(handle, [](memory_pool&) { return cudaSuccess; });
 }

@@ -1,5 +1,6 @@
 #include "settings.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace emulated {
@@ -10,12 +11,30 @@ long number(const char* name, long otherwise) {
   return text == nullptr || *text == '\0' ? otherwise : std::strtol(text, nullptr, 10);
 }
 
+std::vector<int> numbers(const char* name, int otherwise) {
+  std::vector<int> all;
+  const char* text = std::getenv(name);
+  while (text != nullptr && *text != '\0') {
+    char* end = nullptr;
+    all.push_back(static_cast<int>(std::strtol(text, &end, 10)));
+    text = *end == ',' ? end + 1 : nullptr;
+  }
+  if (all.empty()) all.push_back(otherwise);
+  return all;
+}
+
 }  // namespace
+
+int settings::capability_of(int device) const {
+  const auto last = capabilities.size() - 1;
+  return capabilities[std::min(static_cast<std::size_t>(device), last)];
+}
 
 const settings& chosen() {
   static const settings read{
       static_cast<int>(number("EMULATED_CUDA_DEVICES", 8)),
       static_cast<int>(number("EMULATED_CUDA_SMS", 132)),
+      numbers("EMULATED_CUDA_CAPABILITY", 90),
       static_cast<int>(number("EMULATED_CUDA_DRIVER", 13000)),
       number("EMULATED_CUDA_STICKY_AFTER", 0),
   };

@@ -81,8 +81,9 @@ cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
   });
 }
 
+// Believed to make no context: a stream is known with its device.
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
-  return enter_stream(ordinary, handle, [&](const stream_ptr& asked) {
+  return enter_stream(contextless, handle, [&](const stream_ptr& asked) {
     *device = asked->device;
     return cudaSuccess;
   });

@@ -30,6 +30,14 @@ int cudaEmulatedGraphsHolding(const void* key);
  * every later call of this process gives the error. */
 void cudaEmulatedBreakDevice(int device, cudaError_t error);
 
+/* 1 if a kernel on the device reaches that memory: its own, the host's, and other devices'
+ * but for that of pools which it was not admitted to. */
+int cudaEmulatedReaches(int device, const void* memory);
+
+/* 1 if the process has made the device's context: by cudaSetDevice, by a call of a thread
+ * whose device it is, or by the driver's functions. */
+int cudaEmulatedHasContext(int device);
+
 #ifdef __cplusplus
 }
 #endif

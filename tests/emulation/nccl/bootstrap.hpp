@@ -18,6 +18,7 @@ struct member_card {
   int color = 0;
   int key = 0;
   int device = -1;
+  int capability = 0;
   std::uint64_t host = 0;
   std::uint64_t process = 0;
   char bus[32] = {};

@@ -76,6 +76,10 @@ member_card communicator::card() const {
   card.device = device;
   card.host = chosen().host_hash;
   card.process = this_process();
+  int minor = 0;
+  cudaDeviceGetAttribute(&card.capability, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  card.capability = card.capability * 10 + minor;
   cudaDeviceGetPCIBusId(card.bus, sizeof card.bus, device);
   return card;
 }

@@ -46,6 +46,8 @@ struct communicator {
   int device = -1;
   int blocking = 1;
   int max_ctas = 32;
+  /// Blocks that must be on one GPC at the same time; 0: none need be.
+  int cluster = 4;
   int split_share = 0;
   int shrink_share = 0;
   std::string name;
@@ -81,6 +83,7 @@ struct communicator {
   operation_order order{*flag};
 
   // Owned by the thread that calls; children and windows are counted alike by all ranks.
+  std::set<int> connected;
   int children = 0;
   int windows_made = 0;
   std::map<int, reduction> reductions;

@@ -15,6 +15,8 @@ namespace nccl_emulation {
 namespace {
 
 constexpr int default_ctas = 32;
+// src/init.cc, NCCL_CONFIG_DEFAULT of cgaClusterSize from sm90 on.
+constexpr int default_cluster = 4;
 
 struct field {
   const char* name;
@@ -96,6 +98,7 @@ shared_communicator configured(const ncclConfig_t* given, int device,
   c->device = device;
   c->blocking = either(config.blocking, 1);
   c->max_ctas = either(config.maxCTAs, default_ctas);
+  c->cluster = either(config.cgaClusterSize, default_cluster);
   c->split_share = either(config.splitShare, 0);
   c->shrink_share = either(config.shrinkShare, 0);
   return c;
@@ -106,6 +109,7 @@ shared_communicator configured_like(const communicator& parent) {
   c->device = parent.device;
   c->blocking = parent.blocking;
   c->max_ctas = parent.max_ctas;
+  c->cluster = parent.cluster;
   c->split_share = parent.split_share;
   c->shrink_share = parent.shrink_share;
   return c;

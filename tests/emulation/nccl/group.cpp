@@ -49,15 +49,12 @@ ncclResult_t run_jobs(const std::vector<job>& jobs) {
 }
 
 ncclResult_t run_group(group_work& work) {
-  int before = 0;
-  cudaGetDevice(&before);
   auto result = run_jobs(work.jobs);
   for (auto& e : work.entries) {
     if (result != ncclSuccess) break;
     cudaSetDevice(e.c->device);
     result = launch(e.c, std::move(e.tasks));
   }
-  cudaSetDevice(before);
   return result;
 }
 
@@ -161,7 +158,12 @@ ncclResult_t group::give_out(std::shared_ptr<group_work> work, const char* call)
     begin_in_background(work);
     return ncclInProgress;
   }
+  // Of the caller's thread alone (2.28.9 src/group.cc, ncclGroupEndInternal): a thread
+  // that had none is given a context on GPU 0.
+  int before = 0;
+  cudaGetDevice(&before);
   const auto result = run_group(*work);
+  cudaSetDevice(before);
   finish(*work, result);
   return result;
 }

@@ -4,17 +4,34 @@
 #include "plan.hpp"
 #include "settings.hpp"
 
+#include <algorithm>
 #include <span>
 
 using namespace nccl_emulation;
 
 namespace {
 
+// src/enqueue.cc taskAppend: of all ranks' devices the least counts.
+ncclResult_t check_float8(const communicator& c, const task& t) {
+  const bool reduces = t.what == call::all_reduce || t.what == call::reduce ||
+                       t.what == call::reduce_scatter;
+  const bool is_old =
+      std::any_of(c.members.begin(), c.members.end(),
+                  [](const member_card& each) { return each.capability < 90; });
+  if (!reduces || !is_old || t.count == 0) return ncclSuccess;
+  return complain(ncclInvalidArgument,
+                  "FP8 reduction support begins with sm90 capable devices.");
+}
+
+// The header of 2.23 ends with ncclBfloat16.
+int types() { return chosen().version < 22400 ? ncclBfloat16 + 1 : ncclNumTypes; }
+
 ncclResult_t check(const communicator& c, const char* name, const task& t) {
   if (t.root < 0 || t.root >= c.count)
     return complain(ncclInvalidArgument, std::string{name} + " : invalid root");
-  if (t.type < 0 || t.type >= ncclNumTypes)
+  if (t.type < 0 || t.type >= types())
     return complain(ncclInvalidArgument, std::string{name} + " : invalid type");
+  if (t.type == ncclFloat8e4m3 || t.type == ncclFloat8e5m2) return check_float8(c, t);
   return ncclSuccess;
 }
 
@@ -76,10 +93,29 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, Make make) {
   return state_or(*c.shared(), result);
 }
 
+// Since 2.22 an algorithm's connections are made at its first use, within the call
+// (NCCL_RUNTIME_CONNECT; 2.28.9 src/group.cc, ncclCollPreconnect). Which it is goes by
+// the call and the size: Tree, Ring and NVLS, whose limits are in src/graph/tuning.cc.
+ncclResult_t connect(communicator& c, const task& t) {
+  constexpr std::size_t tree_limit = std::size_t{64} * 1024;
+  constexpr std::size_t ring_limit = std::size_t{1024} * 1024;
+  const int algorithm = t.bytes() < tree_limit ? 0 : t.bytes() < ring_limit ? 1 : 2;
+  if (t.point_to_point() || c.count == 1) return ncclSuccess;
+  if (!c.connected.insert(static_cast<int>(t.what) * 3 + algorithm).second)
+    return ncclSuccess;
+  // The sockets of the bootstrap look at the flag, so that a revocation gets it out.
+  c.waits_for_room = true;
+  const auto slept = sleep_for(chosen().connect_ms, c.cut());
+  c.waits_for_room = false;
+  if (slept != outcome::interrupted) return ncclSuccess;
+  return complain(ncclInternalError, "given up while it connected");
+}
+
 ncclResult_t enqueue_one(const char* name, ncclComm_t comm, task t, ncclRedOp_t op) {
   return enqueue(name, comm, [&](const shared_communicator& c) {
     if (const auto wrong = check(*c, name, t)) return wrong;
     if (const auto wrong = resolve(*c, op, t)) return wrong;
+    if (const auto wrong = connect(*c, t)) return wrong;
     return append(c, {&t, 1});
   });
 }

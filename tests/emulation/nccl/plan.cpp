@@ -7,6 +7,7 @@
 #include "settings.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -43,14 +44,41 @@ class plan {
 
   void run_in_turn(std::uint64_t ticket) {
     if (c_->order.enter(ticket)) {
-      const occupancy place{c_->device, c_->max_ctas, *c_->flag};
+      const occupancy place{c_->device, ctas(), c_->cluster, *c_->flag};
       if (c_->torn || c_->closed) wait_for_abort(c_->cut());
       if (place.resident() && !c_->flag->raised()) return move();
     }
     spoil(0);
   }
 
+  // Messages take as many channels as the next power of two (src/graph/paths.cc,
+  // ncclTopoComputeP2pChannels).
+  int ctas() const {
+    const bool has_messages = tasks_.back().point_to_point();
+    const auto most = static_cast<unsigned>(c_->max_ctas);
+    return static_cast<int>(has_messages ? std::bit_ceil(most) : most);
+  }
+
+  // Up to 2.22 ranks of one process that reach each other's GPUs use each other's buffers
+  // directly (2.18.3 src/transport/p2p.cc, P2P_DIRECT).
+  bool is_reached(const task& t) const {
+    if (chosen().version >= 22300) return true;
+    for (int r = 0; r < c_->count; ++r) {
+      if (r == c_->rank || !c_->in_this_process(r)) continue;
+      const int device = c_->members[static_cast<std::size_t>(r)].device;
+      for (const void* buffer : {t.from, static_cast<const void*>(t.to)}) {
+        if (buffer == nullptr || cudaEmulatedReaches(device, buffer) != 0) continue;
+        cudaEmulatedBreakDevice(device, cudaErrorIllegalAddress);
+        return false;
+      }
+    }
+    return true;
+  }
+
   void move() {
+    if (!std::all_of(tasks_.begin(), tasks_.end(),
+                     [this](const task& t) { return is_reached(t); }))
+      return;
     std::size_t next = 0;
     for (; next < tasks_.size() && !tasks_[next].point_to_point(); ++next) {
       if (run_collective(*c_, tasks_[next])) continue;

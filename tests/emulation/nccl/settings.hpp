@@ -23,6 +23,8 @@ struct settings {
   /// Operations of a communicator that wait for their turn before a call of it blocks.
   int most_waiting;
   int async_ms;
+  /// How long the first use of an algorithm connects, within its call.
+  int connect_ms;
   int multiprocessors;
   bool shared_devices;
   std::uint64_t host_hash;

@@ -1,4 +1,4 @@
-// What the demo sends: floats, in host memory or on a GPU.
+// What examples send: floats, in host memory or on a GPU.
 #pragma once
 
 #include <manyworlds/manyworlds.hpp>
@@ -33,7 +33,7 @@ class tensor_memory {
 };
 
 /// Floats that the host reads and writes. With a GPU it is their copy there that travels;
-/// the demo has no kernels, so it is brought to the host to be computed with.
+/// the examples have no kernels, so it is brought to the host to be computed with.
 class tensor {
  public:
   tensor() = default;
@@ -53,22 +53,52 @@ class tensor {
     return on_gpu_ ? &on_gpu_->there : nullptr;
   }
 
-  mw::task<void> send(mw::world& w, mw::to peer, mw::lane on, mw::user_word user = {}) {
+  mw::task<void> send(mw::world& w, mw::to peer, mw::lane on = {},
+                      mw::user_word user = {}) {
     if (on_gpu_) {
-      co_await mw::copy(on_gpu_->there, on_gpu_->pinned);
+      co_await to_gpu();
       co_await w.send(on_gpu_->there, peer, on, user);
     } else {
       co_await w.send(on_host_, peer, on, user);
     }
   }
-  mw::task<mw::message_info> recv(mw::world& w, mw::from peer, mw::lane on) {
+  mw::task<mw::message_info> recv(mw::world& w, mw::from peer, mw::lane on = {}) {
     if (!on_gpu_) co_return co_await w.recv(on_host_, peer, on);
     const mw::message_info info = co_await w.recv(on_gpu_->there, peer, on);
-    co_await mw::copy(on_gpu_->pinned, on_gpu_->there);
+    co_await to_host();
     co_return info;
+  }
+  mw::task<void> send_delivered(mw::world& w, mw::to peer) {
+    if (on_gpu_) co_return co_await send(w, peer);
+    co_await w.send(on_host_, peer).delivered();
+  }
+  /// Behind a head; ends when the peer has it.
+  template <class Head>
+  mw::task<void> send_behind(const Head& head, mw::world& w, mw::to peer) {
+    if (on_gpu_) {
+      co_await to_gpu();
+      co_await w.send_message(head, on_gpu_->there, peer);
+    } else {
+      co_await w.send_message(head, on_host_, peer).delivered();
+    }
+  }
+  /// Runs `call` on the memory of both, wherever it is: `in` is brought there before,
+  /// `out` back afterwards. They may be the same.
+  template <class Call>
+  static mw::task<void> collective(tensor& in, tensor& out, Call call) {
+    if (in.on_gpu_) {
+      co_await in.to_gpu();
+      co_await call(in.on_gpu_->there, out.on_gpu_->there);
+      co_await out.to_host();
+    } else {
+      co_await call(in.on_host_, out.on_host_);
+    }
   }
 
  private:
+  mw::task<void> to_gpu() { co_await mw::copy(on_gpu_->there, on_gpu_->pinned); }
+  mw::task<void> to_host() { co_await mw::copy(on_gpu_->pinned, on_gpu_->there); }
+
   /// On a stream of its own: what waits on it waits for this tensor's world only.
   struct gpu_part {
     gpu_part(std::size_t count, const tensor_memory& of)

@@ -1,0 +1,53 @@
+/// Why an argument cannot be sent or received into, in one sentence for the compiler.
+#pragma once
+
+#include <concepts>
+#include <ranges>
+#include <type_traits>
+
+#include "manyworlds/memory/device_list.hpp"
+#include "manyworlds/memory/gather_list.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+template <class B>
+concept not_sendable =
+    !std::convertible_to<B, gather_list> && !std::convertible_to<B, device_gather_list>;
+template <class B>
+concept not_receivable =
+    !std::convertible_to<B, scatter_list> && !std::convertible_to<B, device_scatter_list>;
+template <class B>
+concept no_buffer = !std::convertible_to<B, const_buffer_view> &&
+                    !std::convertible_to<B, const_device_view>;
+
+template <class B>
+concept owns_elements = std::ranges::range<B> && !std::is_lvalue_reference_v<B> &&
+                        !std::ranges::borrowed_range<B>;
+template <class B>
+concept is_const_range = std::ranges::range<B> &&
+    std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>;
+
+/// Called by overloads that take what the others do not.
+template <class B, bool IsReceived>
+constexpr void refuse_buffer() noexcept {
+  constexpr bool literal = character_literal<B>;
+  constexpr bool dying = !literal && owns_elements<B>;
+  constexpr bool constant = !literal && !dying && IsReceived && is_const_range<B>;
+  constexpr bool pointer = std::is_pointer_v<std::remove_cvref_t<B>>;
+  static_assert(!literal,
+                "a literal would be sent with its terminating zero: give "
+                "std::string_view(\"...\")");
+  static_assert(!dying,
+                "a temporary container would be gone before the await ends: give it a "
+                "name in a statement before, and pass the name");
+  static_assert(!constant, "what is received into must not be const");
+  static_assert(!pointer, "a pointer does not say how many: give std::span(p, count)");
+  static_assert(
+      literal || dying || constant || pointer,
+      "this is no contiguous range of elements with a dtype: trivially copyable "
+      "structs go as bytes, std::as_bytes(std::span(x)) and "
+      "std::as_writable_bytes(std::span(x)), one object as mw::object(x), and "
+      "containers of containers as a list of views");
+}
+
+}  // namespace manyworlds::inline v0::detail

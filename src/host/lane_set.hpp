@@ -1,0 +1,44 @@
+// Lane set: lanes of one peer by number, of which the oldest is forgotten first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+
+namespace manyworlds::inline v0::host {
+
+/// A set with a limit. Lanes may be taken out again.
+class lane_set {
+ public:
+  explicit lane_set(std::size_t limit) noexcept : limit_(limit) {}
+
+  [[nodiscard]] bool contains(std::uint64_t lane) const {
+    return lanes_.count(lane) != 0;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return lanes_.size(); }
+
+  /// The lane that had to be forgotten for it, or the lane itself if there was none.
+  std::uint64_t insert(std::uint64_t lane) {
+    if (contains(lane)) return lane;
+    order_.push_back(lane);
+    lanes_.emplace(lane, std::prev(order_.end()));
+    if (lanes_.size() <= limit_) return lane;
+    const std::uint64_t oldest = order_.front();
+    erase(oldest);
+    return oldest;
+  }
+  void erase(std::uint64_t lane) {
+    const auto found = lanes_.find(lane);
+    if (found == lanes_.end()) return;
+    order_.erase(found->second);
+    lanes_.erase(found);
+  }
+
+ private:
+  std::size_t limit_;
+  std::list<std::uint64_t> order_;
+  std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> lanes_;
+};
+
+}  // namespace manyworlds::inline v0::host

@@ -1,0 +1,19 @@
+#include "manyworlds/io/cpu_binding.hpp"
+
+#include <sched.h>
+
+namespace manyworlds::inline v0 {
+
+cpu_binding cpu_binding::of_thread(int thread) noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // More CPUs than the set can hold make the call fail; there are several of them then.
+  if (::sched_getaffinity(thread, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1) {
+    return to_several();
+  }
+  unsigned cpu = 0;
+  while (!CPU_ISSET(cpu, &set)) ++cpu;
+  return to(cpu);
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,10 @@
+// What every file here begins with; precompiled.
+#include <functional>
+#include <manyworlds/interop/resume_on.hpp>
+#include <manyworlds/manyworlds.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
