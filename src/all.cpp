@@ -178,7 +178,6 @@
 #include "nccl/communicator_ending.cpp"
 #include "nccl/communicator_making.cpp"
 #include "nccl/completion.cpp"
-#include "nccl/copy.cpp"
 #include "nccl/cuda_error.cpp"
 #include "nccl/cuda_library.cpp"
 #include "nccl/descriptor_limit.cpp"
@@ -206,8 +205,10 @@
 #include "nccl/pinned_words.cpp"
 #include "nccl/runtime_devices.cpp"
 #include "nccl/stream_facts.cpp"
+#include "nccl/stream_look.cpp"
 #include "nccl/stream_wait.cpp"
 #include "nccl/view_checks.cpp"
+#include "nccl/watcher.cpp"
 #else
 #include "nccl/without/device_memory.cpp"
 #include "nccl/without/runtime_devices.cpp"

@@ -53,8 +53,10 @@ void communicator::await_job(void (communicator_life::*job)(answer&), stage next
   done_ = &done;
   stage_ = next;
   answer_ = std::make_shared<answer>(home_, [this] { hear(); });
-  if (life_->options.launch == launch_on::own_thread &&
-      !life_->on->launching().start(life_->on->helpers())) {
+  device& on = *life_->on;
+  const bool launches = life_->options.launch == launch_on::own_thread;
+  if (!on.watching().start(on.helpers()) ||
+      (launches && !on.launching().start(on.helpers()))) {
     return refuse();
   }
   const bool posted = life_->on->helpers().post(

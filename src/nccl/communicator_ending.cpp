@@ -28,10 +28,18 @@ bool communicator_life::revoke() {
   if (!may_be_revoked_ || !nccl.ncclCommRevoke) return false;
   may_be_revoked_ = false;
   expect_freeing();
-  const device_scope here(on->ordinal());
   // It raises the same flags as an abort but frees nothing, so that a thread that is
-  // inside comes out alive: what the contract of an abort forbids.
-  const ncclResult_t result = nccl.ncclCommRevoke(data, 0);
+  // inside comes out alive: what the contract of an abort forbids. In a group it raises
+  // them, and CUDA is called when the group ends (2.30.7 src/init.cc, src/group.cc): that
+  // may wait until the kernel ends which the flags are to end.
+  ncclResult_t result = nccl.ncclGroupStart();
+  if (result != ncclSuccess) return false;
+  const ncclResult_t asked = nccl.ncclCommRevoke(data, 0);
+  {
+    const device_scope here(on->ordinal());
+    result = nccl.ncclGroupEnd();
+  }
+  if (asked != ncclSuccess && asked != ncclInProgress) result = asked;
   is_revoked_ = result == ncclSuccess || result == ncclInProgress;
   return is_revoked_;
 }

@@ -199,8 +199,7 @@ ncclResult_t communicator_life::settle(ncclComm_t communicator) {
     if (asked != ncclSuccess) return asked;
     if (state != ncclInProgress || !pause_making(pause)) return state;
     pause = std::min(pause + pause / 4, longest_pause);
-    // The reactor does not ask the driver meanwhile.
-    if (pause == longest_pause) completions->ask();
+    if (pause == longest_pause) on->ask_for_errors();
     if (on->failed()) return ncclUnhandledCudaError;
   }
 }

@@ -70,11 +70,19 @@ cudaError_t completion::mark_by_event(std::uint64_t number) noexcept {
     }
     if (!event) event = make_event();
     const cudaError_t error = cuda_library::get().cudaEventRecord(event, stream_);
-    const std::lock_guard lock(mutex_);
-    if (error == cudaSuccess) {
-      marks_.emplace_back(number, event);
-    } else {
-      unused_.push_back(event);
+    bool is_first = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (error == cudaSuccess) {
+        marks_.emplace_back(number, event);
+        is_first = !std::exchange(is_watched_, true);
+      } else {
+        unused_.push_back(event);
+      }
+    }
+    if (is_first) {
+      // By name: the base is nobody else's affair, and its owner counts for all.
+      on_->watching().add({shared_from_this(), static_cast<watcher::question*>(this)});
     }
     return error;
   } catch (const std::exception&) {
@@ -99,70 +107,50 @@ cudaError_t completion::order(cudaStream_t first, cudaStream_t then) noexcept {
 }
 
 std::uint64_t completion::reached() noexcept {
-  if (by_ == completion_by::events) {
-    advance_by_events();
-  } else {
-    // The word has the lower half of the number: what it has grown by is right also
-    // where it has wrapped.
-    reached_ += word_.read() - static_cast<std::uint32_t>(reached_);
-  }
-  return reached_;
+  // Acquire: what the operations before it have written is seen.
+  std::uint64_t so_far = reached_.load(std::memory_order_acquire);
+  if (by_ == completion_by::events) return so_far;
+  // The word has the lower half of the number: what it has grown by is right also where
+  // it has wrapped.
+  so_far += word_.read() - static_cast<std::uint32_t>(so_far);
+  reached_.store(so_far, std::memory_order_relaxed);
+  return so_far;
 }
 
-void completion::advance_by_events() noexcept {
+watcher::answer completion::ask() noexcept {
+  const std::lock_guard lock(asking_);
+  return is_closed_ ? watcher::answer::over : advance();
+}
+
+watcher::answer completion::advance() noexcept {
   const cuda_library& cuda = cuda_library::get();
-  const device_scope here(on_->ordinal());
-  for (;;) {
+  for (bool any = false;; any = true) {
     std::pair<std::uint64_t, cudaEvent_t> oldest;
     {
       const std::lock_guard lock(mutex_);
-      if (marks_.empty()) return;
+      is_watched_ = !marks_.empty();
+      if (!is_watched_) return watcher::answer::over;
       oldest = marks_.front();
     }
     if (const cudaError_t error = cuda.cudaEventQuery(oldest.second);
         error != cudaSuccess) {
-      // The thread's last error is the application's to find.
+      // The thread's last error is not for the next call to find.
       (void)cuda.cudaGetLastError();
       if (is_sticky(error)) on_->note_failed(error);
-      return;
+      return any ? watcher::answer::goes_on : watcher::answer::not_yet;
     }
-    reached_ = oldest.first;
+    // Release: pairs with `reached`.
+    reached_.store(oldest.first, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     marks_.pop_front();
     unused_.push_back(oldest.second);
   }
 }
 
-std::optional<cudaError_t> completion::check() noexcept {
-  if (const auto failed = on_->failed()) return failed;
-  if (!on_->has_lifecycle()) {
-    ask();
-  } else if (!asked_.exchange(true, std::memory_order_relaxed)) {
-    const bool posted = on_->helpers().post([self = shared_from_this()] {
-      self->ask();
-      self->asked_.store(false, std::memory_order_relaxed);
-    });
-    if (!posted) asked_.store(false, std::memory_order_relaxed);
-  }
-  return on_->failed();
-}
-
-void completion::ask() noexcept {
-  const std::unique_lock lock(asking_, std::try_to_lock);
-  // Somebody asks already, and perhaps waits for the driver.
-  if (!lock || closed_) return;
-  const cuda_library& cuda = cuda_library::get();
-  const device_scope here(on_->ordinal());
-  const cudaError_t error = cuda.cudaStreamQuery(on_->probe());
-  if (error == cudaSuccess) return;
-  (void)cuda.cudaGetLastError();
-  if (is_sticky(error)) on_->note_failed(error);
-}
-
 void completion::close(bool drained) noexcept {
   {
     const std::lock_guard lock(asking_);
-    closed_ = true;
+    is_closed_ = true;
   }
   const cuda_library& cuda = cuda_library::get();
   if (drained && word_) on_->words().give_back(word_);

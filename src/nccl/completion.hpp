@@ -8,13 +8,13 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "device.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "pinned_words.hpp"
+#include "watcher.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -23,7 +23,8 @@ namespace manyworlds::inline v0::nccl {
 /// the stream gets there too.
 ///
 /// Made by the communicator, with it. Whoever launches holds it as long as it may use it.
-class completion : public std::enable_shared_from_this<completion> {
+class completion final : private watcher::question,
+                         public std::enable_shared_from_this<completion> {
  public:
   /// On a helper thread: may block. By events, whatever was asked, where the driver
   /// writes no words. Throws std::runtime_error if it can have no events.
@@ -46,16 +47,11 @@ class completion : public std::enable_shared_from_this<completion> {
   [[nodiscard]] cudaError_t release_to(cudaStream_t other) noexcept;
 
   // On the home reactor's thread.
-  /// The highest number whose work is done; 0 at first. By words: one load, no call.
+  /// The highest number whose work is done; 0 at first. One load, no call: words are the
+  /// stream's to write, events are asked by the device's watcher.
   [[nodiscard]] std::uint64_t reached() noexcept;
-  /// Asks for an error after which the device is of no use; a word is silent then. Cheap,
-  /// not free: every millisecond, say. While a communicator is made or freed a helper
-  /// asks, and a later call tells.
-  [[nodiscard]] std::optional<cudaError_t> check() noexcept;
 
   // On a helper thread.
-  /// As `check`, whatever goes on; may block. It is the device that remembers the error.
-  void ask() noexcept;
   /// Before the stream is destroyed: nothing is marked or asked any
   /// more. If it is drained, the word may have another owner.
   void close(bool drained) noexcept;
@@ -65,21 +61,23 @@ class completion : public std::enable_shared_from_this<completion> {
   [[nodiscard]] bool proves_words() noexcept;
   [[nodiscard]] cudaError_t mark_by_event(std::uint64_t number) noexcept;
   [[nodiscard]] cudaError_t order(cudaStream_t first, cudaStream_t then) noexcept;
-  void advance_by_events() noexcept;
+  watcher::answer ask() noexcept override;
+  [[nodiscard]] watcher::answer advance() noexcept;
 
   const std::shared_ptr<device> on_;
   const cudaStream_t stream_;
   completion_by by_;
   pinned_word word_;
   cudaEvent_t between_ = nullptr;
-  std::uint64_t reached_ = 0;
+  /// Written by the watcher where there are events, else by the reactor.
+  std::atomic<std::uint64_t> reached_{0};
 
-  // While the stream is asked, so that it is not destroyed meanwhile.
+  /// While an event is asked, so that it is not destroyed meanwhile.
   std::mutex asking_;
-  bool closed_ = false;
-  std::atomic<bool> asked_{false};
+  bool is_closed_ = false;
 
   std::mutex mutex_;
+  bool is_watched_ = false;  ///< the watcher has the marks
   std::deque<std::pair<std::uint64_t, cudaEvent_t>> marks_;
   std::vector<cudaEvent_t> unused_;
 };

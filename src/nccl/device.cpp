@@ -28,7 +28,8 @@ device::device(int ordinal, std::string identity, int multiprocessors, int capab
       multiprocessors_(multiprocessors),
       capability_(capability),
       helpers_(std::move(helpers)),
-      launcher_(ordinal) {}
+      launcher_(ordinal),
+      watcher_(ordinal) {}
 
 bool device::reserve(int multiprocessors) noexcept {
   int before = reserved_.load(std::memory_order_relaxed);
@@ -46,7 +47,6 @@ void device::give_back(int multiprocessors) noexcept {
 device::lifecycle::lifecycle(device& on, duration allowed) : on_(on) {
   const std::lock_guard lock(on_.mutex_);
   entry_ = on_.lifecycles_.insert(on_.lifecycles_.end(), later(now(), allowed));
-  // Before the driver is called: pairs with the reactor's look.
   on_.lifecycles_count_.fetch_add(1, std::memory_order_seq_cst);
 }
 
@@ -107,15 +107,24 @@ void device::abort_gathered() {
     together.swap(gathered_);
   }
   const nccl_library& nccl = nccl_library::get();
-  const device_scope here(ordinal_);
-  const bool grouped = nccl.version >= group_abort_version;
-  if (grouped) (void)nccl.ncclGroupStart();
-  for (const broken& each : together) {
-    for (ncclComm_t communicator : each.communicators) {
-      (void)nccl.ncclCommAbort(communicator);
+  const auto abort_all = [&] {
+    for (const broken& each : together) {
+      for (ncclComm_t communicator : each.communicators) {
+        (void)nccl.ncclCommAbort(communicator);
+      }
     }
+  };
+  if (nccl.version >= group_abort_version) {
+    // In a group it raises the flags, and CUDA is called when the group ends: the other
+    // way round a thread that waits in CUDA for one of these kernels would hold us up.
+    (void)nccl.ncclGroupStart();
+    abort_all();
+    const device_scope here(ordinal_);
+    (void)nccl.ncclGroupEnd();
+  } else {
+    const device_scope here(ordinal_);
+    abort_all();
   }
-  if (grouped) (void)nccl.ncclGroupEnd();
   for (broken& each : together) each.freed();
   // With the last of them the device may go.
 }
@@ -129,6 +138,37 @@ std::optional<cudaError_t> device::failed() const noexcept {
   const int error = failed_.load(std::memory_order_relaxed);
   if (error == cudaSuccess) return std::nullopt;
   return static_cast<cudaError_t>(error);
+}
+
+std::optional<cudaError_t> device::check() noexcept {
+  if (const auto error = failed()) return error;
+  if (!is_asked_.exchange(true, std::memory_order_relaxed)) {
+    watcher_.add({shared_from_this(), static_cast<watcher::question*>(this)});
+  }
+  return failed();
+}
+
+watcher::answer device::ask() noexcept {
+  ask_for_errors();
+  // From here on it may be added again.
+  is_asked_.store(false, std::memory_order_relaxed);
+  return watcher::answer::over;
+}
+
+void device::ask_for_errors() noexcept {
+  const std::unique_lock lock(probing_, std::try_to_lock);
+  // Somebody asks already, and perhaps waits for the driver.
+  if (!lock || !probe_) return;
+  const cuda_library& cuda = cuda_library::get();
+  const cudaError_t error = cuda.cudaStreamQuery(probe_);
+  if (error == cudaSuccess) return;
+  (void)cuda.cudaGetLastError();
+  if (is_sticky(error)) note_failed(error);
+}
+
+void device::free_probe() noexcept {
+  const std::lock_guard lock(probing_);
+  (void)cuda_library::get().cudaStreamDestroy(std::exchange(probe_, nullptr));
 }
 
 }  // namespace manyworlds::inline v0::nccl

@@ -22,6 +22,7 @@
 #include "manyworlds/nccl/device_options.hpp"
 #include "objection.hpp"
 #include "pinned_words.hpp"
+#include "watcher.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -36,7 +37,8 @@ namespace manyworlds::inline v0::nccl {
 /// Shared by the worlds of one runtime on it. Thread-safe. As `device_registry::open`
 /// gives it, it holds a share of the multiprocessors until the last copy of the pointer
 /// is gone.
-class device {
+class device final : private watcher::question,
+                     public std::enable_shared_from_this<device> {
  public:
   /// Communicators that could not be freed: with this many no new one is made.
   static constexpr int most_stuck = 4;
@@ -60,10 +62,10 @@ class device {
 
   [[nodiscard]] helper_threads& helpers() noexcept { return *helpers_; }
   [[nodiscard]] launcher& launching() noexcept { return launcher_; }
+  [[nodiscard]] watcher& watching() noexcept { return watcher_; }
   [[nodiscard]] pinned_words& words() noexcept { return words_; }
   /// An idle stream to ask for errors of the device: to ask one that is being captured
   /// would end the capture. Set once, before anybody else has the device.
-  [[nodiscard]] cudaStream_t probe() const noexcept { return probe_; }
   void set_probe(cudaStream_t idle) noexcept { probe_ = idle; }
 
   /// While it lives, a communicator is being made or freed. It is overdue after a time,
@@ -81,7 +83,7 @@ class device {
     device& on_;
     std::list<time_point>::iterator entry_;
   };
-  /// The reactor calls no function of the driver's then, as that may wait for a lock.
+  /// Calls to the driver may wait for long then.
   [[nodiscard]] bool has_lifecycle() const noexcept { return lifecycles_count_ != 0; }
   [[nodiscard]] int stuck() const;
   /// Until nothing is being made or freed that is not overdue; at most until `latest`.
@@ -96,6 +98,14 @@ class device {
   /// process.
   void note_failed(cudaError_t error) noexcept;
   [[nodiscard]] std::optional<cudaError_t> failed() const noexcept;
+  /// The same, and has the watcher ask, so that a later call tells: where completion is
+  /// told by words, nothing else finds that the device has failed. Any thread, does not
+  /// block. Cheap, not free: every millisecond, say.
+  [[nodiscard]] std::optional<cudaError_t> check() noexcept;
+  /// Asks now; may block. On a thread whose device is set.
+  void ask_for_errors() noexcept;
+  /// Before the process has no use for it any more: frees what asking needs. May block.
+  void free_probe() noexcept;
   /// Counts one that will never be freed.
   void note_leaked() noexcept { leaked_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -105,6 +115,7 @@ class device {
     std::function<void()> freed;
   };
 
+  watcher::answer ask() noexcept override;
   void abort_gathered();
 
   const int ordinal_;
@@ -113,8 +124,11 @@ class device {
   const int capability_;
   const std::shared_ptr<helper_threads> helpers_;
   launcher launcher_;
+  watcher watcher_;
   pinned_words words_;
+  std::mutex probing_;
   cudaStream_t probe_ = nullptr;
+  std::atomic<bool> is_asked_{false};
   std::atomic<int> reserved_{0};
   std::atomic<int> failed_{cudaSuccess};
   std::atomic<int> leaked_{0};

@@ -15,7 +15,6 @@ void device_launch::reset() noexcept {
   kind = operation_kind::none;
   peer = no_rank;
   is_matched = false;
-  is_unchecked = false;
   layout = {};
   views.clear();
   terms = {};
@@ -27,6 +26,7 @@ void device_launch::reset() noexcept {
 }
 
 void device_launch::clear_outcome() noexcept {
+  posted_ = false;
   only_checks_ = false;
   cause_ = cause::none;
   error_.clear();
@@ -46,6 +46,7 @@ void device_launch::collect_streams() {
 
 void device_launch::post_to(class launcher& where) noexcept {
   itself_ = shared_from_this();
+  posted_ = true;
   where.post(*this);
 }
 
@@ -86,10 +87,7 @@ bool device_launch::succeeded(cudaError_t result) {
 }
 
 void device_launch::launch() {
-  if (only_checks_) {
-    (void)check_views();
-    return;
-  }
+  if (only_checks_) return check_views();
   if (!gate->enter()) return refuse(cause::device_failed, "the world is broken");
   // Also when there is no memory left: who frees the communicator waits for it.
   struct leaver {
@@ -97,7 +95,7 @@ void device_launch::launch() {
     ~leaver() { of.leave(); }
   } const inside{*gate};
   note_first();
-  if (!check_views() || !order(&completion::join)) return;
+  if (!check_streams() || !order(&completion::join)) return;
   const ncclResult_t result = call_nccl();
   if (result != ncclSuccess) {
     return refuse(cause::nccl_failed, nccl_library::get().describe(result, on));
@@ -117,12 +115,25 @@ void device_launch::note_first() noexcept {
   for (const auto& other : group) note(*other);
 }
 
-bool device_launch::check_views() {
-  if (!is_unchecked) return true;
+void device_launch::check_views() {
   std::string wrong = objection_to_views(views, device);
-  if (wrong.empty()) return true;
-  refuse(cause::invalid_argument, std::move(wrong));
-  return false;
+  if (!wrong.empty()) refuse(cause::invalid_argument, std::move(wrong));
+}
+
+// Again, as a capture may have begun since they were looked at: what orders the world's
+// stream against one of them would draw it into the capture.
+bool device_launch::check_streams() {
+  const auto is_right = [&](const device_launch& l) {
+    return std::all_of(l.streams_.begin(), l.streams_.end(), [&](cudaStream_t s) {
+      std::string wrong = objection_to_stream(device_stream(s));
+      if (wrong.empty()) return true;
+      refuse(cause::invalid_argument, std::move(wrong));
+      return false;
+    });
+  };
+  return is_right(*this) && std::all_of(group.begin(), group.end(), [&](const auto& each) {
+           return is_right(*each);
+         });
 }
 
 bool device_launch::order(ordering how) {

@@ -34,8 +34,6 @@ class device_launch final : public work,
   bool is_matched = false;
   payload_layout layout;
   std::vector<const_device_view> views;
-  /// The driver was busy when the operation began: its views are looked at here.
-  bool is_unchecked = false;
   int device = 0;
   /// Of a collective; its input and output are the views.
   collective_terms terms;
@@ -50,6 +48,9 @@ class device_launch final : public work,
   std::shared_ptr<call_gate> gate;
   std::shared_ptr<completion> completions;
 
+  /// False while the launching thread may still look at it, although nobody waits for
+  /// that any more.
+  [[nodiscard]] bool may_be_reset() const noexcept { return !posted_ || is_launched(); }
   /// For another operation.
   void reset() noexcept;
   /// Where the views' work is ordered, other than the world's stream.
@@ -73,10 +74,12 @@ class device_launch final : public work,
 
  private:
   void run_posted() noexcept;
+  bool posted_ = false;  ///< the reactor's
   bool only_checks_ = false;
   void launch();
   void note_first() noexcept;
-  [[nodiscard]] bool check_views();
+  void check_views();
+  [[nodiscard]] bool check_streams();
   using ordering = cudaError_t (completion::*)(cudaStream_t);
   [[nodiscard]] bool order(ordering how);
   [[nodiscard]] ncclResult_t call_nccl();

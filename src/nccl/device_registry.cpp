@@ -90,12 +90,13 @@ device_registry::~device_registry() {
   for (const auto& [ordinal, each] : devices_) each->await_lifecycles(latest);
   for (const auto& [ordinal, each] : devices_) {
     each->launching().end();
+    each->watching().end();
     // The driver waits for the device to free memory: not for one that will not end.
     if (each->stuck() > 0 || each->failed()) continue;
     (void)helpers_->post([each = each] {
       const device_scope here(each->ordinal());
       each->words().free();
-      (void)cuda_library::get().cudaStreamDestroy(each->probe());
+      each->free_probe();
     });
   }
   helpers_->end(last_patience);

@@ -1,38 +1,19 @@
 #include "launcher.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "cuda_library.hpp"
 #include "helper_threads.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/io/work_inbox.hpp"
+#include "thread_name.hpp"
 
 namespace manyworlds::inline v0::nccl {
-
-namespace {
-
-class thread_name {
- public:
-  explicit thread_name(const std::string& name) {
-    ::pthread_getname_np(::pthread_self(), before_, sizeof before_);
-    ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
-  }
-  thread_name(const thread_name&) = delete;
-  thread_name& operator=(const thread_name&) = delete;
-  ~thread_name() { ::pthread_setname_np(::pthread_self(), before_); }
-
- private:
-  char before_[16] = "";
-};
-
-}  // namespace
 
 // Its threads hold it: one runs it at a time, and each that it was taken from leaves it
 // alone.

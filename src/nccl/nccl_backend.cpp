@@ -35,13 +35,17 @@ void nccl_backend::break_world(rank_t rank, enum cause why, std::string detail) 
 }
 
 void nccl_backend::start(operation& op) noexcept {
-  if (!op.device) return host_.start(op);
+  if (!op.device) {
+    if (checking_.empty() || !keeps_behind_checked(op)) return host_.start(op);
+    return guarded([&] { checking_.push_back(&op); });
+  }
   op.info = {};
   guarded([&] { begin(op); });
 }
 
 bool nccl_backend::withdraw(operation& op) noexcept {
-  if (!op.device) return host_.withdraw(op);
+  const bool was_checked = std::erase(checking_, &op) > 0;
+  if (!op.device) return was_checked || host_.withdraw(op);
   if (std::erase(wait_for_device_, &op) > 0) {
     if (op.device->group) guarded([&] { fail_group(*op.device->group); });
     return true;
@@ -51,8 +55,7 @@ bool nccl_backend::withdraw(operation& op) noexcept {
     return true;
   }
   device_job& job = *job_of(op);
-  if (job.stage == job_stage::checking) {
-    std::erase(checking_, &job);
+  if (was_checked) {
     job.op = nullptr;
     recycle(job);
     if (op.device->group) guarded([&] { fail_group(*op.device->group); });

@@ -15,6 +15,7 @@
 #include "communicator.hpp"
 #include "device.hpp"
 #include "device_job.hpp"
+#include "known_views.hpp"
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/reactor.hpp"
@@ -126,7 +127,11 @@ class nccl_backend final : public backend,
   void fail_group(launch_group& group);
   [[nodiscard]] device_job& job_for(operation& op);
   void take_views(device_job& job);
+  void drop(device_job& job, enum cause why, std::string detail);
   void check_elsewhere(device_job& job);
+  [[nodiscard]] bool must_be_checked(const device_job& job) const noexcept;
+  [[nodiscard]] bool keeps_behind_checked(const operation& op) const noexcept;
+  void fail_checking(const std::string& why);
   bool see_checks() noexcept;
   void go_on(device_job& job);
   void start_polling() noexcept;
@@ -268,7 +273,9 @@ class nccl_backend final : public backend,
   bool never_opens_ = false;  ///< a member has left before
 
   // In flight.
-  std::deque<device_job*> checking_;
+  /// Whose views the launching thread looks at, and what must not overtake them.
+  std::deque<operation*> checking_;
+  known_views known_;
   std::deque<device_job*> queue_;
   std::deque<device_job*> in_flight_;
   std::size_t launches_seen_ = 0;

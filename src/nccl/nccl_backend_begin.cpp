@@ -1,6 +1,7 @@
 // How operations begin: checked, and announced to whom they concern.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "nccl_backend.hpp"
@@ -117,22 +118,29 @@ void nccl_backend::begin(operation& op) {
   job.layout = std::move(layout);
   take_views(job);
   if (std::string wrong = objection_to_views(job); !wrong.empty()) {
-    job.op = nullptr;
-    recycle(job);
-    return refuse(op, cause::invalid_argument, std::move(wrong));
+    return drop(job, cause::invalid_argument, std::move(wrong));
   }
   if (changes_memory(op.kind)) {
     is_suspended_ = op.kind == operation_kind::suspend_device;
   }
-  const bool has_order = !has_lane || part.unmatched;
-  if (has_order && (job.launch->is_unchecked || !checking_.empty())) {
-    return check_elsewhere(job);
-  }
-  go_on(job);
+  if (!must_be_checked(job) && checking_.empty()) return go_on(job);
+  check_elsewhere(job);
+}
+
+void nccl_backend::drop(device_job& job, enum cause why, std::string detail) {
+  if (launch_group* const group = job.op->device->group) fail_group(*group);
+  fail(job, why, std::move(detail));
 }
 
 void nccl_backend::go_on(device_job& job) {
   const operation& op = *job.op;
+  // It may have been checked meanwhile.
+  if (never_opens_ && !is_open_) {
+    return drop(job, cause::closed, "a member has left before the device was ready");
+  }
+  if (gone_ && op.kind == operation_kind::receive) {
+    return drop(job, cause::closed, "this member has left");
+  }
   if (op.kind == operation_kind::native ||
       (op.device->unmatched && !changes_memory(op.kind))) {
     return begin_unmatched(job);
@@ -142,34 +150,50 @@ void nccl_backend::go_on(device_job& job) {
   begin_collective(job);
 }
 
-// What need not keep its place in a lane is looked at by the launching thread first while
-// the driver is busy: found wrong only when it is launched, it would break the world.
+// What CUDA was not asked about before the launching thread asks, whatever locks it waits
+// for: found wrong only when it is launched, it would break the world. What comes after it
+// waits behind it, law 5.
 void nccl_backend::check_elsewhere(device_job& job) {
   job.stage = job_stage::checking;
-  checking_.push_back(&job);
-  job.launch->gate = communicator_->gate();
+  checking_.push_back(job.op);
   job.launch->post_check_to(device_->launching());
   start_polling();
 }
 
+bool nccl_backend::keeps_behind_checked(const operation& op) const noexcept {
+  if (!is_message(op.kind)) return false;
+  return std::any_of(checking_.begin(), checking_.end(), [&](const operation* before) {
+    return before->kind == op.kind && before->on == op.on;
+  });
+}
+
+void nccl_backend::fail_checking(const std::string& why) {
+  while (!checking_.empty()) {
+    operation& op = *checking_.front();
+    checking_.pop_front();
+    op.device ? drop(*job_of(op), cause::closed, why) : op.fail(cause::closed, why);
+  }
+}
+
 bool nccl_backend::see_checks() noexcept {
   bool any = false;
-  while (!stopping_ && !checking_.empty() && checking_.front()->launch->is_launched()) {
-    device_job& job = *checking_.front();
+  while (!stopping_ && !checking_.empty()) {
+    operation& op = *checking_.front();
+    if (op.device && !job_of(op)->launch->is_launched()) break;
     checking_.pop_front();
     any = true;
+    if (!op.device) {
+      host_.start(op);
+      continue;
+    }
+    device_job& job = *job_of(op);
     const enum cause why = job.launch->failed_with();
     std::string error = job.launch->error();
-    job.launch->is_unchecked = false;
     job.launch->clear_outcome();
-    operation& op = *job.op;
-    if (why == cause::none) {
-      guarded([&] { go_on(job); });
-    } else {
-      job.op = nullptr;
-      recycle(job);
-      guarded([&] { refuse(op, why, std::move(error)); });
-    }
+    if (why == cause::none) known_.add(job.launch->views);
+    guarded([&] {
+      why == cause::none ? go_on(job) : drop(job, why, std::move(error));
+    });
   }
   return any;
 }
@@ -187,8 +211,11 @@ device_job& nccl_backend::job_for(operation& op) {
   job->settle_by = time_point::max();
   job->is_given_up = false;
   job->stand_in.reset();
-  // A thread that came back late may still hold the old one.
-  if (job->launch.use_count() != 1) job->launch = std::make_shared<device_launch>();
+  // A thread that came back late may still hold the old one, and one that was given up
+  // while it was checked may still be looked at.
+  if (!job->launch->may_be_reset() || job->launch.use_count() != 1) {
+    job->launch = std::make_shared<device_launch>();
+  }
   job->launch->reset();
   op.device->state = job;
   return *job;

@@ -72,12 +72,14 @@ std::string nccl_backend::objection_to_views(device_job& job) const {
           i);
     }
   }
-  // The driver's locks may be held for long then, and the reactor must not wait for them,
-  // unless it is to call NCCL itself.
-  l.is_unchecked = !l.views.empty() && options_.device.launch == launch_on::own_thread &&
-                   device_->has_lifecycle();
   l.device = device_->ordinal();
-  return l.is_unchecked ? std::string() : nccl::objection_to_views(l.views, l.device);
+  // On the reactor only where the reactor is to call NCCL itself.
+  const bool may_ask = options_.device.launch == launch_on::reactor;
+  return may_ask ? nccl::objection_to_views(l.views, l.device) : std::string();
+}
+
+bool nccl_backend::must_be_checked(const device_job& job) const noexcept {
+  return options_.device.launch == launch_on::own_thread && !known_.has(job.launch->views);
 }
 
 std::string nccl_backend::objection_to_counts(const operation& op) const {

@@ -158,7 +158,7 @@ bool nccl_backend::see_launches() noexcept {
     any = true;
     if (l.failed_with() != cause::none) {
       if (l.failed_with() == cause::device_failed)
-        (void)communicator_->completions()->check();
+        (void)device_->check();
       break_world(self_, l.failed_with(), l.error());
       return true;
     }
@@ -235,7 +235,7 @@ void nccl_backend::watch() noexcept {
 }
 
 void nccl_backend::watch_communicator(time_point now) noexcept {
-  if (const auto failed = device_->failed()) {
+  if (const auto failed = device_->check()) {
     return break_world(
         self_, cause::device_failed,
         fmt::format("device {}: {}: no world of this process can use it "
@@ -245,10 +245,6 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
   if (!communicator_->is_ready()) return;
   if (const ncclResult_t found = communicator_->look(); found != ncclSuccess) {
     return break_world(self_, cause::nccl_failed, nccl_library::get().describe(found));
-  }
-  if (const auto found = communicator_->completions()->check()) {
-    device_->note_failed(*found);
-    return break_world(self_, cause::device_failed, cuda_library::get().describe(*found));
   }
   if (changing_ && now - changing_->handed_over_at > options_.device.create) {
     return break_world(

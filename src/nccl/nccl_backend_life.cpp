@@ -26,6 +26,11 @@ void nccl_backend::make_communicator() {
     unarmed_.push_back(posts_.back().get());
   }
   drain_messages();
+  // Views are checked there, whether or not the communicator is made already.
+  if (options_.device.launch == launch_on::own_thread &&
+      !device_->launching().start(device_->helpers())) {
+    return break_world(self_, cause::out_of_resources, "no thread can be had for NCCL");
+  }
   const bool adopts = options_.device.communicator != nullptr;
   creation_.capability = device_->capability();
   if (self_ != 0) {
@@ -181,6 +186,7 @@ void nccl_backend::go_if_idle() noexcept {
     }
   }
   host_leaves_ = true;
+  guarded([this] { fail_checking("this member has left"); });
   home_.timers().disarm(ending_timer_);
   host_.leave(host_gone_, leave_deadline_);
 }

@@ -29,11 +29,13 @@ void check_not_captured(const cuda_library& cuda, device_stream stream,
                      cudaErrorStreamCaptureUnsupported);
 }
 
-int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked) {
+int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
+              int otherwise) {
+  CUstream_st* const handle = stream.handle();
+  const bool is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+  if (is_default || !cuda.cudaStreamGetDevice) return otherwise;
   int device = 0;
-  const auto error = cuda.cudaStreamGetDevice
-                         ? cuda.cudaStreamGetDevice(stream.handle(), &device)
-                         : cuda.cudaGetDevice(&device);
+  const auto error = cuda.cudaStreamGetDevice(handle, &device);
   if (error != cudaSuccess) refuse(asked, error);
   return device;
 }

@@ -16,7 +16,9 @@ void check_stream(device_stream stream, const std::string& asked);
 void check_not_captured(const cuda_library& cuda, device_stream stream,
                         const std::string& asked);
 
-/// The calling thread's own where CUDA, before 12.8, does not tell.
-int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked);
+/// `otherwise`, the device of the thread that asks, where that is meant: of the default
+/// stream, and of all others where CUDA, before 12.8, does not tell.
+int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
+              int otherwise);
 
 }  // namespace manyworlds::inline v0::nccl

@@ -2,15 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cuda_library.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
 namespace {
-
-constexpr std::size_t views_asked_for = 4;
 
 std::string objection_to(const const_device_view& view, int device) {
   const cuda_library& cuda = cuda_library::get();
@@ -27,8 +23,15 @@ std::string objection_to(const const_device_view& view, int device) {
     return fmt::format("{} lies on device {}, the world is on device {}", view.data(),
                        found.device, device);
   }
+  return objection_to_stream(view.stream());
+}
+
+}  // namespace
+
+std::string objection_to_stream(device_stream stream) {
+  const cuda_library& cuda = cuda_library::get();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const cudaError_t state = cuda.cudaStreamIsCapturing(view.stream().handle(), &capture);
+  const cudaError_t state = cuda.cudaStreamIsCapturing(stream.handle(), &capture);
   if (state != cudaSuccess) return "its stream: " + cuda.describe(state);
   if (capture != cudaStreamCaptureStatusNone) {
     return "its stream is being captured: capture the calls of NCCL in native()";
@@ -36,14 +39,12 @@ std::string objection_to(const const_device_view& view, int device) {
   return {};
 }
 
-}  // namespace
-
 std::string objection_to_views(std::span<const const_device_view> views, int device) {
   const device_scope here(device);
-  const std::size_t asked = std::min(views.size(), views_asked_for);
-  for (std::size_t i = 0; i < asked; ++i) {
-    if (views[i].empty()) continue;
-    std::string wrong = objection_to(views[i], device);
+  const auto asked = checked_views(views);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i].empty()) continue;
+    std::string wrong = objection_to(asked[i], device);
     if (!wrong.empty()) return fmt::format("view {}: {}", i, wrong);
   }
   return {};

@@ -261,14 +261,14 @@ TEST_CASE("an error that ruins the device is seen by all who ask") {
   ranks.form();
   device_number left(3);
   device_number right(4);
-  REQUIRE(ranks[0]->completions()->check() == std::nullopt);
+  REQUIRE(ranks[0].device().check() == std::nullopt);
   // Each of them is something that the device does.
   for (int times = 0; times < 50 && !ranks[0].device().failed(); ++times) {
     (void)ranks[0].all_reduce(left.get());
     (void)ranks[1].all_reduce(right.get());
-    (void)ranks[0]->completions()->check();
+    (void)ranks[0].device().check();
   }
-  ranks.await([&] { return ranks[0]->completions()->check().has_value(); });
+  ranks.await([&] { return ranks[0].device().check().has_value(); });
   const auto opened = ranks[0].registry().open(0, quick_options());
   REQUIRE(std::holds_alternative<nccl::objection>(opened));
   CHECK(std::get<nccl::objection>(opened).text.find("started again") !=

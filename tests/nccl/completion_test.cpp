@@ -8,6 +8,8 @@
 
 #include "nccl/device_fixture.hpp"
 #include "nccl/device_registry.hpp"
+#include "nccl/freeing_thread.hpp"
+#include "nccl/own_process.hpp"
 #include "support/eventually.hpp"
 
 using namespace manyworlds;
@@ -42,6 +44,7 @@ struct completion_fixture {
     auto opened = registry.open(0, device_options{});
     REQUIRE(std::holds_alternative<std::shared_ptr<nccl::device>>(opened));
     device = std::get<0>(opened);
+    REQUIRE(device->watching().start(device->helpers()));
     tested = std::make_shared<nccl::completion>(device, stream, by);
     REQUIRE(tested->by() == by);
   }
@@ -126,16 +129,25 @@ TEST_CASE("streams are ordered against the world's as they were when asked") {
   CHECK_FALSE(before.is_drained());
 }
 
-TEST_CASE("while a communicator is made the reactor asks the driver nothing") {
+TEST_CASE("law 9: who asks how far a stream has got waits for nobody who is in CUDA") {
   NEEDS_DEVICE();
-  completion_fixture f(completion_by::words);
-  CHECK(f.device->helpers().running() == 0);
-  CHECK(f.tested->check() == std::nullopt);
-  CHECK(f.device->helpers().running() == 0);
-  const nccl::device::lifecycle busy(*f.device, 20s);
-  CHECK(f.tested->check() == std::nullopt);
-  // It was asked by another.
-  CHECK(f.device->helpers().running() == 1);
+  if (!runs_alone({"EMULATED_CUDA_DRIVER_LOCK=free"})) return;
+  for (const completion_by by : both) {
+    CAPTURE(static_cast<int>(by));
+    completion_fixture f(by);
+    gate held(device_stream(f.stream));
+    REQUIRE(f.tested->mark(1) == cudaSuccess);
+    freeing_thread application;
+    // It has the driver's lock until the stream goes on, as the watcher finds when it
+    // asks.
+    CHECK_FALSE(application.has_ended_after(100ms));
+    CHECK(f.tested->reached() == 0);
+    CHECK(f.device->check() == std::nullopt);
+    CHECK_FALSE(application.has_ended_after(0ms));
+    held.open();
+    CHECK(f.reaches(1));
+    CHECK(application.has_ended_after(20s));
+  }
 }
 
 TEST_CASE("a stream's word has no second owner before the stream is drained") {

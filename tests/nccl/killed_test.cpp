@@ -1,6 +1,9 @@
 // Members of GPU worlds that are killed or stopped: they are processes.
 #include <signal.h>
 
+#include <optional>
+
+#include "freeing_thread.hpp"
 #include "gpu_worlds.hpp"
 
 using namespace manyworlds;
@@ -24,7 +27,8 @@ task<void> be_victim(member& m, world_options options) {
 /// The first member, with the others in processes that are made as they are needed.
 class survivor {
  public:
-  explicit survivor(int signal) : signal_(signal), meeting_(rt_, "127.0.0.1:0") {}
+  explicit survivor(int signal, bool frees_memory = false)
+      : signal_(signal), frees_memory_(frees_memory), meeting_(rt_, "127.0.0.1:0") {}
 
   void run(world_options base) {
     const auto lives = [&](member& m, world_options options) -> task<void> {
@@ -58,6 +62,12 @@ class survivor {
 
     // On the stream, waiting in its kernel for the other.
     const ticket hung = co_await w.all_reduce(x, sum).unmatched().enqueue();
+    std::optional<testing::freeing_thread> application;
+    if (frees_memory_) {
+      application.emplace();
+      // The device is not idle before the world is broken.
+      CHECK_FALSE(application->has_ended_after(100ms));
+    }
     ::kill(other_->pid(), signal_);
     const auto expected = signal_ == SIGKILL ? cause::peer_died : cause::silent_peer;
     const auto ended = co_await outcome(w.settled(hung));
@@ -68,6 +78,7 @@ class survivor {
 
     // Law 4: what is written now stays.
     co_await w.drained();
+    if (application) CHECK(application->has_ended_after(20s));
     const floats fives(1000, 5);
     co_await copy(x.view(), fives);
     CHECK((co_await m.read(x)) == fives);
@@ -83,17 +94,18 @@ class survivor {
   }
 
   const int signal_;
+  const bool frees_memory_;
   runtime rt_;
   const hosted_store meeting_;
   std::optional<testing::own_process> other_;
 };
 
-void check_fault(int signal, world_options base) {
+void check_fault(int signal, world_options base, bool frees_memory = false) {
   if (testing::skips_without_device()) return;
   if (rank_process::here()) {
     run_members(2, be_victim, base);
   } else {
-    survivor(signal).run(base);
+    survivor(signal, frees_memory).run(base);
   }
 }
 
@@ -104,6 +116,20 @@ TEST_SUITE("gpu worlds of processes") {
       "law 4: who waits for a killed member in NCCL's kernel has the cause and the "
       "buffers, and the next epoch serves") {
     check_fault(SIGKILL, {});
+  }
+
+  // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, whoever calls CUDA meanwhile stands
+  // still until the kernel ends that waits for the dead.
+  TEST_CASE(
+      "law 2: a thread of the application that waits in cudaFree keeps no world from "
+      "hearing of a death") {
+    check_fault(SIGKILL, {}, true);
+  }
+
+  TEST_CASE("law 2: nor where completion is told by events") {
+    world_options base;
+    base.on_device.completion = completion_by::events;
+    check_fault(SIGKILL, base, true);
   }
 
   TEST_CASE("law 4: the same of a member that was stopped") {

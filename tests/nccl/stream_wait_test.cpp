@@ -1,81 +1,108 @@
-// How often a waiting reactor asks, in virtual time; streams run in real time.
+// What a reactor does while coroutines of its wait for streams: nothing.
 #include "manyworlds/nccl/stream_wait.hpp"
 
 #include <doctest/doctest.h>
 
+#include "io/reactor_fixture.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/nccl/copy.hpp"
+#include "manyworlds/nccl/device_buffer.hpp"
 #include "manyworlds/nccl/on.hpp"
 #include "manyworlds/nccl/owned_stream.hpp"
 #include "nccl/device_fixture.hpp"
-#include "simulation/simulated_node.hpp"
+#include "nccl/freeing_thread.hpp"
+#include "nccl/own_process.hpp"
+#include "support/entries.hpp"
 #include "support/eventually.hpp"
 
-using namespace manyworlds_tests;
+namespace mw = manyworlds;
+using mw::engine_kind;
+using namespace mw::testing;
 using namespace std::chrono_literals;
-using mw::testing::gate;
-using mw::testing::wait_for;
 
 namespace {
 
-mw::task<void> be_busy() {
-  for (;;) co_await mw::sleep_for(50us);
-}
-
-// The driver is another thread, in real time.
-void await_stream(mw::device_stream stream) {
-  REQUIRE(mw::testing::eventually(
-      [&] { return mw::testing::cuda().cudaStreamQuery(stream.handle()) == cudaSuccess; },
-      20s));
-}
+mw::task<void> sleep(mw::duration time) { co_await mw::sleep_for(time); }
 
 }  // namespace
 
 TEST_SUITE_BEGIN("stream_wait");
 
-TEST_CASE(
-    "law 9: the end of a wait is found soon, however long it was, and asked for rarely") {
+TEST_CASE("law 7: a reactor sleeps while its coroutines wait for streams") {
   NEEDS_DEVICE();
-  const mw::owned_stream stream(0);
-  for (const mw::duration waits : {mw::duration(100us), mw::duration(10s)}) {
-    mw::simulation sim(1);
-    simulated_node node(sim, "a");
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture reactor(kind);
+    const mw::owned_stream stream(0);
     gate busy(stream);
-    node.spawn(wait_for(stream));
-    sim.run_for(waits);
-    CHECK(!node.has_ended());
-    // Asleep for an eighth, for 20 us at least and 1 ms at most.
-    const auto steps = sim.steps();
-    CHECK(steps < (waits == 10s ? 12'000 : 20));
-
+    running<void> first(reactor, wait_for(stream));
+    running<void> second(reactor, wait_for(stream));
+    const auto before = reactor.get().turns();
+    reactor.run(sleep(300ms));
+    CHECK(reactor.get().turns() - before < 20);
+    CHECK_FALSE(first.ended());
     busy.open();
-    await_stream(stream);
-    const mw::time_point from = node.home().now();
-    CHECK(sim.run_until([&] { return node.has_ended(); }));
-    CHECK(node.home().now() - from <= (waits == 10s ? 1ms : 20us));
-    node.end();
+    reactor.run_until([&] { return first.ended() && second.ended(); });
   }
 }
 
-TEST_CASE(
-    "law 9: the end of a long wait is found soon by a reactor that is busy as well") {
+TEST_CASE("law 2: a wait that cannot even begin holds up nobody else on the reactor") {
+  NEEDS_DEVICE();
+  if (!runs_alone({"EMULATED_CUDA_DRIVER_LOCK=free"})) return;
+  reactor_fixture reactor(mw::engine_kind::epoll);
+  const mw::owned_stream stream(0);
+  const mw::device_pool pool(0);
+  mw::device_buffer<float> x(pool, 100, stream);
+  std::vector<float> numbers(100);
+  const auto copies = [&]() -> mw::task<void> { co_await mw::copy(numbers, x); };
+  gate busy(stream);
+  {
+    freeing_thread application;
+    CHECK_FALSE(application.has_ended_after(100ms));
+    running<void> wait(reactor, wait_for(stream));
+    running<void> copy(reactor, copies());
+    reactor.run(sleep(50ms));
+    CHECK_FALSE(application.has_ended_after(0ms));
+    CHECK_FALSE(wait.ended());
+    CHECK_FALSE(copy.ended());
+    busy.open();
+    reactor.run_until([&] { return wait.ended() && copy.ended(); });
+    CHECK_NOTHROW(wait.result());
+    CHECK_NOTHROW(copy.result());
+  }
+}
+
+TEST_CASE("what is said as cudaStreamPerThread is the stream of the thread that waits") {
+  NEEDS_DEVICE();
+  reactor_fixture reactor(mw::engine_kind::epoll);
+  const mw::device_stream own(cudaStreamPerThread);
+  const mw::device_pool pool(0);
+  const mw::owned_stream other(0);
+  mw::device_buffer<float> x(pool, 1000, other);
+  const auto there_and_back = [&]() -> mw::task<void> {
+    const std::vector<float> numbers = counting(1000);
+    std::vector<float> back(1000);
+    co_await mw::on(other);
+    co_await mw::copy(x.view(own), numbers);
+    co_await mw::copy(back, x.view(own));
+    CHECK(back == numbers);
+  };
+  reactor.run(there_and_back());
+  gate busy(own);
+  running<void> wait(reactor, wait_for(own));
+  reactor.run(sleep(20ms));
+  CHECK_FALSE(wait.ended());
+  busy.open();
+  reactor.run_until([&] { return wait.ended(); });
+}
+
+TEST_CASE("a reactor that ends takes its threads along") {
   NEEDS_DEVICE();
   const mw::owned_stream stream(0);
-  mw::simulation sim(1);
-  simulated_node node(sim, "a");
-  gate busy(stream);
-  bool has_ended = false;
-  auto wait = [&]() -> mw::task<void> {
-    co_await mw::on(stream);
-    has_ended = true;
-  };
-  node.spawn(wait());
-  node.spawn(be_busy());
-  sim.run_for(1s);
-  CHECK(!has_ended);
-  busy.open();
-  await_stream(stream);
-  const mw::time_point from = node.home().now();
-  CHECK(sim.run_until([&] { return has_ended; }));
-  CHECK(node.home().now() - from <= 1100us);
-  node.end();
+  std::size_t before = 0;
+  for (int times = 0; times < 20; ++times) {
+    reactor_fixture reactor(mw::engine_kind::epoll);
+    reactor.run(wait_for(stream));
+    if (times == 0) before = entries("/proc/self/task");
+  }
+  CHECK(eventually([&] { return entries("/proc/self/task") < before; }));
 }

@@ -33,6 +33,7 @@
 //   scribble PART SEED          for ever, over part of the shared memory; at it
 //   flip                        for ever, what stands in its cells; at it
 //   deaf                        reads nothing any more; at it
+//   deafen NAME PEER BYTES      the same, in the midst of a message; at it
 //   unmapped NAME PEER BYTES    offers memory that is not there
 //   refuse CALL                 to its reactor's thread; refused
 //   hide                        nobody may trace it or read its memory; hidden
@@ -185,6 +186,7 @@ class member {
       if (what == "come_and_go")
         co_await come_and_go(rt_, store_, order[1], std::stoi(order[2]));
       if (what == "unmapped") co_await offer_unmapped(co_await formed(order[1]), order);
+      if (what == "deafen") co_await turn_deaf_within(co_await formed(order[1]), order);
     } catch (const mw::world_error& e) {
       failed = e.failure();
     }

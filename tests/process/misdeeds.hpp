@@ -16,6 +16,7 @@
 
 #include "link/arena_layout.hpp"
 #include "manyworlds/manyworlds.hpp"
+#include "traffic_orders.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -103,6 +104,22 @@ inline void flip() {
     }
   }).detach();
   for (;;) ::pause();
+}
+
+/// The same when the first of a message has arrived, which says something, and more is
+/// to come.
+inline task<void> turn_deaf_within(world& w, const std::vector<std::string>& order) {
+  std::vector<char> into(std::stoul(order[3]));
+  auto receive = [&]() -> task<void> {
+    (void)co_await outcome(w.recv(into, from(std::stoi(order[2]))));
+  };
+  auto body = [&](scope& s) -> task<void> {
+    s.spawn(receive());
+    while (into.front() == 0) co_await yield();
+    tell("at it");
+    turn_deaf();
+  };
+  co_await scope::run(body);
 }
 
 /// Offers memory of which the end is gone before anybody can have read it: of either

@@ -162,6 +162,9 @@ class reactor final : public executor {
   /// whoever ends the reactor turns it until there are none. Any thread may ask.
   void count_loose_requests(int more) noexcept { loose_requests_.fetch_add(more); }
   [[nodiscard]] bool has_loose_requests() const noexcept { return loose_requests_ != 0; }
+  /// For what it gets at its first use and keeps until it is destroyed: the threads that
+  /// call what it must not wait for.
+  [[nodiscard]] std::shared_ptr<void>& companion() noexcept { return companion_; }
   /// When the earliest timer is due, or at once if work is ready; for simulations.
   [[nodiscard]] std::optional<time_point> next_due() noexcept;
 
@@ -196,6 +199,7 @@ class reactor final : public executor {
   void cancel_sleep() noexcept;
 
   std::unique_ptr<class engine> engine_;
+  std::shared_ptr<void> companion_;
   reactor_options options_;
   work_queue ready_;
   work_queue next_turn_;

@@ -37,17 +37,16 @@ inline void check_sizes(std::size_t to, std::size_t from) {
 class copy_awaiter : public stream_wait {
  public:
   explicit copy_awaiter(const nccl::copy_plan& plan) noexcept
-      : stream_wait(plan.on, "a copy"), plan_(plan) {}
+      : stream_wait(plan.on), plan_(plan) {}
 
-  bool await_start(continuation& waiter);
+  bool await_start(continuation& waiter) {
+    if (plan_.bytes == 0) return false;
+    begin(waiter, &plan_);
+    return true;
+  }
 
  private:
-  bool enqueue_more() noexcept final;
-
   nccl::copy_plan plan_;
-  // Of no use in a build without CUDA.
-  [[maybe_unused]] std::size_t begun_ = 0;
-  [[maybe_unused]] std::size_t slice_ = 0;
 };
 
 /// A copy that has not begun.
@@ -68,10 +67,14 @@ class [[nodiscard]] copy_awaitable {
 /// may differ.
 ///
 /// Host memory should be pinned (`pinned_buffer`). Of other memory CUDA itself waits for
-/// each piece, on the reactor's thread: such a copy begins when its stream has got there,
-/// and goes in slices of 256 KiB, one a turn. What comes onto that stream between two
-/// slices holds up the reactor, and all its worlds, until it is done: where that may wait
-/// for a peer, who may be dead, use pinned memory.
+/// each piece: such a copy begins when its stream has got there, and goes in slices of
+/// 256 KiB, between which other copies get their turn. What comes onto that stream between
+/// two slices holds up this reactor's copies until it is done, not its worlds.
+///
+/// CUDA is called by a thread of the reactor's (see `stream_wait`): what is enqueued on
+/// the stream by others while a copy is being started may come before it. On
+/// cudaStreamPerThread everything is enqueued by the thread that awaits the copy, which of
+/// memory that is not pinned takes as long as the copy does.
 ///
 /// The memory belongs to the copy until the await ends. A cancelled one ends when nothing
 /// touches it any more, after the slice it was in.

@@ -14,13 +14,15 @@ namespace manyworlds::inline v0 {
 /// Who calls NCCL for a world.
 enum class launch_on : std::uint8_t {
   own_thread,  ///< one thread of the runtime's for each device
-  reactor,     ///< the reactor's: for an engine that must stay the only issuer
+  /// The reactor's, for an engine that must stay the only issuer. All its worlds then wait
+  /// for whoever holds one of the driver's locks.
+  reactor,
 };
 
 /// How the reactor learns that an operation on the device is done.
 enum class completion_by : std::uint8_t {
   words,   ///< the stream writes a number to host memory; events where it cannot
-  events,  ///< the oldest operation's event is asked
+  events,  ///< a thread of the device's asks the oldest operation's event
 };
 
 /// How a communicator is made. Both on a helper thread, with a deadline.

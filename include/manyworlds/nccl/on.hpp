@@ -8,11 +8,11 @@ namespace manyworlds::inline v0 {
 
 class stream_awaiter : public stream_wait {
  public:
-  explicit stream_awaiter(device_stream on) noexcept : stream_wait(on, "a stream") {}
+  explicit stream_awaiter(device_stream on) noexcept : stream_wait(on) {}
 
   bool await_start(continuation& waiter) {
-    prepare();
-    return wait(waiter);
+    begin(waiter);
+    return true;
   }
 };
 
@@ -30,7 +30,8 @@ class [[nodiscard]] stream_awaitable {
 
 /// `co_await on(stream)`: ends when everything has that was enqueued on the stream before
 /// it was awaited. Resumes on the reactor that it was awaited on; what is said as
-/// cudaStreamPerThread is that thread's stream. A cancelled wait ends when the stream
+/// cudaStreamPerThread is that thread's stream, which the thread itself must ask CUDA
+/// for. A cancelled wait ends when the stream
 /// gets there, since what it does uses the waiter's memory.
 ///
 /// Throws `device_error` if the stream's device failed, or the stream is being captured;

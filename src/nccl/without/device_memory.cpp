@@ -1,6 +1,4 @@
 // Of objects that cannot be made nothing else is ever called.
-#include <optional>
-
 #include "manyworlds/nccl/copy.hpp"
 #include "manyworlds/nccl/device_buffer.hpp"
 #include "manyworlds/nccl/device_count.hpp"
@@ -40,14 +38,11 @@ void pinned_pool::trim() const noexcept {}
 
 executor& stream_wait::await_home() const { nccl::refuse("waiting for a stream"); }
 stream_wait::~stream_wait() = default;
-void stream_wait::prepare() { nccl::refuse("waiting for a stream"); }
-bool stream_wait::wait(continuation&) { nccl::refuse("waiting for a stream"); }
+void stream_wait::begin(continuation&, const nccl::copy_plan*) {
+  nccl::refuse("waiting for a stream");
+}
 bool stream_wait::await_cancel() noexcept { return false; }
+bool stream_wait::await_must_resume() const noexcept { return true; }
 void stream_wait::await_resume() const {}
-bool stream_wait::poll() noexcept { return false; }
-bool stream_wait::prepare_sleep(std::optional<duration>&) noexcept { return true; }
-
-bool copy_awaiter::await_start(continuation&) { nccl::refuse("a copy"); }
-bool copy_awaiter::enqueue_more() noexcept { return false; }
 
 }  // namespace manyworlds::inline v0

@@ -86,7 +86,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return enter(contextless, [&] {
+  return enter(lockless, [&] {
     if (count == nullptr) return cudaErrorInvalidValue;
     *count = chosen().devices;
     return cudaSuccess;
@@ -101,7 +101,7 @@ cudaError_t cudaSetDevice(int ordinal) {
 }
 
 cudaError_t cudaGetDevice(int* ordinal) {
-  return enter(contextless, [&] {
+  return enter(lockless, [&] {
     if (ordinal == nullptr) return cudaErrorInvalidValue;
     *ordinal = current_device();
     return cudaSuccess;

@@ -126,6 +126,7 @@ void* find_entry_point(std::string_view name) {
       {"cuStreamWaitValue64", reinterpret_cast<void*>(&wait_value<cuuint64_t>)},
   };
   if (name.ends_with("_v2")) name.remove_suffix(3);
+  if (name.starts_with("cuStreamWrite") && !chosen().writes_words) return nullptr;
   for (const entry_point& each : known)
     if (each.name == name) return each.function;
   return nullptr;
@@ -136,7 +137,7 @@ void* find_entry_point(std::string_view name) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
                                              unsigned int version, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
-  return enter(contextless, [&] {
+  return enter(lockless, [&] {
     if (symbol == nullptr || function == nullptr) return cudaErrorInvalidValue;
     const bool too_new = version > static_cast<unsigned>(chosen().driver);
     *function = too_new ? nullptr : find_entry_point(symbol);

@@ -4,8 +4,10 @@
 #include <driver_types.h>
 
 #include <new>
+#include <optional>
 #include <system_error>
 
+#include "driver_lock.hpp"
 #include "machine.hpp"
 
 namespace emulated {
@@ -17,6 +19,8 @@ struct call_rules {
   bool when_broken = false;
   // It needs no context, and makes none.
   bool contextless = false;
+  // It asks the driver for nothing that another thread may be changing.
+  bool lockless = false;
 };
 
 constexpr call_rules ordinary{};
@@ -24,6 +28,7 @@ constexpr call_rules unsafe{true, false, false};
 constexpr call_rules freeing{false, true, false};
 constexpr call_rules unsafe_freeing{true, true, false};
 constexpr call_rules contextless{false, false, true};
+constexpr call_rules lockless{false, false, true, true};
 
 // The device whose context the calling thread has; without one, that which the runtime
 // would make it have.
@@ -58,6 +63,8 @@ stream_ptr stream_of(cudaStream_t handle);
 template <class Body>
 cudaError_t attempt(const call_rules& rules, Body body) {
   if (const auto refused = refusal(rules); refused != cudaSuccess) return refused;
+  std::optional<driver_lock> locked;
+  if (!rules.lockless) locked.emplace();
   if (!rules.contextless && !has_context()) set_device(current_device());
   auto result = cudaSuccess;
   try {

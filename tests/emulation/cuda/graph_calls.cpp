@@ -73,7 +73,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return enter(contextless, [&] {
+  return enter(lockless, [&] {
     if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal ||
         *mode > cudaStreamCaptureModeRelaxed)
       return cudaErrorInvalidValue;

@@ -23,6 +23,7 @@ cudaError_t free_now(void* pointer, memory_kind kind) {
   const auto block = all.memory.find(pointer);
   if (!block || block->kind != kind || block->base != pointer || block->being_freed)
     return cudaErrorInvalidValue;
+  const driver_lock_kept while_waiting;
   const auto result = wait_for_device(all.on(block->device));
   // What runs on a broken device may go on writing: its memory is never given out again.
   if (result == cudaSuccess) all.memory.free(pointer);

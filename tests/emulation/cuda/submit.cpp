@@ -1,5 +1,7 @@
 #include "submit.hpp"
 
+#include "driver_lock.hpp"
+
 namespace emulated {
 
 bool is_legacy(const stream& asked) {
@@ -56,6 +58,7 @@ moment_ptr mark(const stream_ptr& on) {
 cudaError_t wait_on_host(const moment_ptr& mark) {
   // A mark pushed behind the break's sweep stays behind work that may never end; the
   // break is visible then.
+  const driver_unlocked meanwhile;
   if (machine::here().broken() == cudaSuccess) mark->wait();
   return machine::here().broken();
 }

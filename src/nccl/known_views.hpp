@@ -1,0 +1,55 @@
+// Known views: what CUDA was asked about before.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "manyworlds/memory/device_view.hpp"
+#include "view_checks.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Of one device: memory and streams that were found to be its own. To ask is the
+/// launching thread's, there and back; what an operation is given it was mostly given
+/// before. Memory that was freed since, and is somebody else's, is believed: NCCL finds
+/// it, and the world breaks.
+class known_views {
+ public:
+  [[nodiscard]] bool has(std::span<const const_device_view> views) const noexcept {
+    for (const const_device_view& v : checked_views(views)) {
+      if (!v.empty() && places_[place_of(v)] != seen_as(v)) return false;
+    }
+    return true;
+  }
+  void add(std::span<const const_device_view> views) noexcept {
+    for (const const_device_view& v : checked_views(views)) {
+      if (!v.empty()) places_[place_of(v)] = seen_as(v);
+    }
+  }
+
+ private:
+  struct seen {
+    const void* memory = nullptr;
+    CUstream_st* stream = nullptr;
+    bool operator==(const seen&) const = default;
+  };
+
+  static constexpr unsigned place_bits = 8;
+
+  [[nodiscard]] static seen seen_as(const const_device_view& v) noexcept {
+    return {v.data(), v.stream().handle()};
+  }
+  // Fibonacci hashing: views mostly differ in the middle of their addresses.
+  [[nodiscard]] static std::size_t place_of(const const_device_view& v) noexcept {
+    const auto bits = std::bit_cast<std::uintptr_t>(v.data()) ^
+                      std::rotl(std::bit_cast<std::uintptr_t>(v.stream().handle()), 24);
+    return (bits * 0x9e37'79b9'7f4a'7c15U) >> (64 - place_bits);
+  }
+
+  std::array<seen, std::size_t{1} << place_bits> places_{};
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,198 @@
+#include "stream_look.hpp"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "cuda_error.hpp"
+#include "helper_threads.hpp"
+#include "stream_facts.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+constexpr std::size_t slice_of_pageable = std::size_t{256} * 1024;
+constexpr const char* waiting_for_stream = "waiting for a stream";
+constexpr const char* waiting_for_copy = "waiting for a copy";
+
+/// Whether CUDA would stop the calling thread for it.
+bool is_pageable(const cuda_library& cuda, const void* at, bool is_device) {
+  cudaPointerAttributes attributes = {};
+  if (const auto error = cuda.cudaPointerGetAttributes(&attributes, at);
+      error != cudaSuccess) {
+    refuse("a copy", error);
+  }
+  if (attributes.type != cudaMemoryTypeUnregistered) return false;
+  if (!is_device) return true;
+  throw std::invalid_argument(
+      "copy: what is given as device memory is unregistered host memory");
+}
+
+/// What is on `before` now comes before what is enqueued on `then` later.
+void chain(const cuda_library& cuda, device_stream before, device_stream then,
+           int device) {
+  if (before == then) return;
+  const device_scope there(device_of(cuda, before, "a copy", device));
+  check_not_captured(cuda, before, "a copy");
+  cudaEvent_t event = nullptr;
+  auto error = cuda.cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  if (error == cudaSuccess) error = cuda.cudaEventRecord(event, before.handle());
+  if (error == cudaSuccess) error = cuda.cudaStreamWaitEvent(then.handle(), event, 0);
+  // Freed by CUDA once the stream has waited.
+  if (event) (void)cuda.cudaEventDestroy(event);
+  if (error != cudaSuccess) refuse("a copy", error);
+}
+
+}  // namespace
+
+stream_look::stream_look(device_stream on, const copy_plan* copy, int device)
+    : on_(on),
+      copy_(copy ? std::optional<copy_plan>(*copy) : std::nullopt),
+      device_(device) {}
+
+stream_look::~stream_look() { destroy_event(); }
+
+bool stream_look::is_of_this_thread() const noexcept {
+  return on_.handle() == cudaStreamPerThread ||
+         (copy_ && copy_->after.handle() == cudaStreamPerThread);
+}
+
+void stream_look::begin_here() {
+  begin();
+  slice_ = copy_ ? copy_->bytes : 0;
+  if (!has_more()) return;
+  const device_scope here(device_);
+  enqueue_piece();
+  record();
+}
+
+watcher::answer stream_look::ask() noexcept {
+  watcher::answer told = watcher::answer::over;
+  try {
+    told = advance();
+  } catch (...) {
+    thrown_ = std::current_exception();
+  }
+  if (told == watcher::answer::over) {
+    destroy_event();
+    heard->give();
+  }
+  return told;
+}
+
+watcher::answer stream_look::advance() {
+  if (!event_) begin();
+  const cuda_library& cuda = cuda_library::get();
+  const device_scope here(device_);
+  const auto state = cuda.cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) {
+    // Would otherwise be found by whoever checks the thread's last error.
+    (void)cuda.cudaGetLastError();
+    return watcher::answer::not_yet;
+  }
+  if (state != cudaSuccess) refuse(copy_ ? waiting_for_copy : waiting_for_stream, state);
+  if (!has_more()) return watcher::answer::over;
+  enqueue_piece();
+  record();
+  return watcher::answer::goes_on;
+}
+
+void stream_look::begin() {
+  const char* const asked = copy_ ? waiting_for_copy : waiting_for_stream;
+  const cuda_library& cuda = cuda_for(asked);
+  const int awaiting = device_;
+  device_ = device_of(cuda, on_, asked, awaiting);
+  const device_scope on_its_device(device_);
+  check_not_captured(cuda, on_, asked);
+  // Made for each wait: a pool would have to be of the stream's device and context.
+  if (const auto error = cuda.cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+      error != cudaSuccess) {
+    refuse(asked, error);
+  }
+  if (copy_) {
+    if (copy_->to_device && copy_->from_device) {
+      chain(cuda, copy_->after, copy_->on, awaiting);
+    }
+    prepare_copy();
+  }
+  record();
+}
+
+// CUDA copies memory that is not pinned while it is called, after everything before it on
+// the stream: it is called when the stream has got there, a slice at a time.
+void stream_look::prepare_copy() {
+  const cuda_library& cuda = cuda_library::get();
+  const bool to_pageable = is_pageable(cuda, copy_->to, copy_->to_device);
+  const bool from_pageable = is_pageable(cuda, copy_->from, copy_->from_device);
+  const bool is_slow = to_pageable || from_pageable;
+  slice_ = is_slow ? slice_of_pageable : copy_->bytes;
+  if (!is_slow) enqueue_piece();
+}
+
+bool stream_look::has_more() const noexcept {
+  return copy_ && begun_ < copy_->bytes && !is_cancelled_.load(std::memory_order_relaxed);
+}
+
+void stream_look::enqueue_piece() {
+  const std::size_t bytes = std::min(slice_, copy_->bytes - begun_);
+  const auto error = cuda_library::get().cudaMemcpyAsync(
+      static_cast<std::byte*>(copy_->to) + begun_,
+      static_cast<const std::byte*>(copy_->from) + begun_, bytes, cudaMemcpyDefault,
+      on_.handle());
+  if (error != cudaSuccess) refuse(waiting_for_copy, error);
+  begun_ += bytes;
+}
+
+void stream_look::record() {
+  const auto error = cuda_library::get().cudaEventRecord(event_, on_.handle());
+  if (error != cudaSuccess) refuse(copy_ ? waiting_for_copy : waiting_for_stream, error);
+}
+
+void stream_look::destroy_event() noexcept {
+  if (!event_) return;
+  const device_scope here(device_);
+  (void)cuda_library::get().cudaEventDestroy(std::exchange(event_, nullptr));
+}
+
+namespace {
+
+/// For a call that is as good as over when its reactor ends.
+constexpr std::chrono::seconds last_patience(1);
+
+struct stream_threads {
+  stream_threads() = default;
+  stream_threads(const stream_threads&) = delete;
+  stream_threads& operator=(const stream_threads&) = delete;
+  ~stream_threads() {
+    // The watcher's lock may be held by a thread that a forked child does not have.
+    if (::getpid() == process) {
+      asks->end();
+      helpers.end(last_patience);
+    } else {
+      (void)asks.release();
+    }
+  }
+
+  const pid_t process = ::getpid();
+  helper_threads helpers;
+  std::unique_ptr<watcher> asks = std::make_unique<watcher>();
+};
+
+}  // namespace
+
+watcher& watcher_of(reactor& home) {
+  std::shared_ptr<void>& kept = home.companion();
+  if (!kept) kept = std::make_shared<stream_threads>();
+  auto& threads = *static_cast<stream_threads*>(kept.get());
+  if (threads.asks->start(threads.helpers)) return *threads.asks;
+  throw device_error(std::string(waiting_for_stream) +
+                     ": there is no thread to be had to ask CUDA on");
+}
+
+}  // namespace manyworlds::inline v0::nccl

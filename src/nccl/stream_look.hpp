@@ -1,0 +1,69 @@
+// Stream look: what a reactor's watcher does for a wait for a stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "answer.hpp"
+#include "manyworlds/nccl/copy.hpp"
+#include "watcher.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Shared by the wait, on its reactor, and by the watcher, which may be in CUDA still when
+/// the wait is gone.
+class stream_look final : public watcher::question {
+ public:
+  /// `device`: the awaiting thread's own.
+  stream_look(device_stream on, const copy_plan* copy, int device);
+  stream_look(const stream_look&) = delete;
+  stream_look& operator=(const stream_look&) = delete;
+  ~stream_look();
+
+  /// Given when it is over. Set before anybody asks.
+  std::shared_ptr<answer> heard;
+
+  /// Whether the stream is another one on every other thread.
+  [[nodiscard]] bool is_of_this_thread() const noexcept;
+  /// Enqueues all that there is to be enqueued; throws what CUDA refuses.
+  void begin_here();
+  watcher::answer ask() noexcept override;
+
+  /// Any thread: no further piece is begun.
+  void cancel() noexcept { is_cancelled_.store(true, std::memory_order_relaxed); }
+
+  // On the reactor, when it has heard.
+  [[nodiscard]] bool has_failed() const noexcept { return thrown_ != nullptr; }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  [[nodiscard]] watcher::answer advance();
+  void begin();
+  void prepare_copy();
+  [[nodiscard]] bool has_more() const noexcept;
+  void enqueue_piece();
+  void record();
+  void destroy_event() noexcept;
+
+  const device_stream on_;
+  const std::optional<copy_plan> copy_;
+  int device_;
+  std::size_t begun_ = 0;
+  std::size_t slice_ = 0;
+  cudaEvent_t event_ = nullptr;
+  std::exception_ptr thrown_;
+  std::atomic<bool> is_cancelled_{false};
+};
+
+/// The reactor's own, from its first wait on. Throws device_error if there is no thread to
+/// be had.
+[[nodiscard]] watcher& watcher_of(reactor& home);
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,25 @@
+// Thread name: what a helper thread is called while it does one thing for long.
+#pragma once
+
+#include <pthread.h>
+
+#include <string>
+
+namespace manyworlds::inline v0::nccl {
+
+/// The calling thread's name while it lives; afterwards it has its own again.
+class thread_name {
+ public:
+  explicit thread_name(const std::string& name) {
+    ::pthread_getname_np(::pthread_self(), before_, sizeof before_);
+    ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+  }
+  thread_name(const thread_name&) = delete;
+  thread_name& operator=(const thread_name&) = delete;
+  ~thread_name() { ::pthread_setname_np(::pthread_self(), before_); }
+
+ private:
+  char before_[16] = "";
+};
+
+}  // namespace manyworlds::inline v0::nccl

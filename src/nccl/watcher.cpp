@@ -1,0 +1,179 @@
+#include "watcher.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "cuda_library.hpp"
+#include "helper_threads.hpp"
+#include "manyworlds/io/reactor.hpp"
+#include "thread_name.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+namespace {
+
+constexpr duration shortest_pause = std::chrono::microseconds(20);
+constexpr duration longest_pause = std::chrono::milliseconds(1);
+
+time_point now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+// Its thread holds it.
+class watcher::round : public std::enable_shared_from_this<round> {
+ public:
+  explicit round(std::optional<int> device)
+      : device_(device),
+        spin_(has_cpus_for_helpers() ? default_spin() : duration::zero()) {}
+  ~round() {
+    drop(added_);
+    drop(asked_);
+  }
+
+  bool start(helper_threads& helpers) {
+    const std::lock_guard lock(mutex_);
+    if (!is_started_) {
+      is_started_ = helpers.post([self = shared_from_this()] { self->run(); });
+    }
+    return is_started_;
+  }
+
+  void add(std::shared_ptr<question> asked) noexcept {
+    question& q = *asked;
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    q.itself_ = std::move(asked);
+    q.since_ = q.due_ = now();
+    added_.push(q);
+    wake_.notify_one();
+  }
+
+  void end() noexcept {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+    wake_.notify_one();
+  }
+
+ private:
+  /// First in, first out: copies of one stream are enqueued as they were started.
+  struct line {
+    void push(question& q) noexcept {
+      q.next_ = nullptr;
+      (last ? last->next_ : first) = &q;
+      last = &q;
+    }
+    question* pop() noexcept {
+      question* const q = first;
+      if (q) first = std::exchange(q->next_, nullptr);
+      if (!first) last = nullptr;
+      return q;
+    }
+    [[nodiscard]] bool is_empty() const noexcept { return !first; }
+
+    question* first = nullptr;
+    question* last = nullptr;
+  };
+
+  void run() noexcept {
+    const thread_name named(device_ ? fmt::format("mw-watch-{}", *device_) : "mw-watch");
+    std::optional<device_scope> here;
+    if (device_) here.emplace(*device_);
+    while (take_added()) ask_all();
+  }
+
+  // Waits until something is due; false if the watcher is over.
+  bool take_added() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!is_over_ && added_.is_empty()) {
+      const auto next = next_due();
+      if (next && (*next <= now() || is_spinning())) break;
+      if (next) {
+        wake_.wait_until(lock, *next);
+      } else {
+        wake_.wait(lock);
+      }
+    }
+    while (question* q = added_.pop()) asked_.push(*q);
+    return !is_over_;
+  }
+
+  void ask_all() noexcept {
+    if (is_spinning()) std::this_thread::yield();
+    line all = std::exchange(asked_, {});
+    while (question* q = all.pop()) {
+      if (q->due_ > now()) {
+        asked_.push(*q);
+      } else {
+        ask_one(*q);
+      }
+    }
+  }
+
+  void ask_one(question& q) noexcept {
+    // Taken away first: a question that is over may be added again before it returns.
+    auto itself = std::move(q.itself_);
+    const answer told = q.ask();
+    if (told == answer::over) {
+      spins_until_ = now() + spin_;
+      return;
+    }
+    const time_point at = now();
+    if (told == answer::goes_on) {
+      spins_until_ = at + spin_;
+      q.since_ = at;
+    }
+    // Found at most an eighth late, and a long wait is next to free.
+    q.due_ = is_spinning()
+                 ? at
+                 : at + std::clamp((at - q.since_) / 8, shortest_pause, longest_pause);
+    q.itself_ = std::move(itself);
+    asked_.push(q);
+  }
+
+  [[nodiscard]] bool is_spinning() const noexcept {
+    return spin_ > duration::zero() && now() < spins_until_;
+  }
+
+  [[nodiscard]] std::optional<time_point> next_due() const noexcept {
+    std::optional<time_point> earliest;
+    for (const question* q = asked_.first; q; q = q->next_) {
+      if (!earliest || q->due_ < *earliest) earliest = q->due_;
+    }
+    return earliest;
+  }
+
+  static void drop(line& of) noexcept {
+    while (question* q = of.pop()) {
+      const auto last = std::move(q->itself_);
+    }
+  }
+
+  const std::optional<int> device_;
+  const duration spin_;
+  line asked_;  ///< the thread's own
+  time_point spins_until_{};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  line added_;
+  bool is_started_ = false;
+  bool is_over_ = false;
+};
+
+watcher::watcher(std::optional<int> device) : round_(std::make_shared<round>(device)) {}
+watcher::~watcher() { end(); }
+
+bool watcher::start(helper_threads& helpers) { return round_->start(helpers); }
+void watcher::add(std::shared_ptr<question> asked) noexcept {
+  round_->add(std::move(asked));
+}
+void watcher::end() noexcept { round_->end(); }
+
+}  // namespace manyworlds::inline v0::nccl

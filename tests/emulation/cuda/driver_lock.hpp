@@ -1,0 +1,47 @@
+// The driver's lock: one for the process, which calls hold while they run.
+//
+// Where the real one has several, of the context and of what is mapped, this has one, and
+// every call that could meet one of them takes it: who gets along with that gets along
+// with fewer. That cudaFree keeps them while it waits for the device, so that calls of
+// other threads stand still until a kernel ends, is what PyTorch (pull 130844, issue
+// 97066) and NCCL (issues 48 and 829) have found.
+#pragma once
+
+namespace emulated {
+
+enum class lock_kept {
+  never,      // there is none
+  by_freeing  // while memory is freed that waits for the device
+};
+
+// For the length of a call; within another, nothing.
+class driver_lock {
+ public:
+  driver_lock();
+  driver_lock(const driver_lock&) = delete;
+  driver_lock& operator=(const driver_lock&) = delete;
+  ~driver_lock();
+};
+
+// While a call waits for a stream or an event it lets others call.
+class driver_unlocked {
+ public:
+  driver_unlocked();
+  driver_unlocked(const driver_unlocked&) = delete;
+  driver_unlocked& operator=(const driver_unlocked&) = delete;
+  ~driver_unlocked();
+
+ private:
+  int depth_ = 0;
+};
+
+// Within it, waiting keeps the lock.
+class driver_lock_kept {
+ public:
+  driver_lock_kept();
+  driver_lock_kept(const driver_lock_kept&) = delete;
+  driver_lock_kept& operator=(const driver_lock_kept&) = delete;
+  ~driver_lock_kept();
+};
+
+}  // namespace emulated
