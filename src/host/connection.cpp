@@ -15,10 +15,12 @@ const char* connection::handle(const frame& f) {
       receiving().drop_offers();
       sending().close(detail);
       cancel_given_up();
+      events_.peer_left(peer_);
+      // Only now: it may end as soon as it sees this, and must not seem to have died, while
+      // those that its leave has resumed go on here.
       frame answer;
       answer.kind = frame_kind::left;
       sending().control(answer);
-      events_.peer_left(peer_);
       return nullptr;
     }
     case frame_kind::left:
