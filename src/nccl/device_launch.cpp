@@ -131,9 +131,9 @@ bool device_launch::check_streams() {
       return false;
     });
   };
-  return is_right(*this) && std::all_of(group.begin(), group.end(), [&](const auto& each) {
-           return is_right(*each);
-         });
+  return is_right(*this) &&
+         std::all_of(group.begin(), group.end(),
+                     [&](const auto& each) { return is_right(*each); });
 }
 
 bool device_launch::order(ordering how) {

@@ -151,8 +151,8 @@ void nccl_backend::go_on(device_job& job) {
 }
 
 // What CUDA was not asked about before the launching thread asks, whatever locks it waits
-// for: found wrong only when it is launched, it would break the world. What comes after it
-// waits behind it, law 5.
+// for: found wrong only when it is launched, it would break the world. What comes after
+// it waits behind it, law 5.
 void nccl_backend::check_elsewhere(device_job& job) {
   job.stage = job_stage::checking;
   checking_.push_back(job.op);
@@ -191,9 +191,7 @@ bool nccl_backend::see_checks() noexcept {
     std::string error = job.launch->error();
     job.launch->clear_outcome();
     if (why == cause::none) known_.add(job.launch->views);
-    guarded([&] {
-      why == cause::none ? go_on(job) : drop(job, why, std::move(error));
-    });
+    guarded([&] { why == cause::none ? go_on(job) : drop(job, why, std::move(error)); });
   }
   return any;
 }

@@ -79,7 +79,8 @@ std::string nccl_backend::objection_to_views(device_job& job) const {
 }
 
 bool nccl_backend::must_be_checked(const device_job& job) const noexcept {
-  return options_.device.launch == launch_on::own_thread && !known_.has(job.launch->views);
+  return options_.device.launch == launch_on::own_thread &&
+         !known_.has(job.launch->views);
 }
 
 std::string nccl_backend::objection_to_counts(const operation& op) const {

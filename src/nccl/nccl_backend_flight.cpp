@@ -157,8 +157,7 @@ bool nccl_backend::see_launches() noexcept {
     ++launches_seen_;
     any = true;
     if (l.failed_with() != cause::none) {
-      if (l.failed_with() == cause::device_failed)
-        (void)device_->check();
+      if (l.failed_with() == cause::device_failed) (void)device_->check();
       break_world(self_, l.failed_with(), l.error());
       return true;
     }

@@ -15,8 +15,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Shared by the wait, on its reactor, and by the watcher, which may be in CUDA still when
-/// the wait is gone.
+/// Shared by the wait, on its reactor, and by the watcher, which may be in CUDA still
+/// when the wait is gone.
 class stream_look final : public watcher::question {
  public:
   /// `device`: the awaiting thread's own.
@@ -62,8 +62,8 @@ class stream_look final : public watcher::question {
   std::atomic<bool> is_cancelled_{false};
 };
 
-/// The reactor's own, from its first wait on. Throws device_error if there is no thread to
-/// be had.
+/// The reactor's own, from its first wait on. Throws device_error if there is no thread
+/// to be had.
 [[nodiscard]] watcher& watcher_of(reactor& home);
 
 }  // namespace manyworlds::inline v0::nccl

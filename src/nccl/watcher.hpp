@@ -47,8 +47,8 @@ class watcher {
   watcher& operator=(const watcher&) = delete;
   ~watcher();
 
-  /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs; any thread. False if there
-  /// is none to be had.
+  /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs; any thread.
+  /// False if there is none to be had.
   [[nodiscard]] bool start(helper_threads& helpers);
   /// Any thread; waits for nobody who is in CUDA. Not one that is there already.
   void add(std::shared_ptr<question> asked) noexcept;

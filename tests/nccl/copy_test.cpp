@@ -167,7 +167,8 @@ TEST_CASE("a cancelled copy of ordinary memory begins no further slice") {
   CHECK(contents(m, x) == std::vector<float>(several_slices, 1));
 }
 
-TEST_CASE("law 9: a long copy of ordinary memory holds up neither turns nor other copies") {
+TEST_CASE(
+    "law 9: a long copy of ordinary memory holds up neither turns nor other copies") {
   NEEDS_DEVICE();
   memory m;
   constexpr std::size_t very_many = several_slices * 16;

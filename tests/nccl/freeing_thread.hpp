@@ -20,7 +20,8 @@ class freeing_thread {
     REQUIRE((allocate && release));
     void* memory = nullptr;
     REQUIRE(allocate(&memory, 4096) == cudaSuccess);
-    freed_ = std::async(std::launch::async, [release, memory] { return release(memory); });
+    freed_ =
+        std::async(std::launch::async, [release, memory] { return release(memory); });
   }
   freeing_thread(const freeing_thread&) = delete;
   freeing_thread& operator=(const freeing_thread&) = delete;

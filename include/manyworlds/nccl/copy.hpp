@@ -68,13 +68,13 @@ class [[nodiscard]] copy_awaitable {
 ///
 /// Host memory should be pinned (`pinned_buffer`). Of other memory CUDA itself waits for
 /// each piece: such a copy begins when its stream has got there, and goes in slices of
-/// 256 KiB, between which other copies get their turn. What comes onto that stream between
-/// two slices holds up this reactor's copies until it is done, not its worlds.
+/// 256 KiB, between which other copies get their turn. What comes onto that stream
+/// between two slices holds up this reactor's copies until it is done, not its worlds.
 ///
 /// CUDA is called by a thread of the reactor's (see `stream_wait`): what is enqueued on
 /// the stream by others while a copy is being started may come before it. On
-/// cudaStreamPerThread everything is enqueued by the thread that awaits the copy, which of
-/// memory that is not pinned takes as long as the copy does.
+/// cudaStreamPerThread everything is enqueued by the thread that awaits the copy, which
+/// of memory that is not pinned takes as long as the copy does.
 ///
 /// The memory belongs to the copy until the await ends. A cancelled one ends when nothing
 /// touches it any more, after the slice it was in.

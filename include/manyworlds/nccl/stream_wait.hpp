@@ -17,11 +17,11 @@ struct copy_plan;
 
 }  // namespace nccl
 
-/// Waits for a place in a stream. CUDA is called by a thread of the reactor's ("mw-watch",
-/// from the first wait on), never by the reactor itself: a call may wait for one of the
-/// driver's locks, and another thread of the application may hold that for as long as the
-/// device is busy. One stream's wait then holds up those of the same reactor, not its
-/// worlds.
+/// Waits for a place in a stream. CUDA is called by a thread of the reactor's
+/// ("mw-watch", from the first wait on), never by the reactor itself: a call may wait for
+/// one of the driver's locks, and another thread of the application may hold that for as
+/// long as the device is busy. One stream's wait then holds up those of the same reactor,
+/// not its worlds.
 ///
 /// CUDA is asked again when an eighth of the time waited so far has passed, at least
 /// 20 us and at most 1 ms.

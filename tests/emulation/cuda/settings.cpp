@@ -15,7 +15,7 @@ long number(const char* name, long otherwise) {
 lock_kept lock(const char* name) {
   const char* text = std::getenv(name);
   return text != nullptr && std::string_view{text} == "free" ? lock_kept::by_freeing
-                                                              : lock_kept::never;
+                                                             : lock_kept::never;
 }
 
 std::vector<int> numbers(const char* name, int otherwise) {
