@@ -163,7 +163,7 @@ void stream_look::destroy_event() noexcept {
 namespace {
 
 /// For a call that is as good as over when its reactor ends.
-constexpr std::chrono::seconds last_patience(1);
+constexpr std::chrono::seconds longest_call(1);
 
 struct stream_threads {
   stream_threads() = default;
@@ -173,7 +173,7 @@ struct stream_threads {
     // The watcher's lock may be held by a thread that a forked child does not have.
     if (::getpid() == process) {
       asks->end();
-      helpers.end(last_patience);
+      helpers.end(longest_call);
     } else {
       (void)asks.release();
     }

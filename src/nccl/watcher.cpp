@@ -19,10 +19,10 @@ namespace manyworlds::inline v0::nccl {
 
 namespace {
 
-constexpr duration shortest_pause = std::chrono::microseconds(20);
-constexpr duration longest_pause = std::chrono::milliseconds(1);
+constexpr duration shortest_interval = std::chrono::microseconds(20);
+constexpr duration longest_interval = std::chrono::milliseconds(1);
 
-time_point now() { return std::chrono::steady_clock::now(); }
+time_point clock_now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
@@ -50,7 +50,7 @@ class watcher::round : public std::enable_shared_from_this<round> {
     const std::lock_guard lock(mutex_);
     if (is_over_) return;
     q.itself_ = std::move(asked);
-    q.since_ = q.due_ = now();
+    q.since_ = q.due_ = clock_now();
     added_.push(q);
     wake_.notify_one();
   }
@@ -93,7 +93,7 @@ class watcher::round : public std::enable_shared_from_this<round> {
     std::unique_lock lock(mutex_);
     while (!is_over_ && added_.is_empty()) {
       const auto next = next_due();
-      if (next && (*next <= now() || is_spinning())) break;
+      if (next && (*next <= clock_now() || is_spinning())) break;
       if (next) {
         wake_.wait_until(lock, *next);
       } else {
@@ -108,7 +108,7 @@ class watcher::round : public std::enable_shared_from_this<round> {
     if (is_spinning()) std::this_thread::yield();
     line all = std::exchange(asked_, {});
     while (question* q = all.pop()) {
-      if (q->due_ > now()) {
+      if (q->due_ > clock_now()) {
         asked_.push(*q);
       } else {
         ask_one(*q);
@@ -121,24 +121,24 @@ class watcher::round : public std::enable_shared_from_this<round> {
     auto itself = std::move(q.itself_);
     const answer told = q.ask();
     if (told == answer::over) {
-      spins_until_ = now() + spin_;
+      spins_until_ = clock_now() + spin_;
       return;
     }
-    const time_point at = now();
+    const time_point at = clock_now();
     if (told == answer::goes_on) {
       spins_until_ = at + spin_;
       q.since_ = at;
     }
     // Found at most an eighth late, and a long wait is next to free.
-    q.due_ = is_spinning()
-                 ? at
-                 : at + std::clamp((at - q.since_) / 8, shortest_pause, longest_pause);
+    q.due_ = is_spinning() ? at
+                           : at + std::clamp((at - q.since_) / 8, shortest_interval,
+                                             longest_interval);
     q.itself_ = std::move(itself);
     asked_.push(q);
   }
 
   [[nodiscard]] bool is_spinning() const noexcept {
-    return spin_ > duration::zero() && now() < spins_until_;
+    return spin_ > duration::zero() && clock_now() < spins_until_;
   }
 
   [[nodiscard]] std::optional<time_point> next_due() const noexcept {
