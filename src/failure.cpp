@@ -92,7 +92,8 @@ cause_words words_of(cause c) noexcept {
     case cause::device_busy:
       return {"device_busy", "the GPU has no multiprocessors left for this world"};
     case cause::device_degraded:
-      return {"device_degraded", "the GPU holds too many communicators that are stuck"};
+      return {"device_degraded",
+              "the GPU holds too many communicators that are stuck or half made"};
     case cause::store_unreachable:
       return {"store_unreachable", "the store cannot be reached"};
     case cause::wrong_secret:

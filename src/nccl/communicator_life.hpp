@@ -99,6 +99,8 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   [[nodiscard]] std::size_t memory_used() const;
   void begin_making();
 
+  bool has_root_ = false;  ///< of the jobs that make it, one after the other
+
   std::mutex mutex_;
   std::condition_variable changed_;
   progress progress_ = progress::making;

@@ -29,6 +29,11 @@ void communicator_life::make_unique_id(answer& heard) {
   const nccl_library& nccl = nccl_library::get();
   if (const ncclResult_t result = nccl.ncclGetUniqueId(&id); result != ncclSuccess) {
     error = nccl_objection("ncclGetUniqueId", result, nullptr);
+  } else {
+    // Its thread waits until all members have come to it (2.28.9 src/bootstrap.cc,
+    // bootstrapRoot), and nothing ends it earlier.
+    on->note_root(1);
+    has_root_ = true;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -43,6 +48,7 @@ void communicator_life::create(answer& heard) {
   const auto begun = std::chrono::steady_clock::now();
   const std::size_t used_before = memory_used();
   error = make();
+  if (has_root_ && !error) on->note_root(-1);
   costs.time = std::chrono::steady_clock::now() - begun;
   const std::size_t used = memory_used();
   costs.bytes = used > used_before ? used - used_before : 0;

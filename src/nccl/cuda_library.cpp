@@ -66,6 +66,7 @@ cuda_library find_cuda() {
     found.objection = fmt::format("{} has no {}: it is too old", name, missing);
     return found;
   }
+  (void)found.cudaRuntimeGetVersion(&found.runtime);
   using stream_device_function = cudaError_t(cudaStream_t, int*);
   found.cudaStreamGetDevice = library.find<stream_device_function>("cudaStreamGetDevice");
   const driver_functions driver(library);

@@ -94,6 +94,8 @@ struct cuda_library {
   /// 12.8.
   cudaError_t (*cudaStreamGetDevice)(cudaStream_t, int* device) = nullptr;
 
+  /// As cudaRuntimeGetVersion: 13000 is 13.0.
+  int runtime = 0;
   /// What is missing and what to do; empty if all is there. A driver is not asked for.
   std::string objection;
 

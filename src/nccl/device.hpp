@@ -42,6 +42,9 @@ class device final : private watcher::question,
  public:
   /// Communicators that could not be freed: with this many no new one is made.
   static constexpr int most_stuck = 4;
+  /// Creations that not all members came to: each costs the process a thread of NCCL's
+  /// and a descriptor for as long as it lives.
+  static constexpr int most_roots = 128;
 
   device(int ordinal, std::string identity, int multiprocessors, int capability,
          std::shared_ptr<helper_threads> helpers);
@@ -106,6 +109,11 @@ class device final : private watcher::question,
   void ask_for_errors() noexcept;
   /// Before the process has no use for it any more: frees what asking needs. May block.
   void free_probe() noexcept;
+  /// A communicator's root waits for members, or no longer, as all have come.
+  void note_root(int more) noexcept { roots_.fetch_add(more, std::memory_order_relaxed); }
+  [[nodiscard]] int roots() const noexcept {
+    return roots_.load(std::memory_order_relaxed);
+  }
   /// Counts one that will never be freed.
   void note_leaked() noexcept { leaked_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -132,6 +140,7 @@ class device final : private watcher::question,
   std::atomic<int> reserved_{0};
   std::atomic<int> failed_{cudaSuccess};
   std::atomic<int> leaked_{0};
+  std::atomic<int> roots_{0};
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -120,6 +120,14 @@ std::variant<std::shared_ptr<device>, objection> device_registry::open(
                     "until they are, or the process is started again",
                     stuck, ordinal)};
   }
+  if (const int roots = one->roots(); roots >= device::most_roots) {
+    return objection{
+        cause::device_degraded,
+        fmt::format("{} creations of communicators on device {} were given up before all "
+                    "members came, and NCCL waits for them still; no more are made until "
+                    "the process is started again",
+                    roots, ordinal)};
+  }
   const int wanted = occupied_by(options);
   if (!one->reserve(wanted)) {
     return objection{

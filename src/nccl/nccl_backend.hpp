@@ -200,6 +200,7 @@ class nccl_backend final : public backend,
   void make_communicator();
   void id_made() noexcept;
   void communicator_made() noexcept;
+  void note_ready();
   void go_if_idle() noexcept;
   void ending_timer_expired() noexcept;
   void host_gone() noexcept;
@@ -225,6 +226,7 @@ class nccl_backend final : public backend,
   void remark(std::string line) noexcept override { events_.remark(std::move(line)); }
 
   [[nodiscard]] device_stream stream() const noexcept override;
+  [[nodiscard]] device_status status() const override;
   void hold(graph_entry& graph) noexcept override;
   void let_go(graph_entry& graph) noexcept override;
 

@@ -1,7 +1,11 @@
 // From making the communicator to the end.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "../duration_text.hpp"
+#include "cuda_library.hpp"
 #include "nccl_backend.hpp"
 #include "nccl_library.hpp"
 
@@ -70,6 +74,7 @@ void nccl_backend::communicator_made() noexcept {
     return break_world(self_, wrong.why, std::move(text));
   }
   is_open_ = true;
+  guarded([this] { note_ready(); });
   pump();
   // What is started meanwhile comes behind it, and must not overtake.
   while (!stopping_ && !wait_for_device_.empty()) {
@@ -77,6 +82,38 @@ void nccl_backend::communicator_made() noexcept {
     wait_for_device_.pop_front();
     guarded([&] { begin(op); });
   }
+}
+
+void nccl_backend::note_ready() {
+  const device_costs costs = communicator_->costs();
+  const device_status now = status();
+  events_.note(fmt::format(
+      "device {} is ready after {}: NCCL {}, CUDA {}.{}; {} of {} multiprocessors, {} "
+      "MiB, told by {}",
+      now.device, duration_text(costs.time), version_text(costs.version),
+      cuda_library::get().runtime / 1000, cuda_library::get().runtime % 1000 / 10,
+      now.occupied, now.multiprocessors, costs.bytes >> 20,
+      now.is_told_by_words ? "words" : "events"));
+}
+
+device_status nccl_backend::status() const {
+  device_status all;
+  all.device = device_->ordinal();
+  all.nccl_version = nccl_library::get().version;
+  all.is_ready = communicator_->is_ready();
+  all.is_told_by_words =
+      all.is_ready && communicator_->completions()->by() == completion_by::words;
+  all.occupied = occupied_by(options_.device);
+  all.given = device_->reserved();
+  all.multiprocessors = device_->multiprocessors();
+  all.being_checked = checking_.size();
+  all.queued = queue_.size();
+  all.handed_over = in_flight_.size();
+  all.launched = launches_seen_;
+  all.awaited = wait_for_ticket_.size();
+  all.stuck = device_->stuck();
+  all.roots = device_->roots();
+  return all;
 }
 
 device_stream nccl_backend::stream() const noexcept {

@@ -101,6 +101,17 @@ void write_collective(json_writer& out, const collective_status& c) {
   out.end_object();
 }
 
+void write_device(json_writer& out, const device_status& d) {
+  out.object().field("device", d.device).field("nccl_version", d.nccl_version);
+  out.field("ready", d.is_ready).field("told_by_words", d.is_told_by_words);
+  out.field("occupied", d.occupied).field("given", d.given);
+  out.field("multiprocessors", d.multiprocessors);
+  out.field("being_checked", d.being_checked).field("queued", d.queued);
+  out.field("handed_over", d.handed_over).field("launched", d.launched);
+  out.field("awaited", d.awaited).field("stuck", d.stuck).field("roots", d.roots);
+  out.end_object();
+}
+
 void write_transfers(json_writer& out, const transfer_report& t) {
   out.object().field("transport", t.transport);
   out.field("messages_sent", t.counters.messages_sent);
@@ -119,7 +130,13 @@ void write_transfers(json_writer& out, const transfer_report& t) {
     out.field("held_ms", ms(l.held_for)).field("window_at_peer", l.window_at_peer);
     out.end_object();
   }
-  out.end_array().key("collective");
+  out.end_array().key("device");
+  if (t.device) {
+    write_device(out, *t.device);
+  } else {
+    out.null();
+  }
+  out.key("collective");
   if (t.collective) {
     write_collective(out, *t.collective);
   } else {

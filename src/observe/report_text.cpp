@@ -116,12 +116,27 @@ void write_collective(text_writer& out, const collective_status& c) {
            c.absent.size() == 1 ? "rank" : "ranks", fmt::join(c.absent, ", "));
 }
 
+void write_device(text_writer& out, const device_status& d) {
+  out.line(2,
+           "on device {}: {}, {}; {} of {} multiprocessors, {} of them given to worlds",
+           d.device, d.is_ready ? "ready" : "not ready",
+           d.is_told_by_words ? "told by words" : "told by events", d.occupied,
+           d.multiprocessors, d.given);
+  out.line(3,
+           "{} operations being checked, {} queued, {} handed over and {} of them "
+           "launched; {} tickets awaited",
+           d.being_checked, d.queued, d.handed_over, d.launched, d.awaited);
+  if (d.stuck > 0) out.line(3, "{} communicators of the device are stuck", d.stuck);
+  if (d.roots > 0) out.line(3, "{} creations there wait for members for ever", d.roots);
+}
+
 void write_transfers(text_writer& out, const transfer_report& t) {
   if (t.transport.empty()) return;
   const transfer_counters& c = t.counters;
   out.line(2, "by {}: {} messages ({} bytes) sent, {} messages ({} bytes) received",
            t.transport, c.messages_sent, c.bytes_sent, c.messages_received,
            c.bytes_received);
+  if (t.device) write_device(out, *t.device);
   if (t.collective) write_collective(out, *t.collective);
   for (const lane_status& l : t.lanes) {
     out.line(

@@ -77,6 +77,7 @@ transfer_report world_core::report_transfers() const {
   report.lanes = backend_->lanes();
   report.collective = backend_->collective();
   report.counters = backend_->counters();
+  if (const device_control* const gpu = backend_->device()) report.device = gpu->status();
   return report;
 }
 

@@ -213,4 +213,9 @@ void world_core::remark(std::string line) noexcept {
                 fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
+void world_core::note(std::string line) noexcept {
+  runtime_->log(log_level::info,
+                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
+}
+
 }  // namespace manyworlds::inline v0

@@ -179,6 +179,29 @@ TEST_CASE("four communicators that cannot be freed refuse a fifth; the end is bo
   leave_what_is_stuck();
 }
 
+TEST_CASE(
+    "law 9: creations that not all members come to are counted, and too many refuse "
+    "another") {
+  if (!runs_alone({"EMULATED_NCCL_SEND=eager"})) return;
+  nccl_members alone(1);
+  nccl_member& only = alone[0];
+  (void)alone.make_id();
+  CHECK(only.device().roots() == 1);
+  only.make(0, quick_options());
+  alone.form();
+  // To this one all have come.
+  CHECK(only.device().roots() == 1);
+  while (only.device().roots() < nccl::device::most_roots) {
+    only.make(0, quick_options());
+    (void)alone.make_id();
+  }
+  const auto opened = only.registry().open(0, quick_options());
+  REQUIRE(std::holds_alternative<nccl::objection>(opened));
+  const auto& refused = std::get<nccl::objection>(opened);
+  CHECK(refused.why == cause::device_degraded);
+  CHECK(refused.text.find("before all members came") != std::string::npos);
+}
+
 TEST_CASE("a revocation that is stuck still gives the buffers back") {
   NEEDS_OWN_DEVICES(2);
   if (!runs_alone({"EMULATED_NCCL_REVOKE=stuck"})) return;

@@ -6,6 +6,7 @@
 #include "manyworlds/world/graph_hold.hpp"
 #include "nccl/nccl_library.hpp"
 #include "nccl/shared_library.hpp"
+#include "world/world_fixture.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -190,6 +191,45 @@ TEST_SUITE("gpu worlds") {
       CHECK((co_await m.read(x))[0] == 16);
       co_await w.leave();
     });
+  }
+
+  TEST_CASE("law 13: a world says what its device is, and how far its operations are") {
+    if (testing::skips_without_device()) return;
+    world_tests::kept_log log;
+    runtime_options how;
+    how.log = &log;
+    how.log_from = log_level::info;
+    runtime rt(how);
+    memory_store st;
+    const device_pool pool(0);
+    const owned_stream stream(0);
+    const auto alone = [&]() -> task<void> {
+      world_options options;
+      options.name = "alone";
+      options.size = 1;
+      options.device = 0;
+      options.backend = backend_kind::nccl;
+      world w(rt, st, options);
+      co_await w;
+      co_await w.device_ready();
+      CHECK(log.has("alone@1: device 0 is ready after"));
+      device_buffer<float> x(pool, 100, stream);
+      testing::gate busy(stream);
+      const ticket launched = co_await w.all_reduce(x, sum).enqueue();
+      const auto settles = [&]() -> task<void> { co_await w.settled(launched); };
+      const auto looks = [&]() -> task<void> {
+        co_await yield();
+        const std::string dump = rt.dump();
+        INFO(dump);
+        CHECK(dump.find("on device 0: ready") != std::string::npos);
+        CHECK(dump.find("1 handed over and 1 of them launched; 1 tickets awaited") !=
+              std::string::npos);
+        busy.open();
+      };
+      co_await when_all(settles(), looks());
+      co_await w.leave();
+    };
+    rt.run(alone());
   }
 
   TEST_CASE(

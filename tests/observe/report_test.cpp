@@ -64,6 +64,16 @@ runtime_report made_up() {
   w.transfers.emplace();
   w.transfers->transport = "shm";
   w.transfers->lanes.push_back(held);
+  device_status gpu;
+  gpu.device = 3;
+  gpu.is_ready = gpu.is_told_by_words = true;
+  gpu.occupied = 4;
+  gpu.given = 12;
+  gpu.multiprocessors = 132;
+  gpu.handed_over = 2;
+  gpu.launched = 1;
+  gpu.roots = 5;
+  w.transfers->device = gpu;
   r.worlds.push_back(w);
   r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
   r.links.emplace();
@@ -86,6 +96,11 @@ TEST_CASE(
         "left@3: broken, rank 0 of 2, formed 2 s ago, 1 suspicions\n",
         "left@3 broken: rank 1 died", "4 operations ended with peer_died",
         "rank 1: there (pid 4712)", "last heard 1.5 s ago, suspect\n",
+        "on device 3: ready, told by words; 4 of 132 multiprocessors, 12 of them given "
+        "to "
+        "worlds\n",
+        "0 queued, 2 handed over and 1 of them launched; 0 tickets awaited\n",
+        "5 creations there wait for members for ever\n",
         "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
         "serve.cpp:17\n",
         "not begun, waits for the window of the world, or a receive, at serve.cpp:17\n",
@@ -120,6 +135,12 @@ TEST_CASE("a report as JSON says the same to programs, with null for what is unk
   CHECK(lane["window_held"] == 32'896);
   CHECK(lane["held_ms"] == 7'000.0);
   CHECK(lane["window_at_peer"] == 64);
+  const auto& gpu = w["transfers"]["device"];
+  CHECK(gpu["device"] == 3);
+  CHECK(gpu["told_by_words"] == true);
+  CHECK(gpu["handed_over"] == 2);
+  CHECK(gpu["launched"] == 1);
+  CHECK(gpu["roots"] == 5);
   CHECK(w["pending"][1]["waits_for"] == "the window of the world, or a receive");
   runtime_report silent = made_up();
   silent.worlds[0].transfers.reset();

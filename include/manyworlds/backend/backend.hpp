@@ -30,6 +30,8 @@ class backend_events {
   /// A line for the log, about a state change (an overdue barrier names the absent
   /// ranks).
   virtual void remark(std::string line) noexcept = 0;
+  /// The same about what went well.
+  virtual void note(std::string) noexcept {}
 
  protected:
   ~backend_events() = default;

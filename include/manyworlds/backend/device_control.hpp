@@ -1,6 +1,8 @@
 // Device control: what a backend with a communicator offers beyond operations.
 #pragma once
 
+#include <cstddef>
+
 #include "manyworlds/memory/device_view.hpp"
 
 namespace manyworlds::inline v0 {
@@ -24,11 +26,38 @@ class graph_entry {
   ~graph_entry() = default;
 };
 
+/// A world's share of its GPU and how far its operations there are, for dumps.
+struct device_status {
+  int device = -1;
+  /// As ncclGetVersion: 22809 is 2.28.9.
+  int nccl_version = 0;
+  bool is_ready = false;
+  /// By words that the stream writes, or else by events.
+  bool is_told_by_words = false;
+
+  // Multiprocessors: this world's, those given to worlds of the runtime, all.
+  int occupied = 0;
+  int given = 0;
+  int multiprocessors = 0;
+
+  // Operations. Those that wait to be matched stand in their lanes.
+  std::size_t being_checked = 0;  ///< their views
+  std::size_t queued = 0;         ///< matched, and not handed over yet
+  std::size_t handed_over = 0;    ///< to who launches
+  std::size_t launched = 0;       ///< of these
+  std::size_t awaited = 0;        ///< tickets
+
+  // Of the device, in this runtime.
+  int stuck = 0;  ///< communicators that could not be freed
+  int roots = 0;  ///< creations that not all members came to: NCCL waits for them
+};
+
 /// On the world's reactor.
 class device_control {
  public:
   /// The stream on which the world's operations run; none before the device is ready.
   [[nodiscard]] virtual device_stream stream() const noexcept = 0;
+  [[nodiscard]] virtual device_status status() const = 0;
   virtual void hold(graph_entry& graph) noexcept = 0;
   virtual void let_go(graph_entry& graph) noexcept = 0;
 

@@ -54,6 +54,8 @@ struct transfer_report {
   std::vector<lane_status> lanes;
   std::optional<collective_status> collective;
   transfer_counters counters;
+  /// Of a GPU world.
+  std::optional<device_status> device;
 };
 
 struct world_report {

@@ -191,6 +191,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void peer_left(rank_t peer) noexcept override;
   void heard(rank_t peer) noexcept override;
   void remark(std::string line) noexcept override;
+  void note(std::string line) noexcept override;
 
   /// False if the runtime has ended: the step is not taken.
   bool on_reactor(step& s) noexcept;
