@@ -16,8 +16,8 @@ const char* connection::handle(const frame& f) {
       sending().close(detail);
       cancel_given_up();
       events_.peer_left(peer_);
-      // Only now: it may end as soon as it sees this, and must not seem to have died,
-      // while those that its leave has resumed go on here.
+      // Answered last: the peer may end as soon as it sees this. Tasks that `peer_left`
+      // resumes must not take that for a death.
       frame answer;
       answer.kind = frame_kind::left;
       sending().control(answer);

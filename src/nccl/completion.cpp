@@ -80,10 +80,7 @@ cudaError_t completion::mark_by_event(std::uint64_t number) noexcept {
         unused_.push_back(event);
       }
     }
-    if (is_first) {
-      // By name: the base is nobody else's affair, and its owner counts for all.
-      on_->watching().add({shared_from_this(), static_cast<watcher::question*>(this)});
-    }
+    if (is_first) on_->watching().add(shared_from_this());
     return error;
   } catch (const std::exception&) {
     return cudaErrorMemoryAllocation;
@@ -117,19 +114,19 @@ std::uint64_t completion::reached() noexcept {
   return so_far;
 }
 
-watcher::answer completion::ask() noexcept {
+watcher::progress completion::ask() noexcept {
   const std::lock_guard lock(asking_);
-  return is_closed_ ? watcher::answer::over : advance();
+  return is_closed_ ? watcher::progress::over : advance();
 }
 
-watcher::answer completion::advance() noexcept {
+watcher::progress completion::advance() noexcept {
   const cuda_library& cuda = cuda_library::get();
   for (bool any = false;; any = true) {
     std::pair<std::uint64_t, cudaEvent_t> oldest;
     {
       const std::lock_guard lock(mutex_);
       is_watched_ = !marks_.empty();
-      if (!is_watched_) return watcher::answer::over;
+      if (!is_watched_) return watcher::progress::over;
       oldest = marks_.front();
     }
     if (const cudaError_t error = cuda.cudaEventQuery(oldest.second);
@@ -137,7 +134,7 @@ watcher::answer completion::advance() noexcept {
       // The thread's last error is not for the next call to find.
       (void)cuda.cudaGetLastError();
       if (is_sticky(error)) on_->note_failed(error);
-      return any ? watcher::answer::goes_on : watcher::answer::not_yet;
+      return any ? watcher::progress::goes_on : watcher::progress::not_yet;
     }
     // Release: pairs with `reached`.
     reached_.store(oldest.first, std::memory_order_release);

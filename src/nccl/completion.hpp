@@ -23,7 +23,7 @@ namespace manyworlds::inline v0::nccl {
 /// the stream gets there too.
 ///
 /// Made by the communicator, with it. Whoever launches holds it as long as it may use it.
-class completion final : private watcher::question,
+class completion final : public watcher::question,
                          public std::enable_shared_from_this<completion> {
  public:
   /// On a helper thread: may block. By events, whatever was asked, where the driver
@@ -52,8 +52,8 @@ class completion final : private watcher::question,
   [[nodiscard]] std::uint64_t reached() noexcept;
 
   // On a helper thread.
-  /// Before the stream is destroyed: nothing is marked or asked any
-  /// more. If it is drained, the word may have another owner.
+  /// Before the stream is destroyed; nothing is marked or asked afterwards. If it is
+  /// drained, the word may have another owner.
   void close(bool drained) noexcept;
 
  private:
@@ -61,8 +61,8 @@ class completion final : private watcher::question,
   [[nodiscard]] bool proves_words() noexcept;
   [[nodiscard]] cudaError_t mark_by_event(std::uint64_t number) noexcept;
   [[nodiscard]] cudaError_t order(cudaStream_t first, cudaStream_t then) noexcept;
-  watcher::answer ask() noexcept override;
-  [[nodiscard]] watcher::answer advance() noexcept;
+  watcher::progress ask() noexcept override;
+  [[nodiscard]] watcher::progress advance() noexcept;
 
   const std::shared_ptr<device> on_;
   const cudaStream_t stream_;

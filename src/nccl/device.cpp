@@ -47,7 +47,7 @@ void device::give_back(int multiprocessors) noexcept {
 device::lifecycle::lifecycle(device& on, duration allowed) : on_(on) {
   const std::lock_guard lock(on_.mutex_);
   entry_ = on_.lifecycles_.insert(on_.lifecycles_.end(), later(now(), allowed));
-  on_.lifecycles_count_.fetch_add(1, std::memory_order_seq_cst);
+  on_.lifecycles_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 device::lifecycle::~lifecycle() {
@@ -143,16 +143,16 @@ std::optional<cudaError_t> device::failed() const noexcept {
 std::optional<cudaError_t> device::check() noexcept {
   if (const auto error = failed()) return error;
   if (!is_asked_.exchange(true, std::memory_order_relaxed)) {
-    watcher_.add({shared_from_this(), static_cast<watcher::question*>(this)});
+    watcher_.add(shared_from_this());
   }
-  return failed();
+  return std::nullopt;
 }
 
-watcher::answer device::ask() noexcept {
+watcher::progress device::ask() noexcept {
   ask_for_errors();
   // From here on it may be added again.
   is_asked_.store(false, std::memory_order_relaxed);
-  return watcher::answer::over;
+  return watcher::progress::over;
 }
 
 void device::ask_for_errors() noexcept {

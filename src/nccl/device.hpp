@@ -37,7 +37,7 @@ namespace manyworlds::inline v0::nccl {
 /// Shared by the worlds of one runtime on it. Thread-safe. As `device_registry::open`
 /// gives it, it holds a share of the multiprocessors until the last copy of the pointer
 /// is gone.
-class device final : private watcher::question,
+class device final : public watcher::question,
                      public std::enable_shared_from_this<device> {
  public:
   /// Communicators that could not be freed: with this many no new one is made.
@@ -123,7 +123,7 @@ class device final : private watcher::question,
     std::function<void()> freed;
   };
 
-  watcher::answer ask() noexcept override;
+  watcher::progress ask() noexcept override;
   void abort_gathered();
 
   const int ordinal_;

@@ -26,7 +26,7 @@ void device_launch::reset() noexcept {
 }
 
 void device_launch::clear_outcome() noexcept {
-  posted_ = false;
+  is_posted_ = false;
   only_checks_ = false;
   cause_ = cause::none;
   error_.clear();
@@ -46,7 +46,7 @@ void device_launch::collect_streams() {
 
 void device_launch::post_to(class launcher& where) noexcept {
   itself_ = shared_from_this();
-  posted_ = true;
+  is_posted_ = true;
   where.post(*this);
 }
 
@@ -120,31 +120,28 @@ void device_launch::check_views() {
   if (!wrong.empty()) refuse(cause::invalid_argument, std::move(wrong));
 }
 
-// Again, as a capture may have begun since they were looked at: what orders the world's
-// stream against one of them would draw it into the capture.
-bool device_launch::check_streams() {
-  const auto is_right = [&](const device_launch& l) {
-    return std::all_of(l.streams_.begin(), l.streams_.end(), [&](cudaStream_t s) {
-      std::string wrong = objection_to_stream(device_stream(s));
-      if (wrong.empty()) return true;
-      refuse(cause::invalid_argument, std::move(wrong));
-      return false;
-    });
+template <class Predicate>
+bool device_launch::all_streams(Predicate is_right) const {
+  const auto of = [&](const device_launch& l) {
+    return std::all_of(l.streams_.begin(), l.streams_.end(), is_right);
   };
-  return is_right(*this) &&
-         std::all_of(group.begin(), group.end(),
-                     [&](const auto& each) { return is_right(*each); });
+  return of(*this) && std::all_of(group.begin(), group.end(),
+                                  [&](const auto& other) { return of(*other); });
+}
+
+// A capture may have begun since the views were checked: ordering the world's stream
+// against a captured one would draw it into the capture.
+bool device_launch::check_streams() {
+  return all_streams([this](cudaStream_t s) {
+    std::string wrong = objection_to_stream(device_stream(s));
+    if (wrong.empty()) return true;
+    refuse(cause::invalid_argument, std::move(wrong));
+    return false;
+  });
 }
 
 bool device_launch::order(ordering how) {
-  const auto each = [&](const std::vector<cudaStream_t>& streams) {
-    return std::all_of(streams.begin(), streams.end(), [&](cudaStream_t s) {
-      return succeeded(((*completions).*how)(s));
-    });
-  };
-  return each(streams_) &&
-         std::all_of(group.begin(), group.end(),
-                     [&](const auto& other) { return each(other->streams_); });
+  return all_streams([&](cudaStream_t s) { return succeeded(((*completions).*how)(s)); });
 }
 
 }  // namespace manyworlds::inline v0::nccl

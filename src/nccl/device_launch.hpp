@@ -48,9 +48,11 @@ class device_launch final : public work,
   std::shared_ptr<call_gate> gate;
   std::shared_ptr<completion> completions;
 
-  /// False while the launching thread may still look at it, although nobody waits for
-  /// that any more.
-  [[nodiscard]] bool may_be_reset() const noexcept { return !posted_ || is_launched(); }
+  /// False while the launching thread may still use it. Its `use_count` alone does not
+  /// order that thread's last accesses before ours; the acquire in `is_launched` does.
+  [[nodiscard]] bool may_be_reset() const noexcept {
+    return !is_posted_ || is_launched();
+  }
   /// For another operation.
   void reset() noexcept;
   /// Where the views' work is ordered, other than the world's stream.
@@ -74,12 +76,12 @@ class device_launch final : public work,
 
  private:
   void run_posted() noexcept;
-  bool posted_ = false;  ///< the reactor's
-  bool only_checks_ = false;
   void launch();
   void note_first() noexcept;
   void check_views();
   [[nodiscard]] bool check_streams();
+  template <class Predicate>
+  [[nodiscard]] bool all_streams(Predicate is_right) const;
   using ordering = cudaError_t (completion::*)(cudaStream_t);
   [[nodiscard]] bool order(ordering how);
   [[nodiscard]] ncclResult_t call_nccl();
@@ -93,6 +95,8 @@ class device_launch final : public work,
     error_ = std::move(text);
   }
 
+  bool is_posted_ = false;  ///< touched on the reactor only
+  bool only_checks_ = false;
   std::vector<cudaStream_t> streams_;
   enum cause cause_ = cause::none;
   std::string error_;

@@ -1,4 +1,4 @@
-// Known views: what CUDA was asked about before.
+// Known views: memory and streams that were checked already.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Of one device: memory and streams that were found to be its own. To ask is the
-/// launching thread's, there and back; what an operation is given it was mostly given
-/// before. Memory that was freed since, and is somebody else's, is believed: NCCL finds
-/// it, and the world breaks.
+/// Memory and streams that were found to belong to one device, so that operations on the
+/// same views need not go to the launching thread and back first. Remembers addresses,
+/// not sizes: CUDA is asked about the first byte only. Memory that was freed since and is
+/// another device's now is still believed; NCCL then fails and the world breaks.
 class known_views {
  public:
   [[nodiscard]] bool has(std::span<const const_device_view> views) const noexcept {

@@ -36,7 +36,7 @@ void nccl_backend::break_world(rank_t rank, enum cause why, std::string detail) 
 
 void nccl_backend::start(operation& op) noexcept {
   if (!op.device) {
-    if (checking_.empty() || !keeps_behind_checked(op)) return host_.start(op);
+    if (!must_wait_for_checks(op)) return host_.start(op);
     return guarded([&] { checking_.push_back(&op); });
   }
   op.info = {};

@@ -127,10 +127,10 @@ class nccl_backend final : public backend,
   void fail_group(launch_group& group);
   [[nodiscard]] device_job& job_for(operation& op);
   void take_views(device_job& job);
-  void drop(device_job& job, enum cause why, std::string detail);
+  void refuse(device_job& job, enum cause why, std::string detail);
   void check_elsewhere(device_job& job);
   [[nodiscard]] bool must_be_checked(const device_job& job) const noexcept;
-  [[nodiscard]] bool keeps_behind_checked(const operation& op) const noexcept;
+  [[nodiscard]] bool must_wait_for_checks(const operation& op) const noexcept;
   void fail_checking(const std::string& why);
   bool see_checks() noexcept;
   void go_on(device_job& job);

@@ -118,7 +118,7 @@ void nccl_backend::begin(operation& op) {
   job.layout = std::move(layout);
   take_views(job);
   if (std::string wrong = objection_to_views(job); !wrong.empty()) {
-    return drop(job, cause::invalid_argument, std::move(wrong));
+    return refuse(job, cause::invalid_argument, std::move(wrong));
   }
   if (changes_memory(op.kind)) {
     is_suspended_ = op.kind == operation_kind::suspend_device;
@@ -127,19 +127,19 @@ void nccl_backend::begin(operation& op) {
   check_elsewhere(job);
 }
 
-void nccl_backend::drop(device_job& job, enum cause why, std::string detail) {
+void nccl_backend::refuse(device_job& job, enum cause why, std::string detail) {
   if (launch_group* const group = job.op->device->group) fail_group(*group);
   fail(job, why, std::move(detail));
 }
 
 void nccl_backend::go_on(device_job& job) {
   const operation& op = *job.op;
-  // It may have been checked meanwhile.
+  // Members may have left while its views were checked.
   if (never_opens_ && !is_open_) {
-    return drop(job, cause::closed, "a member has left before the device was ready");
+    return refuse(job, cause::closed, "a member has left before the device was ready");
   }
   if (gone_ && op.kind == operation_kind::receive) {
-    return drop(job, cause::closed, "this member has left");
+    return refuse(job, cause::closed, "this member has left");
   }
   if (op.kind == operation_kind::native ||
       (op.device->unmatched && !changes_memory(op.kind))) {
@@ -150,9 +150,9 @@ void nccl_backend::go_on(device_job& job) {
   begin_collective(job);
 }
 
-// What CUDA was not asked about before the launching thread asks, whatever locks it waits
-// for: found wrong only when it is launched, it would break the world. What comes after
-// it waits behind it, law 5.
+// Views that CUDA has not been asked about yet are checked by the launching thread, which
+// may wait for the driver's locks. That is before the operation is announced: found wrong
+// only at its launch, it would break the world. Later operations wait behind it, law 5.
 void nccl_backend::check_elsewhere(device_job& job) {
   job.stage = job_stage::checking;
   checking_.push_back(job.op);
@@ -160,7 +160,7 @@ void nccl_backend::check_elsewhere(device_job& job) {
   start_polling();
 }
 
-bool nccl_backend::keeps_behind_checked(const operation& op) const noexcept {
+bool nccl_backend::must_wait_for_checks(const operation& op) const noexcept {
   if (!is_message(op.kind)) return false;
   return std::any_of(checking_.begin(), checking_.end(), [&](const operation* before) {
     return before->kind == op.kind && before->on == op.on;
@@ -171,7 +171,11 @@ void nccl_backend::fail_checking(const std::string& why) {
   while (!checking_.empty()) {
     operation& op = *checking_.front();
     checking_.pop_front();
-    op.device ? drop(*job_of(op), cause::closed, why) : op.fail(cause::closed, why);
+    if (op.device) {
+      refuse(*job_of(op), cause::closed, why);
+    } else {
+      op.fail(cause::closed, why);
+    }
   }
 }
 
@@ -191,7 +195,13 @@ bool nccl_backend::see_checks() noexcept {
     std::string error = job.launch->error();
     job.launch->clear_outcome();
     if (why == cause::none) known_.add(job.launch->views);
-    guarded([&] { why == cause::none ? go_on(job) : drop(job, why, std::move(error)); });
+    guarded([&] {
+      if (why == cause::none) {
+        go_on(job);
+      } else {
+        refuse(job, why, std::move(error));
+      }
+    });
   }
   return any;
 }

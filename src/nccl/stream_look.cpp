@@ -1,16 +1,11 @@
 #include "stream_look.hpp"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "cuda_error.hpp"
-#include "helper_threads.hpp"
 #include "stream_facts.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -18,8 +13,6 @@ namespace manyworlds::inline v0::nccl {
 namespace {
 
 constexpr std::size_t slice_of_pageable = std::size_t{256} * 1024;
-constexpr const char* waiting_for_stream = "waiting for a stream";
-constexpr const char* waiting_for_copy = "waiting for a copy";
 
 /// Whether CUDA would stop the calling thread for it.
 bool is_pageable(const cuda_library& cuda, const void* at, bool is_device) {
@@ -65,28 +58,28 @@ bool stream_look::is_of_this_thread() const noexcept {
 
 void stream_look::begin_here() {
   begin();
-  slice_ = copy_ ? copy_->bytes : 0;
   if (!has_more()) return;
+  slice_ = copy_->bytes;
   const device_scope here(device_);
   enqueue_piece();
   record();
 }
 
-watcher::answer stream_look::ask() noexcept {
-  watcher::answer told = watcher::answer::over;
+watcher::progress stream_look::ask() noexcept {
+  watcher::progress told = watcher::progress::over;
   try {
     told = advance();
   } catch (...) {
     thrown_ = std::current_exception();
   }
-  if (told == watcher::answer::over) {
+  if (told == watcher::progress::over) {
     destroy_event();
     heard->give();
   }
   return told;
 }
 
-watcher::answer stream_look::advance() {
+watcher::progress stream_look::advance() {
   if (!event_) begin();
   const cuda_library& cuda = cuda_library::get();
   const device_scope here(device_);
@@ -94,26 +87,25 @@ watcher::answer stream_look::advance() {
   if (state == cudaErrorNotReady) {
     // Would otherwise be found by whoever checks the thread's last error.
     (void)cuda.cudaGetLastError();
-    return watcher::answer::not_yet;
+    return watcher::progress::not_yet;
   }
-  if (state != cudaSuccess) refuse(copy_ ? waiting_for_copy : waiting_for_stream, state);
-  if (!has_more()) return watcher::answer::over;
+  if (state != cudaSuccess) refuse(asked(), state);
+  if (!has_more()) return watcher::progress::over;
   enqueue_piece();
   record();
-  return watcher::answer::goes_on;
+  return watcher::progress::goes_on;
 }
 
 void stream_look::begin() {
-  const char* const asked = copy_ ? waiting_for_copy : waiting_for_stream;
-  const cuda_library& cuda = cuda_for(asked);
+  const cuda_library& cuda = cuda_for(asked());
   const int awaiting = device_;
-  device_ = device_of(cuda, on_, asked, awaiting);
+  device_ = device_of(cuda, on_, asked(), awaiting);
   const device_scope on_its_device(device_);
-  check_not_captured(cuda, on_, asked);
+  check_not_captured(cuda, on_, asked());
   // Made for each wait: a pool would have to be of the stream's device and context.
   if (const auto error = cuda.cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
       error != cudaSuccess) {
-    refuse(asked, error);
+    refuse(asked(), error);
   }
   if (copy_) {
     if (copy_->to_device && copy_->from_device) {
@@ -136,7 +128,7 @@ void stream_look::prepare_copy() {
 }
 
 bool stream_look::has_more() const noexcept {
-  return copy_ && begun_ < copy_->bytes && !is_cancelled_.load(std::memory_order_relaxed);
+  return copy_ && begun_ < copy_->bytes && !is_cancelled();
 }
 
 void stream_look::enqueue_piece() {
@@ -145,54 +137,19 @@ void stream_look::enqueue_piece() {
       static_cast<std::byte*>(copy_->to) + begun_,
       static_cast<const std::byte*>(copy_->from) + begun_, bytes, cudaMemcpyDefault,
       on_.handle());
-  if (error != cudaSuccess) refuse(waiting_for_copy, error);
+  if (error != cudaSuccess) refuse(asked(), error);
   begun_ += bytes;
 }
 
 void stream_look::record() {
   const auto error = cuda_library::get().cudaEventRecord(event_, on_.handle());
-  if (error != cudaSuccess) refuse(copy_ ? waiting_for_copy : waiting_for_stream, error);
+  if (error != cudaSuccess) refuse(asked(), error);
 }
 
 void stream_look::destroy_event() noexcept {
   if (!event_) return;
   const device_scope here(device_);
   (void)cuda_library::get().cudaEventDestroy(std::exchange(event_, nullptr));
-}
-
-namespace {
-
-/// For a call that is as good as over when its reactor ends.
-constexpr std::chrono::seconds longest_call(1);
-
-struct stream_threads {
-  stream_threads() = default;
-  stream_threads(const stream_threads&) = delete;
-  stream_threads& operator=(const stream_threads&) = delete;
-  ~stream_threads() {
-    // The watcher's lock may be held by a thread that a forked child does not have.
-    if (::getpid() == process) {
-      asks->end();
-      helpers.end(longest_call);
-    } else {
-      (void)asks.release();
-    }
-  }
-
-  const pid_t process = ::getpid();
-  helper_threads helpers;
-  std::unique_ptr<watcher> asks = std::make_unique<watcher>();
-};
-
-}  // namespace
-
-watcher& watcher_of(reactor& home) {
-  std::shared_ptr<void>& kept = home.companion();
-  if (!kept) kept = std::make_shared<stream_threads>();
-  auto& threads = *static_cast<stream_threads*>(kept.get());
-  if (threads.asks->start(threads.helpers)) return *threads.asks;
-  throw device_error(std::string(waiting_for_stream) +
-                     ": there is no thread to be had to ask CUDA on");
 }
 
 }  // namespace manyworlds::inline v0::nccl

@@ -32,10 +32,18 @@ class stream_look final : public watcher::question {
   [[nodiscard]] bool is_of_this_thread() const noexcept;
   /// Enqueues all that there is to be enqueued; throws what CUDA refuses.
   void begin_here();
-  watcher::answer ask() noexcept override;
+  watcher::progress ask() noexcept override;
+
+  /// For errors.
+  [[nodiscard]] const char* asked() const noexcept {
+    return copy_ ? "waiting for a copy" : "waiting for a stream";
+  }
 
   /// Any thread: no further piece is begun.
   void cancel() noexcept { is_cancelled_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_cancelled() const noexcept {
+    return is_cancelled_.load(std::memory_order_relaxed);
+  }
 
   // On the reactor, when it has heard.
   [[nodiscard]] bool has_failed() const noexcept { return thrown_ != nullptr; }
@@ -44,7 +52,7 @@ class stream_look final : public watcher::question {
   }
 
  private:
-  [[nodiscard]] watcher::answer advance();
+  [[nodiscard]] watcher::progress advance();
   void begin();
   void prepare_copy();
   [[nodiscard]] bool has_more() const noexcept;
@@ -61,9 +69,5 @@ class stream_look final : public watcher::question {
   std::exception_ptr thrown_;
   std::atomic<bool> is_cancelled_{false};
 };
-
-/// The reactor's own, from its first wait on. Throws device_error if there is no thread
-/// to be had.
-[[nodiscard]] watcher& watcher_of(reactor& home);
 
 }  // namespace manyworlds::inline v0::nccl

@@ -1,11 +1,17 @@
 #include "manyworlds/nccl/stream_wait.hpp"
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "../io/current_reactor.hpp"
 #include "cuda_error.hpp"
+#include "helper_threads.hpp"
 #include "stream_facts.hpp"
 #include "stream_look.hpp"
 
@@ -23,13 +29,45 @@ reactor& reactor_here() {
           : "what waits for a stream must be awaited on a reactor: none runs here");
 }
 
+/// For a call that is as good as over when its reactor ends.
+constexpr std::chrono::seconds longest_call(1);
+
+struct stream_threads {
+  stream_threads() = default;
+  stream_threads(const stream_threads&) = delete;
+  stream_threads& operator=(const stream_threads&) = delete;
+  ~stream_threads() {
+    // The watcher's lock may be held by a thread that a forked child does not have.
+    if (::getpid() == process) {
+      asks->end();
+      helpers.end(longest_call);
+    } else {
+      (void)asks.release();
+    }
+  }
+
+  const pid_t process = ::getpid();
+  nccl::helper_threads helpers;
+  std::unique_ptr<nccl::watcher> asks = std::make_unique<nccl::watcher>();
+};
+
+/// The reactor's own, from its first wait on.
+nccl::watcher& watcher_of(reactor& home, const char* asked) {
+  std::shared_ptr<void>& kept = home.companion();
+  if (!kept) kept = std::make_shared<stream_threads>();
+  auto& threads = *static_cast<stream_threads*>(kept.get());
+  if (threads.asks->start(threads.helpers)) return *threads.asks;
+  throw device_error(std::string(asked) +
+                     ": there is no thread to be had to ask CUDA on");
+}
+
 }  // namespace
 
 executor& stream_wait::await_home() const { return reactor_here(); }
 
 void stream_wait::begin(continuation& waiter, const nccl::copy_plan* copy) {
   reactor& home = reactor_here();
-  const std::string asked = copy ? "waiting for a copy" : "waiting for a stream";
+  const char* const asked = copy ? "waiting for a copy" : "waiting for a stream";
   nccl::check_stream(on_, asked);
   if (copy && copy->to_device && copy->from_device) {
     nccl::check_stream(copy->after, "the source of a copy");
@@ -40,7 +78,7 @@ void stream_wait::begin(continuation& waiter, const nccl::copy_plan* copy) {
       error != cudaSuccess) {
     nccl::refuse(asked, error);
   }
-  nccl::watcher& asks = nccl::watcher_of(home);
+  nccl::watcher& asks = watcher_of(home, asked);
   look_ = std::make_shared<nccl::stream_look>(on_, copy, device);
   look_->heard = std::make_shared<nccl::answer>(home, [this] { hear(); });
   if (look_->is_of_this_thread()) look_->begin_here();
@@ -57,14 +95,12 @@ stream_wait::~stream_wait() {
 void stream_wait::hear() { std::exchange(waiter_, nullptr)->resume(); }
 
 bool stream_wait::await_cancel() noexcept {
-  if (!waiter_) return false;
-  is_cancelled_ = true;
-  look_->cancel();
+  if (waiter_) look_->cancel();
   return false;
 }
 
 bool stream_wait::await_must_resume() const noexcept {
-  return !is_cancelled_ || (look_ && look_->has_failed());
+  return !look_ || !look_->is_cancelled() || look_->has_failed();
 }
 
 void stream_wait::await_resume() const {

@@ -119,13 +119,13 @@ class watcher::round : public std::enable_shared_from_this<round> {
   void ask_one(question& q) noexcept {
     // Taken away first: a question that is over may be added again before it returns.
     auto itself = std::move(q.itself_);
-    const answer told = q.ask();
-    if (told == answer::over) {
+    const progress told = q.ask();
+    if (told == progress::over) {
       spins_until_ = clock_now() + spin_;
       return;
     }
     const time_point at = clock_now();
-    if (told == answer::goes_on) {
+    if (told == progress::goes_on) {
       spins_until_ = at + spin_;
       q.since_ = at;
     }

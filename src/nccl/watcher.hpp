@@ -10,24 +10,24 @@ namespace manyworlds::inline v0::nccl {
 
 class helper_threads;
 
-/// A question to CUDA may wait for one of the driver's locks, for as long as somebody
-/// else holds it: a thread of the application that frees memory holds one until the
-/// device is idle, and a kernel that waits for a dead peer never is. So no reactor asks;
-/// they read what is written here.
+/// Calls to CUDA may wait for one of the driver's locks, and long: a thread of the
+/// application that frees memory holds one until the device is idle, which it is not
+/// while a kernel waits for a dead peer. So one thread asks, and reactors read what it
+/// found.
 class watcher {
  public:
-  enum class answer : unsigned char {
+  enum class progress : unsigned char {
     not_yet,  ///< is asked again, more seldom the longer it lasts
     goes_on,  ///< it got somewhere, and more is to come: asked again soon
     over,     ///< not asked again, unless it is added again
   };
 
-  /// Held while it waits to be asked and while it is: who added it may be long gone when
-  /// CUDA returns.
+  /// Kept alive while it is queued or being asked: its owner may be gone when CUDA
+  /// returns.
   class question {
    public:
     /// On the watcher's thread; may block.
-    virtual answer ask() noexcept = 0;
+    virtual progress ask() noexcept = 0;
 
    protected:
     question() = default;
@@ -50,7 +50,8 @@ class watcher {
   /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs; any thread.
   /// False if there is none to be had.
   [[nodiscard]] bool start(helper_threads& helpers);
-  /// Any thread; waits for nobody who is in CUDA. Not one that is there already.
+  /// Any thread; never waits for a call to CUDA. Not one that was added already, unless
+  /// its last answer was `over`.
   void add(std::shared_ptr<question> asked) noexcept;
 
   /// The thread ends when CUDA has returned, and asks nothing more. Does not wait.

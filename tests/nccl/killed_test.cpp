@@ -118,15 +118,17 @@ TEST_SUITE("gpu worlds of processes") {
     check_fault(SIGKILL, {});
   }
 
-  // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, whoever calls CUDA meanwhile stands
-  // still until the kernel ends that waits for the dead.
+  // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, every call to CUDA now blocks until the
+  // kernel ends that waits for the dead member.
   TEST_CASE(
       "law 2: a thread of the application that waits in cudaFree keeps no world from "
       "hearing of a death") {
     check_fault(SIGKILL, {}, true);
   }
 
-  TEST_CASE("law 2: nor where completion is told by events") {
+  TEST_CASE(
+      "law 2: a thread that waits in cudaFree keeps no world that completes by events "
+      "from hearing of a death") {
     world_options base;
     base.on_device.completion = completion_by::events;
     check_fault(SIGKILL, base, true);

@@ -1,7 +1,6 @@
 // A hostile process on this host: whatever it does to the memory that it shares with us
 // harms its own world only, by a named error.
 #include "any_size.hpp"
-#include "numbered.hpp"
 #include "process_fixture.hpp"
 
 namespace manyworlds::process_tests {

@@ -106,8 +106,8 @@ inline void flip() {
   for (;;) ::pause();
 }
 
-/// The same when the first of a message has arrived, which says something, and more is
-/// to come.
+/// Tells "at it" and turns deaf when the first byte of a message has arrived, which is
+/// not 0, and the rest has not.
 inline task<void> turn_deaf_within(world& w, const std::vector<std::string>& order) {
   std::vector<char> into(std::stoul(order[3]));
   auto receive = [&]() -> task<void> {

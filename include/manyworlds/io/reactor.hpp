@@ -162,8 +162,8 @@ class reactor final : public executor {
   /// whoever ends the reactor turns it until there are none. Any thread may ask.
   void count_loose_requests(int more) noexcept { loose_requests_.fetch_add(more); }
   [[nodiscard]] bool has_loose_requests() const noexcept { return loose_requests_ != 0; }
-  /// For what it gets at its first use and keeps until it is destroyed: the threads that
-  /// call what it must not wait for.
+  /// Holds the threads that make blocking calls for this reactor: null until the first
+  /// such call, destroyed with the reactor.
   [[nodiscard]] std::shared_ptr<void>& companion() noexcept { return companion_; }
   /// When the earliest timer is due, or at once if work is ready; for simulations.
   [[nodiscard]] std::optional<time_point> next_due() noexcept;

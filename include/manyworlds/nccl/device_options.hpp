@@ -14,8 +14,8 @@ namespace manyworlds::inline v0 {
 /// Who calls NCCL for a world.
 enum class launch_on : std::uint8_t {
   own_thread,  ///< one thread of the runtime's for each device
-  /// The reactor's, for an engine that must stay the only issuer. All its worlds then
-  /// wait for whoever holds one of the driver's locks.
+  /// The reactor's, for an engine that must stay the only issuer. A call to CUDA may then
+  /// delay all its worlds while another thread holds one of the driver's locks.
   reactor,
 };
 

@@ -29,9 +29,9 @@ class [[nodiscard]] stream_awaitable {
 };
 
 /// `co_await on(stream)`: ends when everything has that was enqueued on the stream before
-/// it was awaited. Resumes on the reactor that it was awaited on; what is said as
-/// cudaStreamPerThread is that thread's stream, which the thread itself must ask CUDA
-/// for. A cancelled wait ends when the stream
+/// it was awaited. Resumes on the reactor that it was awaited on. cudaStreamPerThread is
+/// the stream of the thread that awaits: the wait then begins with calls to CUDA on that
+/// thread, which may block on the driver's locks. A cancelled wait ends when the stream
 /// gets there, since what it does uses the waiter's memory.
 ///
 /// Throws `device_error` if the stream's device failed, or the stream is being captured;

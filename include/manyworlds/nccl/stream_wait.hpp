@@ -17,14 +17,15 @@ struct copy_plan;
 
 }  // namespace nccl
 
-/// Waits for a place in a stream. CUDA is called by a thread of the reactor's
-/// ("mw-watch", from the first wait on), never by the reactor itself: a call may wait for
-/// one of the driver's locks, and another thread of the application may hold that for as
-/// long as the device is busy. One stream's wait then holds up those of the same reactor,
-/// not its worlds.
+/// Waits for a place in a stream. A thread of the reactor's calls CUDA ("mw-watch",
+/// started by the first wait): a call may wait for one of the driver's locks, which
+/// another thread of the application may hold for as long as the device is busy. Such a
+/// call delays the other waits of this reactor, not its worlds. Only for
+/// cudaStreamPerThread does the reactor itself call CUDA, once, when the wait begins: no
+/// other thread can name that stream.
 ///
-/// CUDA is asked again when an eighth of the time waited so far has passed, at least
-/// 20 us and at most 1 ms.
+/// CUDA is asked again when an eighth of the time waited so far has passed, after 20 us
+/// to 1 ms; without a pause for a moment after something was found.
 class stream_wait {
  public:
   stream_wait(const stream_wait&) = delete;
@@ -55,7 +56,6 @@ class stream_wait {
   device_stream on_;
   std::shared_ptr<nccl::stream_look> look_;
   continuation* waiter_ = nullptr;
-  bool is_cancelled_ = false;
 };
 
 }  // namespace manyworlds::inline v0

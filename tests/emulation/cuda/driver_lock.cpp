@@ -8,7 +8,7 @@
 namespace emulated {
 namespace {
 
-bool has_lock() { return chosen().lock != lock_kept::never; }
+bool has_lock() { return chosen().has_driver_lock; }
 
 std::mutex& only_lock() {
   // Threads of the process may be inside when it ends.

@@ -1,18 +1,13 @@
 // The driver's lock: one for the process, which calls hold while they run.
 //
 // Where the real one has several, of the context and of what is mapped, this has one, and
-// every call that could meet one of them takes it: who gets along with that gets along
-// with fewer. That cudaFree keeps them while it waits for the device, so that calls of
+// every call that could meet one of them takes it: code that works with this one works
+// with several. That cudaFree keeps them while it waits for the device, so that calls of
 // other threads stand still until a kernel ends, is what PyTorch (pull 130844, issue
 // 97066) and NCCL (issues 48 and 829) have found.
 #pragma once
 
 namespace emulated {
-
-enum class lock_kept {
-  never,      // there is none
-  by_freeing  // while memory is freed that waits for the device
-};
 
 // For the length of a call; within another, nothing.
 class driver_lock {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 namespace emulated {
 namespace {
@@ -10,12 +9,6 @@ namespace {
 long number(const char* name, long otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr || *text == '\0' ? otherwise : std::strtol(text, nullptr, 10);
-}
-
-lock_kept lock(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr && std::string_view{text} == "free" ? lock_kept::by_freeing
-                                                             : lock_kept::never;
 }
 
 std::vector<int> numbers(const char* name, int otherwise) {
@@ -44,7 +37,7 @@ const settings& chosen() {
       numbers("EMULATED_CUDA_CAPABILITY", 90),
       static_cast<int>(number("EMULATED_CUDA_DRIVER", 13000)),
       number("EMULATED_CUDA_STICKY_AFTER", 0),
-      lock("EMULATED_CUDA_DRIVER_LOCK"),
+      number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0,
       number("EMULATED_CUDA_WORDS", 1) != 0,
   };
   return read;

@@ -3,8 +3,6 @@
 
 #include <vector>
 
-#include "driver_lock.hpp"
-
 namespace emulated {
 
 struct settings {
@@ -13,11 +11,11 @@ struct settings {
   int devices;
   int multiprocessors;
   std::vector<int>
-      capabilities;   // 90 is sm90; the last of them is also of all that follow
-  int driver;         // as cudaDriverGetVersion tells it; 0: none is installed
-  long sticky_after;  // the kernel that breaks its device, counted from 1; 0: none
-  lock_kept lock;
-  bool writes_words;  // the driver has cuStreamWriteValue32
+      capabilities;      // 90 is sm90; the last of them is also of all that follow
+  int driver;            // as cudaDriverGetVersion tells it; 0: none is installed
+  long sticky_after;     // the kernel that breaks its device, counted from 1; 0: none
+  bool has_driver_lock;  // freeing keeps it while it waits for the device
+  bool writes_words;     // the driver has cuStreamWriteValue32
 };
 
 // Read at the first call.
