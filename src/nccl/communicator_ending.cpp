@@ -23,6 +23,8 @@ time_point after(duration span) { return later(std::chrono::steady_clock::now(),
 
 bool communicator_life::revoke() {
   const nccl_library& nccl = nccl_library::get();
+  // Nobody enters any more: only who is stuck inside has to be got out.
+  (void)await_polling([this] { return !gate->is_inside(); }, after(call_patience));
   const std::lock_guard lock(revoking_);
   if (is_revoked_) return true;
   if (!may_be_revoked_ || !nccl.ncclCommRevoke) return false;
@@ -46,7 +48,6 @@ bool communicator_life::revoke() {
 
 void communicator_life::break_up() {
   if (!owns_communicator) return;
-  (void)await_polling([this] { return !gate->is_inside(); }, after(call_patience));
   if (!revoke()) free_broken();
 }
 

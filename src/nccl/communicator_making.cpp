@@ -54,11 +54,13 @@ void communicator_life::create(answer& heard) {
   costs.bytes = used > used_before ? used - used_before : 0;
   const nccl_library& nccl = nccl_library::get();
   costs.version = nccl.version;
-  if (nccl.ncclCommMemStats && data && !error) {
+  // Behind the gate, as it may be given up, and revoked, meanwhile.
+  if (nccl.ncclCommMemStats && data && !error && gate->enter()) {
     constexpr int all_bytes = 3;
     std::uint64_t bytes = 0;
     if (nccl.ncclCommMemStats(data, all_bytes, &bytes) == ncclSuccess)
       costs.bytes = bytes;
+    gate->leave();
   }
   conclude(heard);
 }

@@ -142,7 +142,8 @@ std::optional<cudaError_t> device::failed() const noexcept {
 
 std::optional<cudaError_t> device::check() noexcept {
   if (const auto error = failed()) return error;
-  if (!is_asked_.exchange(true, std::memory_order_relaxed)) {
+  // Acquire: pairs with `ask`, after which the watcher does not touch the question.
+  if (!is_asked_.exchange(true, std::memory_order_acquire)) {
     watcher_.add(shared_from_this());
   }
   return std::nullopt;
@@ -151,7 +152,7 @@ std::optional<cudaError_t> device::check() noexcept {
 watcher::progress device::ask() noexcept {
   ask_for_errors();
   // From here on it may be added again.
-  is_asked_.store(false, std::memory_order_relaxed);
+  is_asked_.store(false, std::memory_order_release);
   return watcher::progress::over;
 }
 

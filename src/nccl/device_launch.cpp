@@ -52,7 +52,14 @@ void device_launch::post_to(class launcher& where) noexcept {
 
 void device_launch::post_check_to(class launcher& where) noexcept {
   only_checks_ = true;
+  look_.store(look::waiting, std::memory_order_relaxed);
   post_to(where);
+}
+
+bool device_launch::give_up_check() noexcept {
+  look seen = look::waiting;
+  return look_.compare_exchange_strong(seen, look::given_up, std::memory_order_acq_rel) ||
+         seen == look::given_up || is_launched();
 }
 
 void device_launch::run_posted() noexcept {
@@ -87,7 +94,13 @@ bool device_launch::succeeded(cudaError_t result) {
 }
 
 void device_launch::launch() {
-  if (only_checks_) return check_views();
+  if (only_checks_) {
+    look seen = look::waiting;
+    if (look_.compare_exchange_strong(seen, look::asking, std::memory_order_acq_rel)) {
+      check_views();
+    }
+    return;
+  }
   if (!gate->enter()) return refuse(cause::device_failed, "the world is broken");
   // Also when there is no memory left: who frees the communicator waits for it.
   struct leaver {

@@ -62,6 +62,8 @@ class device_launch final : public work,
   void post_to(class launcher& where) noexcept;
   /// Only looks at the views.
   void post_check_to(class launcher& where) noexcept;
+  /// Of such a look. True: it does not look, or not any more. False: it looks just now.
+  [[nodiscard]] bool give_up_check() noexcept;
   void clear_outcome() noexcept;
   /// Here and now.
   void run() noexcept;
@@ -97,6 +99,8 @@ class device_launch final : public work,
 
   bool is_posted_ = false;  ///< touched on the reactor only
   bool only_checks_ = false;
+  enum class look : std::uint8_t { waiting, asking, given_up };
+  std::atomic<look> look_{look::waiting};
   std::vector<cudaStream_t> streams_;
   enum cause cause_ = cause::none;
   std::string error_;

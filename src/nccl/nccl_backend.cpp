@@ -27,6 +27,7 @@ nccl_backend::nccl_backend(reactor& home, backend_events& events,
 nccl_backend::~nccl_backend() {
   home_.timers().disarm(watch_);
   home_.timers().disarm(ending_timer_);
+  home_.timers().disarm(checks_timer_);
   if (is_polling_) home_.remove(*this);
 }
 
@@ -44,8 +45,10 @@ void nccl_backend::start(operation& op) noexcept {
 }
 
 bool nccl_backend::withdraw(operation& op) noexcept {
-  const bool was_checked = std::erase(checking_, &op) > 0;
-  if (!op.device) return was_checked || host_.withdraw(op);
+  if (std::find(checking_.begin(), checking_.end(), &op) != checking_.end()) {
+    return withdraw_checked(op);
+  }
+  if (!op.device) return host_.withdraw(op);
   if (std::erase(wait_for_device_, &op) > 0) {
     if (op.device->group) guarded([&] { fail_group(*op.device->group); });
     return true;
@@ -55,12 +58,6 @@ bool nccl_backend::withdraw(operation& op) noexcept {
     return true;
   }
   device_job& job = *job_of(op);
-  if (was_checked) {
-    job.op = nullptr;
-    recycle(job);
-    if (op.device->group) guarded([&] { fail_group(*op.device->group); });
-    return true;
-  }
   if (job.stage == job_stage::parked && host_.withdraw(*job.stand_in)) {
     job.proxy_runs = false;
     announced_.erase(job.token);
@@ -91,6 +88,54 @@ bool nccl_backend::withdraw(operation& op) noexcept {
     job.settle_by = home_.now() + options_.host.settle_limit;
   }
   return false;
+}
+
+bool nccl_backend::withdraw_checked(operation& op) noexcept {
+  if (op.device) {
+    device_job& job = *job_of(op);
+    // It ends when CUDA has answered.
+    job.is_given_up = !job.launch->give_up_check();
+    if (job.is_given_up) return false;
+    job.op = nullptr;
+    recycle(job);
+    if (op.device->group) guarded([&] { fail_group(*op.device->group); });
+  }
+  std::erase(checking_, &op);
+  if (op.discards && !op.takes_fresh_lanes) host_.discard(op.peer, op.on);
+  return true;
+}
+
+void nccl_backend::discard(rank_t peer, lane on) noexcept {
+  guarded([&] { discard_checked(peer, on); });
+  host_.discard(peer, on);
+}
+
+// As the host backend does with those that are posted.
+void nccl_backend::discard_checked(rank_t peer, lane on) {
+  const auto is_meant = [&](const operation& op) {
+    return op.kind == operation_kind::receive && op.on == on && !op.takes_fresh_lanes &&
+           (peer == no_rank || op.peer == peer);
+  };
+  for (std::size_t i = 0; i < checking_.size();) {
+    operation& op = *checking_[i];
+    if (!is_meant(op)) {
+      ++i;
+      continue;
+    }
+    if (op.device && !job_of(op)->launch->give_up_check()) {
+      job_of(op)->is_discarded = true;
+      ++i;
+      continue;
+    }
+    checking_.erase(checking_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (op.device) {
+      refuse(*job_of(op), cause::cancelled, "its lane was discarded");
+    } else {
+      op.fail(cause::cancelled, "its lane was discarded");
+    }
+    // A task that was resumed may have changed all of it.
+    i = 0;
+  }
 }
 
 void nccl_backend::finish(device_job& job, operation_end how) noexcept {

@@ -60,7 +60,7 @@ class nccl_backend final : public backend,
   void start(operation& op) noexcept override;
   bool withdraw(operation& op) noexcept override;
   /// The descriptions of messages in device memory are its host backend's messages.
-  void discard(rank_t peer, lane on) noexcept override { host_.discard(peer, on); }
+  void discard(rank_t peer, lane on) noexcept override;
   void quiesce(work& quiet) noexcept override;
   void leave(work& gone, time_point deadline) noexcept override;
   [[nodiscard]] bool has_lost_buffers(const operation& op) const noexcept override;
@@ -132,6 +132,12 @@ class nccl_backend final : public backend,
   [[nodiscard]] bool must_be_checked(const device_job& job) const noexcept;
   [[nodiscard]] bool must_wait_for_checks(const operation& op) const noexcept;
   void fail_checking(const std::string& why);
+  void end_given_up(device_job& job);
+  [[nodiscard]] bool withdraw_checked(operation& op) noexcept;
+  void discard_checked(rank_t peer, lane on);
+  /// False if one of them is being looked at just now.
+  [[nodiscard]] bool give_up_checks() noexcept;
+  void await_checks() noexcept;
   bool see_checks() noexcept;
   void go_on(device_job& job);
   void start_polling() noexcept;
@@ -278,6 +284,8 @@ class nccl_backend final : public backend,
   /// Whose views the launching thread looks at, and what must not overtake them.
   std::deque<operation*> checking_;
   known_views known_;
+  time_point checks_until_{};
+  hooked_timer checks_timer_{*this, &nccl_backend::await_checks};
   std::deque<device_job*> queue_;
   std::deque<device_job*> in_flight_;
   std::size_t launches_seen_ = 0;

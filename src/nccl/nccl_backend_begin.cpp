@@ -161,10 +161,32 @@ void nccl_backend::check_elsewhere(device_job& job) {
 }
 
 bool nccl_backend::must_wait_for_checks(const operation& op) const noexcept {
-  if (!is_message(op.kind)) return false;
+  const bool sends = op.kind == operation_kind::send;
+  // An arrival stands among the receives of its lane.
+  const bool receives =
+      op.kind == operation_kind::receive || op.kind == operation_kind::arrival;
+  if (!sends && !receives) return false;
   return std::any_of(checking_.begin(), checking_.end(), [&](const operation* before) {
-    return before->kind == op.kind && before->on == op.on;
+    if (sends) return before->kind == operation_kind::send && before->on == op.on;
+    const bool is_one = before->kind == operation_kind::receive ||
+                        before->kind == operation_kind::arrival;
+    return is_one &&
+           (before->on == op.on || before->takes_fresh_lanes || op.takes_fresh_lanes);
   });
+}
+
+bool nccl_backend::give_up_checks() noexcept {
+  return std::all_of(checking_.begin(), checking_.end(), [](const operation* op) {
+    return !op->device || job_of(*op)->launch->give_up_check();
+  });
+}
+
+void nccl_backend::end_given_up(device_job& job) {
+  operation& op = *std::exchange(job.op, nullptr);
+  recycle(job);
+  if (op.device->group) fail_group(*op.device->group);
+  if (op.discards && !op.takes_fresh_lanes) host_.discard(op.peer, op.on);
+  op.end(operation_end::withdrawn);
 }
 
 void nccl_backend::fail_checking(const std::string& why) {
@@ -196,7 +218,11 @@ bool nccl_backend::see_checks() noexcept {
     job.launch->clear_outcome();
     if (why == cause::none) known_.add(job.launch->views);
     guarded([&] {
-      if (why == cause::none) {
+      if (job.is_given_up) {
+        end_given_up(job);
+      } else if (job.is_discarded) {
+        refuse(job, cause::cancelled, "its lane was discarded");
+      } else if (why == cause::none) {
         go_on(job);
       } else {
         refuse(job, why, std::move(error));
@@ -218,6 +244,7 @@ device_job& nccl_backend::job_for(operation& op) {
   job->peer = op.peer;
   job->settle_by = time_point::max();
   job->is_given_up = false;
+  job->is_discarded = false;
   job->stand_in.reset();
   // A thread that came back late may still hold the old one, and one that was given up
   // while it was checked may still be looked at.

@@ -17,6 +17,8 @@ namespace {
 // (NCCL 2.28.9, prims_simple.h, postPeer). The peer takes that for success unless it has
 // heard that the world is broken: it was told before, and gets this long to read it.
 constexpr duration head_start = std::chrono::milliseconds(5);
+/// Of looks whether the launching thread has done with a view.
+constexpr duration check_interval = std::chrono::microseconds(200);
 /// For a break to come back as `quiesce`, if there is something to break.
 constexpr duration break_patience = std::chrono::milliseconds(100);
 
@@ -32,7 +34,8 @@ void nccl_backend::make_communicator() {
   drain_messages();
   // Views are checked there, whether or not the communicator is made already.
   if (options_.device.launch == launch_on::own_thread &&
-      !device_->launching().start(device_->helpers())) {
+      !(device_->launching().start(device_->helpers()) &&
+        device_->watching().start(device_->helpers()))) {
     return break_world(self_, cause::out_of_resources, "no thread can be had for NCCL");
   }
   const bool adopts = options_.device.communicator != nullptr;
@@ -209,9 +212,10 @@ void nccl_backend::go_if_idle() noexcept {
   const bool late =
       broke_late_ || home_.now() >= leave_deadline_ || !ending_timer_.is_armed();
   if (broke_late_ && ending_timer_.is_armed()) return;
-  const bool busy = std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
-    return job->op || job->is_in_flight;
-  });
+  const bool busy =
+      !checking_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+        return job->op || job->is_in_flight;
+      });
   if (busy && !late) return;
   if (size_ > 1 && (!in_flight_.empty() || changing_)) {
     // What the peers count on is cut short: told no more than that we left, they would
@@ -269,12 +273,24 @@ void nccl_backend::quiesce(work& quiet) noexcept {
   if (change_) change_->drop();
   drop_graphs();
   host_.quiesce(host_quiet_);
+  if (!give_up_checks()) {
+    ++noisy_parts_;
+    checks_until_ = home_.now() + options_.device.quiesce;
+    home_.timers().arm(checks_timer_, home_.now() + check_interval);
+  }
   if (communicator_quiets_) return;
   if (size_ > 1 && !in_flight_.empty()) {
     home_.timers().arm(ending_timer_, home_.now() + head_start);
   } else {
     quiet_communicator();
   }
+}
+
+// Law 4: the launching thread may be asking CUDA about the stream of an operation.
+void nccl_backend::await_checks() noexcept {
+  const time_point now = home_.now();
+  if (give_up_checks() || now >= checks_until_) return part_is_quiet();
+  home_.timers().arm(checks_timer_, now + check_interval);
 }
 
 void nccl_backend::part_is_quiet() noexcept {

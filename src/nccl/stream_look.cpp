@@ -124,7 +124,7 @@ void stream_look::prepare_copy() {
   const bool from_pageable = is_pageable(cuda, copy_->from, copy_->from_device);
   const bool is_slow = to_pageable || from_pageable;
   slice_ = is_slow ? slice_of_pageable : copy_->bytes;
-  if (!is_slow) enqueue_piece();
+  if (!is_slow && has_more()) enqueue_piece();
 }
 
 bool stream_look::has_more() const noexcept {

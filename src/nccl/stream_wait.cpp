@@ -56,6 +56,9 @@ nccl::watcher& watcher_of(reactor& home, const char* asked) {
   std::shared_ptr<void>& kept = home.companion();
   if (!kept) kept = std::make_shared<stream_threads>();
   auto& threads = *static_cast<stream_threads*>(kept.get());
+  if (threads.process != ::getpid()) {
+    throw device_error(std::string(asked) + ": CUDA does not work in a forked child");
+  }
   if (threads.asks->start(threads.helpers)) return *threads.asks;
   throw device_error(std::string(asked) +
                      ": there is no thread to be had to ask CUDA on");

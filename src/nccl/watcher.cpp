@@ -32,10 +32,6 @@ class watcher::round : public std::enable_shared_from_this<round> {
   explicit round(std::optional<int> device)
       : device_(device),
         spin_(has_cpus_for_helpers() ? default_spin() : duration::zero()) {}
-  ~round() {
-    drop(added_);
-    drop(asked_);
-  }
 
   bool start(helper_threads& helpers) {
     const std::lock_guard lock(mutex_);
@@ -56,9 +52,14 @@ class watcher::round : public std::enable_shared_from_this<round> {
   }
 
   void end() noexcept {
-    const std::lock_guard lock(mutex_);
-    is_over_ = true;
-    wake_.notify_one();
+    line left;
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+      wake_.notify_one();
+      if (!is_started_) left = std::exchange(added_, {});
+    }
+    left.drop();
   }
 
  private:
@@ -76,6 +77,12 @@ class watcher::round : public std::enable_shared_from_this<round> {
       return q;
     }
     [[nodiscard]] bool is_empty() const noexcept { return !first; }
+    /// With the last of the owners of what asks the watcher itself may go.
+    void drop() noexcept {
+      while (question* q = pop()) {
+        const auto owner = std::move(q->itself_);
+      }
+    }
 
     question* first = nullptr;
     question* last = nullptr;
@@ -86,6 +93,8 @@ class watcher::round : public std::enable_shared_from_this<round> {
     std::optional<device_scope> here;
     if (device_) here.emplace(*device_);
     while (take_added()) ask_all();
+    // They hold us, by the device that has us. Nothing is added any more.
+    asked_.drop();
   }
 
   // Waits until something is due; false if the watcher is over.
@@ -120,10 +129,7 @@ class watcher::round : public std::enable_shared_from_this<round> {
     // Taken away first: a question that is over may be added again before it returns.
     auto itself = std::move(q.itself_);
     const progress told = q.ask();
-    if (told == progress::over) {
-      spins_until_ = clock_now() + spin_;
-      return;
-    }
+    if (told == progress::over) return;
     const time_point at = clock_now();
     if (told == progress::goes_on) {
       spins_until_ = at + spin_;
@@ -147,12 +153,6 @@ class watcher::round : public std::enable_shared_from_this<round> {
       if (!earliest || q->due_ < *earliest) earliest = q->due_;
     }
     return earliest;
-  }
-
-  static void drop(line& of) noexcept {
-    while (question* q = of.pop()) {
-      const auto last = std::move(q->itself_);
-    }
   }
 
   const std::optional<int> device_;

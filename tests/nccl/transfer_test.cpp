@@ -1,4 +1,6 @@
 // Sends and receives of device memory.
+#include <semaphore>
+
 #include "gpu_worlds.hpp"
 
 using namespace manyworlds;
@@ -285,6 +287,46 @@ TEST_SUITE("gpu transfers") {
       CHECK(w.state() != world_state::broken);
       // Who has left makes it another error.
       co_await w.barrier();
+    });
+  }
+
+  TEST_CASE(
+      "law 10: a receive whose views wait to be looked at is given up, or its lane "
+      "discarded, at once") {
+    NEEDS_DEVICES(2);
+    in_world(2, [](member& m, world& w) -> task<void> {
+      co_await w.device_ready();
+      auto x = co_await m.on_device(ramp(64, 1));
+      std::binary_semaphore held{0};
+      std::binary_semaphore may_go{0};
+      const auto hold_launches = [&]() -> task<void> {
+        const auto holds = [&](ncclComm*, CUstream_st*) {
+          held.release();
+          may_go.acquire();
+        };
+        co_await w.native(holds);
+      };
+      const auto receive = [&]() -> task<void> {
+        auto r = co_await outcome(w.recv(x, from{1}, lane(8)));
+        REQUIRE_FALSE(r);
+        CHECK(r.error().cause == cause::cancelled);
+      };
+      const auto discard = [&]() -> task<void> {
+        co_await yield();
+        w.discard(from{1}, lane(8));
+      };
+      const auto try_receives = [&]() -> task<void> {
+        while (!held.try_acquire()) co_await yield();
+        auto late = co_await outcome(w.recv(x, from{1}, lane(7)).within(20ms));
+        REQUIRE_FALSE(late);
+        CHECK(late.error().cause == cause::timed_out);
+        co_await when_all(receive(), discard());
+        may_go.release();
+      };
+      if (m.rank == 0) co_await when_all(hold_launches(), try_receives());
+      co_await w.barrier();
+      co_await w.all_reduce(x, sum);
+      CHECK((co_await m.read(x))[0] == 2);
     });
   }
 

@@ -72,7 +72,8 @@ class [[nodiscard]] copy_awaitable {
 /// between two slices holds up this reactor's copies until it is done, not its worlds.
 ///
 /// CUDA is called by a thread of the reactor's (see `stream_wait`): what is enqueued on
-/// the stream by others while a copy is being started may come before it. On
+/// the stream by others, or as an operation of a world, while a copy is being started may
+/// come before it: await the copy first. On
 /// cudaStreamPerThread everything is enqueued by the thread that awaits the copy, which
 /// of memory that is not pinned takes as long as the copy does.
 ///

@@ -29,7 +29,8 @@ class [[nodiscard]] stream_awaitable {
 };
 
 /// `co_await on(stream)`: ends when everything has that was enqueued on the stream before
-/// it was awaited. Resumes on the reactor that it was awaited on. cudaStreamPerThread is
+/// it was awaited, and perhaps what others enqueue while the wait begins on its thread.
+/// Resumes on the reactor that it was awaited on. cudaStreamPerThread is
 /// the stream of the thread that awaits: the wait then begins with calls to CUDA on that
 /// thread, which may block on the driver's locks. A cancelled wait ends when the stream
 /// gets there, since what it does uses the waiter's memory.
