@@ -1,8 +1,11 @@
 """Runs a doctest program to the end although cases of it hang or crash: each is told by its name.
 
-The next case after one that hung or crashed is begun in a new process."""
+`run`: one process, and after a case that hung or crashed a new one for the next. `run_each`: a
+process for each case, several at a time."""
 
+import concurrent.futures
 import html
+import io
 import os
 import re
 import select
@@ -105,4 +108,35 @@ def run(command, environment, case_seconds, seconds, log):
     if not told or time.monotonic() >= until:
         told.append({"name": "...", "result": "failed", "seconds": 0,
                      "why": "no time was left" if told else "no case began"})
+    return told
+
+
+def count(command, environment):
+    """How many cases the program would run."""
+    said = subprocess.run([*command, "--count"], capture_output=True, text=True, env=environment,
+                          timeout=60).stdout
+    found = re.search(r"unskipped test cases passing the current filters: (\d+)", said)
+    return int(found[1]) if found else 0
+
+
+def run_each(command, environment, case_seconds, seconds, log, beside):
+    """As `run`, each case in a process of its own and `beside` of them at the same time."""
+    until = time.monotonic() + seconds
+
+    def one(number):
+        own = io.StringIO()
+        if time.monotonic() >= until:
+            return [], own
+        told, _ = run_from(number, [*command, f"--last={number}"], environment, case_seconds, until, own)
+        return told, own
+
+    told = []
+    numbers = range(1, count(command, environment) + 1)
+    with concurrent.futures.ThreadPoolExecutor(beside) as pool:
+        for found, own in pool.map(one, numbers):
+            told += [case.told() for case in found]
+            log.write(own.getvalue())
+    if len(told) < len(numbers) or not numbers:
+        told.append({"name": "...", "result": "failed", "seconds": 0,
+                     "why": f"{len(numbers) - len(told)} cases did not run" if numbers else "no case began"})
     return told

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Builds and runs what needs a GPU: bash tests/gpu/run.sh [--emulated] [--quick] [--build FOLDER]
-#   [--no-build] [--seconds N] [--find]
+#   [--part N] [--no-build] [--seconds N] [--find]
 #   --emulated  on the emulated libraries, with fewer repetitions: figures say nothing about speed
 #   --quick     fewer still, and of the tests only those of ranks that share a GPU
+#   --part      1: whether anything runs; 2: all other tests; 3: benchmarks (default: all of it)
 #   --build     where (default: build-gpu, or build-gpu-emulated)
 #   --no-build  what is there already: needs the libraries alone, neither headers nor tools
 #   --seconds   for all of it (default: 475); parts for which none are left count as failed
@@ -16,6 +17,7 @@ quick=no
 build=
 builds=yes
 only_finds=no
+part=
 seconds=475
 
 say() { printf '[%3d s] %s\n' "$((SECONDS - began))" "$*"; }
@@ -26,10 +28,11 @@ while [ $# -gt 0 ]; do
     --emulated) emulated=yes ;;
     --quick) quick=yes ;;
     --build) build=$2; shift ;;
+    --part) part=$2; shift ;;
     --no-build) builds=no ;;
     --find) only_finds=yes ;;
     --seconds) seconds=$2; shift ;;
-    *) die "unknown argument: $1 (--emulated, --quick, --build, --no-build, --seconds, --find)" ;;
+    *) die "unknown argument: $1 (--emulated, --quick, --part, --build, --no-build, --seconds, --find)" ;;
   esac
   shift
 done
@@ -157,6 +160,9 @@ else
     say "nvidia-smi tells nothing"
 fi
 [ "$quick" = yes ] && suite+=(--quick)
+[ -z "$part" ] || suite+=(--part "$part")
+# What was packed brings what its programs need.
+[ ! -d "$root/lib" ] || libraries+=:$root/lib
 
 if [ "$builds" = yes ]; then
   find_tools

@@ -32,9 +32,24 @@ SHARED_GPU = {
 }
 
 
-def tests(quick):
+def tests(part, quick):
     """Name, program, seconds, arguments."""
     worlds = "tests/nccl/gpu_worlds_test"
+    first = "*is ready after*,*what its device is*,*opposite orders*,law 2*"
+    conformance = "tests/conformance/conformance_"
+    if part == 1:
+        return [
+            ("conformance cuda", conformance + "cuda_test", 120, []),
+            ("worlds, first", worlds, 150, ["-tc=" + first]),
+            ("device memory", "tests/nccl_test", 200, []),
+        ]
+    if part == 2:
+        return [
+            ("worlds, all others", worlds, 240, ["-tce=" + first]),
+            ("conformance nccl", conformance + "nccl_test", 235, []),
+        ]
+    if part == 3:
+        return []
     if quick:
         return [("worlds", worlds, 80, ["-tc=law*,*opposite orders*,sixty-four*"])]
     return [
@@ -136,9 +151,15 @@ class Suite:
         began = time.monotonic()
         # On a GPU each process takes seconds to load NCCL's kernels.
         case_seconds = 30 if self.options.emulated else 90
+        command = [self.program(program), *arguments]
         with tempfile.TemporaryFile("w+") as log:
-            told = cases.run([self.program(program), *arguments], self.environment, case_seconds,
-                             min(seconds, self.left()), log)
+            if self.options.part:
+                # Six ranks' processes start at the same time, on 16 cores.
+                told = cases.run_each(command, self.environment, 25, min(seconds, self.left()), log,
+                                      2 if self.options.emulated else 6)
+            else:
+                told = cases.run(command, self.environment, case_seconds,
+                                 min(seconds, self.left()), log)
             log.seek(0)
             with self.lock:
                 self.log.write(log.read())
@@ -166,12 +187,14 @@ class Suite:
 
     def run(self):
         # Most of a test's time on a GPU is its processes' start, on the CPU.
-        beside = 1 if self.options.emulated else 2
+        beside = 1 if self.options.emulated or self.options.part else 2
         with concurrent.futures.ThreadPoolExecutor(beside) as pool:
-            for done in [pool.submit(self.test, *test) for test in tests(self.options.quick)]:
+            for done in [pool.submit(self.test, *test)
+                         for test in tests(self.options.part, self.options.quick)]:
                 done.result()
-        for benchmark in benchmarks(self.options.emulated, self.options.quick):
-            self.benchmark(*benchmark)
+        if self.options.part in (None, 3):
+            for benchmark in benchmarks(self.options.emulated, self.options.quick):
+                self.benchmark(*benchmark)
         self.table(self.machine())
         return all(part[kind] == 0 for part in self.parts for kind in ("failed", "hung", "crashed"))
 
@@ -217,6 +240,7 @@ def main():
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", type=int, choices=(1, 2, 3))
     sys.exit(0 if Suite(parser.parse_args()).run() else 1)
 
 

@@ -1,0 +1,94 @@
+"""Merges the results of several runs of the GPU suite: merge.py --into FOLDER RESULTS...
+
+Each of RESULTS is a folder that run.sh has filled; of a part that ran more than once the last counts.
+FOLDER gets suite.json, benchmarks.json and README.md: the machine, the parts, what did not pass and
+why, and of every conformance case whether a GPU has been seen to do what it says."""
+
+import argparse
+import json
+import pathlib
+import re
+
+# TEST_CASE("name" * unseen), whose name may be several strings.
+CASE = re.compile(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)(\*[^)]*)?\)')
+conformance = pathlib.Path(__file__).resolve().parent.parent / "conformance"
+
+
+def claims():
+    """The conformance cases by name, and which of them no GPU has been seen to do."""
+    found = {}
+    for source in sorted(conformance.glob("*_test.cpp")):
+        for match in CASE.finditer(source.read_text()):
+            if "skip" in (match[2] or ""):
+                continue  # run by another, in a process of its own
+            name = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match[1])).replace('\\"', '"')
+            found[name] = "unseen" in (match[2] or "")
+    return found
+
+
+def merged(folders):
+    parts, rows, machine, emulated = {}, [], {}, False
+    for folder in folders:
+        suite = json.loads((folder / "suite.json").read_text())
+        machine = suite["machine"] or machine
+        emulated = emulated or suite["emulated"]
+        parts |= {part["part"]: part for part in suite["parts"]}
+        lines = (folder / "benchmarks.json").read_text().splitlines()
+        rows += [row for row in map(json.loads, lines) if row.get("bench") != "machine"]
+    return {"machine": machine, "emulated": emulated, "parts": list(parts.values())}, rows
+
+
+def table(columns, rows):
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    for row in rows:
+        yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+
+
+def page(suite):
+    results = ("passed", "skipped", "failed", "hung", "crashed")
+    machine = suite["machine"]
+    yield "# GPU suite"
+    yield ""
+    yield "  \n".join(f"{key}: {machine[key]}" for key in machine if key != "bench") or "machine unknown"
+    if suite["emulated"]:
+        yield ""
+        yield "**On emulated GPUs: nothing here says anything of a real one.**"
+    yield ""
+    yield from table(("part", *results, "seconds"),
+                     [[part["part"], *(part[kind] for kind in results), part["seconds"]]
+                      for part in suite["parts"]])
+    bad = [(part["part"], case["name"], case["result"], case["why"]) for part in suite["parts"]
+           for case in part["cases"] if case["result"] not in ("passed", "skipped")]
+    yield ""
+    yield "## What did not pass"
+    yield ""
+    yield from table(("part", "case", "result", "why"), bad) if bad else ["Nothing."]
+    yield ""
+    yield "## Conformance: what a GPU has been seen to do"
+    yield ""
+    told = {case["name"]: case["result"] for part in suite["parts"]
+            if part["part"].startswith("conformance") for case in part["cases"]}
+    rows = []
+    for name, is_unseen in claims().items():
+        result = told.get(name, "did not run")
+        if result == "passed" and not suite["emulated"]:
+            result = "seen: the mark `unseen` comes off" if is_unseen else "seen"
+        rows.append((name, "unseen" if is_unseen else "seen before", result))
+    yield from table(("case", "before", "this run"), rows)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--into", required=True, type=pathlib.Path)
+    parser.add_argument("results", nargs="+", type=pathlib.Path)
+    options = parser.parse_args()
+    suite, rows = merged(options.results)
+    options.into.mkdir(parents=True, exist_ok=True)
+    (options.into / "suite.json").write_text(json.dumps(suite, indent=1) + "\n")
+    told = [suite["machine"], *rows] if suite["machine"] else rows
+    (options.into / "benchmarks.json").write_text("".join(json.dumps(row) + "\n" for row in told))
+    (options.into / "README.md").write_text("\n".join(page(suite)) + "\n")
+
+
+main()
