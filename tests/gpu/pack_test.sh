@@ -10,8 +10,8 @@ rm -rf "$folder"
 mkdir -p "$folder/results"
 root=$folder/root
 
-if ! unshare --mount --pid --fork true 2>/dev/null; then
-  echo "skipped: mounts cannot be made here"
+if ! unshare --mount --pid --fork true 2>/dev/null || [ ! -x /usr/bin/python3 ]; then
+  echo "skipped: no mounts can be made here, or there is no /usr/bin/python3"
   exit 77
 fi
 
@@ -48,6 +48,10 @@ inside() {
     mount --rbind /dev "$0/dev" && mount --bind "$1" "$0/results" && mount -t proc proc "$0/proc" &&
       exec chroot "$0" "${@:2}"' "$root" "$folder/results" "$@"
 }
+if ! inside /usr/bin/env bash -c true; then
+  echo "skipped: no other root can be entered here"
+  exit 77
+fi
 if inside /usr/bin/env bash -c 'command -v g++ || command -v cc || command -v meson || command -v apt-get'; then
   echo "the root has what it should lack"
   exit 1
