@@ -271,9 +271,16 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
   if (in_flight_.empty()) return;
   const device_job& oldest = *in_flight_.front();
   if (now - std::max(oldest.handed_over_at, last_end_) > options_.host.collective_break) {
+    // NVIDIA/nccl issue 783: what one world's stream waits for keeps the connection that
+    // another's shares.
+    const bool is_alone = device_->reserved() <= occupied_by(options_.device);
     break_world(
         oldest.peer, cause::stalled,
-        fmt::format("{} was launched and does not end", name_of(oldest.launch->kind)));
+        fmt::format("{} was launched and does not end{}", name_of(oldest.launch->kind),
+                    is_alone ? ""
+                             : "; it shares the device with other worlds: is "
+                               "CUDA_DEVICE_MAX_CONNECTIONS=32 set, and do all members "
+                               "start their operations in one order?"));
   }
 }
 
