@@ -1,6 +1,7 @@
 // Streams: research/nccl.md 6.3, traps 1 and 4.
 #include <vector>
 
+#include "again.hpp"
 #include "conformance.hpp"
 
 using namespace conformance;
@@ -184,6 +185,48 @@ TEST_CASE("a hundred streams work side by side" * unseen) {
   }
   REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
   for (std::size_t i = 0; i < count; ++i) CHECK(static_cast<std::size_t>(bytes[i]) == i);
+}
+
+// CUDA programming guide, "CUDA environment variables": CUDA_DEVICE_MAX_CONNECTIONS. That
+// a command which waits for its own stream holds up those of others is what its best
+// practices call false dependencies.
+TEST_CASE("streams that share a connection hold each other up" * unseen) {
+  if (!has_devices(1)) return;
+  CHECK(run_again("one connection", {{"EMULATED_CUDA_CONNECTIONS", "1"},
+                                     {"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}) == 0);
+  CHECK(run_again("two connections", {{"EMULATED_CUDA_CONNECTIONS", "2"},
+                                      {"CUDA_DEVICE_MAX_CONNECTIONS", "2"}}) == 0);
+}
+
+namespace {
+
+void hold_one_of_two(bool other_waits) {
+  const stream held;
+  const stream other;
+  const pinned<unsigned char> bytes(2);
+  gate shut;
+  shut.stop(held);
+  REQUIRE(cudaMemsetAsync(bytes.data(), 1, 1, held) == cudaSuccess);
+  REQUIRE(cudaMemsetAsync(bytes.data() + 1, 2, 1, other) == cudaSuccess);
+  if (other_waits) {
+    CHECK(stays_pending(other));
+    shut.open();
+  }
+  CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+  shut.open();
+  CHECK(cudaStreamSynchronize(held) == cudaSuccess);
+  CHECK(static_cast<int>(bytes[0]) == 1);
+  CHECK(static_cast<int>(bytes[1]) == 2);
+}
+
+}  // namespace
+
+TEST_CASE("one connection" * doctest::skip() * doctest::test_suite("again")) {
+  hold_one_of_two(true);
+}
+
+TEST_CASE("two connections" * doctest::skip() * doctest::test_suite("again")) {
+  hold_one_of_two(false);
 }
 
 TEST_SUITE_END();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "machine.hpp"
+#include "settings.hpp"
 
 namespace emulated {
 namespace {
@@ -34,7 +35,15 @@ void make_wait(stream& waiting, stream& waited_for) {
 
 device::device(int ordinal_)
     : ordinal(ordinal_),
-      legacy(std::make_shared<stream>(ordinal_, cudaStreamDefault, 0)) {}
+      legacy(std::make_shared<stream>(ordinal_, cudaStreamDefault, 0)) {
+  for (int i = 0; i < chosen().connections; ++i)
+    connections_.push_back(std::make_shared<connection>());
+}
+
+std::shared_ptr<connection> device::next_connection() {
+  if (connections_.empty()) return nullptr;
+  return connections_[connected_++ % connections_.size()];
+}
 
 stream_ptr device::make_stream(unsigned flags, int priority) {
   auto made = std::make_shared<stream>(ordinal, flags, priority);

@@ -21,6 +21,8 @@ class device {
   std::atomic<bool> has_context{false};
 
   stream_ptr make_stream(unsigned flags, int priority);
+  // In turn, as streams get their first work; null where each has its own.
+  std::shared_ptr<connection> next_connection();
   // cudaStreamPerThread of the calling thread.
   stream_ptr of_this_thread();
 
@@ -38,6 +40,8 @@ class device {
   void wait_for_legacy(stream& to);
   std::vector<stream_ptr> streams();
 
+  std::vector<std::shared_ptr<connection>> connections_;
+  std::atomic<std::size_t> connected_{0};
   std::mutex order_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<stream>> streams_;

@@ -38,6 +38,7 @@ const settings& chosen() {
       static_cast<int>(number("EMULATED_CUDA_DRIVER", 13000)),
       number("EMULATED_CUDA_STICKY_AFTER", 0),
       number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0,
+      static_cast<int>(number("EMULATED_CUDA_CONNECTIONS", 0)),
       number("EMULATED_CUDA_WORDS", 1) != 0,
   };
   return read;

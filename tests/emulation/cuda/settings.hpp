@@ -15,6 +15,7 @@ struct settings {
   int driver;            // as cudaDriverGetVersion tells it; 0: none is installed
   long sticky_after;     // the kernel that breaks its device, counted from 1; 0: none
   bool has_driver_lock;  // freeing keeps it while it waits for the device
+  int connections;       // that streams of a device share; 0: each has its own
   bool writes_words;     // the driver has cuStreamWriteValue32
 };
 

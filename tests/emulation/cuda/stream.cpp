@@ -50,7 +50,9 @@ void stream::push(moment_ptr mark) { push(entry{nullptr, std::move(mark)}); }
 
 void stream::push(entry next) {
   std::lock_guard hold(mutex_);
+  if (!connection_) connection_ = machine::here().on(device).next_connection();
   if (!has_worker_) start_worker();
+  if (connection_) next.turn = connection_->give();
   queue_.push_back(std::move(next));
   more_.notify_one();
 }
@@ -71,6 +73,8 @@ void stream::drop_queued() {
   {
     std::lock_guard hold(mutex_);
     dropped.swap(queue_);
+    for (entry& each : dropped)
+      if (connection_) connection_->drop(each.turn);
   }
   for (entry& each : dropped)
     if (each.mark) each.mark->come();
@@ -92,6 +96,13 @@ void stream::work_on() {
     if (queue_.empty()) break;
     entry next = std::move(queue_.front());
     queue_.pop_front();
+    if (connection_) {
+      running_ = true;
+      hold.unlock();
+      connection_->start(next.turn);
+      hold.lock();
+      running_ = false;
+    }
     if (next.mark) {
       // With the lock held: who sees the mark finds the stream idle.
       next.mark->come();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "connection.hpp"
 #include "moment.hpp"
 #include "node.hpp"
 
@@ -41,6 +42,7 @@ class stream : public std::enable_shared_from_this<stream> {
   struct entry {
     node_ptr work;
     moment_ptr mark;
+    connection::turn turn = 0;
   };
 
   void push(entry next);
@@ -51,6 +53,8 @@ class stream : public std::enable_shared_from_this<stream> {
   std::condition_variable more_;
   std::deque<entry> queue_;
   bool has_worker_ = false;
+  // From its first work on; null where each stream has its own.
+  std::shared_ptr<connection> connection_;
   bool running_ = false;
   bool ended_ = false;
 };
