@@ -149,8 +149,16 @@ std::optional<cudaError_t> device::check() noexcept {
   return std::nullopt;
 }
 
+duration device::waits_for_driver(time_point now) const noexcept {
+  const std::int64_t at = asked_at_.load(std::memory_order_relaxed);
+  const time_point asked{duration{at}};
+  return at != 0 && now > asked ? now - asked : duration::zero();
+}
+
 watcher::progress device::ask() noexcept {
+  asked_at_.store(now().time_since_epoch().count(), std::memory_order_relaxed);
   ask_for_errors();
+  asked_at_.store(0, std::memory_order_relaxed);
   // From here on it may be added again.
   is_asked_.store(false, std::memory_order_release);
   return watcher::progress::over;

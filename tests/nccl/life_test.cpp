@@ -2,6 +2,7 @@
 #include <atomic>
 #include <list>
 
+#include "freeing_thread.hpp"
 #include "gpu_worlds.hpp"
 #include "manyworlds/world/graph_hold.hpp"
 #include "nccl/nccl_library.hpp"
@@ -62,6 +63,21 @@ task<void> run_beside_seven(member& m, world_options options) {
   auto w = worlds.begin();
   for (std::size_t i = 0; i < waiting; ++i, ++w) co_await w->settled(begun[i]);
   for (world& each : worlds) co_await each.leave();
+}
+
+/// A thread of the application waits in cudaFree for a stream that stands still.
+task<void> reduce_while_freeing(member& m, world& w, device_buffer<float>& x) {
+  const owned_stream another(m.device);
+  testing::gate busy(another);
+  testing::freeing_thread application;
+  CHECK_FALSE(application.has_ended_after(100ms));
+  const auto reduce = [&]() -> task<void> { co_await w.all_reduce(x, sum); };
+  const auto open_late = [&]() -> task<void> {
+    co_await sleep_for(1500ms);
+    CHECK_FALSE(application.has_ended_after(0ms));
+    busy.open();
+  };
+  co_await when_all(reduce(), open_late());
 }
 
 /// All that touches a device: memory, copies, waits, messages, sums, a break.
@@ -191,6 +207,28 @@ TEST_SUITE("gpu worlds") {
       CHECK((co_await m.read(x))[0] == 16);
       co_await w.leave();
     });
+  }
+
+  // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, the launching thread stands in a call
+  // of NCCL's meanwhile.
+  TEST_CASE("NCCL is not accused of a call that waits for another's in the driver") {
+    NEEDS_OWN_DEVICES(2);
+    world_options base;
+    base.on_device.blocked_call = 300ms;
+    in_world(
+        2,
+        [](member& m, world& w) -> task<void> {
+          auto x = co_await m.on_device(floats(1000, 1));
+          // The first of its kind and size may take longer.
+          co_await w.all_reduce(x, sum);
+          if (m.rank == 0) {
+            co_await reduce_while_freeing(m, w, x);
+          } else {
+            co_await w.all_reduce(x, sum);
+          }
+          CHECK((co_await m.read(x))[0] == 4);
+        },
+        base);
   }
 
   TEST_CASE("law 13: a world says what its device is, and how far its operations are") {
