@@ -16,6 +16,8 @@ namespace {
 constexpr int group_abort_version = 22200;
 /// Peers' notices of one death come within this time.
 constexpr std::chrono::milliseconds gathering(1);
+/// To a question that the driver answers at once if nobody else is inside.
+constexpr std::chrono::milliseconds longest_answer(20);
 
 time_point now() { return std::chrono::steady_clock::now(); }
 
@@ -149,16 +151,21 @@ std::optional<cudaError_t> device::check() noexcept {
   return std::nullopt;
 }
 
-duration device::waits_for_driver(time_point now) const noexcept {
-  const std::int64_t at = asked_at_.load(std::memory_order_relaxed);
-  const time_point asked{duration{at}};
-  return at != 0 && now > asked ? now - asked : duration::zero();
+duration device::driver_is_free_for(time_point at) const noexcept {
+  // Acquire: pairs with `ask`, so that no late answer is missed between the two.
+  const time_point asked{duration{asked_at_.load(std::memory_order_acquire)}};
+  if (asked != time_point() && at - asked > longest_answer) return duration::zero();
+  return at - time_point{duration{held_until_.load(std::memory_order_relaxed)}};
 }
 
 watcher::progress device::ask() noexcept {
-  asked_at_.store(now().time_since_epoch().count(), std::memory_order_relaxed);
+  const time_point asked = now();
+  asked_at_.store(asked.time_since_epoch().count(), std::memory_order_relaxed);
   ask_for_errors();
-  asked_at_.store(0, std::memory_order_relaxed);
+  if (const time_point answered = now(); answered - asked > longest_answer) {
+    held_until_.store(answered.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  asked_at_.store(0, std::memory_order_release);
   // From here on it may be added again.
   is_asked_.store(false, std::memory_order_release);
   return watcher::progress::over;

@@ -106,9 +106,9 @@ class device final : public watcher::question,
   /// told by words, nothing else finds that the device has failed. Any thread, does not
   /// block. Cheap, not free: every millisecond, say.
   [[nodiscard]] std::optional<cudaError_t> check() noexcept;
-  /// How long the watcher has waited for the answer: for whoever holds one of the
-  /// driver's locks. Zero if it does not. Any thread.
-  [[nodiscard]] duration waits_for_driver(time_point now) const noexcept;
+  /// For how long the driver has answered the watcher at once: zero while somebody else
+  /// holds one of its locks. Any thread.
+  [[nodiscard]] duration driver_is_free_for(time_point now) const noexcept;
   /// Asks now; may block. On a thread whose device is set.
   void ask_for_errors() noexcept;
   /// Before the process has no use for it any more: frees what asking needs. May block.
@@ -141,7 +141,8 @@ class device final : public watcher::question,
   std::mutex probing_;
   cudaStream_t probe_ = nullptr;
   std::atomic<bool> is_asked_{false};
-  std::atomic<std::int64_t> asked_at_{0};
+  std::atomic<std::int64_t> asked_at_{0};    ///< zero if nothing is asked just now
+  std::atomic<std::int64_t> held_until_{0};  ///< of the last answer that came late
   std::atomic<int> reserved_{0};
   std::atomic<int> failed_{cudaSuccess};
   std::atomic<int> leaked_{0};

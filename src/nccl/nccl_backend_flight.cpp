@@ -19,8 +19,6 @@ constexpr duration check_period = 1ms;
 constexpr duration shortest_nap = 20us;
 constexpr duration longest_nap = 1ms;
 constexpr duration longest_lock = 10s;
-/// Of the driver to a question that it answers at once if nobody else is inside.
-constexpr duration longest_answer = 20ms;
 
 }  // namespace
 
@@ -252,8 +250,10 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
         self_, cause::nccl_failed,
         "giving the communicator's memory back, or taking it, does not end");
   }
-  const duration blocked =
-      changing_ ? duration::zero() : communicator_->gate()->blocked_for(now);
+  // As long as another's call holds the driver up NCCL's may wait for that.
+  const duration blocked = changing_ ? duration::zero()
+                                     : std::min(communicator_->gate()->blocked_for(now),
+                                                device_->driver_is_free_for(now));
   // Twice the same call: a process that was stopped in its midst is not accused when it
   // goes on.
   const duration before = std::exchange(blocked_before_, blocked);
@@ -263,9 +263,7 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
       (communicator_->gate()->is_first() ? std::max(limits.create, limits.blocked_call)
                                          : limits.blocked_call) +
       (device_->has_lifecycle() ? longest_lock : duration(0));
-  // Another's call holds the driver up, and NCCL's may wait for that.
-  const bool is_excused = device_->waits_for_driver(now) > longest_answer;
-  if (blocked > before && before > allowed && !is_excused) {
+  if (blocked > before && before > allowed) {
     return break_world(
         self_, cause::nccl_failed,
         fmt::format(
