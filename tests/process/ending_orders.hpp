@@ -1,7 +1,8 @@
 // Processes that end in ways of their own: by exit() inside a task of a runtime of static
 // lifetime, or in order at a signal.
 //
-//   member ending exit run|start STORE    formed | log LINE, and status 3
+//   member ending exit run|start STORE    formed; at a line of input: log LINE, and
+//   status 3
 //   member ending blocked STORE           blocked; at a line of input: log LINE,
 //   destroyed member ending signal STORE ENGINE     ready, formed NAME | came SIGNAL,
 //   left | status
@@ -35,6 +36,9 @@ inline task<void> exit_when_formed(runtime& rt, store& st) {
   world w(rt, st, {.name = "edge", .rank = 1, .size = 2, .form = 20s});
   co_await w;
   tell("formed");
+  // The other member's world may still be about to be up.
+  std::string line;
+  std::getline(std::cin, line);
   std::exit(3);
 }
 

@@ -19,6 +19,7 @@ TEST_CASE(
     world w = us.form("edge");
     ending.expect("formed");
     const auto begun = clock::now();
+    ending.order("go on");
     const failure f = us.broken(w, 10s);
     CAPTURE(f.text());
     CHECK(f.cause == cause::runtime_stopped);
