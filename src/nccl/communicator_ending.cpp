@@ -23,7 +23,7 @@ time_point after(duration span) { return later(std::chrono::steady_clock::now(),
 
 bool communicator_life::revoke() {
   const nccl_library& nccl = nccl_library::get();
-  // Nobody enters any more: only who is stuck inside has to be got out.
+  // The gate is closed: a thread that is still inside after this time is stuck.
   (void)await_polling([this] { return !gate->is_inside(); }, after(call_patience));
   const std::lock_guard lock(revoking_);
   if (is_revoked_) return true;

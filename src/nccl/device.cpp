@@ -16,7 +16,7 @@ namespace {
 constexpr int group_abort_version = 22200;
 /// Peers' notices of one death come within this time.
 constexpr std::chrono::milliseconds gathering(1);
-/// To a question that the driver answers at once if nobody else is inside.
+/// The driver answers a query faster than this unless another call holds its lock.
 constexpr std::chrono::milliseconds longest_answer(20);
 
 time_point now() { return std::chrono::steady_clock::now(); }
@@ -173,7 +173,7 @@ watcher::progress device::ask() noexcept {
 
 void device::ask_for_errors() noexcept {
   const std::unique_lock lock(probing_, std::try_to_lock);
-  // Somebody asks already, and perhaps waits for the driver.
+  // Another thread is asking, and may be waiting for the driver.
   if (!lock || !probe_) return;
   const cuda_library& cuda = cuda_library::get();
   const cudaError_t error = cuda.cudaStreamQuery(probe_);

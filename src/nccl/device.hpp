@@ -106,7 +106,7 @@ class device final : public watcher::question,
   /// told by words, nothing else finds that the device has failed. Any thread, does not
   /// block. Cheap, not free: every millisecond, say.
   [[nodiscard]] std::optional<cudaError_t> check() noexcept;
-  /// For how long the driver has answered the watcher at once: zero while somebody else
+  /// How long the driver has answered the watcher without delay; zero while another call
   /// holds one of its locks. Any thread.
   [[nodiscard]] duration driver_is_free_for(time_point now) const noexcept;
   /// Asks now; may block. On a thread whose device is set.

@@ -85,7 +85,7 @@ watcher::progress stream_look::advance() {
   const device_scope here(device_);
   const auto state = cuda.cudaEventQuery(event_);
   if (state == cudaErrorNotReady) {
-    // Would otherwise be found by whoever checks the thread's last error.
+    // The thread's last error must not stay set: the next check would report it.
     (void)cuda.cudaGetLastError();
     return watcher::progress::not_yet;
   }

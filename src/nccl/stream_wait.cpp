@@ -60,8 +60,7 @@ nccl::watcher& watcher_of(reactor& home, const char* asked) {
     throw device_error(std::string(asked) + ": CUDA does not work in a forked child");
   }
   if (threads.asks->start(threads.helpers)) return *threads.asks;
-  throw device_error(std::string(asked) +
-                     ": there is no thread to be had to ask CUDA on");
+  throw device_error(std::string(asked) + ": no thread can be started to call CUDA");
 }
 
 }  // namespace

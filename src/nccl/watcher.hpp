@@ -48,7 +48,7 @@ class watcher {
   ~watcher();
 
   /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs; any thread.
-  /// False if there is none to be had.
+  /// False if it cannot be started.
   [[nodiscard]] bool start(helper_threads& helpers);
   /// Any thread; never waits for a call to CUDA. Not one that was added already, unless
   /// its last answer was `over`.

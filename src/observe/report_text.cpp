@@ -127,7 +127,8 @@ void write_device(text_writer& out, const device_status& d) {
            "launched; {} tickets awaited",
            d.being_checked, d.queued, d.handed_over, d.launched, d.awaited);
   if (d.stuck > 0) out.line(3, "{} communicators of the device are stuck", d.stuck);
-  if (d.roots > 0) out.line(3, "{} creations there wait for members for ever", d.roots);
+  if (d.roots > 0)
+    out.line(3, "{} creations on the device wait for members that never come", d.roots);
 }
 
 void write_transfers(text_writer& out, const transfer_report& t) {

@@ -100,7 +100,7 @@ TEST_CASE(
         "to "
         "worlds\n",
         "0 queued, 2 handed over and 1 of them launched; 0 tickets awaited\n",
-        "5 creations there wait for members for ever\n",
+        "5 creations on the device wait for members that never come\n",
         "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
         "serve.cpp:17\n",
         "not begun, waits for the window of the world, or a receive, at serve.cpp:17\n",

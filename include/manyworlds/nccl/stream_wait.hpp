@@ -47,7 +47,7 @@ class stream_wait {
 
   /// Waits for what is on the stream now or, if one is given, for a copy. Throws
   /// std::logic_error where no reactor runs, std::invalid_argument for no stream,
-  /// `device_error` where CUDA or a thread is not to be had.
+  /// `device_error` if CUDA is missing or no thread can be started.
   void begin(continuation& waiter, const nccl::copy_plan* copy = nullptr);
 
  private:
