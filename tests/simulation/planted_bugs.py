@@ -129,14 +129,18 @@ def judge(plant, number, bug):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--source", required=True)
-    parser.add_argument("--runner", required=True)
+    parser.add_argument("--list", action="store_true", help="only name the sources that are replaced")
+    parser.add_argument("--build")
+    parser.add_argument("--source")
+    parser.add_argument("--runner")
     parser.add_argument("--ninja", default="ninja")
     parser.add_argument("--only", help="bugs whose description contains this")
     args = parser.parse_args()
-    plant = Plant(args)
     bugs = json.loads((pathlib.Path(__file__).parent / "planted_bugs.json").read_text())
+    if args.list:
+        print(*sorted({source for bug in bugs for source in bug.get("users", [bug["file"]])}))
+        return 0
+    plant = Plant(args)
     bugs = [b for b in bugs if not args.only or args.only in b["bug"]]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
