@@ -15,14 +15,14 @@ constexpr float over = -1;
 constexpr int layers = 4;
 constexpr std::size_t width = 4096;
 
-/// What the host makes of a step's result: each layer's sum doubles the token, and the
-/// two members' weights, 1 and 2, have become 3 in the first.
+/// Returns what a step makes of a token. Each layer's sum doubles the token; the two
+/// members' weights, 1 and 2, become 3 in the first layer and are doubled in the others.
 constexpr int next_token(int token) {
   return (token * (1 << layers) + 3 * (1 << (layers - 1))) % vocabulary;
 }
 
-/// The memory of the steps. It outlives the worlds, since a graph has its addresses in
-/// it.
+/// Holds the memory of the steps. It outlives the worlds: their graphs have its addresses
+/// in them.
 class step_memory {
  public:
   explicit step_memory(int device)
@@ -56,8 +56,9 @@ class step_memory {
   }
 
   void set_token(float token) { in_[0] = token; }
-  /// The token that rank 0 put in, and whether the step has computed what it should.
+  /// Returns the token that rank 0 put in.
   [[nodiscard]] float token() const { return out_[0] / (1 << layers); }
+  /// Returns whether the sums of the weights are what they should be.
   [[nodiscard]] bool is_right() const {
     return std::all_of(out_.begin() + 1, out_.end(),
                        [](float each) { return each == 3 * (1 << (layers - 1)); });
@@ -71,8 +72,8 @@ class step_memory {
   mw::pinned_buffer<float> in_, out_;
 };
 
-/// A graph of one world's. NCCL frees no communicator that a graph still holds, so the
-/// world drops it when it breaks or is left.
+/// Holds a step as a graph of one world's. NCCL frees no communicator that a graph still
+/// holds, so the world drops it when it breaks or is left.
 class step_graph {
  public:
   explicit step_graph(const cuda_calls& cuda) : cuda_(cuda) {}

@@ -39,7 +39,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   /// NCCL keeps the pointer (2.27.3 to 2.30.7 src/init.cc, parseCommConfig): profilers'
   /// plugins read it while a communicator is made, in the background too.
   const std::string name;
-  /// As ranges and marks call the world.
+  /// Ranges and marks call the world by this: "gpus@1".
   const std::string label;
   const std::shared_ptr<call_gate> gate = std::make_shared<call_gate>();
   ncclUniqueId id{};
@@ -110,7 +110,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   void begin_making();
 
   bool has_root_ = false;  ///< of the jobs that make it, one after the other
-  bool is_shown_ = false;  ///< set by the making job, before it answers
+  bool is_shown_ = false;  ///< marked as made, so to be marked as freed
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -43,7 +43,7 @@ class device_launch final : public work,
   /// Launched with this one, as one NCCL group.
   std::vector<std::shared_ptr<device_launch>> group;
 
-  /// As tools show the launch.
+  /// Tools show the launch by this name, with the bytes of its views.
   range_name name = nullptr;
   std::uint64_t bytes = 0;
 

@@ -16,18 +16,18 @@ struct nvtxStringRegistration_st;
 
 namespace manyworlds::inline v0::nccl {
 
-/// Returns whether a tool listens. Everything else here is next to free if none does, or
-/// if the library was built without NVTX.
+/// Returns whether a tool listens. If none does, or if the library was built without
+/// NVTX, all else here returns at once.
 [[nodiscard]] bool is_traced() noexcept;
 
-/// A text that the tool has got already, so that a range copies none. Null without a
-/// tool.
+/// Stands for a text that the tool has already, so that a range copies none. It is null
+/// without a tool.
 using range_name = nvtxStringRegistration_st*;
 
-/// "gpus@1", as logs and dumps call a world.
+/// Returns "gpus@1", as logs and dumps call a world.
 [[nodiscard]] std::string label_of(const world_name& world, std::uint64_t epoch);
 
-/// What one world's operations are called: "all_reduce gpus@1".
+/// Names one world's operations, as "all_reduce gpus@1".
 ///
 /// Thread: the world's reactor.
 class range_names {
@@ -35,9 +35,9 @@ class range_names {
   range_names(const world_name& world, std::uint64_t epoch) noexcept
       : world_(world), epoch_(epoch) {}
 
-  /// Gives the tool each name once, when it is first asked for.
+  /// Returns the name, which the tool is given when it is first asked for.
   [[nodiscard]] range_name of(operation_kind kind) noexcept;
-  /// Of several operations that are launched as one: "group gpus@1".
+  /// Returns the name of operations that are launched as one: "group gpus@1".
   [[nodiscard]] range_name of_group() noexcept;
 
  private:
@@ -51,8 +51,8 @@ class range_names {
   range_name of_group_ = nullptr;
 };
 
-/// An operation from its start to the moment when the stream is done with it. It may
-/// begin and end on different threads, and overlap others.
+/// Shows an operation from its start to the moment when the stream is done with it. It
+/// may begin and end on different threads, and overlap others.
 class operation_range {
  public:
   operation_range() noexcept = default;
@@ -70,8 +70,8 @@ class operation_range {
   [[maybe_unused]] bool is_open_ = false;
 };
 
-/// What the calling thread does while the range lives. Tools find the kernels that were
-/// launched meanwhile by it.
+/// Shows what the calling thread does while the range lives. By it tools find the kernels
+/// that were launched meanwhile.
 class thread_range {
  public:
   thread_range(range_name name, std::uint64_t bytes) noexcept;

@@ -17,7 +17,7 @@ struct recorded_event {
   std::string text;    ///< of an end and a pop: empty
   std::uint64_t payload = 0;
   std::uint64_t id = 0;  ///< of a start and its end
-  ::pid_t thread = 0;    ///< that has told it, or that is named
+  ::pid_t thread = 0;    ///< the one that told it, or that is named
 };
 
 /// Calls `each` with all that was recorded since the process began, in order.
