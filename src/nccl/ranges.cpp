@@ -5,8 +5,8 @@
 
 #include <exception>
 
-// Only this source asks for it. The build system says 0 where it found no header, or was told to
-// do without; else what lies on the include path decides.
+// Only this source asks for it. The build system says 0 where it found no header, or was
+// told to do without; else what lies on the include path decides.
 #if !defined(MANYWORLDS_HAS_NVTX)
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #define MANYWORLDS_HAS_NVTX 1
