@@ -203,6 +203,7 @@
 #include "nccl/payload_layout.cpp"
 #include "nccl/pinned_pool.cpp"
 #include "nccl/pinned_words.cpp"
+#include "nccl/ranges.cpp"
 #include "nccl/runtime_devices.cpp"
 #include "nccl/stream_facts.cpp"
 #include "nccl/stream_look.cpp"

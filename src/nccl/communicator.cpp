@@ -12,9 +12,10 @@
 namespace manyworlds::inline v0::nccl {
 
 communicator::communicator(std::shared_ptr<device> on, reactor& home,
-                           const device_options& options, world_name name)
+                           const device_options& options, const world_name& name,
+                           std::uint64_t epoch)
     : home_(home),
-      life_(std::make_shared<communicator_life>(std::move(on), options, name)),
+      life_(std::make_shared<communicator_life>(std::move(on), options, name, epoch)),
       deadline_(*this) {}
 
 communicator::~communicator() { release(); }

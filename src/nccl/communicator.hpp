@@ -30,7 +30,7 @@ struct communicator_life;
 class communicator {
  public:
   communicator(std::shared_ptr<device> on, reactor& home, const device_options& options,
-               world_name name);
+               const world_name& name, std::uint64_t epoch);
   communicator(const communicator&) = delete;
   communicator& operator=(const communicator&) = delete;
   /// Releases it.

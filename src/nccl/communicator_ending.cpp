@@ -141,6 +141,7 @@ void communicator_life::free_rest() {
   if (completions) completions->close(drained);
   // What is still on it goes on; it is freed after that.
   if (owns_stream) (void)cuda_library::get().cudaStreamDestroy(stream);
+  if (is_shown_) note(owns_communicator ? "freed" : "given back");
   const std::lock_guard lock(mutex_);
   ending_.reset();
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "answer.hpp"
 #include "call_gate.hpp"
@@ -19,6 +20,7 @@
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "objection.hpp"
+#include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -26,12 +28,19 @@ namespace manyworlds::inline v0::nccl {
 /// functions block, and are for helper threads, unless said otherwise.
 struct communicator_life : std::enable_shared_from_this<communicator_life> {
   communicator_life(std::shared_ptr<device> on, const device_options& options,
-                    world_name name)
-      : on(std::move(on)), options(options), name(name) {}
+                    const world_name& world, std::uint64_t epoch)
+      : on(std::move(on)),
+        options(options),
+        name(world.str()),
+        label(label_of(world, epoch)) {}
 
   const std::shared_ptr<device> on;
   const device_options options;
-  const world_name name;
+  /// NCCL keeps the pointer (2.27.3 to 2.30.7 src/init.cc, parseCommConfig): profilers'
+  /// plugins read it while a communicator is made, in the background too.
+  const std::string name;
+  /// Ranges and marks call the world by this: "gpus@1".
+  const std::string label;
   const std::shared_ptr<call_gate> gate = std::make_shared<call_gate>();
   ncclUniqueId id{};
   int rank = 0;
@@ -95,11 +104,13 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   [[nodiscard]] bool is_given_up();
   [[nodiscard]] bool begin_freeing();
   void free_rest();
+  void note(const char* what) const;
   [[nodiscard]] bool is_drained() const;
   [[nodiscard]] std::size_t memory_used() const;
   void begin_making();
 
   bool has_root_ = false;  ///< of the jobs that make it, one after the other
+  bool is_shown_ = false;  ///< marked as made, so to be marked as freed
 
   std::mutex mutex_;
   std::condition_variable changed_;

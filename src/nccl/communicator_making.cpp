@@ -44,6 +44,7 @@ void communicator_life::make_unique_id(answer& heard) {
 
 void communicator_life::create(answer& heard) {
   begin_making();
+  const thread_range shown(("make communicator " + label).c_str());
   const device_scope here(on->ordinal());
   const auto begun = std::chrono::steady_clock::now();
   const std::size_t used_before = memory_used();
@@ -67,6 +68,7 @@ void communicator_life::create(answer& heard) {
 
 void communicator_life::adopt(answer& heard) {
   begin_making();
+  const thread_range shown(("adopt communicator " + label).c_str());
   const device_scope here(on->ordinal());
   const auto begun = std::chrono::steady_clock::now();
   error = take_over();
@@ -99,8 +101,15 @@ void communicator_life::conclude(answer& heard) {
     const std::lock_guard lock(mutex_);
     making_.reset();
   }
+  if (stays) note(owns_communicator ? "made" : "adopted");
+  is_shown_ = stays;
   if (heeded) heard.give();
   if (!stays) free_broken();
+}
+
+void communicator_life::note(const char* what) const {
+  if (!is_traced()) return;
+  mark(fmt::format("communicator {} {}: comm {}", label, what, fmt::ptr(data)).c_str());
 }
 
 bool communicator_life::give_up_making() {
@@ -137,6 +146,7 @@ objection communicator_life::make_stream() {
         cuda_library::get().cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return cuda_objection("cudaStreamCreateWithFlags", error);
     owns_stream = true;
+    show_stream(stream, label.c_str());
   }
   try {
     completions = std::make_shared<completion>(on, stream, options.completion);
@@ -166,9 +176,7 @@ objection communicator_life::make_communicator() {
   const nccl_library& nccl = nccl_library::get();
   ncclConfig_t chosen = config();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  // Copied by NCCL.
-  const std::string shown = name.str();
-  chosen.commName = shown.c_str();
+  chosen.commName = name.c_str();
 #endif
   if (options.creation == creation_by::split && size > 1) return split(chosen);
   chosen.blocking = 1;

@@ -63,6 +63,7 @@ class device_job {
 
   std::shared_ptr<device_launch> launch = std::make_shared<device_launch>();
   bool is_in_flight = false;
+  operation_range shown;
   time_point handed_over_at{};
 
   device_job* next_idle = nullptr;

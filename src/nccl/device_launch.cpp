@@ -21,6 +21,8 @@ void device_launch::reset() noexcept {
   call = nullptr;
   context = nullptr;
   group.clear();
+  name = nullptr;
+  bytes = 0;
   streams_.clear();
   clear_outcome();
 }
@@ -107,6 +109,7 @@ void device_launch::launch() {
     call_gate& of;
     ~leaver() { of.leave(); }
   } const inside{*gate};
+  const thread_range shown(name, bytes);
   note_first();
   if (!check_streams() || !order(&completion::join)) return;
   const ncclResult_t result = call_nccl();

@@ -14,6 +14,7 @@
 #include "manyworlds/backend/device_part.hpp"
 #include "manyworlds/backend/operation.hpp"
 #include "order_message.hpp"
+#include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -41,6 +42,10 @@ class device_launch final : public work,
   void* context = nullptr;
   /// Launched with this one, as one NCCL group.
   std::vector<std::shared_ptr<device_launch>> group;
+
+  /// Tools show the launch by this name, with the bytes of its views.
+  range_name name = nullptr;
+  std::uint64_t bytes = 0;
 
   std::uint64_t number = 0;
   ncclComm_t on = nullptr;

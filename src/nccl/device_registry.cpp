@@ -11,6 +11,7 @@
 
 #include "cuda_library.hpp"
 #include "nccl_library.hpp"
+#include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -196,6 +197,8 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
       std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),
                                multiprocessors, major * 10 + minor, helpers_);
   made->set_probe(probe);
+  show_stream(probe,
+              fmt::format("manyworlds looks for errors, device {}", ordinal).c_str());
   devices_.emplace(ordinal, made);
   return made;
 }

@@ -14,12 +14,14 @@
 
 #include "../io/forked_thread.hpp"
 #include "../io/signals_blocked.hpp"
+#include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
 namespace {
 
 constexpr std::chrono::seconds longest_idle(1);
+constexpr const char* helper_name = "mw-nccl-help";
 
 }  // namespace
 
@@ -83,11 +85,12 @@ class helper_threads::crew : public std::enable_shared_from_this<crew> {
       threads_.erase(own);
       return false;
     }
-    ::pthread_setname_np(own->native_handle(), "mw-nccl-help");
+    ::pthread_setname_np(own->native_handle(), helper_name);
     return true;
   }
 
   void work(place own) {
+    show_thread(helper_name);
     std::unique_lock lock(mutex_);
     while (await_job(lock)) {
       job run = std::move(jobs_.front());

@@ -14,8 +14,9 @@ nccl_backend::nccl_backend(reactor& home, backend_events& events,
       self_(self),
       size_(static_cast<rank_t>(connections.size())),
       device_(std::move(on)),
-      communicator_(
-          std::make_unique<communicator>(device_, home, options_.device, options_.name)),
+      communicator_(std::make_unique<communicator>(device_, home, options_.device,
+                                                   options_.name, options_.epoch)),
+      names_(options_.name, options_.epoch),
       left_(connections.size()),
       hellos_(connections.size()),
       host_(home, *this, options_.host, self, std::move(connections)) {
@@ -171,6 +172,7 @@ void nccl_backend::fail(device_job& job, enum cause why, std::string detail) noe
 
 void nccl_backend::recycle(device_job& job) noexcept {
   if (!job.is_over()) return;
+  job.shown.end();
   job.next_idle = idle_;
   idle_ = &job;
 }

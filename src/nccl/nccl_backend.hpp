@@ -22,6 +22,7 @@
 #include "manyworlds/nccl/device_options.hpp"
 #include "order_message.hpp"
 #include "order_post.hpp"
+#include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -245,6 +246,7 @@ class nccl_backend final : public backend,
   std::unique_ptr<communicator> communicator_;
   bool stopping_ = false;
   transfer_counters device_counters_;
+  range_names names_;
 
   // Operations.
   std::vector<std::unique_ptr<device_job>> jobs_;

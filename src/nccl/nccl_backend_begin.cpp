@@ -117,6 +117,9 @@ void nccl_backend::begin(operation& op) {
   device_job& job = job_for(op);
   job.layout = std::move(layout);
   take_views(job);
+  job.launch->name = names_.of(op.kind);
+  job.launch->bytes = job.bytes_total;
+  job.shown.begin(job.launch->name, job.bytes_total);
   if (std::string wrong = objection_to_views(job); !wrong.empty()) {
     return refuse(job, cause::invalid_argument, std::move(wrong));
   }

@@ -67,7 +67,11 @@ void nccl_backend::hand_over(device_job& job) {
     l.gate = communicator_->gate();
     l.completions = communicator_->completions();
     l.collect_streams();
-    if (each != &job) first.group.push_back(each->launch);
+    if (each != &job) {
+      first.group.push_back(each->launch);
+      first.name = names_.of_group();
+      first.bytes += l.bytes;
+    }
     each->stage = job_stage::handed_over;
     each->is_in_flight = true;
     each->handed_over_at = now;
@@ -118,12 +122,14 @@ void nccl_backend::change_memory(device_job& job) {
   const bool taken = device_->helpers().post(
       [on = communicator_->handle(), gate = communicator_->gate(), device = device_,
        allowed = options_.device.create, answer = change_, result,
+       name = job.launch->name,
        suspends = job.launch->kind == operation_kind::suspend_device] {
         const device::lifecycle busy(*device, allowed);
         const device_scope here(device->ordinal());
         const nccl_library& nccl = nccl_library::get();
         constexpr int memory = 1;
         if (gate->enter()) {
+          const thread_range shown(name, 0);
           *result = suspends ? nccl.ncclCommSuspend(on, memory) : nccl.ncclCommResume(on);
           gate->leave();
         }

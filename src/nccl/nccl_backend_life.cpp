@@ -92,11 +92,11 @@ void nccl_backend::note_ready() {
   const device_status now = status();
   events_.note(fmt::format(
       "device {} is ready after {}: NCCL {}, CUDA {}.{}; {} of {} multiprocessors, {} "
-      "MiB, told by {}",
+      "MiB, told by {}; NCCL calls it comm {}",
       now.device, duration_text(costs.time), version_text(costs.version),
       cuda_library::get().runtime / 1000, cuda_library::get().runtime % 1000 / 10,
       now.occupied, now.multiprocessors, costs.bytes >> 20,
-      now.is_told_by_words ? "words" : "events"));
+      now.is_told_by_words ? "words" : "events", fmt::ptr(communicator_->handle())));
 }
 
 device_status nccl_backend::status() const {

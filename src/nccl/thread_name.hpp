@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "ranges.hpp"
+
 namespace manyworlds::inline v0::nccl {
 
 /// The calling thread's name while it lives; afterwards it has its own again.
@@ -12,13 +14,18 @@ class thread_name {
  public:
   explicit thread_name(const std::string& name) {
     ::pthread_getname_np(::pthread_self(), before_, sizeof before_);
-    ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+    set(name.substr(0, 15).c_str());
   }
   thread_name(const thread_name&) = delete;
   thread_name& operator=(const thread_name&) = delete;
-  ~thread_name() { ::pthread_setname_np(::pthread_self(), before_); }
+  ~thread_name() { set(before_); }
 
  private:
+  static void set(const char* name) noexcept {
+    ::pthread_setname_np(::pthread_self(), name);
+    show_thread(name);
+  }
+
   char before_[16] = "";
 };
 

@@ -58,6 +58,25 @@ TEST_CASE("a world of one rank has a communicator too") {
   CHECK(*number.get() == 5);
 }
 
+// NCCL keeps no copy (2.27.3 to 2.30.7 src/init.cc, parseCommConfig).
+TEST_CASE("a communicator's name lives as long as the communicator") {
+  NEEDS_OWN_DEVICES(2);
+  auto* const name_of = nccl::shared_library("libnccl.so.2")
+                            .find<const char*(ncclComm_t)>("ncclEmulatedName");
+  if (!name_of) return;
+  for (const creation_by way : {creation_by::split, creation_by::direct}) {
+    CAPTURE(static_cast<int>(way));
+    device_options options = quick_options();
+    options.creation = way;
+    nccl_members ranks(2, options);
+    ranks.form();
+    CHECK(all_reduce_works(ranks));
+    for (int rank = 0; rank < 2; ++rank) {
+      CHECK(std::string(name_of(ranks[rank]->handle())) == "tested");
+    }
+  }
+}
+
 TEST_CASE(
     "a missing rank ends the creation at its deadline and leaves no thread behind") {
   NEEDS_OWN_DEVICES(2);
@@ -245,7 +264,7 @@ TEST_CASE("twenty worlds are made and freed at once and leave nothing behind") {
       auto opened = first[i % 2].registry().open(i % 2, quick_options());
       REQUIRE(std::holds_alternative<std::shared_ptr<nccl::device>>(opened));
       all.push_back(std::make_unique<nccl::communicator>(
-          std::get<0>(opened), first.home(), quick_options(), "one of many"));
+          std::get<0>(opened), first.home(), quick_options(), "one of many", 1));
       done.push_back(std::make_unique<done_work>());
     }
     for (std::size_t i = 0; i < all.size(); i += 2) all[i]->make_unique_id(*done[i]);

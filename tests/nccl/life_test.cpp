@@ -1,4 +1,6 @@
 // The life of GPU worlds: forming, breaking, leaving, forming again.
+#include <fmt/format.h>
+
 #include <atomic>
 #include <list>
 
@@ -251,6 +253,11 @@ TEST_SUITE("gpu worlds") {
       co_await w;
       co_await w.device_ready();
       CHECK(log.has("alone@1: device 0 is ready after"));
+      ncclComm_t called = nullptr;
+      const auto asks = [&](ncclComm_t on, cudaStream_t) { called = on; };
+      co_await w.native(asks);
+      // As NCCL's own lines have it, by which those of one world are found.
+      CHECK(log.has(fmt::format("; NCCL calls it comm {}", fmt::ptr(called))));
       device_buffer<float> x(pool, 100, stream);
       testing::gate busy(stream);
       const ticket launched = co_await w.all_reduce(x, sum).enqueue();

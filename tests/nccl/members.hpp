@@ -48,7 +48,7 @@ class nccl_member {
     if (auto* refused = std::get_if<nccl::objection>(&opened)) FAIL(refused->text);
     device_ = std::get<std::shared_ptr<nccl::device>>(opened);
     communicator_ =
-        std::make_unique<nccl::communicator>(device_, home_, options, "tested");
+        std::make_unique<nccl::communicator>(device_, home_, options, "tested", 1);
   }
 
   nccl::communicator& operator*() { return *communicator_; }

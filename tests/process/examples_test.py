@@ -79,6 +79,18 @@ def kv_transfer(out):
     claim("both pools have all pages back", out.count("288 of 288 pages are back, 0 were written while free") == 2)
 
 
+def decode_graph(out):
+    claim("the world broke with rank 1, and no more", broken(out) == ["world1@1"], broken(out))
+    graphs = re.findall(r"the graph of (world1@\d) is captured", out)
+    claim("each epoch captured a graph of its own", graphs == ["world1@1", "world1@2"], graphs)
+    tokens, wrong, captured, ran = numbers(
+        r"(\d+) tokens, (\d+) wrong; (\d+) graphs were captured, and ran (\d+) times", out)
+    claim("every token came, and is right", tokens >= 300 and wrong == 0, (tokens, wrong))
+    claim("the graphs made all of them, and the last word", captured == 2 and ran == tokens + 1, (captured, ran))
+    after = numbers(r"kill -9 \d+, rank 1, after (\d+) tokens", out)[0]
+    claim("it was killed on the way, and the tokens went on", 100 <= after < tokens and "the next token came" in out, after)
+
+
 def roll_out(out):
     """MANYWORLDS_ROLL_OUT_SECONDS=60 is the whole of it."""
     seconds = int(ARGUMENTS[1])

@@ -51,6 +51,8 @@ struct communicator {
   int split_share = 0;
   int shrink_share = 0;
   std::string name;
+  /// The caller's text, of which NCCL keeps the pointer alone.
+  const char* config_name = nullptr;
   std::vector<member_card> members;
   std::vector<peer_lines> lines;
 

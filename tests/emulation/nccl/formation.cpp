@@ -101,6 +101,7 @@ shared_communicator configured(const ncclConfig_t* given, int device,
   c->cluster = either(config.cgaClusterSize, default_cluster);
   c->split_share = either(config.splitShare, 0);
   c->shrink_share = either(config.shrinkShare, 0);
+  c->config_name = config.commName;
   return c;
 }
 
@@ -112,6 +113,7 @@ shared_communicator configured_like(const communicator& parent) {
   c->cluster = parent.cluster;
   c->split_share = parent.split_share;
   c->shrink_share = parent.shrink_share;
+  c->config_name = parent.config_name;
   return c;
 }
 
