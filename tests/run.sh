@@ -22,16 +22,19 @@ for argument in "$@"; do
   esac
 done
 
-# Eight sources at a time: an eighth less to compile than four.
+# For tests alone: eight sources at a time, half of the time to compile one being for its headers, and
+# only the library optimized. `--full` builds as users do, and file by file, which finds what a source
+# forgot to include.
+few_steps=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=true)
+
 sanitized() {
   local folder=$root/build-$1 kind=$2
   shift 2
-  local programs=disabled
-  [ "$level" = full ] && programs=enabled
+  local how=("${few_steps[@]}" -Doptimization=0 -Dcpp_args=-g1 -Dexamples=disabled -Dbenchmarks=disabled)
+  [ "$level" = full ] && how=(-Dunity=on -Dunity_size=8 -Doptimization=1)
   say "$kind sanitizer, in $folder"
   if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    -Dunity=on -Dunity_size=8 --buildtype=debugoptimized -Doptimization=1 -Dtests=enabled \
-    -Dexamples="$programs" -Dbenchmarks="$programs" "${warnings[@]}"; then
+    --buildtype=debugoptimized -Dtests=enabled "${how[@]}" "${warnings[@]}"; then
     run_tests "$folder" testlog 5 "$@"
   else
     count 0 1
@@ -74,7 +77,7 @@ as_in_docker() {
   fi
 }
 
-packages=("${build_packages[@]}" "${test_packages[@]}")
+packages=("${build_packages[@]}" "${test_packages[@]}" mold)
 if [ "$level" != quick ]; then
   packages+=(clang libclang-rt-dev llvm)
   apt-cache show clang-format-14 >/dev/null 2>&1 && packages+=(clang-format-14)
@@ -82,6 +85,7 @@ fi
 [ "$level" = full ] && packages+=(clang-tidy clang-tools)
 require_packages "${packages[@]}"
 
+command -v mold >/dev/null && export CXX_LD=mold
 jobs=$(nproc)
 # How many seeds the simulation tries: tests read it, the library reads no environment.
 declare -A seeds=([quick]=200 [default]=400 [full]=20000)
@@ -94,12 +98,9 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/thread_sanitizer.supp
 
 say "build and unit tests, in $build"
-# Four sources at a time: half of the time to compile one is for its headers. One by one is for
-# --full, which finds what a source forgot to include.
-unity=(-Dunity=on -Dunity_size=4)
-[ "$level" = full ] && unity=(-Dunity=off)
-if ! configure "$build" --buildtype=release -Done_file=false "${unity[@]}" -Dtests=enabled \
-  "${warnings[@]}"; then
+how=("${few_steps[@]}" -Doptimization=g)
+[ "$level" = full ] && how=(-Done_file=false)
+if ! configure "$build" --buildtype=release "${how[@]}" -Dtests=enabled "${warnings[@]}"; then
   count 0 1
   finish
 fi
