@@ -188,6 +188,10 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   if (error == cudaSuccess) {
     error = cuda.cudaStreamCreateWithFlags(&probe, cudaStreamNonBlocking);
   }
+  cudaEvent_t mark = nullptr;
+  if (error == cudaSuccess) {
+    error = cuda.cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
+  }
   if (error != cudaSuccess) {
     return unavailable(
         fmt::format("device {} cannot be used: {}", ordinal, cuda.describe(error)));
@@ -195,7 +199,7 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   auto made =
       std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),
                                multiprocessors, major * 10 + minor, helpers_);
-  made->set_probe(probe);
+  made->set_probe(probe, mark);
   devices_.emplace(ordinal, made);
   return made;
 }
