@@ -238,6 +238,9 @@ struct observer {
     auto* const await = find<void(int)>("cudaEmulatedAwaitSlice");
     is_running = true;
     static_cast<void>(within(limit, [&] { return may_look.load(); }));
+    // Whose a slice is, is found at its beginning: not those in which the other came.
+    const long came = slice();
+    static_cast<void>(within(limit, [&] { return slice() > came + 1; }));
     // One that returns in the slice in which it was called was called in its own.
     for (int seen = 0; seen < 5;) {
       const long before = slice();

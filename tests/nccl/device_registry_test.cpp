@@ -12,6 +12,7 @@
 #include "nccl/cuda_library.hpp"
 #include "nccl/device_fixture.hpp"
 #include "nccl/own_process.hpp"
+#include "support/eventually.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;
@@ -113,6 +114,19 @@ TEST_CASE(
   CHECK(says(refused, std::to_string(first->multiprocessors()).c_str()));
   first = nullptr;
   CHECK(device_of(registry.open(0, {})));
+}
+
+TEST_CASE("a failed device is found although its idle streams hide the error") {
+  NEEDS_DEVICE();
+  if (!is_emulated()) return;
+  if (!runs_alone({"EMULATED_CUDA_STICKY_SHOWN=busy"})) return;
+  nccl::device_registry registry;
+  const auto found = device_of(registry.open(0, {}));
+  CHECK(found->watching().start(registry.helpers()));
+  CHECK_FALSE(found->check());
+  find_in_cudart<void(int, cudaError_t)>("cudaEmulatedBreakDevice")(
+      0, cudaErrorIllegalAddress);
+  CHECK(eventually([&] { return found->check() == cudaErrorIllegalAddress; }));
 }
 
 TEST_CASE("without a driver the error says so") {
