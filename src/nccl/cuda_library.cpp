@@ -75,6 +75,8 @@ cuda_library find_cuda() {
   driver.find("cuDevicePrimaryCtxRetain", 12000, found.retain_context);
   driver.find("cuCtxPushCurrent", 12000, found.push_context);
   driver.find("cuCtxPopCurrent", 12000, found.pop_context);
+  driver.find("cuStreamGetCtx", 12000, found.stream_context);
+  driver.find("cuCtxGetDevice", 12000, found.context_device);
   (void)found.cudaGetLastError();
   return found;
 }
@@ -114,6 +116,23 @@ bool is_sticky(cudaError_t error) noexcept {
     default:
       return false;
   }
+}
+
+cudaError_t cuda_library::find_device(cudaStream_t stream, int& device) const noexcept {
+  if (cudaStreamGetDevice) return cudaStreamGetDevice(stream, &device);
+  if (!stream_context || !context_device || !push_context || !pop_context) {
+    return cudaSuccess;
+  }
+  // Errors of the driver have the numbers of the runtime's.
+  CUctx_st* context = nullptr;
+  int error = stream_context(stream, &context);
+  if (error != 0) return static_cast<cudaError_t>(error);
+  // Before CUDA 13 the driver tells the device of the thread's own context only.
+  error = push_context(context);
+  if (error != 0) return static_cast<cudaError_t>(error);
+  error = context_device(&device);
+  (void)pop_context(&context);
+  return static_cast<cudaError_t>(error);
 }
 
 capture_scope::capture_scope() noexcept {

@@ -90,6 +90,9 @@ struct cuda_library {
   int (*retain_context)(CUctx_st**, int device) = nullptr;
   int (*push_context)(CUctx_st*) = nullptr;
   int (*pop_context)(CUctx_st**) = nullptr;
+  /// The driver's context of a stream, and the device of the calling thread's context.
+  int (*stream_context)(CUstream_st*, CUctx_st**) = nullptr;
+  int (*context_device)(int* device) = nullptr;
   // Declared here, as the headers may be older than what is loaded.
   /// 12.8.
   cudaError_t (*cudaStreamGetDevice)(cudaStream_t, int* device) = nullptr;
@@ -105,6 +108,10 @@ struct cuda_library {
   /// "cudaErrorNoDevice (no CUDA-capable device is detected)". Forgets the thread's last
   /// error, so that the caller's own check does not find ours.
   [[nodiscard]] std::string describe(cudaError_t error) const;
+
+  /// The device of a stream that is not a default one; asks the driver where the runtime,
+  /// before 12.8, does not tell. `device` stays as it is if neither can.
+  [[nodiscard]] cudaError_t find_device(cudaStream_t stream, int& device) const noexcept;
 
   /// Makes the device's context the calling thread's until `pop_context`; false if the
   /// driver does not.

@@ -176,7 +176,11 @@ void device::ask_for_errors() noexcept {
   // Another thread is asking, and may be waiting for the driver.
   if (!lock || !probe_) return;
   const cuda_library& cuda = cuda_library::get();
-  const cudaError_t error = cuda.cudaStreamQuery(probe_);
+  // An idle stream may say success of a device that has failed, and what is enqueued
+  // there shows it. One mark at a time: where streams share a hardware queue it may stand
+  // behind a kernel that hangs, and a full queue blocks the call.
+  cudaError_t error = cuda.cudaEventQuery(probe_mark_);
+  if (error == cudaSuccess) error = cuda.cudaEventRecord(probe_mark_, probe_);
   if (error == cudaSuccess) return;
   (void)cuda.cudaGetLastError();
   if (is_sticky(error)) note_failed(error);
@@ -184,7 +188,9 @@ void device::ask_for_errors() noexcept {
 
 void device::free_probe() noexcept {
   const std::lock_guard lock(probing_);
-  (void)cuda_library::get().cudaStreamDestroy(std::exchange(probe_, nullptr));
+  const cuda_library& cuda = cuda_library::get();
+  (void)cuda.cudaEventDestroy(std::exchange(probe_mark_, nullptr));
+  (void)cuda.cudaStreamDestroy(std::exchange(probe_, nullptr));
 }
 
 }  // namespace manyworlds::inline v0::nccl

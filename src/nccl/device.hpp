@@ -68,9 +68,13 @@ class device final : public watcher::question,
   [[nodiscard]] launcher& launching() noexcept { return launcher_; }
   [[nodiscard]] watcher& watching() noexcept { return watcher_; }
   [[nodiscard]] pinned_words& words() noexcept { return words_; }
-  /// An idle stream to ask for errors of the device: to ask one that is being captured
-  /// would end the capture. Set once, before anybody else has the device.
-  void set_probe(cudaStream_t idle) noexcept { probe_ = idle; }
+  /// A stream and an event of the device's own, to ask for its errors: to ask a stream
+  /// that is being captured would end the capture. Set once, before the device is handed
+  /// out.
+  void set_probe(cudaStream_t idle, cudaEvent_t mark) noexcept {
+    probe_ = idle;
+    probe_mark_ = mark;
+  }
 
   /// While it lives, a communicator is being made or freed. It is overdue after a time,
   /// and then counts as stuck until it ends.
@@ -140,6 +144,7 @@ class device final : public watcher::question,
   pinned_words words_;
   std::mutex probing_;
   cudaStream_t probe_ = nullptr;
+  cudaEvent_t probe_mark_ = nullptr;
   std::atomic<bool> is_asked_{false};
   std::atomic<std::int64_t> asked_at_{0};    ///< zero if nothing is asked just now
   std::atomic<std::int64_t> held_until_{0};  ///< of the last answer that came late

@@ -189,6 +189,10 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   if (error == cudaSuccess) {
     error = cuda.cudaStreamCreateWithFlags(&probe, cudaStreamNonBlocking);
   }
+  cudaEvent_t mark = nullptr;
+  if (error == cudaSuccess) {
+    error = cuda.cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
+  }
   if (error != cudaSuccess) {
     return unavailable(
         fmt::format("device {} cannot be used: {}", ordinal, cuda.describe(error)));
@@ -196,7 +200,7 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   auto made =
       std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),
                                multiprocessors, major * 10 + minor, helpers_);
-  made->set_probe(probe);
+  made->set_probe(probe, mark);
   show_stream(probe,
               fmt::format("manyworlds looks for errors, device {}", ordinal).c_str());
   devices_.emplace(ordinal, made);

@@ -33,9 +33,9 @@ int device_of(const cuda_library& cuda, device_stream stream, const std::string&
               int otherwise) {
   CUstream_st* const handle = stream.handle();
   const bool is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-  if (is_default || !cuda.cudaStreamGetDevice) return otherwise;
-  int device = 0;
-  const auto error = cuda.cudaStreamGetDevice(handle, &device);
+  if (is_default) return otherwise;
+  int device = otherwise;
+  const auto error = cuda.find_device(handle, device);
   if (error != cudaSuccess) refuse(asked, error);
   return device;
 }

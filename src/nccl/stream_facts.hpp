@@ -17,7 +17,7 @@ void check_not_captured(const cuda_library& cuda, device_stream stream,
                         const std::string& asked);
 
 /// `otherwise`, the device of the thread that asks, where that is meant: of the default
-/// stream, and of all others where CUDA, before 12.8, does not tell.
+/// stream, and of all others where neither the runtime nor the driver tells.
 int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
               int otherwise);
 

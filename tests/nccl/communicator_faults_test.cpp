@@ -135,8 +135,10 @@ TEST_CASE("a slow abort keeps nobody waiting, and is not stuck") {
   const auto begun = std::chrono::steady_clock::now();
   break_and_drop(ranks);
   // The stream is drained long before the call returns.
-  CHECK(std::chrono::steady_clock::now() - begun < 250ms);
-  CHECK(ranks[0].device().has_lifecycle());
+  const bool is_being_freed = ranks[0].device().has_lifecycle();
+  const auto taken = std::chrono::steady_clock::now() - begun;
+  CHECK(taken < 250ms);
+  if (taken < 250ms) CHECK(is_being_freed);
   ranks.await([&] { return !ranks[0].device().has_lifecycle(); });
   CHECK(ranks[0].device().stuck() == 0);
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <variant>
+#include <vector>
 
 #include "nccl/device_fixture.hpp"
 #include "nccl/device_registry.hpp"
@@ -63,13 +64,17 @@ struct completion_fixture {
   std::shared_ptr<nccl::completion> tested;
 };
 
-constexpr completion_by both[] = {completion_by::words, completion_by::events};
+// Without the driver's call there are events only.
+std::vector<completion_by> ways() {
+  if (!cuda().write_word) return {completion_by::events};
+  return {completion_by::words, completion_by::events};
+}
 
 }  // namespace
 
 TEST_CASE("a number is reached when what was before it on the stream is done") {
   NEEDS_DEVICE();
-  for (const completion_by by : both) {
+  for (const completion_by by : ways()) {
     CAPTURE(static_cast<int>(by));
     completion_fixture f(by);
     CHECK(f.tested->reached() == 0);
@@ -100,6 +105,10 @@ TEST_CASE("more numbers may wait than there were events at first") {
 
 TEST_CASE("numbers grow on beyond what a word holds") {
   NEEDS_DEVICE();
+  if (!cuda().write_word) {
+    MESSAGE("skipped: the driver writes no words");
+    return;
+  }
   completion_fixture f(completion_by::words);
   std::uint64_t number = 0;
   for (int times = 0; times < 6; ++times) {
@@ -112,7 +121,7 @@ TEST_CASE("numbers grow on beyond what a word holds") {
 
 TEST_CASE("streams are ordered against the world's as they were when asked") {
   NEEDS_DEVICE();
-  completion_fixture f(completion_by::words);
+  completion_fixture f(ways().front());
   tested_stream before;
   tested_stream after;
   gate held{device_stream(before)};
@@ -132,12 +141,13 @@ TEST_CASE("streams are ordered against the world's as they were when asked") {
 TEST_CASE("law 9: who asks how far a stream has got waits for nobody who is in CUDA") {
   NEEDS_DEVICE();
   if (!runs_alone({"EMULATED_CUDA_DRIVER_LOCK=1"})) return;
-  for (const completion_by by : both) {
+  for (const completion_by by : ways()) {
     CAPTURE(static_cast<int>(by));
     completion_fixture f(by);
+    freeing_thread application;
     gate held(device_stream(f.stream));
     REQUIRE(f.tested->mark(1) == cudaSuccess);
-    freeing_thread application;
+    application.begin();
     // It has the driver's lock until the stream goes on, as the watcher finds when it
     // asks.
     CHECK_FALSE(application.has_ended_after(100ms));

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
 
 #include "nccl/device_fixture.hpp"
@@ -11,7 +12,8 @@
 namespace manyworlds::testing {
 
 /// Frees memory of the current device, which CUDA does when the device is idle, and holds
-/// the driver's lock until then where there is one.
+/// the driver's lock until then where there is one. It is made while the device is idle:
+/// allocating too may wait for that.
 class freeing_thread {
  public:
   freeing_thread() {
@@ -20,18 +22,22 @@ class freeing_thread {
     REQUIRE((allocate && release));
     void* memory = nullptr;
     REQUIRE(allocate(&memory, 4096) == cudaSuccess);
-    freed_ =
-        std::async(std::launch::async, [release, memory] { return release(memory); });
+    free_ = [release, memory] { return release(memory); };
   }
   freeing_thread(const freeing_thread&) = delete;
   freeing_thread& operator=(const freeing_thread&) = delete;
-  ~freeing_thread() { CHECK(freed_.get() == cudaSuccess); }
+  ~freeing_thread() {
+    if (!freed_.valid()) begin();
+    CHECK(freed_.get() == cudaSuccess);
+  }
 
+  void begin() { freed_ = std::async(std::launch::async, free_); }
   [[nodiscard]] bool has_ended_after(std::chrono::milliseconds time) {
     return freed_.wait_for(time) == std::future_status::ready;
   }
 
  private:
+  std::function<cudaError_t()> free_;
   std::future<cudaError_t> freed_;
 };
 

@@ -59,12 +59,13 @@ class survivor {
     co_await w.device_ready();
     auto x = co_await m.on_device(floats(1000, 1));
     auto y = co_await m.on_device(floats(1000, 3));
+    std::optional<testing::freeing_thread> application;
+    if (frees_memory_) application.emplace();
 
     // On the stream, waiting in its kernel for the other.
     const ticket hung = co_await w.all_reduce(x, sum).unmatched().enqueue();
-    std::optional<testing::freeing_thread> application;
-    if (frees_memory_) {
-      application.emplace();
+    if (application) {
+      application->begin();
       // The device is not idle before the world is broken.
       CHECK_FALSE(application->has_ended_after(100ms));
     }

@@ -70,8 +70,9 @@ task<void> run_beside_seven(member& m, world_options options) {
 /// A thread of the application waits in cudaFree for a stream that stands still.
 task<void> reduce_while_freeing(member& m, world& w, device_buffer<float>& x) {
   const owned_stream another(m.device);
-  testing::gate busy(another);
   testing::freeing_thread application;
+  testing::gate busy(another);
+  application.begin();
   CHECK_FALSE(application.has_ended_after(100ms));
   const auto reduce = [&]() -> task<void> { co_await w.all_reduce(x, sum); };
   const auto open_late = [&]() -> task<void> {

@@ -74,6 +74,19 @@ TEST_CASE("a wait ends when what was enqueued before has, whatever comes after")
   }
 }
 
+TEST_CASE("a stream of another device than the thread's is awaited") {
+  NEEDS_OWN_DEVICES(2);
+  reactor_fixture reactor(mw::engine_kind::epoll);
+  const mw::owned_stream there(1);
+  gate before(there);
+  running<void> wait(reactor, wait_for(there));
+  turn_often(reactor);
+  CHECK(!wait.ended());
+  before.open();
+  reactor.run_until([&] { return wait.ended(); });
+  CHECK_NOTHROW(wait.result());
+}
+
 TEST_CASE("waits on several streams end each by its own") {
   NEEDS_DEVICE();
   reactor_fixture reactor(mw::engine_kind::epoll);

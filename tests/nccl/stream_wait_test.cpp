@@ -54,9 +54,10 @@ TEST_CASE("law 2: a wait that cannot even begin holds up nobody else on the reac
   mw::device_buffer<float> x(pool, 100, stream);
   std::vector<float> numbers(100);
   const auto copies = [&]() -> mw::task<void> { co_await mw::copy(numbers, x); };
-  gate busy(stream);
   {
     freeing_thread application;
+    gate busy(stream);
+    application.begin();
     CHECK_FALSE(application.has_ended_after(100ms));
     running<void> wait(reactor, wait_for(stream));
     running<void> copy(reactor, copies());

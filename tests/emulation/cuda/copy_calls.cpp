@@ -82,6 +82,10 @@ cudaError_t copy_in_order(const transfer& copy, const stream_ptr& on) {
 cudaError_t fill(void* begin, int value, std::size_t size, const stream_ptr& on) {
   if (size == 0) return cudaSuccess;
   if (!machine::here().memory.holds(begin, size)) return cudaErrorInvalidValue;
+  // A fill is a kernel of the driver's, a copy the copy engine's.
+  static constexpr char kernel = 0;
+  const auto loaded = load_kernel(machine::here().on(on->device), &kernel);
+  if (loaded != cudaSuccess) return loaded;
   return submit_kernel(on,
                        std::make_shared<node>([=] { std::memset(begin, value, size); }));
 }

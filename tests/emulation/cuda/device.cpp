@@ -59,6 +59,16 @@ stream_ptr device::of_this_thread() {
   return mine;
 }
 
+bool device::has_loaded(const void* kernel) {
+  std::lock_guard hold(mutex_);
+  return loaded_.count(kernel) != 0;
+}
+
+void device::note_loaded(const void* kernel) {
+  std::lock_guard hold(mutex_);
+  loaded_.insert(kernel);
+}
+
 std::vector<stream_ptr> device::streams() {
   std::vector<stream_ptr> living;
   std::lock_guard hold(mutex_);

@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
+#include "slices.hpp"
 #include "stream.hpp"
 
 namespace emulated {
@@ -19,6 +21,11 @@ class device {
   const stream_ptr legacy;
   // Hundreds of MiB of a real one's memory.
   std::atomic<bool> has_context{false};
+  // Those of its processes.
+  slices turns{ordinal};
+
+  bool has_loaded(const void* kernel);
+  void note_loaded(const void* kernel);
 
   stream_ptr make_stream(unsigned flags, int priority);
   // In turn, as streams get their first work; null where each has its own.
@@ -45,6 +52,7 @@ class device {
   std::mutex order_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<stream>> streams_;
+  std::set<const void*> loaded_;
 };
 
 }  // namespace emulated

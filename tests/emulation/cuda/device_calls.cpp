@@ -15,7 +15,10 @@ namespace {
 // body(), of a device that is there.
 template <class Body>
 cudaError_t enter_device(int ordinal, Body body) {
-  return enter(contextless, [&]() -> cudaError_t {
+  const auto where = [ordinal] {
+    return machine::here().has(ordinal) ? ordinal : current_device();
+  };
+  return enter_at(where, contextless, [&]() -> cudaError_t {
     return machine::here().has(ordinal) ? body() : cudaErrorInvalidDevice;
   });
 }
@@ -81,7 +84,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
   if (version == nullptr) return noted(cudaErrorInvalidValue);
-  *version = CUDART_VERSION;
+  *version = runtime_version;
   return cudaSuccess;
 }
 
@@ -161,7 +164,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
 cudaError_t cudaDeviceCanAccessPeer(int* can, int ordinal, int peer) {
   return enter_device(ordinal, [&] {
     if (!machine::here().has(peer)) return cudaErrorInvalidDevice;
-    *can = ordinal != peer;
+    *can = ordinal != peer && chosen().reaches_peers;
     return cudaSuccess;
   });
 }

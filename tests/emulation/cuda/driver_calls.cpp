@@ -5,6 +5,8 @@
 #undef cuStreamWaitValue64
 #undef cuStreamWriteValue32
 #undef cuStreamWriteValue64
+#undef cuCtxGetDevice
+#undef cuStreamGetCtx
 #undef cuCtxPopCurrent
 #undef cuCtxPushCurrent
 #include <cuda_runtime_api.h>
@@ -110,6 +112,21 @@ CUresult pop_current(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+CUresult stream_context(CUstream stream, CUcontext* context) {
+  return as_driver_result(
+      attempt_stream(contextless, stream, [&](const stream_ptr& asked) {
+        *context =
+            reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(asked->device) + 1);
+        return cudaSuccess;
+      }));
+}
+
+CUresult context_device(CUdevice* device) {
+  if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = current_device();
+  return CUDA_SUCCESS;
+}
+
 struct entry_point {
   std::string_view name;
   void* function;
@@ -117,9 +134,11 @@ struct entry_point {
 
 void* find_entry_point(std::string_view name) {
   static const entry_point known[] = {
+      {"cuCtxGetDevice", reinterpret_cast<void*>(&context_device)},
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)},
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_current)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_primary)},
+      {"cuStreamGetCtx", reinterpret_cast<void*>(&stream_context)},
       {"cuStreamWriteValue32", reinterpret_cast<void*>(&write_value<cuuint32_t>)},
       {"cuStreamWriteValue64", reinterpret_cast<void*>(&write_value<cuuint64_t>)},
       {"cuStreamWaitValue32", reinterpret_cast<void*>(&wait_value<cuuint32_t>)},
@@ -152,6 +171,6 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
 cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
                                     unsigned long long flags,
                                     cudaDriverEntryPointQueryResult* status) {
-  return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags,
+  return cudaGetDriverEntryPointByVersion(symbol, function, runtime_version, flags,
                                           status);
 }

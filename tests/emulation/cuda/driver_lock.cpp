@@ -1,7 +1,10 @@
 #include "driver_lock.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "settings.hpp"
 
@@ -10,14 +13,16 @@ namespace {
 
 bool has_lock() { return chosen().has_driver_lock; }
 
-std::mutex& only_lock() {
-  // Threads of the process may be inside when it ends.
-  static auto& only = *new std::mutex;
-  return only;
+std::mutex& lock_of(int device) {
+  // Never destroyed: threads of the process may be inside when it ends.
+  static auto& all = *new std::vector<std::mutex>(
+      static_cast<std::size_t>(std::max(chosen().devices, 1)));
+  return all[static_cast<std::size_t>(device)];
 }
 
 struct held_by_thread {
   int depth = 0;
+  int device = 0;
   bool is_kept = false;
 };
 
@@ -28,23 +33,25 @@ held_by_thread& mine() {
 
 }  // namespace
 
-driver_lock::driver_lock() {
-  if (has_lock() && mine().depth++ == 0) only_lock().lock();
+driver_lock::driver_lock(int device) {
+  if (!has_lock() || mine().depth++ != 0) return;
+  mine().device = device;
+  lock_of(device).lock();
 }
 
 driver_lock::~driver_lock() {
-  if (has_lock() && --mine().depth == 0) only_lock().unlock();
+  if (has_lock() && --mine().depth == 0) lock_of(mine().device).unlock();
 }
 
 driver_unlocked::driver_unlocked() {
   if (!has_lock() || mine().depth == 0 || mine().is_kept) return;
   depth_ = std::exchange(mine().depth, 0);
-  only_lock().unlock();
+  lock_of(mine().device).unlock();
 }
 
 driver_unlocked::~driver_unlocked() {
   if (depth_ == 0) return;
-  only_lock().lock();
+  lock_of(mine().device).lock();
   mine().depth = depth_;
 }
 

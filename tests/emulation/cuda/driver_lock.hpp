@@ -1,18 +1,20 @@
-// The driver's lock: one for the process, which calls hold while they run.
+// The driver's locks: one for each device's context, which calls hold while they run.
 //
-// Where the real one has several, of the context and of what is mapped, this has one, and
-// every call that could meet one of them takes it: code that works with this one works
-// with several. That cudaFree keeps them while it waits for the device, so that calls of
-// other threads stand still until a kernel ends, is what PyTorch (pull 130844, issue
-// 97066) and NCCL (issues 48 and 829) have found.
+// Where the real driver has several for a context, this has one, and every call that
+// could meet one of them takes it: code that works with this one works with several. That
+// cudaFree keeps it while it waits for the device, so that calls of other threads stand
+// still until a kernel ends, is what PyTorch (pull 130844, issue 97066) and NCCL (issues
+// 48 and 829) have found. They speak of the lock of the context: calls for another device
+// go on.
 #pragma once
 
 namespace emulated {
 
-// For the length of a call; within another, nothing.
+// For the length of a call for that device; within another call, whatever its device,
+// nothing.
 class driver_lock {
  public:
-  driver_lock();
+  explicit driver_lock(int device);
   driver_lock(const driver_lock&) = delete;
   driver_lock& operator=(const driver_lock&) = delete;
   ~driver_lock();

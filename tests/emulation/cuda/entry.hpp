@@ -21,6 +21,8 @@ struct call_rules {
   bool contextless = false;
   // It asks the driver for nothing that another thread may be changing.
   bool lockless = false;
+  // Its body asks the stream, or the event, whether it shows that the process is broken.
+  bool asks_work = false;
 };
 
 constexpr call_rules ordinary{};
@@ -29,6 +31,7 @@ constexpr call_rules freeing{false, true, false};
 constexpr call_rules unsafe_freeing{true, true, false};
 constexpr call_rules contextless{false, false, true};
 constexpr call_rules lockless{false, false, true, true};
+constexpr call_rules asking{true, false, false, false, true};
 
 // The device whose context the calling thread has; without one, that which the runtime
 // would make it have.
@@ -59,12 +62,13 @@ cudaError_t last_error(bool forget);
 // Null for a handle that is none.
 stream_ptr stream_of(cudaStream_t handle);
 
-// A call that leaves the thread's last error alone: the driver's functions know of none.
-template <class Body>
-cudaError_t attempt(const call_rules& rules, Body body) {
+// A call for the device `where()`, under the lock of its context, that leaves the
+// thread's last error alone: the driver's functions know of none.
+template <class Where, class Body>
+cudaError_t attempt_at(Where where, const call_rules& rules, Body body) {
   if (const auto refused = refusal(rules); refused != cudaSuccess) return refused;
   std::optional<driver_lock> locked;
-  if (!rules.lockless) locked.emplace();
+  if (!rules.lockless) locked.emplace(where());
   if (!rules.contextless && !has_context()) set_device(current_device());
   auto result = cudaSuccess;
   try {
@@ -78,15 +82,30 @@ cudaError_t attempt(const call_rules& rules, Body body) {
   return rules.when_broken && broken != cudaSuccess ? broken : result;
 }
 
+// The same for the thread's current device.
+template <class Body>
+cudaError_t attempt(const call_rules& rules, Body body) {
+  return attempt_at(current_device, rules, body);
+}
+
 template <class Body>
 cudaError_t enter(const call_rules& rules, Body body) {
   return noted(attempt(rules, body));
 }
 
+template <class Where, class Body>
+cudaError_t enter_at(Where where, const call_rules& rules, Body body) {
+  return noted(attempt_at(where, rules, body));
+}
+
 // Calls on a stream: body(stream) with the stream behind the handle.
 template <class Body>
 cudaError_t attempt_stream(const call_rules& rules, cudaStream_t handle, Body body) {
-  return attempt(rules, [&]() -> cudaError_t {
+  const auto where = [handle] {
+    const stream_ptr stream = stream_of(handle);
+    return stream ? stream->device : current_device();
+  };
+  return attempt_at(where, rules, [&]() -> cudaError_t {
     const stream_ptr stream = stream_of(handle);
     return stream ? body(stream) : cudaErrorInvalidResourceHandle;
   });

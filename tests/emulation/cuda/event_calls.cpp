@@ -16,7 +16,11 @@ constexpr unsigned known_flags =
 // body(event, its last record), of an event not recorded in a capture.
 template <class Body>
 cudaError_t enter_event(const call_rules& rules, cudaEvent_t handle, Body body) {
-  return enter(rules, [&]() -> cudaError_t {
+  const auto where = [handle] {
+    const event_ptr asked = machine::here().events.find(handle);
+    return asked ? asked->device : current_device();
+  };
+  return enter_at(where, rules, [&]() -> cudaError_t {
     const event_ptr asked = machine::here().events.find(handle);
     if (!asked) return cudaErrorInvalidResourceHandle;
     const event_record latest = asked->latest();
@@ -97,7 +101,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
-  return enter_event(unsafe, handle, [](const event&, const event_record& latest) {
+  return enter_event(asking, handle, [](const event&, const event_record& latest) {
+    if (const auto error = shown_by(latest.reached); error != cudaSuccess) return error;
     const bool pending = latest.reached && !latest.reached->has_come();
     return pending ? cudaErrorNotReady : cudaSuccess;
   });

@@ -1,19 +1,42 @@
 // Memory: of devices, pinned, registered.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstring>
+
 #include "entry.hpp"
+#include "settings.hpp"
 #include "submit.hpp"
 
 using namespace emulated;
 
 namespace {
 
+// What CUDA 13 added is not there in a program that was built before.
+constexpr std::size_t known_attributes = runtime_version < 13000
+                                             ? offsetof(cudaPointerAttributes, reserved)
+                                             : sizeof(cudaPointerAttributes);
+
+// "Implicit Synchronization" of the CUDA programming guide: nothing runs on the device
+// beside a page-locked host memory allocation, or a device memory allocation.
+cudaError_t synchronise_implicitly() {
+  if (!chosen().syncs_implicitly) return cudaSuccess;
+  const driver_lock_kept while_waiting;
+  return wait_for_device(machine::here().on(current_device()));
+}
+
 cudaError_t allocate(void** pointer, std::size_t size, memory_kind kind) {
   if (pointer == nullptr) return cudaErrorInvalidValue;
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
+  if (const auto broken = synchronise_implicitly(); broken != cudaSuccess) return broken;
   *pointer = machine::here().memory.allocate(size, kind, current_device());
   return *pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+int device_of(const void* pointer) {
+  const auto block = machine::here().memory.find(pointer);
+  return block ? block->device : current_device();
 }
 
 // Waits for all work of the device first, as the driver does.
@@ -37,7 +60,8 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 }
 
 cudaError_t cudaFree(void* pointer) {
-  return enter(unsafe_freeing, [&] { return free_now(pointer, memory_kind::device); });
+  return enter_at([=] { return device_of(pointer); }, unsafe_freeing,
+                  [&] { return free_now(pointer, memory_kind::device); });
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned int flags) {
@@ -54,12 +78,15 @@ cudaError_t cudaMallocHost(void** pointer, size_t size) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-  return enter(unsafe_freeing, [&] { return free_now(pointer, memory_kind::pinned); });
+  return enter_at([=] { return device_of(pointer); }, unsafe_freeing,
+                  [&] { return free_now(pointer, memory_kind::pinned); });
 }
 
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int) {
   return enter(unsafe, [&] {
     if (pointer == nullptr || size == 0) return cudaErrorInvalidValue;
+    if (const auto broken = synchronise_implicitly(); broken != cudaSuccess)
+      return broken;
     return machine::here().memory.register_host(pointer, size, current_device())
                ? cudaSuccess
                : cudaErrorHostMemoryAlreadyRegistered;
@@ -97,7 +124,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
                                      const void* pointer) {
   return enter(ordinary, [&] {
     if (attributes == nullptr || pointer == nullptr) return cudaErrorInvalidValue;
-    *attributes = {};
+    std::memset(attributes, 0, known_attributes);
     auto* const address = const_cast<void*>(pointer);
     const auto block = machine::here().memory.find(pointer);
     if (!block) {

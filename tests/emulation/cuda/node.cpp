@@ -4,6 +4,12 @@
 
 namespace emulated {
 
+void node::run() const {
+  if (kernel_on_ < 0) return run_();
+  const slices::kernel while_it_runs(kernel_on_);
+  run_();
+}
+
 node::~node() {
   // Whoever waits for the graphs to be gone may free what release still uses: release
   // first.

@@ -18,7 +18,10 @@ class node {
   node& operator=(const node&) = delete;
   ~node();
 
-  void run() const { run_(); }
+  void run() const;
+
+  // It runs on the device, and so in the slices of its process.
+  void become_kernel(int device) { kernel_on_ = device; }
 
   // It is part of a graph from now on: see cudaEmulatedGraphsHolding.
   void enter_graph();
@@ -31,6 +34,7 @@ class node {
   std::function<void()> release_;
   const void* key_;
   bool in_graph_ = false;
+  int kernel_on_ = -1;
 };
 
 using node_ptr = std::shared_ptr<node>;

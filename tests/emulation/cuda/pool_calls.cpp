@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "entry.hpp"
+#include "settings.hpp"
 #include "submit.hpp"
 
 using namespace emulated;
@@ -137,6 +138,8 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* 
       if (each.location.type != cudaMemLocationTypeDevice ||
           !machine::here().has(each.location.id))
         return cudaErrorInvalidValue;
+      if (each.location.id != pool.device && !chosen().reaches_peers)
+        return cudaErrorInvalidDevice;
       if (each.flags == cudaMemAccessFlagsProtReadWrite) {
         pool.admitted.insert(each.location.id);
       } else {

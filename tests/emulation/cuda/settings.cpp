@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 namespace emulated {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 long number(const char* name, long otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr || *text == '\0' ? otherwise : std::strtol(text, nullptr, 10);
+}
+
+bool is(const char* name, std::string_view wanted) {
+  const char* text = std::getenv(name);
+  return text != nullptr && text == wanted;
 }
 
 std::vector<int> numbers(const char* name, int otherwise) {
@@ -35,9 +41,14 @@ const settings& chosen() {
       static_cast<int>(number("EMULATED_CUDA_DEVICES", 8)),
       static_cast<int>(number("EMULATED_CUDA_SMS", 132)),
       numbers("EMULATED_CUDA_CAPABILITY", 90),
-      static_cast<int>(number("EMULATED_CUDA_DRIVER", 13000)),
+      static_cast<int>(number("EMULATED_CUDA_DRIVER", runtime_version)),
       number("EMULATED_CUDA_STICKY_AFTER", 0),
       number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0,
+      number("EMULATED_CUDA_IMPLICIT_SYNC", 0) != 0,
+      number("EMULATED_CUDA_LAZY_LOADING", 0) != 0 && !is("CUDA_MODULE_LOADING", "EAGER"),
+      is("EMULATED_CUDA_STICKY_SHOWN", "busy"),
+      number("EMULATED_CUDA_PEER_ACCESS", 1) != 0,
+      static_cast<int>(number("EMULATED_CUDA_SLICES", 0)),
       static_cast<int>(number("EMULATED_CUDA_CONNECTIONS", 0)),
       number("EMULATED_CUDA_WORDS", 1) != 0,
   };

@@ -72,12 +72,18 @@ void stream::drop_queued() {
   std::deque<entry> dropped;
   {
     std::lock_guard hold(mutex_);
+    lost_work_ = lost_work_ || running_ || !queue_.empty();
     dropped.swap(queue_);
     for (entry& each : dropped)
       if (connection_) connection_->drop(each.turn);
   }
   for (entry& each : dropped)
-    if (each.mark) each.mark->come();
+    if (each.mark) each.mark->drop();
+}
+
+bool stream::lost_work() const {
+  std::lock_guard hold(mutex_);
+  return lost_work_;
 }
 
 void stream::start_worker() {
@@ -103,14 +109,16 @@ void stream::work_on() {
       hold.lock();
       running_ = false;
     }
+    const bool is_broken = machine::here().broken() != cudaSuccess;
+    lost_work_ = lost_work_ || is_broken;
     if (next.mark) {
       // With the lock held: who sees the mark finds the stream idle.
-      next.mark->come();
+      is_broken ? next.mark->drop() : next.mark->come();
       continue;
     }
     running_ = true;
     hold.unlock();
-    if (machine::here().broken() == cudaSuccess) next.work->run();
+    if (!is_broken) next.work->run();
     next.work.reset();
     hold.lock();
     running_ = false;

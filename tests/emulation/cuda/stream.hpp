@@ -37,6 +37,8 @@ class stream : public std::enable_shared_from_this<stream> {
 
   // What is queued will not run; what runs goes on.
   void drop_queued();
+  // It had work when the process broke, or was given some since.
+  bool lost_work() const;
 
  private:
   struct entry {
@@ -57,6 +59,7 @@ class stream : public std::enable_shared_from_this<stream> {
   std::shared_ptr<connection> connection_;
   bool running_ = false;
   bool ended_ = false;
+  bool lost_work_ = false;
 };
 
 using stream_ptr = std::shared_ptr<stream>;

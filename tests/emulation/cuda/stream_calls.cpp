@@ -46,7 +46,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return enter_stream(unsafe, handle, [&](const stream_ptr& asked) {
+  return enter_stream(asking, handle, [&](const stream_ptr& asked) {
+    if (const auto error = shown_by(*asked); error != cudaSuccess) return error;
     const auto refused = refuse_if_captured(asked);
     if (refused != cudaSuccess) return refused;
     return asked->busy() ? cudaErrorNotReady : cudaSuccess;
@@ -54,7 +55,9 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  return enter_stream(unsafe, handle, [&](const stream_ptr& waited_for) {
+  return enter_stream(asking, handle, [&](const stream_ptr& waited_for) {
+    if (const auto error = shown_by(*waited_for); error != cudaSuccess) return error;
+    if (machine::here().broken() != cudaSuccess) return cudaSuccess;
     const auto refused = refuse_if_captured(waited_for);
     return refused == cudaSuccess ? wait_on_host(mark(waited_for)) : refused;
   });

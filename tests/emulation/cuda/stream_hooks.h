@@ -26,12 +26,20 @@ cudaError_t cudaEmulatedEnqueueKeyed(cudaStream_t stream, const void* key,
 /* 1 while a graph lives that holds work enqueued with this key. */
 int cudaEmulatedGraphsHolding(const void* key);
 
+/* Before the first launch of `run` on the device, as asking for a kernel's attributes does:
+ * where modules are loaded lazily it waits for all that runs there. */
+cudaError_t cudaEmulatedLoadKernel(int device, void (*run)(void*));
+
+/* Called within a kernel that has waited: returns in a slice of this process. */
+void cudaEmulatedAwaitSlice(int device);
+
 /* The device is broken as by a kernel's illegal access: what is queued is dropped, and
  * every later call of this process gives the error. */
 void cudaEmulatedBreakDevice(int device, cudaError_t error);
 
 /* 1 if a kernel on the device reaches that memory: its own, the host's, and other devices'
- * but for that of pools which it was not admitted to. */
+ * but for that of pools which it was not admitted to. 1 also where devices reach nothing of
+ * each other's, as nothing tries to then. */
 int cudaEmulatedReaches(int device, const void* memory);
 
 /* 1 if the process has made the device's context: by cudaSetDevice, by a call of a thread

@@ -1,6 +1,7 @@
 #include "submit.hpp"
 
 #include "driver_lock.hpp"
+#include "settings.hpp"
 
 namespace emulated {
 
@@ -37,6 +38,7 @@ cudaError_t submit(const stream_ptr& to, const node_ptr& work) {
 }
 
 cudaError_t submit_kernel(const stream_ptr& to, const node_ptr& work) {
+  work->become_kernel(to->device);
   if (!machine::here().next_kernel_breaks()) return submit(to, work);
   const int ordinal = to->device;
   const auto breaks = std::make_shared<node>(
@@ -49,10 +51,30 @@ cudaError_t submit_kernel(const stream_ptr& to, const node_ptr& work) {
   return result;
 }
 
+cudaError_t load_kernel(device& on, const void* kernel) {
+  if (!chosen().loads_lazily || on.has_loaded(kernel)) return cudaSuccess;
+  const driver_lock_kept while_waiting;
+  const auto result = wait_for_device(on);
+  if (result == cudaSuccess) on.note_loaded(kernel);
+  return result;
+}
+
 moment_ptr mark(const stream_ptr& on) {
   auto made = std::make_shared<moment>();
   machine::here().on(on->device).enqueue(*on, made);
   return made;
+}
+
+cudaError_t shown_by(const stream& asked) {
+  const auto error = machine::here().broken();
+  if (error == cudaSuccess || !chosen().idle_hides_error) return error;
+  return asked.lost_work() ? error : cudaSuccess;
+}
+
+cudaError_t shown_by(const moment_ptr& asked) {
+  const auto error = machine::here().broken();
+  if (error == cudaSuccess || !chosen().idle_hides_error) return error;
+  return asked && !asked->was_reached() ? error : cudaSuccess;
 }
 
 cudaError_t wait_on_host(const moment_ptr& mark) {

@@ -1,5 +1,6 @@
 #include "child.hpp"
 
+#include "allocation.hpp"
 #include "complaint.hpp"
 #include "settings.hpp"
 
@@ -23,6 +24,8 @@ ncclResult_t make_child(const shared_communicator& parent,
   };
   if (child && sleep_for(chosen().create_ms, cut) == outcome::interrupted)
     return aborted();
+  if (child)
+    if (const auto failure = load_kernels(*child)) return failure;
   const auto door = doorway::open();
   auto own = door.on(parent->card());
   own.color = request.color;

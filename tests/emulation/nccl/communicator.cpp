@@ -141,12 +141,30 @@ std::vector<shared_communicator> give_up(const shared_communicator& c) {
 use::use(shared_communicator c, const char* call) : c_(std::move(c)) {
   const void* nobody = nullptr;
   outermost_ = c_->user.compare_exchange_strong(nobody, this_thread());
-  if (!outermost_ && nobody != this_thread())
-    end_process(call, c_->handle, "two threads use one communicator at a time");
+  if (!outermost_ && nobody != this_thread()) end_by(call);
+  if (outermost_) c_->user_call.store(call);
+}
+
+// Undefined also of ncclCommAbort, which frees what the other call uses; only a
+// revocation may come meanwhile.
+void use::end_by(const char* call) const {
+  const char* other = c_->user_call.load();
+  const std::string what =
+      std::string{"two threads use one communicator at a time, the other is inside "} +
+      (other != nullptr ? other : "another call");
+  end_process(call, c_->handle, what.c_str());
 }
 
 use::~use() {
-  if (outermost_) c_->user.store(nullptr);
+  if (!outermost_) return;
+  c_->user_call.store(nullptr);
+  c_->user.store(nullptr);
 }
 
 }  // namespace nccl_emulation
+
+// For tests alone: 1 while a thread is inside a call of the communicator.
+extern "C" __attribute__((visibility("default"))) int ncclEmulatedIsInside(
+    ncclComm_t comm) {
+  return nccl_emulation::find(comm, "ncclEmulatedIsInside")->user_call != nullptr;
+}

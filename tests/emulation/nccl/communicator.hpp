@@ -78,14 +78,17 @@ struct communicator {
   std::atomic<bool> finalized{false};
   std::atomic<bool> destroying{false};
   std::atomic<bool> suspended{false};
-  /// A call waits for room in the work queue, and looks at the flag meanwhile.
-  std::atomic<bool> waits_for_room{false};
+  /// A call waits for room in the work queue, or connects, and looks at the flag
+  /// meanwhile.
+  std::atomic<bool> looks_at_flag{false};
 
   std::shared_ptr<background_job> job;
   operation_order order{*flag};
 
   // Owned by the thread that calls; children and windows are counted alike by all ranks.
-  std::set<int> connected;
+  std::set<std::string> connected;
+  std::vector<void*> device_memory;
+  std::vector<void*> pinned_memory;
   int children = 0;
   int windows_made = 0;
   std::map<int, reduction> reductions;
@@ -95,6 +98,8 @@ struct communicator {
   bool invitation_open = false;
 
   std::atomic<const void*> user{nullptr};
+  /// The name of the call that thread is inside of.
+  std::atomic<const char*> user_call{nullptr};
 
   interrupts cut() const { return {flag.get(), nullptr}; }
   void raise_flags();
@@ -132,6 +137,8 @@ class use {
   const shared_communicator& shared() const { return c_; }
 
  private:
+  [[noreturn]] void end_by(const char* call) const;
+
   shared_communicator c_;
   bool outermost_;
 };

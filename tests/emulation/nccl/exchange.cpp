@@ -1,5 +1,6 @@
 #include "exchange.hpp"
 
+#include "../cuda/stream_hooks.h"
 #include "settings.hpp"
 
 #include <poll.h>
@@ -80,6 +81,7 @@ class mover {
 
   bool run() {
     for (;;) {
+      cudaEmulatedAwaitSlice(c_.device);
       for (auto& l : out_) advance(l);
       for (auto& l : in_) advance(l);
       if (c_.flag->raised()) return false;

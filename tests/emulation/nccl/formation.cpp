@@ -1,5 +1,6 @@
 #include "formation.hpp"
 
+#include "allocation.hpp"
 #include "complaint.hpp"
 #include "settings.hpp"
 
@@ -58,7 +59,7 @@ ncclResult_t read(const ncclConfig_t* given, ncclConfig_t& config) {
   if (given == nullptr) return ncclSuccess;
   std::size_t size = 0;
   std::memcpy(&size, given, sizeof size);
-  std::memcpy(static_cast<void*>(&config), given, std::min(size, sizeof config));
+  std::memcpy(static_cast<void*>(&config), given, std::min(size, known_config));
   if (config.magic != 0xcafebeef)
     return complain(ncclInvalidArgument,
                     "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
@@ -81,6 +82,22 @@ bool shares_device(const communicator& c) {
     if (std::strncmp(other.bus, own.bus, sizeof own.bus) != 0) return false;
     return !chosen().shared_devices || other.process == own.process;
   });
+}
+
+// src/init.cc, initTransportsRank: nobody may launch before all have allocated, "That
+// could cause a deadlock".
+bool await_all(const communicator& c, interrupts cut) {
+  char word = 0;
+  for (const auto& line : c.lines)
+    if (line.out && write_all(line.out.get(), &word, 1, cut) == outcome::interrupted)
+      return false;
+  for (const auto& line : c.lines) {
+    if (!line.in) continue;
+    auto read = read_all(line.in.get(), &word, 1, cut);
+    if (read == outcome::dead) read = wait_for_abort(cut);
+    if (read == outcome::interrupted) return false;
+  }
+  return true;
 }
 
 ncclResult_t cut_short() {
@@ -160,12 +177,15 @@ ncclResult_t form(communicator& c, const doorway& door, std::vector<member_card>
     c.lines[static_cast<std::size_t>(from)].in = std::move(made);
     ++arrived;
   }
+  if (const auto failure = allocate(c)) return failure;
+  if (chosen().syncs_implicitly && !await_all(c, cut)) return cut_short();
   return cut.raised() ? cut_short() : ncclSuccess;
 }
 
 ncclResult_t join(const shared_communicator& c, const std::vector<std::string>& roots,
                   interrupts cut) {
   if (sleep_for(chosen().create_ms, cut) == outcome::interrupted) return cut_short();
+  if (const auto failure = load_kernels(*c)) return failure;
   const auto door = doorway::open();
   const auto own = door.on(c->card());
   std::vector<member_card> members;

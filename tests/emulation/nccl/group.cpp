@@ -1,6 +1,7 @@
 #include "group.hpp"
 
 #include "complaint.hpp"
+#include "connecting.hpp"
 #include "job.hpp"
 #include "plan.hpp"
 #include "settings.hpp"
@@ -48,8 +49,18 @@ ncclResult_t run_jobs(const std::vector<job>& jobs) {
   return ncclSuccess;
 }
 
+// Each communicator's on a thread of its own, as NCCL does (src/group.cc, groupLaunch).
+ncclResult_t connect_all(const group_work& work) {
+  std::vector<job> jobs;
+  for (const auto& e : work.entries)
+    if (lacks_connections(*e.c, e.tasks))
+      jobs.push_back({e.c, false, [&e] { return connect(*e.c, e.tasks); }});
+  return run_jobs(jobs);
+}
+
 ncclResult_t run_group(group_work& work) {
   auto result = run_jobs(work.jobs);
+  if (result == ncclSuccess) result = connect_all(work);
   for (auto& e : work.entries) {
     if (result != ncclSuccess) break;
     cudaSetDevice(e.c->device);
@@ -154,6 +165,11 @@ ncclResult_t group::give_out(std::shared_ptr<group_work> work, const char* call)
   }
   std::vector<std::unique_ptr<use>> uses;
   for (const auto& e : work->entries) uses.push_back(std::make_unique<use>(e.c, call));
+  // One that is still being made may be aborted by another thread: that is what its early
+  // handle is for.
+  for (const auto& j : work->jobs)
+    if (!j.ending && !j.beside_call && j.subject->initialised)
+      uses.push_back(std::make_unique<use>(j.subject, call));
   if (blocking_ == 0) {
     begin_in_background(work);
     return ncclInProgress;

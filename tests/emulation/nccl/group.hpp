@@ -16,6 +16,8 @@ struct job {
   /// config.
   bool ending = false;
   std::function<ncclResult_t()> run;
+  /// Another thread is inside a call of the communicator, and may be.
+  bool beside_call = false;
 };
 
 struct group_work {

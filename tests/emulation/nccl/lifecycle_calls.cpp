@@ -43,8 +43,18 @@ NCCL_CALL(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 }
 
 NCCL_CALL(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
+  constexpr int first_with_group_abort = 22200;
   if (comm == nullptr) return ncclSuccess;
   const use c{find(comm, "ncclCommAbort"), "ncclCommAbort"};
+  if (chosen().version < first_with_group_abort) {
+    // At once, also in a group (2.18.3 src/init.cc).
+    c->raise_flags();
+    c->destroying = true;
+    ensure_ready(*c.shared());
+    const auto result = reclaim(c.shared(), chosen().abort);
+    delist(*c.shared());
+    return result;
+  }
   const auto result = in_group("ncclCommAbort", [&] {
     c->raise_flags();
     c->destroying = true;
@@ -65,7 +75,7 @@ NCCL_CALL(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags)) {
   const auto c = find(comm, "ncclCommRevoke");
   // It frees nothing, so it may meet a call that looks at the flags it raises.
   std::optional<use> alone;
-  if (!c->waits_for_room) alone.emplace(c, "ncclCommRevoke");
+  if (!c->looks_at_flag) alone.emplace(c, "ncclCommRevoke");
   if (flags != NCCL_REVOKE_DEFAULT || c->destroying || c->finalized || c->revoked)
     return complain(ncclInvalidArgument, "this communicator cannot be revoked so");
   const auto result = in_group("ncclCommRevoke", [&] {
@@ -73,12 +83,16 @@ NCCL_CALL(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags)) {
     c->revoked = true;
     ensure_ready(*c);
     c->finalized = true;
-    return group::current().add({c, false, [shared = c] {
+    return group::current().add({c, false,
+                                 [shared = c] {
                                    const auto closed =
                                        close_down(*shared, chosen().revoke, {});
+                                   // Lowered too early, a call that waits would miss it.
+                                   while (shared->looks_at_flag) sleep_for(1, {});
                                    if (!shared->destroying) shared->flag->lower();
                                    return closed;
-                                 }});
+                                 },
+                                 !alone});
   });
   if (result != ncclSuccess && result != ncclInProgress) return result;
   return state_or(*c, result);

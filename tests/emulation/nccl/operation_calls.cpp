@@ -63,9 +63,9 @@ ncclResult_t append(const shared_communicator& c, std::span<const task> tasks) {
 // As waitWorkFifoAvailable (2.28.9 src/enqueue.cc): the call spins while the queue of
 // work is full, and looks at the flag.
 bool await_room(communicator& c) {
-  c.waits_for_room = true;
+  c.looks_at_flag = true;
   const bool room = c.order.wait_below(static_cast<std::size_t>(chosen().most_waiting));
-  c.waits_for_room = false;
+  c.looks_at_flag = false;
   return room && !c.revoked;
 }
 
@@ -93,29 +93,10 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, Make make) {
   return state_or(*c.shared(), result);
 }
 
-// Since 2.22 an algorithm's connections are made at its first use, within the call
-// (NCCL_RUNTIME_CONNECT; 2.28.9 src/group.cc, ncclCollPreconnect). Which it is goes by
-// the call and the size: Tree, Ring and NVLS, whose limits are in src/graph/tuning.cc.
-ncclResult_t connect(communicator& c, const task& t) {
-  constexpr std::size_t tree_limit = std::size_t{64} * 1024;
-  constexpr std::size_t ring_limit = std::size_t{1024} * 1024;
-  const int algorithm = t.bytes() < tree_limit ? 0 : t.bytes() < ring_limit ? 1 : 2;
-  if (t.point_to_point() || c.count == 1) return ncclSuccess;
-  if (!c.connected.insert(static_cast<int>(t.what) * 3 + algorithm).second)
-    return ncclSuccess;
-  // The sockets of the bootstrap look at the flag, so that a revocation gets it out.
-  c.waits_for_room = true;
-  const auto slept = sleep_for(chosen().connect_ms, c.cut());
-  c.waits_for_room = false;
-  if (slept != outcome::interrupted) return ncclSuccess;
-  return complain(ncclInternalError, "given up while it connected");
-}
-
 ncclResult_t enqueue_one(const char* name, ncclComm_t comm, task t, ncclRedOp_t op) {
   return enqueue(name, comm, [&](const shared_communicator& c) {
     if (const auto wrong = check(*c, name, t)) return wrong;
     if (const auto wrong = resolve(*c, op, t)) return wrong;
-    if (const auto wrong = connect(*c, t)) return wrong;
     return append(c, {&t, 1});
   });
 }

@@ -161,6 +161,8 @@ ncclResult_t launch(const shared_communicator& c, std::vector<task> tasks) {
   return ncclSuccess;
 }
 
+cudaError_t load_plan(int device) { return cudaEmulatedLoadKernel(device, &plan::run); }
+
 ncclResult_t launch_alone(const shared_communicator& c, const task& t) {
   if (t.op.kind < ncclNumOps) {
     if (t.to == t.from) return ncclSuccess;

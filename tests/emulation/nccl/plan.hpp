@@ -11,6 +11,9 @@ namespace nccl_emulation {
 /// it, and all go on when it ends.
 ncclResult_t launch(const shared_communicator& c, std::vector<task> tasks);
 
+/// Before the first launch on the device, when a communicator is made.
+cudaError_t load_plan(int device);
+
 /// A communicator of one rank has no kernel: a copy on the caller's stream, at once.
 ncclResult_t launch_alone(const shared_communicator& c, const task& t);
 

@@ -50,7 +50,9 @@ settings read() {
   s.poison = number("EMULATED_NCCL_POISON", 1) != 0;
   s.most_waiting = number("EMULATED_NCCL_FIFO", 1 << 20);
   s.create_ms = number("EMULATED_NCCL_CREATE_MS", 0);
-  s.connect_ms = number("EMULATED_NCCL_CONNECT_MS", 0);
+  s.connecting_meets = text("EMULATED_NCCL_CONNECT", "eager") == "meets";
+  s.connect_ms = number("EMULATED_NCCL_CONNECT_MS", s.connecting_meets ? 2 : 0);
+  s.syncs_implicitly = number("EMULATED_CUDA_IMPLICIT_SYNC", 0) != 0;
   s.async_ms = number("EMULATED_NCCL_ASYNC_MS", 1);
   s.multiprocessors = number("EMULATED_CUDA_SMS", 132);
   s.shared_devices = s.version >= 23003 && number("NCCL_MULTI_RANK_GPU_ENABLE", 0) == 1;

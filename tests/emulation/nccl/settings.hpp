@@ -1,6 +1,8 @@
 // What the environment asks of the emulated NCCL; read once, at the first call.
 #pragma once
 
+#include <nccl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,8 +25,12 @@ struct settings {
   /// Operations of a communicator that wait for their turn before a call of it blocks.
   int most_waiting;
   int async_ms;
-  /// How long the first use of an algorithm connects, within its call.
+  /// How long the first use of a connection takes, within its call.
   int connect_ms;
+  /// Connecting ends when all members of the connection are in it, and needs the device.
+  bool connecting_meets;
+  /// Communicators allocate, and that waits for their device.
+  bool syncs_implicitly;
   int multiprocessors;
   bool shared_devices;
   std::uint64_t host_hash;
@@ -35,11 +41,17 @@ struct settings {
 
 const settings& chosen();
 
-/// The version this library was built to be.
+/// The version this library was built to be, and what that knows of an ncclConfig_t.
+#if defined(EMULATED_NCCL_OLDER)
+inline constexpr int built_version = 21803;
+inline constexpr std::size_t known_config = offsetof(ncclConfig_t, trafficClass);
+#else
+inline constexpr std::size_t known_config = sizeof(ncclConfig_t);
 #ifdef EMULATED_NCCL_NEWER
 inline constexpr int built_version = 22907;
 #else
 inline constexpr int built_version = 22809;
+#endif
 #endif
 
 }  // namespace nccl_emulation

@@ -1,5 +1,6 @@
 #include "teardown.hpp"
 
+#include "allocation.hpp"
 #include "plan.hpp"
 
 #include <poll.h>
@@ -38,8 +39,10 @@ ncclResult_t reclaim(const shared_communicator& c, ending_mode mode) {
   const auto patience = [&](communicator& each) {
     return each.flag->raised() ? interrupts{} : each.cut();
   };
-  for (const auto& each : give_up(c))
+  for (const auto& each : give_up(c)) {
     if (!each->finalized) close_down(*each, mode, patience(*each));
+    free_allocated(*each);
+  }
   return ncclSuccess;
 }
 
