@@ -25,10 +25,6 @@
 
 namespace manyworlds::inline v0::nccl {
 
-[[nodiscard]] constexpr bool changes_memory(operation_kind k) noexcept {
-  return k == operation_kind::suspend_device || k == operation_kind::resume_device;
-}
-
 /// How often a world looks at what nothing tells it of.
 inline constexpr duration watch_period = std::chrono::milliseconds(250);
 
@@ -182,6 +178,10 @@ class nccl_backend final : public backend,
   void handle(rank_t from, const enter_message& m);
   void handle(rank_t from, const collective_launch& m);
   void handle(rank_t from, const collective_closed& m);
+  template <class Other>
+  void handle(rank_t, const Other&) {
+    throw wire_error("a message for worlds with places, and this one has none");
+  }
   /// Throws wire_error unless it is rank 0 that says so.
   static void only_from_leader(rank_t from);
   [[nodiscard]] std::string who_shares_devices() const;

@@ -62,8 +62,8 @@ void nccl_backend::place_pair(rank_t receiver, const pair_request& request) {
     const pair_closed closed{request.sender, request.token};
     return receiver == self_ ? carry_out(closed) : say(receiver, closed);
   }
-  decide(pair_launch{request.sender, receiver, request.token, request.bytes,
-                     request.layout});
+  decide(pair_launch{
+      request.sender, receiver, request.token, request.bytes, request.layout, {}});
 }
 
 // Rank 0: a member, or this one, is there.
@@ -77,7 +77,7 @@ void nccl_backend::enter(rank_t who, std::uint64_t number,
     case outcome::disagrees:
       return break_world(who, cause::mismatch, std::move(found.detail));
     case outcome::complete:
-      return decide(collective_launch{number});
+      return decide(collective_launch{number, {}});
     case outcome::lost: {
       const collective_closed closed{number, found.other};
       return who == self_ ? carry_out(closed) : say(who, closed);
