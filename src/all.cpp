@@ -199,6 +199,7 @@
 #include "nccl/nccl_backend_life.cpp"
 #include "nccl/nccl_backend_messages.cpp"
 #include "nccl/nccl_backend_order.cpp"
+#include "nccl/nccl_backend_turns.cpp"
 #include "nccl/nccl_library.cpp"
 #include "nccl/order_message.cpp"
 #include "nccl/owned_stream.cpp"

@@ -99,6 +99,10 @@ void launch_leader::open(time_point now) {
 }
 
 void launch_leader::place(placement fresh, time_point now) {
+  // A world that is alone on its GPUs.
+  if (is_open_ && !uses_places_ && waiting_.empty() && !changes_memory(fresh.kind)) {
+    return issue(fresh.members, std::move(fresh.launch));
+  }
   fresh.since = now;
   waiting_.push_back(std::move(fresh));
   place_waiting(now);

@@ -47,11 +47,9 @@ void write(wire_writer& out, const launch_place& p) { out.put(p.number).put(p.ti
 void write(wire_writer& out, const hello_message& m) {
   out.put(message_kind::hello).put(std::string_view(m.device)).put(m.version);
   out.put(m.capability).put(static_cast<std::uint8_t>(m.adopts));
-  out.put(static_cast<std::uint8_t>(m.is_crowded));
 }
 void write(wire_writer& out, const create_message& m) {
   out.put(message_kind::create).put_raw(m.id).put(m.capability).put(m.order);
-  out.put(static_cast<std::uint8_t>(m.uses_places));
   out.put(std::string_view(m.note));
 }
 void write(wire_writer& out, const pair_request& m) {
@@ -115,7 +113,6 @@ hello_message read_hello(wire_reader& in) {
   m.version = in.get<std::int32_t>();
   m.capability = in.get<std::int32_t>();
   m.adopts = in.get<std::uint8_t>() != 0;
-  m.is_crowded = in.get<std::uint8_t>() != 0;
   return m;
 }
 
@@ -125,7 +122,6 @@ create_message read_create(wire_reader& in) {
   std::copy(id.begin(), id.end(), m.id.begin());
   m.capability = in.get<std::int32_t>();
   m.order = in.get<std::uint64_t>();
-  m.uses_places = in.get<std::uint8_t>() != 0;
   m.note = in.get_text(longest_note);
   return m;
 }

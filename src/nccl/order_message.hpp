@@ -34,7 +34,6 @@ struct hello_message {
   std::int32_t version = 0;
   std::int32_t capability = 0;  ///< the device's: 90 is sm90
   bool adopts = false;
-  bool is_crowded = false;  ///< another world is on its GPU
 };
 /// Rank 0 to a member, once: make the communicator of this id (or adopt yours).
 struct create_message {
@@ -43,7 +42,6 @@ struct create_message {
   std::int32_t capability = 0;
   /// The world's number in the orders of its GPUs, drawn at random.
   std::uint64_t order = 0;
-  bool uses_places = false;
   /// Members that share a GPU, for who is refused for it.
   std::string note;
 };

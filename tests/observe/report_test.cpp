@@ -73,6 +73,8 @@ runtime_report made_up() {
   gpu.handed_over = 2;
   gpu.launched = 1;
   gpu.roots = 5;
+  gpu.has_places = true;
+  gpu.places = 6;
   w.transfers->device = gpu;
   r.worlds.push_back(w);
   r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
@@ -100,6 +102,7 @@ TEST_CASE(
         "to "
         "worlds\n",
         "0 queued, 2 handed over and 1 of them launched; 0 tickets awaited\n",
+        "6 places held in the order that it shares with other worlds\n",
         "5 creations on the device wait for members that never come\n",
         "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
         "serve.cpp:17\n",
@@ -138,6 +141,8 @@ TEST_CASE("a report as JSON says the same to programs, with null for what is unk
   const auto& gpu = w["transfers"]["device"];
   CHECK(gpu["device"] == 3);
   CHECK(gpu["told_by_words"] == true);
+  CHECK(gpu["has_places"] == true);
+  CHECK(gpu["places"] == 6);
   CHECK(gpu["handed_over"] == 2);
   CHECK(gpu["launched"] == 1);
   CHECK(gpu["roots"] == 5);
