@@ -38,9 +38,9 @@ world_options numbered(world_options options, int number) {
 /// Whether the runtime's dump says that the world has places in its GPU's order.
 bool has_places(const member& m, const world& w) {
   const std::string all = m.rt.dump();
-  const auto begin = all.find(std::string(w.name().view()) + "@");
+  const auto begin = all.find("\n  " + w.name().str() + "@");
   REQUIRE_MESSAGE(begin != all.npos, all);
-  const std::string own = all.substr(begin, all.find("crowded", begin + 1) - begin);
+  const std::string own = all.substr(begin, all.find("\n  crowded", begin + 1) - begin);
   REQUIRE_MESSAGE(own.find("on device") != own.npos, all);
   return own.find("places held in the order") != own.npos;
 }
@@ -80,7 +80,10 @@ task<void> use_all(member& m, world_options options, int count, int rounds) {
     co_return;
   });
   for (world& w : worlds) CHECK(has_places(m, w));
-  for (world& w : worlds) co_await w.leave();
+  for (world& w : worlds) {
+    co_await w.barrier();
+    co_await w.leave();
+  }
 }
 
 /// One that is formed, used, and broken or left, again and again, beside the others.
@@ -114,6 +117,147 @@ task<void> use_while_others_come(member& m, world_options options) {
   co_await steady.leave();
 }
 
+/// Rank 1 of the first world is stuck in user code when its promise is asked for: rank 0
+/// goes on with its other world, whose member is rank 2.
+struct stuck_reactor {
+  std::binary_semaphore may_go_on{0};
+  std::atomic<bool> is_over{false};
+
+  task<void> lead(member& m, world& with_stuck, world& other) {
+    const owned_stream stream(m.device);
+    device_buffer<float> into(m.pool, 64, stream);
+    co_await with_stuck.recv_message<int>(from{1});
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto take = [&]() -> task<void> {
+        co_await with_stuck.recv(into, from{1});
+        is_over = true;
+      };
+      s.spawn(take());
+      // Its place is promised here, and holds up this GPU until it is retracted.
+      co_await with_two(m, other, stream, 5);
+      CHECK_FALSE(is_over);
+      may_go_on.release();
+    });
+    CHECK((co_await m.read(into)) == floats(64, 3));
+  }
+
+  task<void> be_stuck(member& m, world& w) {
+    auto given = co_await m.on_device(floats(64, 3));
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto give = [&]() -> task<void> { co_await w.send(given, to{0}); };
+      s.spawn(give());
+      const int word = 7;
+      co_await w.send_message(word, to{0});
+      CHECK(may_go_on.try_acquire_for(20s));
+    });
+  }
+
+  static task<void> with_two(member& m, world& w, device_stream stream, int rounds) {
+    device_buffer<float> given(m.pool, 64, stream);
+    device_buffer<float> into(m.pool, 64, stream);
+    for (int i = 0; i < rounds; ++i) co_await w.all_reduce(given, into, sum);
+  }
+};
+
+/// Rank 1 is a member of both worlds: of the first, whose other member will be killed or
+/// stopped in its midst, and of the second, with rank 2, which is to serve throughout.
+class beside_a_fault {
+ public:
+  beside_a_fault(int victim_rank, int signal) : victim_(victim_rank), signal_(signal) {}
+
+  task<void> run(member& m, world_options options) {
+    options.suspect_after = 300ms;
+    options.broken_after = 1s;
+    world_options hurt = numbered(options, 1);
+    hurt.size = 2;
+    hurt.rank = m.rank == 0 ? victim_ : 1 - victim_;
+    world_options whole = numbered(options, 2);
+    whole.size = 2;
+    whole.rank = m.rank - 1;
+    if (m.rank == 0) return be_victim(m, hurt);
+    if (m.rank == 2) return serve(m, whole);
+    return survive(m, hurt, whole);
+  }
+
+ private:
+  task<void> be_victim(member& m, world_options hurt) {
+    world w(m.rt, m.st, hurt);
+    co_await w;
+    co_await m.st.set("victim", std::to_string(::getpid()));
+    const owned_stream stream(m.device);
+    co_await stuck_reactor::with_two(m, w, stream, 1'000'000);
+  }
+
+  static task<void> serve(member& m, world_options whole) {
+    world w(m.rt, m.st, whole);
+    co_await w;
+    const owned_stream stream(m.device);
+    // Until the other one leaves.
+    const auto busy = [&]() -> task<void> {
+      co_await stuck_reactor::with_two(m, w, stream, 1'000'000);
+    };
+    const auto ended = co_await outcome(busy());
+    REQUIRE_FALSE(ended);
+    CHECK(ended.error().cause == cause::closed);
+  }
+
+  task<void> survive(member& m, world_options hurt, world_options whole) {
+    world first(m.rt, m.st, hurt);
+    world second(m.rt, m.st, whole);
+    co_await first;
+    co_await second;
+    const owned_stream stream(m.device);
+    const owned_stream other(m.device);
+    const pid_t victim = std::stoi(co_await m.st.get("victim", patience));
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto until_broken = [&]() -> task<void> {
+        const auto busy = [&]() -> task<void> {
+          co_await stuck_reactor::with_two(m, first, stream, 1'000'000);
+        };
+        const auto ended = co_await outcome(busy());
+        REQUIRE_FALSE(ended);
+        CHECK(ended.error().cause ==
+              (signal_ == SIGKILL ? cause::peer_died : cause::silent_peer));
+      };
+      s.spawn(until_broken());
+      co_await stuck_reactor::with_two(m, second, other, 20);
+      ::kill(victim, signal_);
+      co_await first.broken();
+      co_await stuck_reactor::with_two(m, second, other, 20);
+    });
+    co_await first.drained();
+    ::kill(victim, SIGKILL);
+    co_await second.leave();
+  }
+
+  const int victim_;
+  const int signal_;
+};
+
+/// The first rank's process is killed: it need not succeed.
+void check_beside_a_fault(int victim_rank, int signal) {
+  if (testing::skips_without_device()) return;
+  beside_a_fault fault(victim_rank, signal);
+  const member_body body = [&](member& m, world_options options) -> task<void> {
+    co_await fault.run(m, options);
+  };
+  if (rank_process::here()) return run_members(3, body);
+  runtime rt;
+  const hosted_store meeting(rt, "127.0.0.1:0");
+  std::vector<std::unique_ptr<testing::own_process>> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=" + std::to_string(rank),
+                                         "MANYWORLDS_TEST_STORE=" + meeting.address()};
+    if (devices_here() < 3) {
+      environment.push_back("NCCL_HOSTID=rank" + std::to_string(rank));
+    }
+    all.push_back(std::make_unique<testing::own_process>(
+        doctest::getContextOptions()->currentTest->m_name, environment));
+  }
+  CHECK(all[1]->succeeded());
+  CHECK(all[2]->succeeded());
+}
+
 }  // namespace
 
 TEST_SUITE("crowded gpu") {
@@ -132,11 +276,13 @@ TEST_SUITE("crowded gpu") {
         co_await use(m, first, stream, 3);
         CHECK(has_places(m, second));
         CHECK(has_places(m, first));
+        co_await second.barrier();
         co_await second.leave();
       }
       // Until its next epoch.
       co_await use(m, first, stream, 3);
       CHECK(has_places(m, first));
+      co_await first.barrier();
       co_await first.leave();
     });
   }
@@ -182,5 +328,52 @@ TEST_SUITE("crowded gpu") {
     if (runs_with_connections(1)) return;
     NEEDS_DEVICES(2);
     run_members(2, use_while_others_come);
+  }
+
+  TEST_CASE("a member that is stuck in user code does not hold up a peer's other world") {
+    NEEDS_OWN_DEVICES(3);
+    stuck_reactor stuck;
+    run_members(3, [&](member& m, world_options options) -> task<void> {
+      world_options first = numbered(options, 1);
+      first.size = 2;
+      world_options second = numbered(options, 2);
+      second.size = 2;
+      second.rank = m.rank == 0 ? 0 : 1;
+      if (m.rank == 2) {
+        world other(m.rt, m.st, second);
+        co_await other;
+        const owned_stream stream(m.device);
+        co_await stuck_reactor::with_two(m, other, stream, 5);
+        co_await other.leave();
+        co_return;
+      }
+      world with_stuck(m.rt, m.st, first);
+      co_await with_stuck;
+      if (m.rank == 1) {
+        co_await with_stuck.device_ready();
+        co_await with_stuck.barrier();
+        co_await stuck.be_stuck(m, with_stuck);
+      } else {
+        world other(m.rt, m.st, second);
+        co_await other;
+        co_await other.device_ready();
+        co_await with_stuck.barrier();
+        co_await stuck.lead(m, with_stuck, other);
+        co_await other.leave();
+      }
+      co_await with_stuck.leave();
+    });
+  }
+
+  TEST_CASE("rank 0 that is killed amid its proposals breaks its world and no other") {
+    check_beside_a_fault(0, SIGKILL);
+  }
+
+  TEST_CASE("a member that is killed amid its promises breaks its world and no other") {
+    check_beside_a_fault(1, SIGKILL);
+  }
+
+  TEST_CASE("rank 0 that is stopped amid its proposals breaks its world and no other") {
+    check_beside_a_fault(0, SIGSTOP);
   }
 }

@@ -91,13 +91,16 @@ TEST_CASE(
   const std::string text = text_of(made_up());
   INFO(text);
   for (const char* part :
-       {"pid 4711 on here, at 127.0.0.1:40123", "reactor: io_uring, 12 turns\n",
+       {"pid 4711 on here, at 127.0.0.1:40123",
+        "reactor: io_uring, 12 turns\n",
         "the library in a turn: at most 0.18 ms; 9 under 0.001 ms, 2 under 0.256 ms\n",
         "tasks in a turn: at most 10 s; 1 longer than 65.5 ms\n",
         "service: io_uring, 3 turns; it has not answered for 250 ms",
         "left@3: broken, rank 0 of 2, formed 2 s ago, 1 suspicions\n",
-        "left@3 broken: rank 1 died", "4 operations ended with peer_died",
-        "rank 1: there (pid 4712)", "last heard 1.5 s ago, suspect\n",
+        "left@3 broken: rank 1 died",
+        "4 operations ended with peer_died",
+        "rank 1: there (pid 4712)",
+        "last heard 1.5 s ago, suspect\n",
         "on device 3: ready, told by words; 4 of 132 multiprocessors, 12 of them given "
         "to "
         "worlds\n",
@@ -109,7 +112,8 @@ TEST_CASE(
         "not begun, waits for the window of the world, or a receive, at serve.cpp:17\n",
         "its first send waits for the window of the world, or a receive\n",
         "holds 32896 bytes of the window, for 7 s: no receive takes what has come\n",
-        "holds 64 bytes of the peer's window\n", "3 s ago: right@8: closed\n"}) {
+        "holds 64 bytes of the peer's window\n",
+        "3 s ago: right@8: closed\n"}) {
     CHECK_MESSAGE(text.find(part) != text.npos, part);
   }
 }
