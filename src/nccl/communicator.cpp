@@ -49,6 +49,13 @@ void communicator::adopt(int rank, int size, work& done) {
   await_job(&communicator_life::adopt, stage::making, done);
 }
 
+void communicator::connect_later(work& stands) {
+  stands_ = std::make_shared<answer>(home_, [&stands] { stands.run(); });
+  life_->stands = stands_;
+}
+
+void communicator::connect(launch_turn turn) { life_->let_connect(std::move(turn)); }
+
 void communicator::await_job(void (communicator_life::*job)(answer&), stage next,
                              work& done) {
   done_ = &done;
@@ -106,6 +113,8 @@ void communicator::expire() noexcept {
 
 void communicator::forget_answer() noexcept {
   home_.timers().disarm(deadline_);
+  // What was to be made is made, or is given up.
+  if (stage_ != stage::asking && stands_) std::exchange(stands_, nullptr)->drop();
   if (auto forgotten = std::exchange(answer_, nullptr)) forgotten->drop();
 }
 

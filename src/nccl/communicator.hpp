@@ -10,6 +10,7 @@
 #include "call_gate.hpp"
 #include "completion.hpp"
 #include "device.hpp"
+#include "launch_order.hpp"
 #include "manyworlds/backend/device_part.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
@@ -46,6 +47,12 @@ class communicator {
   /// Instead, what the options bring; a stream is made if they bring none. By all members
   /// too, as it proves that the peers answer.
   void adopt(int rank, int size, work& done);
+  /// Before `create` or `adopt`: when all is made but for connecting the peers, `stands`
+  /// runs on home, once, and the peers are connected only after `connect`. The time
+  /// until then counts.
+  void connect_later(work& stands);
+  /// Gives `turn` up when all that connecting launches is launched. Once.
+  void connect(launch_turn turn);
   /// What came of it, in `done`; empty if it went well.
   [[nodiscard]] const objection& error() const noexcept { return error_; }
 
@@ -109,6 +116,7 @@ class communicator {
   bool lost_ = false;
   work* done_ = nullptr;
   std::shared_ptr<answer> answer_;
+  std::shared_ptr<answer> stands_;
   deadline deadline_;
 };
 

@@ -34,7 +34,8 @@ objection communicator_life::connect() {
     const std::lock_guard lock(revoking_);
     may_be_revoked_ = owns_communicator;
   }
-  if (is_given_up()) return {cause::broken_by_user, "it was given up"};
+  launch_turn turn;
+  if (!await_connecting(turn)) return {cause::broken_by_user, "it was given up"};
   void* memory = nullptr;
   // One part more, for what the others' parts are made of.
   const std::size_t bytes = (static_cast<std::size_t>(size) + 1) * part_bytes;
@@ -57,6 +58,8 @@ objection communicator_life::connect() {
     trouble = enqueue_warm_up(memory);
     gate->leave();
   }
+  // Others launch behind it from here on.
+  turn.give_up();
   (void)cuda.cudaFreeAsync(memory, stream);
   if (trouble) return trouble;
 
@@ -73,6 +76,25 @@ objection communicator_life::connect() {
   (void)nccl_library::get().ncclCommGetAsyncError(data, &state);
   if (state != ncclSuccess) return nccl_objection("connecting the peers", state, data);
   return {};
+}
+
+void communicator_life::let_connect(launch_turn turn) {
+  const std::lock_guard lock(mutex_);
+  // Nothing takes it any more: it is given up here.
+  if (progress_ != progress::making) return;
+  turn_ = std::move(turn);
+  may_connect_ = true;
+  changed_.notify_all();
+}
+
+bool communicator_life::await_connecting(launch_turn& turn) {
+  if (stands) stands->give();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] {
+    return !stands || may_connect_ || progress_ == progress::given_up;
+  });
+  turn = std::move(turn_);
+  return progress_ != progress::given_up;
 }
 
 objection communicator_life::enqueue_warm_up(void* memory) {

@@ -16,6 +16,7 @@
 #include "call_gate.hpp"
 #include "completion.hpp"
 #include "device.hpp"
+#include "launch_order.hpp"
 #include "manyworlds/backend/device_part.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
@@ -55,6 +56,8 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   bool owns_stream = false;
   std::shared_ptr<completion> completions;
   device_costs costs;
+  /// Set before it is made: given when only the peers are left to be connected.
+  std::shared_ptr<answer> stands;
 
   // Making. What fails, or is given up, frees itself.
   void make_unique_id(answer& heard);
@@ -78,6 +81,8 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   std::atomic<bool> is_quiet{false};
 
   // Any thread, do not block.
+  /// The peers may be connected now. Unless `stands` is set they are at once.
+  void let_connect(launch_turn turn);
   /// Before `await_quiet` is posted: the stream stays until that has returned.
   void expect_watching(bool watched);
   /// Before its freeing is posted, so that the end of the runtime waits for it.
@@ -93,6 +98,8 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   [[nodiscard]] objection take_over();
   [[nodiscard]] objection make_stream();
   [[nodiscard]] objection connect();
+  /// False: it was given up meanwhile.
+  [[nodiscard]] bool await_connecting(launch_turn& turn);
   [[nodiscard]] objection enqueue_warm_up(void* memory);
   [[nodiscard]] ncclConfig_t config() const;
   /// Polls one that works in the background; in progress only if it was given up.
@@ -117,6 +124,8 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   progress progress_ = progress::making;
   bool freeing_ = false;
   bool watched_ = false;
+  bool may_connect_ = false;
+  launch_turn turn_;  ///< to connect, until that begins
   std::optional<device::lifecycle> making_;
   std::optional<device::lifecycle> ending_;
 

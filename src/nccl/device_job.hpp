@@ -58,6 +58,7 @@ class device_job {
   std::uint64_t collective = 0;  ///< of collectives, their number
   /// When it was given up and could not be withdrawn, until when it must have ended.
   bool is_given_up = false;
+  bool is_placeless = false;  ///< matched, and launched without a place in the order
   bool is_discarded = false;  ///< its lane was, while its views were looked at
   time_point settle_by = time_point::max();
 

@@ -81,6 +81,7 @@ void device_launch::run() noexcept {
 }
 
 void device_launch::set_launched() noexcept {
+  turn.give_up();
   for (const auto& other : group) {
     other->cause_ = cause_;
     other->error_ = error_;

@@ -11,6 +11,7 @@
 #include "call_gate.hpp"
 #include "communicator.hpp"
 #include "completion.hpp"
+#include "launch_order.hpp"
 #include "manyworlds/backend/device_part.hpp"
 #include "manyworlds/backend/operation.hpp"
 #include "order_message.hpp"
@@ -48,6 +49,8 @@ class device_launch final : public work,
   std::uint64_t bytes = 0;
 
   std::uint64_t number = 0;
+  /// Given up when it is launched.
+  launch_turn turn;
   ncclComm_t on = nullptr;
   cudaStream_t stream = nullptr;
   std::shared_ptr<call_gate> gate;

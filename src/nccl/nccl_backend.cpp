@@ -20,7 +20,7 @@ nccl_backend::nccl_backend(reactor& home, backend_events& events,
       left_(connections.size()),
       hellos_(connections.size()),
       host_(home, *this, options_.host, self, std::move(connections)) {
-  if (self_ == 0) table_.emplace(size_);
+  if (self_ == 0) leader_.emplace(size_, static_cast<launch_leader::office&>(*this));
   home_.timers().arm(watch_, home_.now() + watch_period);
   guarded([this] { make_communicator(); });
 }
@@ -30,6 +30,7 @@ nccl_backend::~nccl_backend() {
   home_.timers().disarm(ending_timer_);
   home_.timers().disarm(checks_timer_);
   if (is_polling_) home_.remove(*this);
+  leave_order();
 }
 
 void nccl_backend::break_world(rank_t rank, enum cause why, std::string detail) noexcept {

@@ -11,24 +11,21 @@
 #include <utility>
 #include <vector>
 
-#include "collective_table.hpp"
 #include "communicator.hpp"
 #include "device.hpp"
 #include "device_job.hpp"
 #include "known_views.hpp"
+#include "launch_leader.hpp"
 #include "manyworlds/backend/backend.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/reactor.hpp"
 #include "manyworlds/nccl/device_options.hpp"
+#include "member_places.hpp"
 #include "order_message.hpp"
 #include "order_post.hpp"
 #include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
-
-[[nodiscard]] constexpr bool changes_memory(operation_kind k) noexcept {
-  return k == operation_kind::suspend_device || k == operation_kind::resume_device;
-}
 
 /// How often a world looks at what nothing tells it of.
 inline constexpr duration watch_period = std::chrono::milliseconds(250);
@@ -50,6 +47,7 @@ struct nccl_backend_options {
 /// On the world's reactor. It ends as the host backend does.
 class nccl_backend final : public backend,
                            private device_control,
+                           private launch_leader::office,
                            private backend_events,
                            private poller {
  public:
@@ -158,16 +156,11 @@ class nccl_backend final : public backend,
   // Matching and the order: nccl_backend_order.cpp.
   void proxy_ended(device_job& job, operation_end how) noexcept;
   void taken_by(device_job& receive);
-  void place_pair(rank_t receiver, const pair_request& request);
-  void enter(rank_t who, std::uint64_t number, const collective_terms& terms);
-  void decide(order_message decision);
   void carry_out(const pair_launch& m);
   void carry_out(const pair_closed& m);
   void carry_out(const collective_launch& m);
   void carry_out(const collective_closed& m);
-  /// What rank 0 does not decide.
-  template <class Other>
-  void carry_out(const Other&) {}
+  void fail_unplaced();
 
   // What members say: nccl_backend_messages.cpp.
   void say(rank_t to, const order_message& message);
@@ -183,13 +176,43 @@ class nccl_backend final : public backend,
   void handle(rank_t from, const enter_message& m);
   void handle(rank_t from, const collective_launch& m);
   void handle(rank_t from, const collective_closed& m);
+  void handle(rank_t from, const made_message& m);
+  void handle(rank_t from, const connect_message& m);
+  void handle(rank_t from, const crowded_message& m);
+  void handle(rank_t from, const places_message& m);
+  void handle(rank_t from, const propose_message& m);
+  void handle(rank_t from, const promise_message& m);
+  void handle(rank_t from, const retract_message& m);
   /// Throws wire_error unless it is rank 0 that says so.
   static void only_from_leader(rank_t from);
   [[nodiscard]] std::string who_shares_devices() const;
 
+  // Places in the order of this member's GPU: nccl_backend_turns.cpp.
+  void take_seat();
+  void leave_order() noexcept;
+  void order_changed() noexcept;
+  void tell_crowd();
+  void tell_made();
+  void communicator_stands() noexcept;
+  void note_orderly();
+  [[nodiscard]] bool may_promise() const noexcept;
+  void answer_proposals();
+  /// Throws wire_error if it is not what was promised.
+  void accept(const launch_place& place, launch_kind kind);
+  void enqueue_matched(device_job& job, const launch_place& place);
+  void take_turns() noexcept;
+  void forget_promises();
+  void watch_order(time_point now) noexcept;
+  // Of rank 0's leader.
+  void tell(rank_t whom, const order_message& message) override;
+  void accuse(rank_t whom, enum cause why, std::string detail) override;
+  [[nodiscard]] bool is_credible(std::uint64_t time) const override;
+  void order_timer_expired() noexcept;
+
   // In flight: nccl_backend_flight.cpp.
   void enqueue(device_job& job);
   void pump() noexcept;
+  void pump_queue() noexcept;
   void hand_over(device_job& job);
   bool poll() noexcept override;
   bool prepare_sleep(std::optional<duration>& limit) noexcept override;
@@ -262,9 +285,9 @@ class nccl_backend final : public backend,
   std::map<std::pair<rank_t, std::uint64_t>, device_job*> unplaced_receives_;
   std::map<std::uint64_t, device_job*> entered_;
   std::vector<bool> left_;
-  std::optional<collective_table> table_;  ///< rank 0's
-  std::deque<order_message> decisions_;
-  bool deciding_ = false;
+  std::optional<launch_leader> leader_;  ///< rank 0's
+  member_places places_;
+  hooked_timer order_timer_{*this, &nccl_backend::order_timer_expired};
 
   // Messages.
   struct told {
@@ -315,6 +338,7 @@ class nccl_backend final : public backend,
   int noisy_parts_ = 0;
   step id_made_{*this, &nccl_backend::id_made};
   step communicator_made_{*this, &nccl_backend::communicator_made};
+  step communicator_stands_{*this, &nccl_backend::communicator_stands};
   step host_gone_{*this, &nccl_backend::host_gone};
   step host_quiet_{*this, &nccl_backend::part_is_quiet};
   step communicator_quiet_{*this, &nccl_backend::communicator_is_quiet};

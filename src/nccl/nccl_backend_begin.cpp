@@ -248,6 +248,7 @@ device_job& nccl_backend::job_for(operation& op) {
   job->settle_by = time_point::max();
   job->is_given_up = false;
   job->is_discarded = false;
+  job->is_placeless = false;
   job->stand_in.reset();
   // A thread that came back late may still hold the old one, and one that was given up
   // while it was checked may still be looked at.
@@ -335,7 +336,7 @@ void nccl_backend::begin_collective(device_job& job) {
   job.collective = ++last_collective_;
   entered_[job.collective] = &job;
   const collective_terms terms = job.launch->terms;
-  if (self_ == 0) return enter(0, job.collective, terms);
+  if (self_ == 0) return leader_->enter(0, job.collective, terms, home_.now());
   say(0, enter_message{job.collective, terms});
 }
 

@@ -32,6 +32,13 @@ void nccl_backend::enqueue(device_job& job) {
 }
 
 void nccl_backend::pump() noexcept {
+  pump_queue();
+  take_turns();
+}
+
+// What has no place: unmatched, in a world that is alone on its GPUs, or a change of the
+// memory.
+void nccl_backend::pump_queue() noexcept {
   const auto most = static_cast<std::size_t>(options_.device.most_outstanding);
   while (!queue_.empty() && in_flight_.size() < most && !stopping_ && !changing_ &&
          communicator_->is_ready()) {
@@ -45,7 +52,7 @@ void nccl_backend::pump() noexcept {
     }
     device_job& job = **next;
     const bool is_change = changes_memory(job.launch->kind);
-    if (is_change && !in_flight_.empty()) return;
+    if (is_change && !(in_flight_.empty() && places_.decided.empty())) return;
     queue_.erase(next);
     if (is_change) {
       guarded([&] { change_memory(job); });
@@ -150,6 +157,7 @@ void nccl_backend::memory_changed(ncclResult_t result) noexcept {
   } else {
     recycle(job);
   }
+  guarded([this] { answer_proposals(); });
   pump();
   go_if_idle();
 }
@@ -202,6 +210,7 @@ bool nccl_backend::see_ends() noexcept {
     }
   }
   if (any && !wait_for_ticket_.empty()) end_settled();
+  if (any && !places_.is_orderly && !stopping_) guarded([this] { note_orderly(); });
   return any;
 }
 
@@ -237,6 +246,7 @@ void nccl_backend::watch() noexcept {
   home_.timers().arm(watch_, now + watch_period);
   if (!stopping_) watch_communicator(now);
   if (!stopping_) watch_members(now);
+  if (!stopping_) watch_order(now);
 }
 
 void nccl_backend::watch_communicator(time_point now) noexcept {
@@ -298,8 +308,9 @@ void nccl_backend::watch_members(time_point now) noexcept {
     return break_world(job->peer, cause::stalled,
                        "a transfer that was given up does not end");
   }
-  if (!table_) return;
-  if (const auto* late = table_->oldest(now, options_.host.collective_log)) {
+  if (!leader_) return;
+  collective_table& table = leader_->collectives();
+  if (const auto* late = table.oldest(now, options_.host.collective_log)) {
     std::string absent;
     for (const rank_t r : late->absent) {
       absent += fmt::format("{}{}", absent.empty() ? "" : ", ", r);
@@ -312,7 +323,7 @@ void nccl_backend::watch_members(time_point now) noexcept {
                          cause::overdue, text);
     }
     if (!late->is_remarked) {
-      table_->set_remarked();
+      table.set_remarked();
       events_.remark(text);
     }
   }

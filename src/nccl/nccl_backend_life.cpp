@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "../duration_text.hpp"
 #include "cuda_library.hpp"
@@ -38,6 +39,8 @@ void nccl_backend::make_communicator() {
         device_->watching().start(device_->helpers()))) {
     return break_world(self_, cause::out_of_resources, "no thread can be had for NCCL");
   }
+  take_seat();
+  if (places_.seat) communicator_->connect_later(communicator_stands_);
   const bool adopts = options_.device.communicator != nullptr;
   creation_.capability = device_->capability();
   if (self_ != 0) {
@@ -46,9 +49,15 @@ void nccl_backend::make_communicator() {
     hello.version = nccl_library::get().version;
     hello.capability = device_->capability();
     hello.adopts = adopts;
-    return say(0, hello);
+    say(0, hello);
+    return order_changed();
   }
-  if (size_ > 1) return;
+  if (size_ > 1) {
+    std::random_device random;
+    creation_.order = std::uint64_t{random()} << 32 | random();
+    places_.seat->set_world(creation_.order);
+    return order_changed();
+  }
   creating_ = true;
   if (adopts) return communicator_->adopt(0, 1, communicator_made_);
   communicator_->make_unique_id(id_made_);
@@ -73,11 +82,19 @@ void nccl_backend::communicator_made() noexcept {
       return close_device("a member has left before the device was ready");
     }
     std::string text = "the communicator could not be made: " + wrong.text;
+    if (places_.is_made && !places_.is_made_known) {
+      text += "; other worlds on the device have operations in flight that do not end";
+    }
     if (!creation_.note.empty()) text += "; " + creation_.note;
     return break_world(self_, wrong.why, std::move(text));
   }
   is_open_ = true;
-  guarded([this] { note_ready(); });
+  guarded([this] {
+    note_ready();
+    note_orderly();
+    if (leader_) leader_->open(home_.now());
+    answer_proposals();
+  });
   pump();
   // What is started meanwhile comes behind it, and must not overtake.
   while (!stopping_ && !wait_for_device_.empty()) {
@@ -110,10 +127,12 @@ device_status nccl_backend::status() const {
   all.given = device_->reserved();
   all.multiprocessors = device_->multiprocessors();
   all.being_checked = checking_.size();
-  all.queued = queue_.size();
+  all.queued = queue_.size() + places_.decided.size();
   all.handed_over = in_flight_.size();
   all.launched = launches_seen_;
   all.awaited = wait_for_ticket_.size();
+  all.has_places = places_.are_used;
+  all.places = places_.seat ? places_.seat->places() : 0;
   all.stuck = device_->stuck();
   all.roots = device_->roots();
   return all;
@@ -217,7 +236,7 @@ void nccl_backend::go_if_idle() noexcept {
         return job->op || job->is_in_flight;
       });
   if (busy && !late) return;
-  if (size_ > 1 && (!in_flight_.empty() || changing_)) {
+  if (size_ > 1 && (!in_flight_.empty() || changing_ || !places_.decided.empty())) {
     // What the peers count on is cut short: told no more than that we left, they would
     // take what that makes of theirs for success. Nothing breaks if all others have left.
     if (!std::exchange(broke_late_, true)) {
@@ -244,6 +263,7 @@ void nccl_backend::host_gone() noexcept {
   if (is_polling_) home_.remove(*this);
   is_polling_ = false;
   stopping_ = true;
+  leave_order();
   if (in_flight_.empty() && !changing_) return end_leaving();
   // Late, and the stream is not done: nobody gets buffers back that it may still touch.
   quiet_communicator();
@@ -264,6 +284,7 @@ void nccl_backend::communicator_is_quiet() noexcept {
 
 void nccl_backend::quiesce(work& quiet) noexcept {
   stopping_ = true;
+  leave_order();
   quiet_ = &quiet;
   noisy_parts_ = 2;
   home_.timers().disarm(watch_);

@@ -140,6 +140,7 @@ void nccl_backend::handle(rank_t from, const create_message& m) {
   if (std::exchange(creating_, true)) throw wire_error("a creation out of turn");
   creation_.note = m.note;
   creation_.capability = m.capability;
+  if (places_.seat) places_.seat->set_world(m.order);
   if (options_.device.communicator) {
     return communicator_->adopt(self_, size_, communicator_made_);
   }
@@ -151,7 +152,7 @@ void nccl_backend::handle(rank_t from, const create_message& m) {
 
 void nccl_backend::handle(rank_t from, const pair_request& m) {
   if (self_ != 0) throw wire_error("a request to another than rank 0");
-  place_pair(from, m);
+  leader_->place_pair(from, m, home_.now());
 }
 
 void nccl_backend::handle(rank_t from, const pair_launch& m) {
@@ -169,7 +170,7 @@ void nccl_backend::handle(rank_t from, const pair_closed& m) {
 
 void nccl_backend::handle(rank_t from, const enter_message& m) {
   if (self_ != 0) throw wire_error("a collective entered elsewhere than at rank 0");
-  enter(from, m.number, m.terms);
+  leader_->enter(from, m.number, m.terms, home_.now());
 }
 
 void nccl_backend::handle(rank_t from, const collective_launch& m) {

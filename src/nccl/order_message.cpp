@@ -20,6 +20,13 @@ enum class message_kind : std::uint8_t {
   enter,
   launch_collective,
   closed,
+  made,
+  connect,
+  crowded,
+  places,
+  propose,
+  promise,
+  retract,
 };
 
 wire_writer begin(std::uint64_t total, dtype type) {
@@ -36,12 +43,13 @@ wire_reader behind_prefix(std::span<const std::byte> description) {
   return in;
 }
 
+void write(wire_writer& out, const launch_place& p) { out.put(p.number).put(p.time); }
 void write(wire_writer& out, const hello_message& m) {
   out.put(message_kind::hello).put(std::string_view(m.device)).put(m.version);
   out.put(m.capability).put(static_cast<std::uint8_t>(m.adopts));
 }
 void write(wire_writer& out, const create_message& m) {
-  out.put(message_kind::create).put_raw(m.id).put(m.capability);
+  out.put(message_kind::create).put_raw(m.id).put(m.capability).put(m.order);
   out.put(std::string_view(m.note));
 }
 void write(wire_writer& out, const pair_request& m) {
@@ -52,6 +60,7 @@ void write(wire_writer& out, const pair_launch& m) {
   out.put(message_kind::launch_pair).put(m.sender).put(m.receiver).put(m.token);
   out.put(m.bytes);
   m.layout.write(out);
+  write(out, m.place);
 }
 void write(wire_writer& out, const pair_closed& m) {
   out.put(message_kind::close_pair).put(m.sender).put(m.token);
@@ -62,9 +71,40 @@ void write(wire_writer& out, const enter_message& m) {
 }
 void write(wire_writer& out, const collective_launch& m) {
   out.put(message_kind::launch_collective).put(m.number);
+  write(out, m.place);
 }
 void write(wire_writer& out, const collective_closed& m) {
   out.put(message_kind::closed).put(m.number).put(m.left);
+}
+void write(wire_writer& out, const made_message&) { out.put(message_kind::made); }
+void write(wire_writer& out, const connect_message& m) {
+  out.put(message_kind::connect);
+  write(out, m.place);
+}
+void write(wire_writer& out, const crowded_message&) { out.put(message_kind::crowded); }
+void write(wire_writer& out, const places_message&) { out.put(message_kind::places); }
+void write(wire_writer& out, const propose_message& m) {
+  out.put(message_kind::propose).put(m.number);
+}
+void write(wire_writer& out, const promise_message& m) {
+  out.put(message_kind::promise).put(m.number).put(m.time);
+}
+void write(wire_writer& out, const retract_message& m) {
+  out.put(message_kind::retract).put(m.number);
+}
+
+std::uint64_t read_number(wire_reader& in) {
+  const auto number = in.get<std::uint64_t>();
+  if (number == 0) throw wire_error("a proposal without a number");
+  return number;
+}
+
+launch_place read_place(wire_reader& in) {
+  launch_place p;
+  p.number = in.get<std::uint64_t>();
+  p.time = in.get<std::uint64_t>();
+  if ((p.number == 0) != (p.time == 0)) throw wire_error("half a place in the order");
+  return p;
 }
 
 hello_message read_hello(wire_reader& in) {
@@ -81,6 +121,7 @@ create_message read_create(wire_reader& in) {
   const auto id = in.take(m.id.size());
   std::copy(id.begin(), id.end(), m.id.begin());
   m.capability = in.get<std::int32_t>();
+  m.order = in.get<std::uint64_t>();
   m.note = in.get_text(longest_note);
   return m;
 }
@@ -101,6 +142,15 @@ pair_launch read_launch(wire_reader& in) {
   m.token = in.get<std::uint64_t>();
   m.bytes = in.get<std::uint64_t>();
   m.layout = payload_layout::read(in, m.bytes);
+  m.place = read_place(in);
+  return m;
+}
+
+promise_message read_promise(wire_reader& in) {
+  promise_message m;
+  m.number = read_number(in);
+  m.time = in.get<std::uint64_t>();
+  if (m.time == 0) throw wire_error("a promise without a time");
   return m;
 }
 
@@ -117,7 +167,7 @@ enter_message read_enter(wire_reader& in) {
 }
 
 order_message read_message(wire_reader& in) {
-  switch (in.get_enum(message_kind::closed)) {
+  switch (in.get_enum(message_kind::retract)) {
     case message_kind::hello:
       return read_hello(in);
     case message_kind::create:
@@ -134,8 +184,26 @@ order_message read_message(wire_reader& in) {
     }
     case message_kind::enter:
       return read_enter(in);
-    case message_kind::launch_collective:
-      return collective_launch{in.get<std::uint64_t>()};
+    case message_kind::launch_collective: {
+      collective_launch m;
+      m.number = in.get<std::uint64_t>();
+      m.place = read_place(in);
+      return m;
+    }
+    case message_kind::made:
+      return made_message{};
+    case message_kind::connect:
+      return connect_message{read_place(in)};
+    case message_kind::crowded:
+      return crowded_message{};
+    case message_kind::places:
+      return places_message{};
+    case message_kind::propose:
+      return propose_message{read_number(in)};
+    case message_kind::promise:
+      return read_promise(in);
+    case message_kind::retract:
+      return retract_message{read_number(in)};
     case message_kind::closed:
       break;
   }

@@ -20,6 +20,14 @@ namespace manyworlds::inline v0::nccl {
 
 inline constexpr lane order_lane{lane::reserved | 1};
 
+/// A place in the order of the members' GPUs (launch_order.hpp).
+struct launch_place {
+  std::uint64_t number = 0;  ///< the proposal's; 0: this world has no places
+  std::uint64_t time = 0;
+
+  [[nodiscard]] bool is_none() const noexcept { return number == 0; }
+};
+
 /// A member to rank 0, once: how it would take part in the communicator.
 struct hello_message {
   std::string device;  ///< equal for members that share a GPU
@@ -32,6 +40,8 @@ struct create_message {
   std::array<std::byte, 128> id{};
   /// The least of all members' devices: what all of them can do.
   std::int32_t capability = 0;
+  /// The world's number in the orders of its GPUs, drawn at random.
+  std::uint64_t order = 0;
   /// Members that share a GPU, for who is refused for it.
   std::string note;
 };
@@ -49,12 +59,17 @@ struct pair_launch {
   std::uint64_t token = 0;
   std::uint64_t bytes = 0;
   payload_layout layout;  ///< the receiver's
+  launch_place place;
 };
-/// Rank 0 to a receiver: the sender has left, and will not launch it.
+/// Rank 0 to a receiver, or to a sender: the other has left, and will not launch it.
 struct pair_closed {
   rank_t sender = no_rank;
   std::uint64_t token = 0;
 };
+[[nodiscard]] constexpr bool changes_memory(operation_kind k) noexcept {
+  return k == operation_kind::suspend_device || k == operation_kind::resume_device;
+}
+
 /// What members must agree on.
 struct collective_terms {
   operation_kind kind = operation_kind::none;
@@ -78,6 +93,7 @@ struct enter_message {
 /// Rank 0 to all: every member has entered it, it is your next launch.
 struct collective_launch {
   std::uint64_t number = 0;
+  launch_place place;
 };
 /// No collective's number: there will be no communicator.
 inline constexpr std::uint64_t never = 0;
@@ -86,10 +102,36 @@ struct collective_closed {
   std::uint64_t number = 0;
   rank_t left = no_rank;
 };
+/// A member to rank 0, once: my communicator is made, but for connecting the peers, and
+/// no world on my GPU launches without places.
+struct made_message {};
+/// Rank 0 to all, once: every member has made it, connect the peers.
+struct connect_message {
+  launch_place place;
+};
+/// A member to rank 0, once: another world is on my GPU.
+struct crowded_message {};
+/// Rank 0 to all, once: what is launched from here on has places.
+struct places_message {};
+/// Rank 0 to all that will launch an operation: hold a place for it. Numbers grow.
+struct propose_message {
+  std::uint64_t number = 0;
+};
+/// The answer: this place is held.
+struct promise_message {
+  std::uint64_t number = 0;
+  std::uint64_t time = 0;
+};
+/// Rank 0 to the same members: the place is not held any longer.
+struct retract_message {
+  std::uint64_t number = 0;
+};
 
 using order_message =
     std::variant<hello_message, create_message, pair_request, pair_launch, pair_closed,
-                 enter_message, collective_launch, collective_closed>;
+                 enter_message, collective_launch, collective_closed, made_message,
+                 connect_message, crowded_message, places_message, propose_message,
+                 promise_message, retract_message>;
 
 /// With the beginning of a description in front.
 [[nodiscard]] bytes encode(const order_message& message);

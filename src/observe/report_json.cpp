@@ -108,6 +108,7 @@ void write_device(json_writer& out, const device_status& d) {
   out.field("multiprocessors", d.multiprocessors);
   out.field("being_checked", d.being_checked).field("queued", d.queued);
   out.field("handed_over", d.handed_over).field("launched", d.launched);
+  out.field("has_places", d.has_places).field("places", d.places);
   out.field("awaited", d.awaited).field("stuck", d.stuck).field("roots", d.roots);
   out.end_object();
 }

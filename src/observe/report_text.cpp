@@ -126,6 +126,9 @@ void write_device(text_writer& out, const device_status& d) {
            "{} operations being checked, {} queued, {} handed over and {} of them "
            "launched; {} tickets awaited",
            d.being_checked, d.queued, d.handed_over, d.launched, d.awaited);
+  if (d.has_places) {
+    out.line(3, "{} places held in the order that it shares with other worlds", d.places);
+  }
   if (d.stuck > 0) out.line(3, "{} communicators of the device are stuck", d.stuck);
   if (d.roots > 0)
     out.line(3, "{} creations on the device wait for members that never come", d.roots);

@@ -73,6 +73,8 @@ runtime_report made_up() {
   gpu.handed_over = 2;
   gpu.launched = 1;
   gpu.roots = 5;
+  gpu.has_places = true;
+  gpu.places = 6;
   w.transfers->device = gpu;
   r.worlds.push_back(w);
   r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
@@ -89,24 +91,29 @@ TEST_CASE(
   const std::string text = text_of(made_up());
   INFO(text);
   for (const char* part :
-       {"pid 4711 on here, at 127.0.0.1:40123", "reactor: io_uring, 12 turns\n",
+       {"pid 4711 on here, at 127.0.0.1:40123",
+        "reactor: io_uring, 12 turns\n",
         "the library in a turn: at most 0.18 ms; 9 under 0.001 ms, 2 under 0.256 ms\n",
         "tasks in a turn: at most 10 s; 1 longer than 65.5 ms\n",
         "service: io_uring, 3 turns; it has not answered for 250 ms",
         "left@3: broken, rank 0 of 2, formed 2 s ago, 1 suspicions\n",
-        "left@3 broken: rank 1 died", "4 operations ended with peer_died",
-        "rank 1: there (pid 4712)", "last heard 1.5 s ago, suspect\n",
+        "left@3 broken: rank 1 died",
+        "4 operations ended with peer_died",
+        "rank 1: there (pid 4712)",
+        "last heard 1.5 s ago, suspect\n",
         "on device 3: ready, told by words; 4 of 132 multiprocessors, 12 of them given "
         "to "
         "worlds\n",
         "0 queued, 2 handed over and 1 of them launched; 0 tickets awaited\n",
+        "6 places held in the order that it shares with other worlds\n",
         "5 creations on the device wait for members that never come\n",
         "pending for 12 ms: arrival from any on lane 9, 0 of 0 bytes, not begun, at "
         "serve.cpp:17\n",
         "not begun, waits for the window of the world, or a receive, at serve.cpp:17\n",
         "its first send waits for the window of the world, or a receive\n",
         "holds 32896 bytes of the window, for 7 s: no receive takes what has come\n",
-        "holds 64 bytes of the peer's window\n", "3 s ago: right@8: closed\n"}) {
+        "holds 64 bytes of the peer's window\n",
+        "3 s ago: right@8: closed\n"}) {
     CHECK_MESSAGE(text.find(part) != text.npos, part);
   }
 }
@@ -138,6 +145,8 @@ TEST_CASE("a report as JSON says the same to programs, with null for what is unk
   const auto& gpu = w["transfers"]["device"];
   CHECK(gpu["device"] == 3);
   CHECK(gpu["told_by_words"] == true);
+  CHECK(gpu["has_places"] == true);
+  CHECK(gpu["places"] == 6);
   CHECK(gpu["handed_over"] == 2);
   CHECK(gpu["launched"] == 1);
   CHECK(gpu["roots"] == 5);

@@ -47,6 +47,11 @@ struct device_status {
   std::size_t launched = 0;       ///< of these
   std::size_t awaited = 0;        ///< tickets
 
+  /// Another world of this process is on the GPU of a member, so this world's launches
+  /// take places in the orders of its members' GPUs.
+  bool has_places = false;
+  std::size_t places = 0;  ///< held now: promised or decided, and not launched
+
   // Of the device, in this runtime.
   int stuck = 0;  ///< communicators that could not be freed
   int roots = 0;  ///< creations that not all members came to: NCCL waits for them

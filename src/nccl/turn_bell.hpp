@@ -1,0 +1,58 @@
+// Turn bell: wakes the reactor of a world whose turn may have come.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "manyworlds/coro/work.hpp"
+#include "manyworlds/io/reactor.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Rung by whoever launches or gives places back, as often as they like: `heard` runs on
+/// the reactor's thread at least once after the last ring. Dropped there before the
+/// reactor ends, or before what `heard` uses does.
+class turn_bell final : private work, public std::enable_shared_from_this<turn_bell> {
+ public:
+  turn_bell(reactor& home, std::function<void()> heard)
+      : work([](work& w) noexcept { static_cast<turn_bell&>(w).arrive(); }),
+        home_(&home),
+        heard_(std::move(heard)) {}
+
+  /// Any thread, under any lock: only posts.
+  void ring() noexcept {
+    // Acquire and release: who rings after `arrive` has cleared it posts again, and what
+    // was changed before a ring that posts nothing is seen by the one on its way.
+    if (is_rung_.exchange(true, std::memory_order_acq_rel)) return;
+    // Under the lock, so that the reactor does not end meanwhile.
+    const std::lock_guard lock(mutex_);
+    if (!home_) return;
+    itself_ = shared_from_this();
+    if (!home_->try_post(*this)) itself_.reset();
+  }
+
+  /// On the reactor's thread: `heard` does not run any longer.
+  void drop() noexcept {
+    heard_ = nullptr;
+    const std::lock_guard lock(mutex_);
+    home_ = nullptr;
+  }
+
+ private:
+  void arrive() noexcept {
+    const std::shared_ptr<turn_bell> alive = std::move(itself_);
+    is_rung_.exchange(false, std::memory_order_acq_rel);
+    if (heard_) heard_();
+  }
+
+  std::mutex mutex_;
+  reactor* home_;
+  std::function<void()> heard_;
+  std::shared_ptr<turn_bell> itself_;
+  std::atomic<bool> is_rung_{false};
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,379 @@
+// Many worlds on the same GPUs, with few hardware connections: their operations end
+// whatever order the members start them in.
+#include <signal.h>
+
+#include <atomic>
+#include <list>
+#include <optional>
+#include <semaphore>
+
+#include "gpu_worlds.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::nccl_tests;
+
+namespace {
+
+using floats = std::vector<float>;
+
+/// False in the process that has so few connections, where the test is to go on. How many
+/// there are is read once a process; the second name is the real library's.
+bool runs_with_connections(int connections) {
+  if (testing::skips_without_device()) return true;
+  if (testing::own_process::is_here()) return false;
+  const std::string number = std::to_string(connections);
+  testing::own_process alone(
+      doctest::getContextOptions()->currentTest->m_name,
+      {"EMULATED_CUDA_CONNECTIONS=" + number, "CUDA_DEVICE_MAX_CONNECTIONS=" + number});
+  CHECK(alone.succeeded());
+  return true;
+}
+
+world_options numbered(world_options options, int number) {
+  options.name = world_name(("crowded " + std::to_string(number)).c_str());
+  options.on_device.most_multiprocessors = 1;
+  return options;
+}
+
+/// Whether the runtime's dump says that the world has places in its GPU's order.
+bool has_places(const member& m, const world& w) {
+  const std::string all = m.rt.dump();
+  const auto begin = all.find("\n  " + w.name().str() + "@");
+  REQUIRE_MESSAGE(begin != all.npos, all);
+  const std::string own = all.substr(begin, all.find("\n  crowded", begin + 1) - begin);
+  REQUIRE_MESSAGE(own.find("on device") != own.npos, all);
+  return own.find("places held in the order") != own.npos;
+}
+
+/// Sums and messages in turn, each checked. Members of equal number start together.
+task<void> use(member& m, world& w, device_stream stream, int rounds) {
+  const int others = w.size() - 1;
+  device_buffer<float> given(m.pool, 64, stream);
+  device_buffer<float> into(m.pool, 64, stream);
+  const floats ones(64, 1);
+  co_await copy(given.view(), ones);
+  for (int i = 0; i < rounds; ++i) {
+    co_await w.all_reduce(given, into, sum);
+    CHECK((co_await m.read(into)) == floats(64, static_cast<float>(others + 1)));
+    if (m.rank > 1) continue;
+    co_await when_all(w.send(given, to{1 - m.rank}), w.recv(into, from{1 - m.rank}));
+    CHECK((co_await m.read(into)) == ones);
+  }
+}
+
+/// All worlds busy at once; the ranks begin with opposite ends of the list.
+task<void> use_all(member& m, world_options options, int count, int rounds) {
+  std::list<owned_stream> streams;
+  std::vector<world> worlds;
+  for (int i = 0; i < count; ++i) {
+    streams.emplace_back(m.device);
+    worlds.emplace_back(m.rt, m.st, numbered(options, i));
+  }
+  for (world& w : worlds) co_await w;
+  for (world& w : worlds) co_await w.device_ready();
+  co_await scope::run([&](scope& s) -> task<void> {
+    auto stream = streams.begin();
+    for (int i = 0; i < count; ++i, ++stream) {
+      const int chosen = m.rank == 0 ? i : count - 1 - i;
+      s.spawn(use(m, worlds[static_cast<std::size_t>(chosen)], *stream, rounds));
+    }
+    co_return;
+  });
+  for (world& w : worlds) CHECK(has_places(m, w));
+  for (world& w : worlds) {
+    co_await w.barrier();
+    co_await w.leave();
+  }
+}
+
+/// One that is formed, used, and broken or left, again and again, beside the others.
+task<void> come_and_go(member& m, world_options options, int number, int times) {
+  for (int i = 0; i < times; ++i) {
+    world w(m.rt, m.st, numbered(options, 100 * number + i));
+    co_await w;
+    const owned_stream stream(m.device);
+    const auto once = [&]() -> task<void> { co_await use(m, w, stream, 2); };
+    co_await once();
+    if (i % 2 == 0) {
+      co_await w.leave();
+      continue;
+    }
+    auto met = co_await outcome(w.barrier());
+    CHECK((met || w.state() == world_state::broken));
+    if (m.rank == 0) w.fail("enough");
+    co_await w.drained();
+  }
+}
+
+task<void> use_while_others_come(member& m, world_options options) {
+  world steady(m.rt, m.st, numbered(options, 0));
+  co_await steady;
+  const owned_stream stream(m.device);
+  co_await scope::run([&](scope& s) -> task<void> {
+    s.spawn(use(m, steady, stream, 30));
+    for (int i = 1; i <= 3; ++i) s.spawn(come_and_go(m, options, i, 3));
+    co_return;
+  });
+  co_await steady.leave();
+}
+
+/// Rank 1 of the first world is stuck in user code when its promise is asked for: rank 0
+/// goes on with its other world, whose member is rank 2.
+struct stuck_reactor {
+  std::binary_semaphore may_go_on{0};
+  std::atomic<bool> is_over{false};
+
+  task<void> lead(member& m, world& with_stuck, world& other) {
+    const owned_stream stream(m.device);
+    device_buffer<float> into(m.pool, 64, stream);
+    co_await with_stuck.recv_message<int>(from{1});
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto take = [&]() -> task<void> {
+        co_await with_stuck.recv(into, from{1});
+        is_over = true;
+      };
+      s.spawn(take());
+      // Its place is promised here, and holds up this GPU until it is retracted.
+      co_await with_two(m, other, stream, 5);
+      CHECK_FALSE(is_over);
+      may_go_on.release();
+    });
+    CHECK((co_await m.read(into)) == floats(64, 3));
+  }
+
+  task<void> be_stuck(member& m, world& w) {
+    auto given = co_await m.on_device(floats(64, 3));
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto give = [&]() -> task<void> { co_await w.send(given, to{0}); };
+      s.spawn(give());
+      const int word = 7;
+      co_await w.send_message(word, to{0});
+      CHECK(may_go_on.try_acquire_for(20s));
+    });
+  }
+
+  static task<void> with_two(member& m, world& w, device_stream stream, int rounds) {
+    device_buffer<float> given(m.pool, 64, stream);
+    device_buffer<float> into(m.pool, 64, stream);
+    for (int i = 0; i < rounds; ++i) co_await w.all_reduce(given, into, sum);
+  }
+};
+
+/// Rank 1 is a member of both worlds: of the first, whose other member will be killed or
+/// stopped in its midst, and of the second, with rank 2, which is to serve throughout.
+class beside_a_fault {
+ public:
+  beside_a_fault(int victim_rank, int signal) : victim_(victim_rank), signal_(signal) {}
+
+  task<void> run(member& m, world_options options) {
+    options.suspect_after = 300ms;
+    options.broken_after = 1s;
+    world_options hurt = numbered(options, 1);
+    hurt.size = 2;
+    hurt.rank = m.rank == 0 ? victim_ : 1 - victim_;
+    world_options whole = numbered(options, 2);
+    whole.size = 2;
+    whole.rank = m.rank - 1;
+    if (m.rank == 0) return be_victim(m, hurt);
+    if (m.rank == 2) return serve(m, whole);
+    return survive(m, hurt, whole);
+  }
+
+ private:
+  task<void> be_victim(member& m, world_options hurt) {
+    world w(m.rt, m.st, hurt);
+    co_await w;
+    co_await m.st.set("victim", std::to_string(::getpid()));
+    const owned_stream stream(m.device);
+    co_await stuck_reactor::with_two(m, w, stream, 1'000'000);
+  }
+
+  static task<void> serve(member& m, world_options whole) {
+    world w(m.rt, m.st, whole);
+    co_await w;
+    const owned_stream stream(m.device);
+    // Until the other one leaves.
+    const auto busy = [&]() -> task<void> {
+      co_await stuck_reactor::with_two(m, w, stream, 1'000'000);
+    };
+    const auto ended = co_await outcome(busy());
+    REQUIRE_FALSE(ended);
+    CHECK(ended.error().cause == cause::closed);
+  }
+
+  task<void> survive(member& m, world_options hurt, world_options whole) {
+    world first(m.rt, m.st, hurt);
+    world second(m.rt, m.st, whole);
+    co_await first;
+    co_await second;
+    const owned_stream stream(m.device);
+    const owned_stream other(m.device);
+    const pid_t victim = std::stoi(co_await m.st.get("victim", patience));
+    co_await scope::run([&](scope& s) -> task<void> {
+      const auto until_broken = [&]() -> task<void> {
+        const auto busy = [&]() -> task<void> {
+          co_await stuck_reactor::with_two(m, first, stream, 1'000'000);
+        };
+        const auto ended = co_await outcome(busy());
+        REQUIRE_FALSE(ended);
+        CHECK(ended.error().cause ==
+              (signal_ == SIGKILL ? cause::peer_died : cause::silent_peer));
+      };
+      s.spawn(until_broken());
+      co_await stuck_reactor::with_two(m, second, other, 20);
+      ::kill(victim, signal_);
+      co_await first.broken();
+      co_await stuck_reactor::with_two(m, second, other, 20);
+    });
+    co_await first.drained();
+    ::kill(victim, SIGKILL);
+    co_await second.leave();
+  }
+
+  const int victim_;
+  const int signal_;
+};
+
+/// The first rank's process is killed: it need not succeed.
+void check_beside_a_fault(int victim_rank, int signal) {
+  if (testing::skips_without_device()) return;
+  beside_a_fault fault(victim_rank, signal);
+  const member_body body = [&](member& m, world_options options) -> task<void> {
+    co_await fault.run(m, options);
+  };
+  if (rank_process::here()) return run_members(3, body);
+  runtime rt;
+  const hosted_store meeting(rt, "127.0.0.1:0");
+  std::vector<std::unique_ptr<testing::own_process>> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=" + std::to_string(rank),
+                                         "MANYWORLDS_TEST_STORE=" + meeting.address()};
+    if (devices_here() < 3) {
+      environment.push_back("NCCL_HOSTID=rank" + std::to_string(rank));
+    }
+    all.push_back(std::make_unique<testing::own_process>(
+        doctest::getContextOptions()->currentTest->m_name, environment));
+  }
+  CHECK(all[1]->succeeded());
+  CHECK(all[2]->succeeded());
+}
+
+}  // namespace
+
+TEST_SUITE("crowded gpu") {
+  TEST_CASE("a world that is alone on its GPUs has no places and gets them in company") {
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      world first(m.rt, m.st, numbered(options, 1));
+      co_await first;
+      const owned_stream stream(m.device);
+      co_await use(m, first, stream, 3);
+      CHECK_FALSE(has_places(m, first));
+      {
+        world second(m.rt, m.st, numbered(options, 2));
+        co_await second;
+        co_await use(m, second, stream, 3);
+        co_await use(m, first, stream, 3);
+        CHECK(has_places(m, second));
+        CHECK(has_places(m, first));
+        co_await second.barrier();
+        co_await second.leave();
+      }
+      // Until its next epoch.
+      co_await use(m, first, stream, 3);
+      CHECK(has_places(m, first));
+      co_await first.barrier();
+      co_await first.leave();
+    });
+  }
+
+  TEST_CASE("six worlds end on one connection in whatever order members start") {
+    if (runs_with_connections(1)) return;
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      co_await use_all(m, options, 6, 5);
+    });
+  }
+
+  TEST_CASE("sixteen worlds end on eight connections in whatever order members start") {
+    if (runs_with_connections(8)) return;
+    NEEDS_DEVICES(2);
+    run_members(2, [](member& m, world_options options) -> task<void> {
+      co_await use_all(m, options, 16, 3);
+    });
+  }
+
+  TEST_CASE("four worlds of three members end on one connection") {
+    if (runs_with_connections(1)) return;
+    NEEDS_DEVICES(3);
+    run_members(3, [](member& m, world_options options) -> task<void> {
+      co_await use_all(m, options, 4, 5);
+    });
+  }
+
+  TEST_CASE("worlds end on one connection where the reactor launches") {
+    if (runs_with_connections(1)) return;
+    NEEDS_DEVICES(2);
+    world_options base;
+    base.on_device.launch = launch_on::reactor;
+    run_members(
+        2,
+        [](member& m, world_options options) -> task<void> {
+          co_await use_all(m, options, 4, 5);
+        },
+        base);
+  }
+
+  TEST_CASE("worlds that come and break and go hold up none on one connection") {
+    if (runs_with_connections(1)) return;
+    NEEDS_DEVICES(2);
+    run_members(2, use_while_others_come);
+  }
+
+  TEST_CASE("a member that is stuck in user code does not hold up a peer's other world") {
+    NEEDS_OWN_DEVICES(3);
+    stuck_reactor stuck;
+    run_members(3, [&](member& m, world_options options) -> task<void> {
+      world_options first = numbered(options, 1);
+      first.size = 2;
+      world_options second = numbered(options, 2);
+      second.size = 2;
+      second.rank = m.rank == 0 ? 0 : 1;
+      if (m.rank == 2) {
+        world other(m.rt, m.st, second);
+        co_await other;
+        const owned_stream stream(m.device);
+        co_await stuck_reactor::with_two(m, other, stream, 5);
+        co_await other.leave();
+        co_return;
+      }
+      world with_stuck(m.rt, m.st, first);
+      co_await with_stuck;
+      if (m.rank == 1) {
+        co_await with_stuck.device_ready();
+        co_await with_stuck.barrier();
+        co_await stuck.be_stuck(m, with_stuck);
+      } else {
+        world other(m.rt, m.st, second);
+        co_await other;
+        co_await other.device_ready();
+        co_await with_stuck.barrier();
+        co_await stuck.lead(m, with_stuck, other);
+        co_await other.leave();
+      }
+      co_await with_stuck.leave();
+    });
+  }
+
+  TEST_CASE("rank 0 that is killed amid its proposals breaks its world and no other") {
+    check_beside_a_fault(0, SIGKILL);
+  }
+
+  TEST_CASE("a member that is killed amid its promises breaks its world and no other") {
+    check_beside_a_fault(1, SIGKILL);
+  }
+
+  TEST_CASE("rank 0 that is stopped amid its proposals breaks its world and no other") {
+    check_beside_a_fault(0, SIGSTOP);
+  }
+}
