@@ -172,6 +172,7 @@
 #include "world/world_event.cpp"
 
 #if MANYWORLDS_HAS_NCCL
+#include "nccl/argument_checks.cpp"
 #include "nccl/collective_table.cpp"
 #include "nccl/communicator.cpp"
 #include "nccl/communicator_connecting.cpp"
@@ -194,7 +195,6 @@
 #include "nccl/launcher.cpp"
 #include "nccl/nccl_backend.cpp"
 #include "nccl/nccl_backend_begin.cpp"
-#include "nccl/nccl_backend_checks.cpp"
 #include "nccl/nccl_backend_flight.cpp"
 #include "nccl/nccl_backend_life.cpp"
 #include "nccl/nccl_backend_messages.cpp"

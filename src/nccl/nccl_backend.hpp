@@ -121,12 +121,12 @@ class nccl_backend final : public backend,
   void begin_unmatched(device_job& job);
   void begin_settle(operation& op);
   void refuse(operation& op, enum cause why, std::string detail);
-  /// What not every member's NCCL and device can do, empty if all can.
-  [[nodiscard]] std::string missing_for(const operation& op) const;
   void fail_group(launch_group& group);
   [[nodiscard]] device_job& job_for(operation& op);
   void take_views(device_job& job);
   void refuse(device_job& job, enum cause why, std::string detail);
+  /// Empty if nothing is wrong.
+  [[nodiscard]] std::string objection_to_views(device_job& job) const;
   void check_elsewhere(device_job& job);
   [[nodiscard]] bool must_be_checked(const device_job& job) const noexcept;
   [[nodiscard]] bool must_wait_for_checks(const operation& op) const noexcept;
@@ -146,12 +146,6 @@ class nccl_backend final : public backend,
   [[nodiscard]] static device_job* job_of(const operation& op) noexcept {
     return static_cast<device_job*>(op.device->state);
   }
-
-  // What is wrong with an operation, empty if nothing: nccl_backend_checks.cpp.
-  [[nodiscard]] std::string objection_to(const operation& op) const;
-  [[nodiscard]] std::string objection_to_views(device_job& job) const;
-  [[nodiscard]] std::string objection_to_counts(const operation& op) const;
-  [[nodiscard]] collective_terms terms_of(const operation& op) const noexcept;
 
   // Matching and the order: nccl_backend_order.cpp.
   void proxy_ended(device_job& job, operation_end how) noexcept;

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "argument_checks.hpp"
 #include "nccl_backend.hpp"
-#include "nccl_library.hpp"
+#include "view_checks.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -13,11 +14,6 @@ namespace {
 
 constexpr const char* no_order =
     "rank 0 has left, which puts operations on devices in order";
-/// NCCL knows the types of 8 bits from 2.24 on, and computes with them on devices from
-/// compute capability 9.0 on (2.28.9 src/enqueue.cc, "FP8 reduction support begins with
-/// sm90 capable devices").
-constexpr int float8_version = 22400;
-constexpr int float8_capability = 90;
 constexpr const char* no_group = "another operation of its group could not be started";
 
 }  // namespace
@@ -25,30 +21,6 @@ constexpr const char* no_group = "another operation of its group could not be st
 void nccl_backend::refuse(operation& op, enum cause why, std::string detail) {
   if (launch_group* const group = op.device->group) fail_group(*group);
   op.fail(why, std::move(detail));
-}
-
-// Each member comes to the same answer, so that all refuse or none: launched, NCCL would
-// refuse it, and that breaks the world.
-std::string nccl_backend::missing_for(const operation& op) const {
-  if (changes_memory(op.kind) && !nccl_library::get().ncclCommSuspend) {
-    return "the loaded NCCL cannot give a communicator's memory back: 2.29.7 can";
-  }
-  if (!is_collective(op.kind) || changes_memory(op.kind)) return {};
-  const collective_terms terms = terms_of(op);
-  const bool is_float8 =
-      terms.type == dtype::float8_e4m3 || terms.type == dtype::float8_e5m2;
-  if (!is_float8 || !terms.reduces()) return {};
-  if (const int version = nccl_library::get().version; version < float8_version) {
-    return fmt::format("NCCL {} does not compute with {}: 2.24 does",
-                       version_text(version), name_of(terms.type));
-  }
-  if (creation_.capability < float8_capability) {
-    return fmt::format(
-        "NCCL computes with {} on GPUs from compute capability 9.0 on, and one of this "
-        "world has {}.{}",
-        name_of(terms.type), creation_.capability / 10, creation_.capability % 10);
-  }
-  return {};
 }
 
 // Launched without one of its members, the others would meet what the peers take for
@@ -88,10 +60,11 @@ void nccl_backend::begin(operation& op) {
   if (part.group && part.group->failed) {
     return op.fail(cause::invalid_argument, no_group);
   }
-  if (std::string wrong = objection_to(op); !wrong.empty()) {
+  if (std::string wrong = objection_to(op, self_, size_); !wrong.empty()) {
     return refuse(op, cause::invalid_argument, std::move(wrong));
   }
-  if (std::string missing = missing_for(op); !missing.empty()) {
+  if (std::string missing = missing_for(op, size_, creation_.capability);
+      !missing.empty()) {
     return refuse(op, cause::unsupported, std::move(missing));
   }
   if (is_suspended_ != (op.kind == operation_kind::resume_device)) {
@@ -128,6 +101,36 @@ void nccl_backend::begin(operation& op) {
   }
   if (!must_be_checked(job) && checking_.empty()) return go_on(job);
   check_elsewhere(job);
+}
+
+std::string nccl_backend::objection_to_views(device_job& job) const {
+  device_launch& l = *job.launch;
+  for (std::size_t i = 0; i < l.views.size(); ++i) {
+    if (l.views[i].empty()) continue;
+    CUstream_st* const stream = l.views[i].stream().handle();
+    if (!stream) {
+      return fmt::format(
+          "view {}: it has no stream; the default stream's name is "
+          "cudaStreamLegacy",
+          i);
+    }
+    if (stream == cudaStreamPerThread &&
+        options_.device.launch == launch_on::own_thread) {
+      return fmt::format(
+          "view {}: cudaStreamPerThread is another stream on the thread "
+          "that launches: make one, or launch on the reactor",
+          i);
+    }
+  }
+  l.device = device_->ordinal();
+  // On the reactor only where the reactor is to call NCCL itself.
+  const bool may_ask = options_.device.launch == launch_on::reactor;
+  return may_ask ? nccl::objection_to_views(l.views, l.device) : std::string();
+}
+
+bool nccl_backend::must_be_checked(const device_job& job) const noexcept {
+  return options_.device.launch == launch_on::own_thread &&
+         !known_.has(job.launch->views);
 }
 
 void nccl_backend::refuse(device_job& job, enum cause why, std::string detail) {
@@ -274,7 +277,7 @@ void nccl_backend::take_views(device_job& job) {
     return;
   }
   if (is_collective(l.kind)) {
-    l.terms = terms_of(*job.op);
+    l.terms = terms_of(*job.op, size_);
     if (changes_memory(l.kind)) return;
     l.views.push_back(part.source[0]);
     l.views.push_back(part.target[0]);

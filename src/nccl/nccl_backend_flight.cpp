@@ -298,7 +298,7 @@ void nccl_backend::watch_communicator(time_point now) noexcept {
                     is_alone ? ""
                              : "; it shares the device with other worlds: is "
                                "CUDA_DEVICE_MAX_CONNECTIONS=32 set, and do all members "
-                               "start their operations in one order?"));
+                               "start unmatched operations and graphs in one order?"));
   }
 }
 

@@ -2,7 +2,6 @@
 // whatever order the members start them in.
 #include <signal.h>
 
-#include <atomic>
 #include <list>
 #include <optional>
 #include <semaphore>
@@ -121,35 +120,31 @@ task<void> use_while_others_come(member& m, world_options options) {
 /// goes on with its other world, whose member is rank 2.
 struct stuck_reactor {
   std::binary_semaphore may_go_on{0};
-  std::atomic<bool> is_over{false};
 
   task<void> lead(member& m, world& with_stuck, world& other) {
     const owned_stream stream(m.device);
     device_buffer<float> into(m.pool, 64, stream);
-    co_await with_stuck.recv_message<int>(from{1});
-    co_await scope::run([&](scope& s) -> task<void> {
-      const auto take = [&]() -> task<void> {
-        co_await with_stuck.recv(into, from{1});
-        is_over = true;
-      };
-      s.spawn(take());
-      // Its place is promised here, and holds up this GPU until it is retracted.
+    const auto take = [&]() -> task<void> { co_await with_stuck.recv(into, from{1}); };
+    const auto go_on = [&]() -> task<void> {
+      // It comes behind what is taken above, whose place is asked for by now: promised
+      // here, it holds up this GPU until it is retracted.
+      co_await with_stuck.recv_message<int>(from{1});
       co_await with_two(m, other, stream, 5);
-      CHECK_FALSE(is_over);
       may_go_on.release();
-    });
+    };
+    co_await when_all(take(), go_on());
     CHECK((co_await m.read(into)) == floats(64, 3));
   }
 
   task<void> be_stuck(member& m, world& w) {
     auto given = co_await m.on_device(floats(64, 3));
-    co_await scope::run([&](scope& s) -> task<void> {
-      const auto give = [&]() -> task<void> { co_await w.send(given, to{0}); };
-      s.spawn(give());
+    const auto give = [&]() -> task<void> { co_await w.send(given, to{0}); };
+    const auto stand_still = [&]() -> task<void> {
       const int word = 7;
       co_await w.send_message(word, to{0});
       CHECK(may_go_on.try_acquire_for(20s));
-    });
+    };
+    co_await when_all(give(), stand_still());
   }
 
   static task<void> with_two(member& m, world& w, device_stream stream, int rounds) {

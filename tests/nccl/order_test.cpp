@@ -95,6 +95,37 @@ TEST_SUITE("gpu order") {
     CHECK(late->absent == std::vector<rank_t>{0, 2});
   }
 
+  TEST_CASE("what is said of places comes out as it went in") {
+    const auto again = [](const order_message& m) { return decode_order(encode(m)); };
+    CHECK(std::get<propose_message>(again(propose_message{7})).number == 7);
+    const auto promise = std::get<promise_message>(again(promise_message{7, 99}));
+    CHECK(promise.number == 7);
+    CHECK(promise.time == 99);
+    CHECK(std::get<retract_message>(again(retract_message{7})).number == 7);
+    CHECK(std::get<connect_message>(again(connect_message{{3, 4}})).place.time == 4);
+    CHECK(std::get<connect_message>(again(connect_message{})).place.is_none());
+    CHECK(std::holds_alternative<made_message>(again(made_message{})));
+    CHECK(std::holds_alternative<crowded_message>(again(crowded_message{})));
+    CHECK(std::holds_alternative<places_message>(again(places_message{})));
+    const auto launch =
+        std::get<collective_launch>(again(collective_launch{5, {6, UINT64_MAX}}));
+    CHECK(launch.number == 5);
+    CHECK(launch.place.number == 6);
+    CHECK(launch.place.time == UINT64_MAX);
+  }
+
+  TEST_CASE("law 11: half a place, and a proposal without a number, are refused") {
+    const auto refused = [](const order_message& m) {
+      CHECK_THROWS_AS((void)decode_order(encode(m)), wire_error);
+    };
+    refused(propose_message{0});
+    refused(promise_message{0, 1});
+    refused(promise_message{1, 0});
+    refused(retract_message{0});
+    refused(connect_message{{1, 0}});
+    refused(collective_launch{1, {0, 1}});
+  }
+
   TEST_CASE("pieces of equal size are one run, and come out as they went in") {
     const std::vector<std::size_t> sizes{64, 64, 64, 0, 8, 64, 64};
     const payload_layout layout = layout_of(sizes);

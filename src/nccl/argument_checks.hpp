@@ -1,0 +1,21 @@
+// Argument checks: what is wrong with an operation on device memory, before any member is
+// told of it.
+#pragma once
+
+#include <string>
+
+#include "manyworlds/backend/device_part.hpp"
+#include "manyworlds/backend/operation.hpp"
+#include "order_message.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// What the members of a collective must agree on.
+[[nodiscard]] collective_terms terms_of(const operation& op, rank_t size) noexcept;
+/// Of its peers, root and counts; empty if nothing is wrong.
+[[nodiscard]] std::string objection_to(const operation& op, rank_t self, rank_t size);
+/// What not every member's NCCL and device can do, empty if all can. `capability` is the
+/// least of all members' devices.
+[[nodiscard]] std::string missing_for(const operation& op, rank_t size, int capability);
+
+}  // namespace manyworlds::inline v0::nccl
