@@ -25,16 +25,18 @@ done
 # For tests alone: eight sources at a time, half of the time to compile one being for its headers, and
 # only the library optimized. `--full` builds as users do, and file by file, which finds what a source
 # forgot to include.
+# Whoever names a build type loses what they say of optimization when they configure again.
 few_steps=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=true)
 
 sanitized() {
   local folder=$root/build-$1 kind=$2
   shift 2
   local how=("${few_steps[@]}" -Doptimization=0 -Dcpp_args=-g1 -Dexamples=disabled -Dbenchmarks=disabled)
-  [ "$level" = full ] && how=(-Dunity=on -Dunity_size=8 -Doptimization=1)
+  [ "$level" = full ] && how=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=false -Doptimization=1
+    -Dcpp_args= -Dexamples=enabled -Dbenchmarks=enabled)
   say "$kind sanitizer, in $folder"
   if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    --buildtype=debugoptimized -Dtests=enabled "${how[@]}" "${warnings[@]}"; then
+    -Ddebug=true -Dtests=enabled "${how[@]}" "${warnings[@]}"; then
     run_tests "$folder" testlog 5 "$@"
   else
     count 0 1
@@ -99,8 +101,8 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/t
 
 say "build and unit tests, in $build"
 how=("${few_steps[@]}" -Doptimization=g)
-[ "$level" = full ] && how=(-Done_file=false)
-if ! configure "$build" --buildtype=release "${how[@]}" -Dtests=enabled "${warnings[@]}"; then
+[ "$level" = full ] && how=(-Dunity=off -Dfor_tests_only=false -Doptimization=3 -Done_file=false)
+if ! configure "$build" -Ddebug=false "${how[@]}" -Dtests=enabled "${warnings[@]}"; then
   count 0 1
   finish
 fi

@@ -91,6 +91,9 @@ void communicator_life::conclude(answer& heard) {
     const std::lock_guard lock(mutex_);
     heeded = progress_ == progress::making;
     progress_ = progress::over;
+    // Whoever frees it may be on its way from here on.
+    is_shown_ = heeded && !error;
+    if (is_shown_) note(owns_communicator ? "made" : "adopted");
   }
   const bool stays = heeded && !error;
   if (!stays) {
@@ -101,8 +104,6 @@ void communicator_life::conclude(answer& heard) {
     const std::lock_guard lock(mutex_);
     making_.reset();
   }
-  if (stays) note(owns_communicator ? "made" : "adopted");
-  is_shown_ = stays;
   if (heeded) heard.give();
   if (!stays) free_broken();
 }

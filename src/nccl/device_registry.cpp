@@ -194,8 +194,10 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
     error = cuda.cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
   }
   if (error != cudaSuccess) {
-    return unavailable(
-        fmt::format("device {} cannot be used: {}", ordinal, cuda.describe(error)));
+    std::string text =
+        fmt::format("device {} cannot be used: {}", ordinal, cuda.describe(error));
+    if (probe) (void)cuda.cudaStreamDestroy(probe);
+    return unavailable(std::move(text));
   }
   auto made =
       std::make_shared<device>(ordinal, fmt::format("{} {}", host_identity(), bus.data()),

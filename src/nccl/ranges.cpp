@@ -17,7 +17,7 @@
 
 #if MANYWORLDS_HAS_NVTX
 #include <nvtx3/nvToolsExt.h>
-#if __has_include(<nvtx3/nvToolsExtCudaRt.h>)
+#if __has_include(<nvtx3/nvToolsExtCudaRt.h>) && __has_include(<cuda.h>)
 #include <nvtx3/nvToolsExtCudaRt.h>
 #endif
 #endif

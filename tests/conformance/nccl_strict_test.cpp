@@ -204,20 +204,17 @@ SCENARIO_OF_RANKS(abort_of_a_call) {
 SCENARIO_OF_RANKS(abort_of_a_group) {
   const auto comm = form(me);
   if (me.index() == 1) return me.hear('k');
+  static std::atomic<bool> is_at_end{false};
   std::thread([comm] {
     ncclComm_t child = nullptr;
     ncclGroupStart();
     ncclCommSplit(comm, 0, 0, &child, nullptr);
+    is_at_end = true;
     ncclGroupEnd();
   }).detach();
   auto* const is_inside = find<int(ncclComm_t)>("ncclEmulatedIsInside");
   REQUIRE(bool{is_inside != nullptr});
-  // Inside of the split it is for a moment only, of the group's end for good.
-  int seen = 0;
-  REQUIRE(within(limit, [&] {
-    seen = is_inside(comm) != 0 ? seen + 1 : 0;
-    return seen >= 20;
-  }));
+  REQUIRE(within(limit, [&] { return is_at_end && is_inside(comm) != 0; }));
   ncclCommAbort(comm);
 }
 

@@ -161,9 +161,12 @@ class beside_a_fault {
   beside_a_fault(int victim_rank, int signal) : victim_(victim_rank), signal_(signal) {}
 
   task<void> run(member& m, world_options options) {
-    options.suspect_after = 300ms;
-    options.broken_after = 1s;
     world_options hurt = numbered(options, 1);
+    // Of who is killed the connection tells.
+    if (signal_ == SIGSTOP) {
+      hurt.suspect_after = 300ms;
+      hurt.broken_after = 1s;
+    }
     hurt.size = 2;
     hurt.rank = m.rank == 0 ? victim_ : 1 - victim_;
     world_options whole = numbered(options, 2);

@@ -9,7 +9,7 @@ namespace nccl_emulation {
 
 namespace {
 
-constexpr int slow_ms = 300;
+constexpr int slow_ms = 2000;
 
 // The proxy service of the real library runs until every co-located peer that connected
 // to it has closed (2.28.9 src/proxy.cc).
