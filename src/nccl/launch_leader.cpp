@@ -57,6 +57,8 @@ void launch_leader::place_pair(rank_t receiver, const pair_request& request,
   if (request.sender < 0 || request.sender >= size_ || request.sender == receiver) {
     return home_.accuse(receiver, cause::protocol_error, "a request for no pair");
   }
+  // It hears of nothing any more.
+  if (left_[static_cast<std::size_t>(receiver)]) return;
   if (left_[static_cast<std::size_t>(request.sender)]) {
     return issue({receiver, receiver}, pair_closed{request.sender, request.token});
   }
@@ -98,12 +100,21 @@ void launch_leader::open(time_point now) {
   place_waiting(now);
 }
 
+void launch_leader::give_up_opening() {
+  if (is_open_ || std::exchange(never_opens_, true)) return;
+  for (const placement& each : std::exchange(waiting_, {})) close(each, first_left());
+}
+
 void launch_leader::place(placement fresh, time_point now) {
+  // Without all members nobody opens the device, and nobody resumes it.
+  if (never_opens_ || (is_suspended_ && first_left() != no_rank)) {
+    return close(fresh, first_left());
+  }
   // A world that is alone on its GPUs.
-  if (is_open_ && !uses_places_ && waiting_.empty() && !changes_memory(fresh.kind)) {
+  if (is_open_ && !uses_places_ && !is_suspended_ && waiting_.empty() &&
+      !changes_memory(fresh.kind)) {
     return issue(fresh.members, std::move(fresh.launch));
   }
-  fresh.since = now;
   waiting_.push_back(std::move(fresh));
   place_waiting(now);
 }
@@ -111,7 +122,7 @@ void launch_leader::place(placement fresh, time_point now) {
 void launch_leader::place_waiting(time_point now) {
   while (is_open_ && !waiting_.empty()) {
     auto next = waiting_.begin();
-    if (is_suspended_ && uses_places_) {
+    if (is_suspended_) {
       next = std::find_if(waiting_.begin(), waiting_.end(), [](const placement& each) {
         return each.kind == operation_kind::resume_device;
       });
@@ -141,6 +152,13 @@ bool launch_leader::place_one(placement& next, time_point now) {
     return true;
   }
   if (proposals_.size() + resting_.size() >= most_proposed) return false;
+  // Collectives of a world keep their order, retracted or not.
+  if (is_collective(next) &&
+      std::any_of(resting_.begin(), resting_.end(),
+                  [](const resting& each) { return is_collective(each.what); })) {
+    return false;
+  }
+  next.since = now;
   propose(std::move(next), now);
   return true;
 }
@@ -188,12 +206,7 @@ void launch_leader::learn(duration took, bool is_late) noexcept {
 }
 
 void launch_leader::tick(time_point now) {
-  for (proposal_table::proposal& each : proposals_.take_overdue(now, patience_)) {
-    issue(each.what.members, retract_message{each.number});
-    const int doublings = std::min(each.what.retractions++, 10);
-    const duration rest = std::min(shortest_patience * (1 << doublings), longest_rest);
-    resting_.push_back({std::move(each.what), each.silent.front(), now + rest});
-  }
+  rest(proposals_.take_overdue(now, patience_), now);
   std::vector<placement> rested;
   std::erase_if(resting_, [&](resting& each) {
     if (each.until > now) return false;
@@ -202,6 +215,29 @@ void launch_leader::tick(time_point now) {
   });
   for (placement& each : rested) propose(std::move(each), now);
   place_waiting(now);
+}
+
+// Collectives rest as long as the first of them, so that they come back in their order.
+void launch_leader::rest(std::vector<proposal_table::proposal> retracted,
+                         time_point now) {
+  rank_t silent = no_rank;
+  std::optional<time_point> until;
+  for (proposal_table::proposal& each : retracted) {
+    issue(each.what.members, retract_message{each.number});
+    const int doublings = std::min(each.what.retractions++, 10);
+    const duration pause = std::min(shortest_patience * (1 << doublings), longest_rest);
+    each.what.silent = each.silent.front();
+    time_point back = now + pause;
+    if (is_collective(each.what)) {
+      if (!until) {
+        until = back;
+        silent = each.what.silent;
+      }
+      back = *until;
+      each.what.silent = silent;
+    }
+    resting_.push_back({std::move(each.what), back});
+  }
 }
 
 std::optional<time_point> launch_leader::due() const noexcept {
@@ -217,11 +253,15 @@ std::optional<launch_leader::unplaced> launch_leader::oldest_unplaced(
     time_point now, duration limit) const {
   for (const auto& [number, each] : proposals_.open()) {
     const duration since = now - each.what.since;
-    if (since >= limit) return unplaced{each.silent.front(), since};
+    // Of what was just proposed anew nobody may have answered.
+    const rank_t before = each.what.silent;
+    if (since >= limit) {
+      return unplaced{before == no_rank ? each.silent.front() : before, since};
+    }
   }
   for (const resting& each : resting_) {
     const duration since = now - each.what.since;
-    if (since >= limit) return unplaced{each.silent, since};
+    if (since >= limit) return unplaced{each.what.silent, since};
   }
   return std::nullopt;
 }
@@ -249,10 +289,18 @@ void launch_leader::leave(rank_t who, time_point now) {
     issue(each.what.members, retract_message{each.number});
     close(each.what, who);
   }
-  if (will_never_open) issue(everyone, collective_closed{never, who});
+  if (will_never_open) {
+    issue(everyone, collective_closed{never, who});
+    give_up_opening();
+  }
   close_all_of(resting_, who, [](resting& each) -> placement& { return each.what; });
   close_all_of(waiting_, who, [](placement& each) -> placement& { return each; });
   place_waiting(now);
+}
+
+rank_t launch_leader::first_left() const noexcept {
+  const auto found = std::find(left_.begin(), left_.end(), true);
+  return found == left_.end() ? no_rank : static_cast<rank_t>(found - left_.begin());
 }
 
 void launch_leader::close(const placement& what, rank_t left) {

@@ -51,6 +51,8 @@ class launch_leader {
 
   /// The peers are connected here: operations are placed from now on.
   void open(time_point now);
+  /// They never will be, since a member has left: what waits for that is closed.
+  void give_up_opening();
   /// The member has left, and launches no more. Nothing is connected any more if that was
   /// not told yet.
   void leave(rank_t who, time_point now);
@@ -85,7 +87,6 @@ class launch_leader {
   };
   struct resting {
     placement what;
-    rank_t silent = no_rank;
     time_point until;
   };
 
@@ -94,7 +95,9 @@ class launch_leader {
   /// False if it must wait.
   [[nodiscard]] bool place_one(placement& next, time_point now);
   void propose(placement what, time_point now);
+  void rest(std::vector<proposal_table::proposal> retracted, time_point now);
   void close(const placement& what, rank_t left);
+  [[nodiscard]] rank_t first_left() const noexcept;
   template <class Container, class Of>
   void close_all_of(Container& from, rank_t left, Of placement_of);
   [[nodiscard]] bool is_undecided() const noexcept {
@@ -109,6 +112,7 @@ class launch_leader {
   std::vector<bool> left_;
   std::vector<bool> made_;
   bool is_open_ = false;
+  bool never_opens_ = false;
   bool is_connecting_ = false;  ///< that was told, or proposed
   bool uses_places_ = false;
   bool is_suspended_ = false;

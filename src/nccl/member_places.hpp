@@ -25,6 +25,7 @@ struct member_places {
   std::deque<std::uint64_t> unanswered;
   std::map<std::uint64_t, time_point> undecided;  ///< promised, and since when
   std::map<std::uint64_t, device_job*> decided;   ///< not launched yet
+  std::uint64_t overdue = 0;                      ///< of those, found to be so once
   std::optional<std::uint64_t> connecting;        ///< the place to connect the peers
 
   bool are_used = false;          ///< rank 0 has said so

@@ -155,6 +155,7 @@ class nccl_backend final : public backend,
   void carry_out(const collective_launch& m);
   void carry_out(const collective_closed& m);
   void fail_unplaced();
+  [[nodiscard]] std::string why_closed(rank_t peer) const;
 
   // What members say: nccl_backend_messages.cpp.
   void say(rank_t to, const order_message& message);
@@ -184,6 +185,7 @@ class nccl_backend final : public backend,
   // Places in the order of this member's GPU: nccl_backend_turns.cpp.
   void take_seat();
   void leave_order() noexcept;
+  void give_seat_back() noexcept;
   void order_changed() noexcept;
   void tell_crowd();
   void tell_made();
@@ -201,6 +203,7 @@ class nccl_backend final : public backend,
   void tell(rank_t whom, const order_message& message) override;
   void accuse(rank_t whom, enum cause why, std::string detail) override;
   [[nodiscard]] bool is_credible(std::uint64_t time) const override;
+  void look_after(std::optional<time_point> due) noexcept;
   void order_timer_expired() noexcept;
 
   // In flight: nccl_backend_flight.cpp.

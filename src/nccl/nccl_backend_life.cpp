@@ -79,7 +79,10 @@ void nccl_backend::communicator_made() noexcept {
   if (const objection& wrong = communicator_->error()) {
     // A member that has left is no failure of the world's.
     if (std::find(left_.begin(), left_.end(), true) != left_.end()) {
-      return close_device("a member has left before the device was ready");
+      close_device("a member has left before the device was ready");
+      if (leader_) guarded([this] { leader_->give_up_opening(); });
+      give_seat_back();
+      return go_if_idle();
     }
     std::string text = "the communicator could not be made: " + wrong.text;
     if (places_.is_made && !places_.is_made_known) {
@@ -102,6 +105,7 @@ void nccl_backend::communicator_made() noexcept {
     wait_for_device_.pop_front();
     guarded([&] { begin(op); });
   }
+  go_if_idle();
 }
 
 void nccl_backend::note_ready() {
@@ -231,12 +235,18 @@ void nccl_backend::go_if_idle() noexcept {
   const bool late =
       broke_late_ || home_.now() >= leave_deadline_ || !ending_timer_.is_armed();
   if (broke_late_ && ending_timer_.is_armed()) return;
-  const bool busy =
-      !checking_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
-        return job->op || job->is_in_flight;
-      });
+  // Rank 0 may decide what was promised, and peers launch what they then wait for here.
+  const bool is_promised = self_ != 0 && !places_.undecided.empty();
+  const bool connects =
+      places_.may_connect && !places_.connects_without && !is_open_ && !never_opens_;
+  const bool is_counted_on = is_promised || connects || !in_flight_.empty() ||
+                             changing_ || !places_.decided.empty();
+  const bool busy = is_promised || connects || !checking_.empty() ||
+                    std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+                      return job->op || job->is_in_flight;
+                    });
   if (busy && !late) return;
-  if (size_ > 1 && (!in_flight_.empty() || changing_ || !places_.decided.empty())) {
+  if (size_ > 1 && is_counted_on) {
     // What the peers count on is cut short: told no more than that we left, they would
     // take what that makes of theirs for success. Nothing breaks if all others have left.
     if (!std::exchange(broke_late_, true)) {
@@ -246,7 +256,11 @@ void nccl_backend::go_if_idle() noexcept {
     }
   }
   host_leaves_ = true;
-  guarded([this] { fail_checking("this member has left"); });
+  guarded([this] {
+    fail_checking("this member has left");
+    if (leader_) leader_->stop();
+    forget_promises();
+  });
   home_.timers().disarm(ending_timer_);
   host_.leave(host_gone_, leave_deadline_);
 }

@@ -82,13 +82,18 @@ void nccl_backend::carry_out(const pair_closed& m) {
     if (sent == announced_.end()) return;
     device_job& job = *sent->second;
     announced_.erase(sent);
-    return fail(job, cause::closed, fmt::format("rank {} has left", job.peer));
+    return fail(job, cause::closed, why_closed(job.peer));
   }
   const auto found = unplaced_receives_.find(std::pair(m.sender, m.token));
   if (found == unplaced_receives_.end()) return;
   device_job& job = *found->second;
   unplaced_receives_.erase(found);
-  fail(job, cause::closed, fmt::format("rank {} has left", m.sender));
+  fail(job, cause::closed, why_closed(m.sender));
+}
+
+std::string nccl_backend::why_closed(rank_t peer) const {
+  if (never_opens_ && !is_open_) return "a member has left before the device was ready";
+  return fmt::format("rank {} has left", peer);
 }
 
 void nccl_backend::carry_out(const collective_launch& m) {

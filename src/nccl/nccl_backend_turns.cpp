@@ -31,6 +31,12 @@ void nccl_backend::take_seat() {
 void nccl_backend::leave_order() noexcept {
   home_.timers().disarm(order_timer_);
   if (leader_) leader_->stop();
+  give_seat_back();
+}
+
+// This world launches nothing any more, and holds up nobody.
+void nccl_backend::give_seat_back() noexcept {
+  places_.connecting.reset();
   if (!places_.seat) return;
   places_.bell->drop();
   places_.seat.reset();
@@ -61,7 +67,8 @@ void nccl_backend::communicator_stands() noexcept {
 // The first kernels of a world start when no other world on its GPUs has any that were
 // launched without a place.
 void nccl_backend::tell_made() {
-  if (!places_.is_made || places_.is_made_known || !places_.seat->are_others_orderly()) {
+  if (!places_.is_made || places_.is_made_known || !places_.seat ||
+      !places_.seat->are_others_orderly()) {
     return;
   }
   places_.is_made_known = true;
@@ -150,6 +157,7 @@ void nccl_backend::handle(rank_t from, const retract_message& m) {
   }
   if (places_.seat) places_.seat->forget(m.number);
   pump();
+  go_if_idle();
 }
 
 void nccl_backend::handle(rank_t from, const connect_message& m) {
@@ -186,6 +194,9 @@ void nccl_backend::enqueue_matched(device_job& job, const launch_place& place) {
       throw wire_error("a launch without a place");
     return enqueue(job);
   }
+  if (changes_memory(job.launch->kind)) {
+    throw wire_error("a place for what launches nothing");
+  }
   accept(place, launch_kind::operation);
   job.stage = job_stage::queued;
   places_.decided[place.number] = &job;
@@ -193,7 +204,7 @@ void nccl_backend::enqueue_matched(device_job& job, const launch_place& place) {
 }
 
 void nccl_backend::take_turns() noexcept {
-  while (!stopping_ && (!places_.decided.empty() || places_.connecting)) {
+  while (!stopping_ && places_.seat && (!places_.decided.empty() || places_.connecting)) {
     const auto number = places_.seat->next_turn();
     if (!number) return;
     launch_turn turn = places_.seat->take(*number);
@@ -203,6 +214,8 @@ void nccl_backend::take_turns() noexcept {
       continue;
     }
     const auto found = places_.decided.find(*number);
+    // There was no memory to note it, and the world ends.
+    if (found == places_.decided.end()) continue;
     device_job& job = *found->second;
     places_.decided.erase(found);
     job.launch->turn = std::move(turn);
@@ -223,8 +236,10 @@ void nccl_backend::forget_promises() {
 void nccl_backend::watch_order(time_point now) noexcept {
   if (!places_.undecided.empty()) {
     // Numbers grow with time.
-    const duration since = now - places_.undecided.begin()->second;
-    if (since > longest_promise) {
+    const auto [number, promised] = *places_.undecided.begin();
+    const duration since = now - promised;
+    // Whoever stood still itself reads first what it was told meanwhile.
+    if (since > longest_promise && std::exchange(places_.overdue, number) == number) {
       return break_world(
           0, cause::overdue,
           fmt::format("rank 0 has not decided for {} s when an operation is launched, "
@@ -236,7 +251,7 @@ void nccl_backend::watch_order(time_point now) noexcept {
   if (!leader_) return;
   if (const auto late = leader_->oldest_unplaced(now, options_.host.collective_break)) {
     break_world(
-        late->silent, cause::overdue,
+        late->silent, cause::stalled,
         fmt::format(
             "rank {} has not answered for {} s when an operation can be launched",
             late->silent,
@@ -248,9 +263,7 @@ void nccl_backend::watch_order(time_point now) noexcept {
 
 void nccl_backend::tell(rank_t whom, const order_message& message) {
   if (stopping_) return;
-  if (!order_timer_.is_armed() && std::holds_alternative<propose_message>(message)) {
-    if (const auto due = leader_->due()) home_.timers().arm(order_timer_, *due);
-  }
+  if (std::holds_alternative<propose_message>(message)) look_after(leader_->due());
   if (whom != self_) return say(whom, message);
   std::visit([this](const auto& m) { handle(0, m); }, message);
 }
@@ -260,14 +273,19 @@ void nccl_backend::accuse(rank_t whom, enum cause why, std::string detail) {
 }
 
 bool nccl_backend::is_credible(std::uint64_t time) const {
-  return places_.seat && places_.seat->is_credible(time);
+  return !places_.seat || places_.seat->is_credible(time);
+}
+
+void nccl_backend::look_after(std::optional<time_point> due) noexcept {
+  if (!due || (order_timer_.is_armed() && order_timer_.when() <= *due)) return;
+  home_.timers().disarm(order_timer_);
+  home_.timers().arm(order_timer_, *due);
 }
 
 void nccl_backend::order_timer_expired() noexcept {
   if (stopping_) return;
   guarded([this] { leader_->tick(home_.now()); });
-  if (stopping_ || order_timer_.is_armed()) return;
-  if (const auto due = leader_->due()) home_.timers().arm(order_timer_, *due);
+  if (!stopping_) look_after(leader_->due());
 }
 
 }  // namespace manyworlds::inline v0::nccl

@@ -69,7 +69,13 @@ std::vector<proposal_table::proposal> proposal_table::take_if(Predicate is_meant
 
 std::vector<proposal_table::proposal> proposal_table::take_overdue(time_point now,
                                                                    duration patience) {
-  return take_if([&](const proposal& p) { return now - p.asked >= patience; });
+  bool is_behind = false;
+  return take_if([&](const proposal& p) {
+    const bool is_overdue = now - p.asked >= patience;
+    const bool is_taken = is_overdue || (is_behind && is_collective(p.what));
+    is_behind |= is_overdue && is_collective(p.what);
+    return is_taken;
+  });
 }
 
 std::vector<proposal_table::proposal> proposal_table::take_of(rank_t who) {

@@ -26,9 +26,14 @@ struct placement {
   order_message launch;
   operation_kind kind = operation_kind::none;  ///< of a collective
   members_concerned members;                   ///< who launches it
-  time_point since{};                          ///< when it was ready to be placed
+  time_point since{};                          ///< when it was proposed first
   int retractions = 0;
+  rank_t silent = no_rank;  ///< for whose sake it was retracted last
 };
+
+[[nodiscard]] constexpr bool is_collective(const placement& what) noexcept {
+  return what.kind != operation_kind::none;
+}
 
 /// Knows who has answered and the latest promised time. No input or output: it only says
 /// what follows.
@@ -62,7 +67,8 @@ class proposal_table {
   };
   [[nodiscard]] verdict hear(rank_t from, const promise_message& m, time_point now);
 
-  /// Takes out those that have waited for answers at least as long as `patience`.
+  /// Takes out those that have waited for answers at least as long as `patience`, and the
+  /// collectives behind such a collective, which are to come behind it.
   [[nodiscard]] std::vector<proposal> take_overdue(time_point now, duration patience);
   /// Takes out those that the member would launch.
   [[nodiscard]] std::vector<proposal> take_of(rank_t who);
