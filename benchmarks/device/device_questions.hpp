@@ -43,6 +43,14 @@ struct worlds_options {
 };
 void worlds(const common_options& common, const worlds_options& options);
 
+/// What does an operation cost while other worlds are on the same devices, of two
+/// processes that start them in opposite orders?
+struct order_options {
+  std::vector<int> worlds = {1, 2, 4, 8, 16};
+  int rounds = 200;
+};
+void order(const common_options& common, const order_options& options);
+
 /// How soon does a waiter in NCCL's kernel have its error, and its buffers?
 struct kill_options {
   std::string fault = "kill";

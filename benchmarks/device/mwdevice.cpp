@@ -65,6 +65,17 @@ void add_worlds(CLI::App& app, const common_options& common, worlds_options& o) 
   sub->callback([&] { worlds(common, o); });
 }
 
+void add_order(CLI::App& app, const common_options& common, order_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "order", "sums of two processes in many worlds on the same devices");
+  sub->add_option("--worlds", o.worlds, "at a time: 1,2,4,8")
+      ->delimiter(',')
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_option("--rounds", o.rounds)->check(at_least(1))->capture_default_str();
+  sub->callback([&] { order(common, o); });
+}
+
 void add_kill(CLI::App& app, const common_options& common, kill_options& o) {
   CLI::App* sub = app.add_subcommand(
       "kill", "from a fault to the error, and to the buffers of a hung sum");
@@ -87,12 +98,14 @@ int main(int argc, char** argv) {
   matched_options matched;
   create_options create;
   worlds_options worlds;
+  order_options order;
   kill_options kill;
   add_options_of_any(app, common, limit);
   add_await(app, common, await);
   add_matched(app, common, matched);
   add_create(app, common, create);
   add_worlds(app, common, worlds);
+  add_order(app, common, order);
   add_kill(app, common, kill);
   app.parse_complete_callback([&] { bound_this_process(limit, !common.leads()); });
   return ask(app, "mwdevice", argc, argv);

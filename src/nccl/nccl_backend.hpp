@@ -43,6 +43,8 @@ struct nccl_backend_options {
 /// pair's place in the order; rank 0 tells both. Of collectives rank 0 counts who has
 /// entered. So all members launch in one order, whatever order their coroutines came in,
 /// and no stream waits for an operation that another stands behind.
+/// Where other worlds are on the members' GPUs, an operation has a place in the order of
+/// each GPU, and is launched when its turn comes (launch_order.hpp).
 ///
 /// On the world's reactor. It ends as the host backend does.
 class nccl_backend final : public backend,
