@@ -122,7 +122,8 @@ TEST_CASE("lock of one device" * doctest::skip() * doctest::test_suite("again"))
 // allocation, a device memory allocation.
 TEST_CASE("an allocation waits for what runs on its device, and for no other" * unseen) {
   if (!only_emulated()) return;
-  CHECK(run_again("implicit", {{"EMULATED_CUDA_IMPLICIT_SYNC", "1"}}) == 0);
+  CHECK(run_again("implicit", {{"EMULATED_CUDA_IMPLICIT_SYNC", "1"},
+                               {"EMULATED_CUDA_DEVICES", "2"}}) == 0);
 }
 
 TEST_CASE("implicit" * doctest::skip() * doctest::test_suite("again")) {
@@ -146,7 +147,8 @@ TEST_CASE("implicit" * doctest::skip() * doctest::test_suite("again")) {
 // CUDA programming guide, "Lazy Loading", "Potential Hazards": concurrent execution.
 TEST_CASE("the first launch of a kernel waits for those that run" * unseen) {
   if (!only_emulated()) return;
-  CHECK(run_again("lazy", {{"EMULATED_CUDA_LAZY_LOADING", "1"}}) == 0);
+  CHECK(run_again("lazy", {{"EMULATED_CUDA_LAZY_LOADING", "1"},
+                           {"CUDA_MODULE_LOADING", "LAZY"}}) == 0);
 }
 
 TEST_CASE("a kernel that was loaded eagerly waits for none" * unseen) {
@@ -221,7 +223,8 @@ TEST_CASE("hidden" * doctest::skip() * doctest::test_suite("again")) {
 TEST_CASE("devices that reach nothing of each other's admit each other to no pool" *
           unseen) {
   if (!only_emulated()) return;
-  CHECK(run_again("no peers", {{"EMULATED_CUDA_PEER_ACCESS", "0"}}) == 0);
+  CHECK(run_again("no peers", {{"EMULATED_CUDA_PEER_ACCESS", "0"},
+                               {"EMULATED_CUDA_DEVICES", "2"}}) == 0);
 }
 
 TEST_CASE("no peers" * doctest::skip() * doctest::test_suite("again")) {

@@ -376,6 +376,53 @@ TEST_SUITE("launch leader") {
     CHECK_FALSE(w.leader.due());
   }
 
+  TEST_CASE("a pair is closed when another leaves before the device is open") {
+    heard said;
+    launch_leader leader(3, said);
+    leader.place_pair(1, request_from(0, 3), {});
+    leader.leave(2, {});
+    CHECK(said.take<pair_closed>().size() == 2);
+    // Also what comes later.
+    leader.place_pair(1, request_from(0, 4), {});
+    CHECK(said.take<pair_closed>().size() == 2);
+  }
+
+  TEST_CASE("time in which nobody was asked counts against nobody") {
+    heard said;
+    launch_leader leader(3, said);
+    leader.use_places();
+    leader.place_pair(2, request_from(1, 3), {});
+    for (rank_t r = 0; r < 3; ++r) leader.hear_made(r, {});
+    for (rank_t r = 0; r < 3; ++r) leader.hear_promise(r, {1, 5}, {});
+    leader.open(time_point(90s));
+    CHECK_FALSE(leader.oldest_unplaced(time_point(91s), 60s));
+    CHECK(leader.oldest_unplaced(time_point(151s), 60s));
+  }
+
+  TEST_CASE("collectives keep their order when one is retracted") {
+    placing w;
+    for (rank_t r = 0; r < 3; ++r) w.leader.enter(r, 1, reduces(), time_point(1s));
+    const time_point late = *w.leader.due();
+    for (rank_t r = 0; r < 3; ++r) w.leader.enter(r, 2, reduces(), late - 1ms);
+    w.said.all.clear();
+    w.leader.tick(late);
+    CHECK(w.said.take<retract_message>().size() == 6);
+    // Nor is a third proposed before them.
+    for (rank_t r = 0; r < 3; ++r) w.leader.enter(r, 3, reduces(), late);
+    CHECK(w.said.all.empty());
+    w.leader.tick(*w.leader.due());
+    const auto asked = w.said.take<propose_message>();
+    REQUIRE(asked.size() == 9);
+    for (std::size_t i = 0; i < 9; i += 3) {
+      for (rank_t r = 0; r < 3; ++r) {
+        w.leader.hear_promise(r, {asked[i].second.number, 20 + i}, late + 1s);
+      }
+      const auto launched = w.said.take<collective_launch>();
+      REQUIRE(launched.size() == 3);
+      CHECK(launched[0].second.number == i / 3 + 1);
+    }
+  }
+
   TEST_CASE("memory is given back between what has places") {
     placing w;
     for (rank_t r = 0; r < 3; ++r) w.leader.enter(r, 1, reduces(), {});
