@@ -152,14 +152,13 @@ bool launch_leader::place_one(placement& next, time_point now) {
     return true;
   }
   if (proposals_.size() + resting_.size() >= most_proposed) return false;
-  // Collectives of a world keep their order, retracted or not.
-  if (is_collective(next) &&
-      std::any_of(resting_.begin(), resting_.end(),
-                  [](const resting& each) { return is_collective(each.what); })) {
-    return false;
-  }
   next.since = now;
-  propose(std::move(next), now);
+  if (const resting* const ahead = resting_of(next.members)) {
+    next.silent = ahead->what.silent;
+    resting_.push_back({std::move(next), ahead->until});
+  } else {
+    propose(std::move(next), now);
+  }
   return true;
 }
 
@@ -217,27 +216,32 @@ void launch_leader::tick(time_point now) {
   place_waiting(now);
 }
 
-// Collectives rest as long as the first of them, so that they come back in their order.
+const launch_leader::resting* launch_leader::resting_of(
+    const members_concerned& members) const noexcept {
+  const auto found =
+      std::find_if(resting_.begin(), resting_.end(),
+                   [&](const resting& each) { return each.what.members == members; });
+  return found == resting_.end() ? nullptr : &*found;
+}
+
+// Law 5: what concerns the same members rests as long as the first of it, and comes back
+// in its order.
 void launch_leader::rest(std::vector<proposal_table::proposal> retracted,
                          time_point now) {
-  rank_t silent = no_rank;
-  std::optional<time_point> until;
+  std::vector<order> told;
   for (proposal_table::proposal& each : retracted) {
-    issue(each.what.members, retract_message{each.number});
+    told.push_back({each.what.members, retract_message{each.number}});
     const int doublings = std::min(each.what.retractions++, 10);
-    const duration pause = std::min(shortest_patience * (1 << doublings), longest_rest);
+    time_point until = now + std::min(shortest_patience * (1 << doublings), longest_rest);
     each.what.silent = each.silent.front();
-    time_point back = now + pause;
-    if (is_collective(each.what)) {
-      if (!until) {
-        until = back;
-        silent = each.what.silent;
-      }
-      back = *until;
-      each.what.silent = silent;
+    if (const resting* const ahead = resting_of(each.what.members)) {
+      each.what.silent = ahead->what.silent;
+      until = ahead->until;
     }
-    resting_.push_back({std::move(each.what), back});
+    resting_.push_back({std::move(each.what), until});
   }
+  // A task that is resumed by it may start what comes behind.
+  for (order& each : told) issue(each.to, std::move(each.text));
 }
 
 std::optional<time_point> launch_leader::due() const noexcept {

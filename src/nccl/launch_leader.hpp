@@ -95,6 +95,8 @@ class launch_leader {
   /// False if it must wait.
   [[nodiscard]] bool place_one(placement& next, time_point now);
   void propose(placement what, time_point now);
+  [[nodiscard]] const resting* resting_of(
+      const members_concerned& members) const noexcept;
   void rest(std::vector<proposal_table::proposal> retracted, time_point now);
   void close(const placement& what, rank_t left);
   [[nodiscard]] rank_t first_left() const noexcept;

@@ -69,12 +69,13 @@ std::vector<proposal_table::proposal> proposal_table::take_if(Predicate is_meant
 
 std::vector<proposal_table::proposal> proposal_table::take_overdue(time_point now,
                                                                    duration patience) {
-  bool is_behind = false;
+  std::vector<members_concerned> overdue;
   return take_if([&](const proposal& p) {
-    const bool is_overdue = now - p.asked >= patience;
-    const bool is_taken = is_overdue || (is_behind && is_collective(p.what));
-    is_behind |= is_overdue && is_collective(p.what);
-    return is_taken;
+    const members_concerned& members = p.what.members;
+    if (std::find(overdue.begin(), overdue.end(), members) != overdue.end()) return true;
+    if (now - p.asked < patience) return false;
+    overdue.push_back(members);
+    return true;
   });
 }
 

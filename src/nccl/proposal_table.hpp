@@ -19,9 +19,11 @@ struct members_concerned {
   [[nodiscard]] bool has(rank_t who) const noexcept {
     return one == no_rank || one == who || other == who;
   }
+  friend bool operator==(const members_concerned&, const members_concerned&) = default;
 };
 
-/// An operation that is to get a place, with the message that launches it.
+/// An operation that is to get a place, with the message that launches it. Those of the
+/// same members get theirs in their order.
 struct placement {
   order_message launch;
   operation_kind kind = operation_kind::none;  ///< of a collective
@@ -30,10 +32,6 @@ struct placement {
   int retractions = 0;
   rank_t silent = no_rank;  ///< for whose sake it was retracted last
 };
-
-[[nodiscard]] constexpr bool is_collective(const placement& what) noexcept {
-  return what.kind != operation_kind::none;
-}
 
 /// Knows who has answered and the latest promised time. No input or output: it only says
 /// what follows.
@@ -67,8 +65,8 @@ class proposal_table {
   };
   [[nodiscard]] verdict hear(rank_t from, const promise_message& m, time_point now);
 
-  /// Takes out those that have waited for answers at least as long as `patience`, and the
-  /// collectives behind such a collective, which are to come behind it.
+  /// Takes out those that have waited for answers at least as long as `patience`, and
+  /// what stands behind such a one and concerns the same members, in the same order.
   [[nodiscard]] std::vector<proposal> take_overdue(time_point now, duration patience);
   /// Takes out those that the member would launch.
   [[nodiscard]] std::vector<proposal> take_of(rank_t who);
