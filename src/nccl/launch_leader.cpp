@@ -57,8 +57,11 @@ void launch_leader::place_pair(rank_t receiver, const pair_request& request,
   if (request.sender < 0 || request.sender >= size_ || request.sender == receiver) {
     return home_.accuse(receiver, cause::protocol_error, "a request for no pair");
   }
-  // It hears of nothing any more.
-  if (left_[static_cast<std::size_t>(receiver)]) return;
+  // It hears of nothing any more, but its partner does.
+  if (left_[static_cast<std::size_t>(receiver)]) {
+    return issue({request.sender, request.sender},
+                 pair_closed{request.sender, request.token});
+  }
   if (left_[static_cast<std::size_t>(request.sender)]) {
     return issue({receiver, receiver}, pair_closed{request.sender, request.token});
   }
@@ -75,6 +78,7 @@ void launch_leader::place_pair(rank_t receiver, const pair_request& request,
 }
 
 void launch_leader::hear_made(rank_t who, time_point now) {
+  if (is_retired_) return;
   const auto at = static_cast<std::size_t>(who);
   if (made_[at]) {
     return home_.accuse(who, cause::protocol_error, "a communicator made twice");
@@ -106,6 +110,7 @@ void launch_leader::give_up_opening() {
 }
 
 void launch_leader::place(placement fresh, time_point now) {
+  if (is_retired_) return;
   // Without all members nobody opens the device, and nobody resumes it.
   if (never_opens_ || (is_suspended_ && first_left() != no_rank)) {
     return close(fresh, first_left());
@@ -169,6 +174,7 @@ void launch_leader::propose(placement what, time_point now) {
 }
 
 void launch_leader::hear_promise(rank_t from, const promise_message& m, time_point now) {
+  if (is_retired_) return;
   if (!home_.is_credible(m.time)) {
     return home_.accuse(from, cause::protocol_error,
                         fmt::format("a promise at time {}, far from all that its GPUs "
@@ -205,6 +211,7 @@ void launch_leader::learn(duration took, bool is_late) noexcept {
 }
 
 void launch_leader::tick(time_point now) {
+  if (is_retired_) return;
   rest(proposals_.take_overdue(now, patience_), now);
   std::vector<placement> rested;
   std::erase_if(resting_, [&](resting& each) {
@@ -212,7 +219,14 @@ void launch_leader::tick(time_point now) {
     rested.push_back(std::move(each.what));
     return true;
   });
-  for (placement& each : rested) propose(std::move(each), now);
+  // All have their numbers before any is told: a task that is resumed by it may start
+  // what comes behind.
+  for (placement& each : rested) {
+    const members_concerned members = each.members;
+    const std::uint64_t number = proposals_.propose(std::move(each), now);
+    orders_.push_back({members, propose_message{number}});
+  }
+  tell_orders();
   place_waiting(now);
 }
 
@@ -315,6 +329,18 @@ void launch_leader::close(const placement& what, rank_t left) {
     return issue(what.members, collective_closed{collective->number, left});
   }
   issue(what.members, collective_closed{never, left});
+  give_up_opening();
+}
+
+// Members that wait for a decision hold up their GPUs.
+void launch_leader::retire() {
+  if (std::exchange(is_retired_, true)) return;
+  for (proposal_table::proposal& each : proposals_.take_all()) {
+    orders_.push_back({each.what.members, retract_message{each.number}});
+  }
+  resting_.clear();
+  waiting_.clear();
+  tell_orders();
 }
 
 // The order is that of this queue. To tell something may resume a user's task, which
@@ -322,6 +348,10 @@ void launch_leader::close(const placement& what, rank_t left) {
 // every member. This member hears last, so that the others hear early.
 void launch_leader::issue(members_concerned to, order_message text) {
   orders_.push_back({to, std::move(text)});
+  tell_orders();
+}
+
+void launch_leader::tell_orders() {
   if (std::exchange(is_issuing_, true)) return;
   while (!orders_.empty() && !is_stopped_) {
     const order next = std::move(orders_.front());

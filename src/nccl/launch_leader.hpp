@@ -56,6 +56,8 @@ class launch_leader {
   /// The member has left, and launches no more. Nothing is connected any more if that was
   /// not told yet.
   void leave(rank_t who, time_point now);
+  /// This member leaves: nothing is decided any more, and what was proposed is retracted.
+  void retire();
   /// Nothing is told any more.
   void stop() noexcept { is_stopped_ = true; }
 
@@ -107,6 +109,7 @@ class launch_leader {
   }
   void learn(duration took, bool is_late) noexcept;
   void issue(members_concerned to, order_message text);
+  void tell_orders();
 
   const rank_t size_;
   office& home_;
@@ -118,6 +121,7 @@ class launch_leader {
   bool is_connecting_ = false;  ///< that was told, or proposed
   bool uses_places_ = false;
   bool is_suspended_ = false;
+  bool is_retired_ = false;
   bool is_stopped_ = false;
 
   std::deque<placement> waiting_;

@@ -258,7 +258,7 @@ void nccl_backend::go_if_idle() noexcept {
   host_leaves_ = true;
   guarded([this] {
     fail_checking("this member has left");
-    if (leader_) leader_->stop();
+    if (leader_) leader_->retire();
     forget_promises();
   });
   home_.timers().disarm(ending_timer_);

@@ -164,6 +164,7 @@ void nccl_backend::peer_left(rank_t peer) noexcept {
     }
   });
   events_.peer_left(peer);
+  go_if_idle();
 }
 
 }  // namespace manyworlds::inline v0::nccl

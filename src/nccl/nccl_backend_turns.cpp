@@ -93,7 +93,7 @@ void nccl_backend::note_orderly() {
 
 // What has its turn must be launched at once, since the GPU's other worlds wait for it.
 bool nccl_backend::may_promise() const noexcept {
-  if (stopping_ || !places_.seat) return false;
+  if (stopping_ || host_leaves_ || !places_.seat) return false;
   // The first proposal is that to connect the peers.
   if (!places_.may_connect) return places_.is_made_known;
   if (!is_open_ || !places_.is_orderly || changing_ || memory_is_away_) return false;
@@ -151,6 +151,8 @@ void nccl_backend::handle(rank_t from, const promise_message& m) {
 
 void nccl_backend::handle(rank_t from, const retract_message& m) {
   only_from_leader(from);
+  // All promises are forgotten.
+  if (host_leaves_) return;
   if (std::erase(places_.unanswered, m.number) > 0) return;
   if (places_.undecided.erase(m.number) == 0) {
     throw wire_error("a retraction of what was not proposed");

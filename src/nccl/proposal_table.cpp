@@ -79,6 +79,10 @@ std::vector<proposal_table::proposal> proposal_table::take_overdue(time_point no
   });
 }
 
+std::vector<proposal_table::proposal> proposal_table::take_all() {
+  return take_if([](const proposal&) { return true; });
+}
+
 std::vector<proposal_table::proposal> proposal_table::take_of(rank_t who) {
   return take_if([&](const proposal& p) { return p.what.members.has(who); });
 }

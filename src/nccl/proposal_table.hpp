@@ -68,6 +68,7 @@ class proposal_table {
   /// Takes out those that have waited for answers at least as long as `patience`, and
   /// what stands behind such a one and concerns the same members, in the same order.
   [[nodiscard]] std::vector<proposal> take_overdue(time_point now, duration patience);
+  [[nodiscard]] std::vector<proposal> take_all();
   /// Takes out those that the member would launch.
   [[nodiscard]] std::vector<proposal> take_of(rank_t who);
 

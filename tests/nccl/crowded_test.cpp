@@ -123,13 +123,15 @@ struct stuck_reactor {
 
   task<void> lead(member& m, world& with_stuck, world& other) {
     const owned_stream stream(m.device);
+    // What is taken may be launched already, and holds up its stream.
+    const owned_stream beside(m.device);
     device_buffer<float> into(m.pool, 64, stream);
     const auto take = [&]() -> task<void> { co_await with_stuck.recv(into, from{1}); };
     const auto go_on = [&]() -> task<void> {
       // It comes behind what is taken above, whose place is asked for by now: promised
       // here, it holds up this GPU until it is retracted.
       co_await with_stuck.recv_message<int>(from{1});
-      co_await with_two(m, other, stream, 5);
+      co_await with_two(m, other, beside, 5);
       may_go_on.release();
     };
     co_await when_all(take(), go_on());

@@ -387,6 +387,33 @@ TEST_SUITE("launch leader") {
     CHECK(said.take<pair_closed>().size() == 2);
   }
 
+  TEST_CASE("a pair is closed when another leaves while peers are being connected") {
+    for (const bool is_retracted : {false, true}) {
+      CAPTURE(is_retracted);
+      heard said;
+      launch_leader leader(3, said);
+      leader.use_places();
+      leader.place_pair(1, request_from(0, 3), {});
+      for (rank_t r = 0; r < 3; ++r) leader.hear_made(r, {});
+      if (is_retracted) leader.tick(time_point(1s));
+      leader.leave(2, time_point(1s));
+      CHECK(said.take<pair_closed>().size() == 2);
+    }
+  }
+
+  TEST_CASE("rank 0 retracts what it has proposed before it leaves") {
+    placing w;
+    w.leader.place_pair(2, request_from(1, 3), {});
+    const auto asked = w.said.take<propose_message>();
+    w.leader.retire();
+    CHECK(w.said.take<retract_message>().size() == 2);
+    for (const rank_t r : {1, 2})
+      w.leader.hear_promise(r, {asked[0].second.number, 9}, {});
+    w.leader.place_pair(2, request_from(1, 4), {});
+    CHECK(w.said.all.empty());
+    CHECK_FALSE(w.leader.due());
+  }
+
   TEST_CASE("time in which nobody was asked counts against nobody") {
     heard said;
     launch_leader leader(3, said);
