@@ -65,7 +65,7 @@ resources settled(const resources& before) {
     return !now.more_than(before);
   };
   static_cast<void>(
-      manyworlds::testing::eventually(nothing_more, std::chrono::seconds{2}));
+      manyworlds::testing::eventually(nothing_more, std::chrono::seconds{20}));
   return now;
 }
 
