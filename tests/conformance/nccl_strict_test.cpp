@@ -374,7 +374,9 @@ TEST_CASE("a communicator is made after the work of its device" * unseen) {
 TEST_CASE("the first communicator of a process loads its kernels after the work" *
           unseen) {
   if (!only_emulated()) return;
-  crew ranks{creation_beside_work, 1, {"EMULATED_CUDA_LAZY_LOADING=1"}};
+  crew ranks{creation_beside_work,
+             1,
+             {"EMULATED_CUDA_LAZY_LOADING=1", "CUDA_MODULE_LOADING=LAZY"}};
   CHECK(ranks.all_ended_well());
 }
 
@@ -447,7 +449,7 @@ TEST_CASE("ranks that share a device in turns add up" * unseen) {
 // src/enqueue.cc, "Grid dimension must be divisible by clusterSize".
 TEST_CASE("a cluster waits for room on one GPC" * unseen) {
   if (!only_emulated()) return;
-  crew ranks{clusters, 2, {"EMULATED_CUDA_SMS=32"}};
+  crew ranks{clusters, 2, {"EMULATED_CUDA_SMS=32", "EMULATED_CUDA_DEVICES=2"}};
   for (int communicator = 0; communicator < 3; ++communicator) ranks.share_id();
   CHECK(ranks.said(0, 'l'));
   ranks.tell(1, 'l');
@@ -459,7 +461,7 @@ TEST_CASE("a cluster waits for room on one GPC" * unseen) {
 // src/graph/paths.cc, ncclTopoComputeP2pChannels.
 TEST_CASE("messages occupy the next power of two of multiprocessors" * unseen) {
   if (!only_emulated()) return;
-  run(powers_of_two, 2, {});
+  run(powers_of_two, 2, {"EMULATED_CUDA_DEVICES=2"});
 }
 
 TEST_SUITE_END();
