@@ -31,10 +31,10 @@ TEST_CASE("an address of nobody is unreachable") {
 
 TEST_CASE("a closed stream is read to its end by the peer") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    connected_pair pair(seed);
     std::optional<int> sent;
     std::size_t count = 0;
     std::optional<int> end;
+    connected_pair pair(seed);
     pair.a.spawn(send_bytes(pair.near, 10'000, sent));
     pair.b.spawn(receive_all(pair.far, count, end));
     REQUIRE(pair.sim.run_until([&] { return sent.has_value(); }));
@@ -46,8 +46,8 @@ TEST_CASE("a closed stream is read to its end by the peer") {
 }
 
 TEST_CASE("who closes without having read all resets its peer") {
-  connected_pair pair(3);
   std::optional<int> sent;
+  connected_pair pair(3);
   pair.a.spawn(send_bytes(pair.near, 100, sent));
   pair.sim.run_for(1s);
   pair.far.close();
@@ -72,10 +72,10 @@ TEST_CASE("a send to a closed socket succeeds once and is answered by a reset") 
 }
 
 TEST_CASE("a partition is silent, and what it held arrives when it heals") {
-  connected_pair pair(2);
   std::size_t count = 0;
   std::optional<int> end;
   std::optional<int> sent;
+  connected_pair pair(2);
   pair.b.spawn(receive_all(pair.far, count, end));
   pair.sim.partition(pair.a.process(), pair.b.process());
   pair.a.spawn(send_bytes(pair.near, 1000, sent));
@@ -91,12 +91,12 @@ TEST_CASE("a partition is silent, and what it held arrives when it heals") {
 }
 
 TEST_CASE("one direction may be blocked alone") {
-  connected_pair pair(2);
-  pair.sim.block(pair.a.process(), pair.b.process());
   std::optional<mw::io_result> at_a;
   std::optional<mw::io_result> at_b;
   std::optional<int> sent_a;
   std::optional<int> sent_b;
+  connected_pair pair(2);
+  pair.sim.block(pair.a.process(), pair.b.process());
   pair.a.spawn(receive_one(pair.near, at_a));
   pair.b.spawn(receive_one(pair.far, at_b));
   pair.a.spawn(send_bytes(pair.near, 1, sent_a));
@@ -131,9 +131,9 @@ TEST_CASE("a connect across a partition ends at its limit, or succeeds once it h
 }
 
 TEST_CASE("a lost link stalls the connections there are, not new ones") {
-  connected_pair pair(2);
   std::optional<mw::io_result> old_read;
   std::optional<int> old_sent;
+  connected_pair pair(2);
   pair.sim.lose_link(pair.a.process(), pair.b.process());
   pair.b.spawn(receive_one(pair.far, old_read));
   pair.a.spawn(send_bytes(pair.near, 1, old_sent));
@@ -151,9 +151,9 @@ TEST_CASE("a lost link stalls the connections there are, not new ones") {
 }
 
 TEST_CASE("a cut resets both ends") {
-  connected_pair pair(2);
   std::optional<mw::io_result> at_a;
   std::optional<mw::io_result> at_b;
+  connected_pair pair(2);
   pair.a.spawn(receive_one(pair.near, at_a));
   pair.b.spawn(receive_one(pair.far, at_b));
   pair.sim.run_for(1ms);
@@ -164,10 +164,10 @@ TEST_CASE("a cut resets both ends") {
 }
 
 TEST_CASE("a delay holds for one direction and is exact without jitter") {
-  connected_pair pair(2);
-  pair.sim.delay(pair.a.process(), pair.b.process(), 30ms);
   std::optional<mw::io_result> read;
   std::optional<int> sent;
+  connected_pair pair(2);
+  pair.sim.delay(pair.a.process(), pair.b.process(), 30ms);
   pair.b.spawn(receive_one(pair.far, read));
   pair.a.spawn(send_bytes(pair.near, 1, sent));
   const mw::time_point start = pair.sim.now();

@@ -12,9 +12,9 @@ TEST_CASE("the peers of a killed process read the end or a reset, as the seed ha
   int resets = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
-    connected_pair pair(seed);
     std::optional<mw::io_result> near_read;
     std::optional<mw::io_result> far_read;
+    connected_pair pair(seed);
     pair.a.spawn(receive_one(pair.near, near_read));
     pair.b.spawn(receive_one(pair.far, far_read));
     pair.sim.run_for(1ms);
@@ -42,10 +42,10 @@ TEST_CASE("a kill at any step of a transfer ends it for the survivor") {
     for (std::uint64_t at = 1; at < 60; at += 3) {
       CAPTURE(seed);
       CAPTURE(at);
-      connected_pair pair(seed, options);
       std::optional<int> sent;
       std::size_t count = 0;
       std::optional<int> end;
+      connected_pair pair(seed, options);
       pair.sim.at_step(pair.sim.steps() + at,
                        [&pair] { pair.sim.kill(pair.a.process()); });
       pair.a.spawn(send_bytes(pair.near, 100'000, sent));
@@ -75,10 +75,10 @@ TEST_CASE("bytes for a stopped process wait for it, until its sender must wait t
   mw::simulation_options options;
   options.send_buffer = 2000;
   options.receive_window = 3000;
-  connected_pair pair(6, options);
   std::size_t count = 0;
   std::optional<int> end;
   std::optional<int> sent;
+  connected_pair pair(6, options);
   pair.b.spawn(receive_all(pair.far, count, end));
   pair.sim.run_for(1ms);
   pair.sim.stop(pair.b.process());
@@ -113,11 +113,11 @@ TEST_CASE("a slow reader holds its sender to its rate") {
   mw::simulation_options options;
   options.send_buffer = 2000;
   options.receive_window = 2000;
-  connected_pair pair(2, options);
-  pair.sim.slow_reader(pair.b.process(), 100);
   std::size_t count = 0;
   std::optional<int> end;
   std::optional<int> sent;
+  connected_pair pair(2, options);
+  pair.sim.slow_reader(pair.b.process(), 100);
   const mw::time_point start = pair.sim.now();
   pair.b.spawn(receive_all(pair.far, count, end));
   pair.a.spawn(send_bytes(pair.near, 100'000, sent));

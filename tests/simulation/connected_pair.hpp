@@ -52,6 +52,7 @@ inline mw::task<> send_bytes(mw::stream& to, std::size_t size,
 }
 
 /// Two processes with one connection.
+/// What its tasks write to is declared before it: they end in its destructor.
 struct connected_pair {
   explicit connected_pair(std::uint64_t seed, mw::simulation_options options = {})
       : sim(seed, options),
