@@ -295,9 +295,13 @@ SCENARIO_OF_RANKS(clusters) {
   const auto whole = form_with(me, 4, 4);
   const auto apart = form_with(me, 4, 0);
   const device_stream held;
-  const device_array<int> data{ints(4, 1)};
+  // They run side by side.
+  const device_array<int> of[]{device_array<int>{ints(4, 1)},
+                               device_array<int>{ints(4, 1)},
+                               device_array<int>{ints(4, 1)}};
   const auto sum = [&](ncclComm_t comm, const device_stream& on) {
-    return ncclAllReduce(data.data(), data.data(), 4, ncclInt, ncclSum, comm, on);
+    auto* const data = of[comm == large ? 0 : comm == whole ? 1 : 2].data();
+    return ncclAllReduce(data, data, 4, ncclInt, ncclSum, comm, on);
   };
   const device_stream of_whole;
   const device_stream of_apart;
