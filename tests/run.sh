@@ -25,7 +25,7 @@ done
 # For tests alone: eight sources at a time, half of the time to compile one being for its headers, and
 # only the library optimized. `--full` builds as users do, and file by file, which finds what a source
 # forgot to include.
-# Whoever names a build type loses what they say of optimization when they configure again.
+# The build type is not named: meson would put its optimization in place of ours when it configures again.
 few_steps=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=true)
 
 sanitized() {

@@ -91,7 +91,7 @@ void communicator_life::conclude(answer& heard) {
     const std::lock_guard lock(mutex_);
     heeded = progress_ == progress::making;
     progress_ = progress::over;
-    // Whoever frees it may be on its way from here on.
+    // Another thread may free the communicator as soon as the lock is released.
     is_shown_ = heeded && !error;
     if (is_shown_) note(owns_communicator ? "made" : "adopted");
   }

@@ -111,7 +111,7 @@ void launch_leader::give_up_opening() {
 
 void launch_leader::place(placement fresh, time_point now) {
   if (is_retired_) return;
-  // Without all members nobody opens the device, and nobody resumes it.
+  // Opening the device and resuming its memory take all members.
   if (never_opens_ || (is_suspended_ && first_left() != no_rank)) {
     return close(fresh, first_left());
   }
@@ -271,7 +271,8 @@ std::optional<launch_leader::unplaced> launch_leader::oldest_unplaced(
     time_point now, duration limit) const {
   for (const auto& [number, each] : proposals_.open()) {
     const duration since = now - each.what.since;
-    // Of what was just proposed anew nobody may have answered.
+    // An operation that was just proposed anew has no answers yet, so the member that was
+    // silent before is named.
     const rank_t before = each.what.silent;
     if (since >= limit) {
       return unplaced{before == no_rank ? each.silent.front() : before, since};
@@ -289,7 +290,7 @@ void launch_leader::close_all_of(Container& from, rank_t left, Of placement_of) 
   std::vector<placement> closed;
   std::erase_if(from, [&](auto& each) {
     placement& what = placement_of(each);
-    // Of what waits for the memory nobody resumes any.
+    // The memory is not resumed without all members, so all that waits for it is closed.
     if (!what.members.has(left) && !is_suspended_) return false;
     closed.push_back(std::move(what));
     return true;

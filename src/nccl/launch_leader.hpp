@@ -19,7 +19,7 @@ namespace manyworlds::inline v0::nccl {
 /// promised one (launch_order.hpp). Operations wait here until the device is open, and,
 /// with places, while the communicator's memory is away.
 ///
-/// On the world's reactor. No clock and no timer: whoever has one calls `tick`.
+/// On the world's reactor. It has no clock and no timer: its owner calls `tick`.
 class launch_leader {
  public:
   class office {

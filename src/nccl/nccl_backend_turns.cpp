@@ -34,7 +34,7 @@ void nccl_backend::leave_order() noexcept {
   give_seat_back();
 }
 
-// This world launches nothing any more, and holds up nobody.
+// This world launches nothing any more and must not hold up the GPU's other worlds.
 void nccl_backend::give_seat_back() noexcept {
   places_.connecting.reset();
   if (!places_.seat) return;
@@ -240,7 +240,7 @@ void nccl_backend::watch_order(time_point now) noexcept {
     // Numbers grow with time.
     const auto [number, promised] = *places_.undecided.begin();
     const duration since = now - promised;
-    // Whoever stood still itself reads first what it was told meanwhile.
+    // A member that stood still itself first reads the messages that came meanwhile.
     if (since > longest_promise && std::exchange(places_.overdue, number) == number) {
       return break_world(
           0, cause::overdue,
