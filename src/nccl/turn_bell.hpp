@@ -12,9 +12,9 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Any thread that launches or gives places back rings it, any number of times: `heard` runs on
-/// the reactor's thread at least once after the last ring. Dropped there before the
-/// reactor ends, or before what `heard` uses does.
+/// Any thread that launches or gives places back rings it, any number of times: `heard`
+/// runs on the reactor's thread at least once after the last ring. Dropped there before
+/// the reactor ends, or before what `heard` uses does.
 class turn_bell final : private work, public std::enable_shared_from_this<turn_bell> {
  public:
   turn_bell(reactor& home, std::function<void()> heard)
