@@ -31,6 +31,10 @@ class member {
         stores_(rt, given) {}
 
   mw::task<void> run() {
+    const struct end_teller {
+      mw::event& told;
+      ~end_teller() { told.set(); }
+    } at_end{third_or_end_};
     const membership& m = given_.worlds.front();
     const auto body = [this](mw::world& w) { return decode(w); };
     co_await memory_.fill(rank_ == 0 ? 1 : 2);
@@ -39,9 +43,11 @@ class member {
     co_await std::move(kept);
   }
 
-  /// Of rank 0: ends when it has so many tokens.
-  mw::task<void> has(int tokens) {
-    while (count_ < tokens) co_await mw::sleep_for(1ms);
+  /// Ends when a third of the tokens is there, or the run has ended without. Returns
+  /// whether they are there.
+  mw::task<bool> is_under_way() {
+    co_await third_or_end_.wait();
+    co_return count_ >= plan_.tokens / 3;
   }
   void note_kill() { killed_ = clock::now(); }
 
@@ -100,6 +106,7 @@ class member {
     if (!memory_.is_right() || (rank_ == 0 && used != token_)) ++wrong_;
     token_ = next_token(used);
     ++count_;
+    if (count_ >= plan_.tokens / 3) third_or_end_.set();
     if (killed_ == clock::time_point()) return;
     const std::chrono::duration<double, std::milli> gap = clock::now() - killed_;
     killed_ = {};
@@ -116,6 +123,7 @@ class member {
   stores stores_;
   int token_ = 1, count_ = 0, wrong_ = 0, captured_ = 0, runs_ = 0;
   clock::time_point killed_{};
+  mw::event third_or_end_;
 };
 
 /// This process is rank 0, and starts rank 1.
@@ -132,7 +140,8 @@ bool start_all(mw::runtime& rt, arguments& given, const plan& p) {
   member own(rt, given, p, 2);
   std::minstd_rand random(p.seed);
   const auto script = [&]() -> mw::task<void> {
-    co_await own.has(p.tokens / 3);
+    if (!co_await own.is_under_way()) co_return;
+    // A random moment of a step.
     co_await mw::sleep_for(std::chrono::microseconds(random() % 3000));
     fmt::print("kill -9 {}, rank 1, after {} tokens\n", other.pid(), own.count());
     other.signal(SIGKILL);

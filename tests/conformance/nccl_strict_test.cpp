@@ -220,10 +220,12 @@ SCENARIO_OF_RANKS(abort_of_a_group) {
 
 // A kernel that tells in whose slices it runs.
 struct observer {
+  static constexpr int enough = 5;
   std::atomic<bool> is_running{false};
   std::atomic<bool> may_look{false};
   std::atomic<bool> may_end{false};
   std::atomic<int> parities{0};  // a bit for even slices, a bit for odd ones
+  std::atomic<int> looks{0};
 
   static long slice() {
     using std::chrono::steady_clock;
@@ -239,15 +241,15 @@ struct observer {
     const long came = slice();
     static_cast<void>(within(limit, [&] { return slice() > came + 1; }));
     // One that returns in the slice in which it was called was called in its own.
-    for (int seen = 0; seen < 5;) {
+    static_cast<void>(within(limit, [&] {
       const long before = slice();
       await(0);
       if (slice() == before) {
         parities |= 1 << (before % 2);
-        ++seen;
+        ++looks;
       }
-      std::this_thread::sleep_for(1ms);
-    }
+      return looks == enough;
+    }));
     static_cast<void>(within(limit, [&] { return may_end.load(); }));
   }
 };
@@ -262,8 +264,7 @@ SCENARIO_OF_RANKS(slices) {
   me.say('r');
   me.hear('l');
   kernel.may_look = true;
-  CHECK(within(limit, [&] { return kernel.parities != 0; }));
-  std::this_thread::sleep_for(50ms);
+  CHECK(within(limit, [&] { return kernel.looks == observer::enough; }));
   me.say(static_cast<char>('0' + kernel.parities));
   me.hear('e');
   kernel.may_end = true;
