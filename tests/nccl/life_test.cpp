@@ -256,7 +256,8 @@ TEST_SUITE("gpu worlds") {
       CHECK(log.has("alone@1: device 0 is ready after"));
       ncclComm_t called = nullptr;
       const auto asks = [&](ncclComm_t on, cudaStream_t) { called = on; };
-      co_await w.native(asks);
+      // Behind it nothing is in flight.
+      co_await w.settled(co_await w.native(asks).enqueue());
       // As NCCL's own lines have it, by which those of one world are found.
       CHECK(log.has(fmt::format("; NCCL calls it comm {}", fmt::ptr(called))));
       device_buffer<float> x(pool, 100, stream);
