@@ -202,6 +202,7 @@
 #include "nccl/nccl_backend_turns.cpp"
 #include "nccl/nccl_library.cpp"
 #include "nccl/order_message.cpp"
+#include "nccl/own_orders.cpp"
 #include "nccl/owned_stream.cpp"
 #include "nccl/payload_layout.cpp"
 #include "nccl/pinned_pool.cpp"

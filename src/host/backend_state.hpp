@@ -31,6 +31,14 @@ class host_backend::state final : public host::core,
   void quiesce(work& quiet) noexcept;
   void leave(work& gone, time_point deadline);
 
+  [[nodiscard]] std::uint64_t queued(rank_t peer) const noexcept {
+    const host::connection* const c = to(peer);
+    return c ? c->queued() : 0;
+  }
+  [[nodiscard]] bool has_gone(rank_t peer, std::uint64_t queued) const noexcept {
+    const host::connection* const c = to(peer);
+    return !c || c->has_gone(queued);
+  }
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const;
   [[nodiscard]] std::vector<lane_status> lanes() const;
   [[nodiscard]] std::optional<collective_status> collective() const {

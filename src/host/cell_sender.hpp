@@ -32,6 +32,8 @@ class cell_sender final : public sender {
   void flush() noexcept {
     if (std::exchange(written_, false)) link_.notify(slot_);
   }
+  /// Whether the peer was told of all messages that were written.
+  [[nodiscard]] bool is_flushed() const noexcept { return !written_; }
   /// The peer gets nothing more of it, the offers that stand are withdrawn (law 4), and
   /// the shared memory is not touched again.
   void shut() noexcept;

@@ -42,6 +42,10 @@ class connection : protected frame_handler {
   virtual void cancel_given_up() noexcept = 0;
 
   [[nodiscard]] bool has_left() const noexcept { return peer_left_; }
+  /// Counts what was queued for the peer, and says of such a count whether all of it is
+  /// where it gets to the peer without this thread. True of what carries nothing more.
+  [[nodiscard]] virtual std::uint64_t queued() const noexcept = 0;
+  [[nodiscard]] virtual bool has_gone(std::uint64_t queued) const noexcept = 0;
 
   // Leaving, see host_backend::leave.
   void leave();

@@ -90,6 +90,14 @@ void host_backend::leave(work& gone, time_point deadline) noexcept {
   state_->guarded(no_rank, [&] { state_->leave(gone, deadline); });
 }
 
+std::uint64_t host_backend::queued(rank_t peer) const noexcept {
+  return state_->queued(peer);
+}
+
+bool host_backend::has_gone(rank_t peer, std::uint64_t queued) const noexcept {
+  return state_->has_gone(peer, queued);
+}
+
 std::vector<undelivered_messages> host_backend::undelivered() const {
   return state_->undelivered();
 }

@@ -14,6 +14,7 @@ constexpr std::array<std::byte, 16 * 1024> zeros{};
 void outgoing_batch::open() {
   std::swap(queued_, sending_);
   queued_.clear();
+  gone_ = std::exchange(opened_, appended_);
   first_ = count_ = left_ = user_left_ = behind_user_ = 0;
   if (!sending_.empty()) push(sending_.data(), sending_.size());
 }

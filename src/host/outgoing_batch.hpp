@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -21,9 +22,17 @@ namespace manyworlds::inline v0::host {
 class outgoing_batch {
  public:
   // Queueing for the next batch.
-  void append(const frame& f) { queued_.append(encode(f)); }
-  void append(std::span<const std::byte> content) { queued_.append(content); }
+  void append(const frame& f) { append(std::span<const std::byte>(encode(f))); }
+  void append(std::span<const std::byte> content) {
+    queued_.append(content);
+    appended_ += content.size();
+  }
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return queued_.size(); }
+  /// All that was ever queued, in bytes, and what of it the kernel has surely taken.
+  [[nodiscard]] std::uint64_t appended() const noexcept { return appended_; }
+  [[nodiscard]] std::uint64_t gone() const noexcept {
+    return is_open() ? gone_ : opened_;
+  }
 
   /// Whether a batch is begun and not sent whole.
   [[nodiscard]] bool is_open() const noexcept { return left_ > 0; }
@@ -65,6 +74,9 @@ class outgoing_batch {
 
   byte_queue queued_;
   byte_queue sending_;
+  std::uint64_t appended_ = 0;
+  std::uint64_t opened_ = 0;  ///< up to the end of the newest batch
+  std::uint64_t gone_ = 0;    ///< up to the end of the one before
   std::array<iovec, 2 + slice_entries> entries_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;

@@ -22,6 +22,11 @@ class shared_connection final : public connection, private shm::slot_events {
   [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
   void pump() noexcept override;
   void cancel_given_up() noexcept override;
+  // What is announced is written to the shared memory at once; its bell follows.
+  [[nodiscard]] std::uint64_t queued() const noexcept override { return 0; }
+  [[nodiscard]] bool has_gone(std::uint64_t) const noexcept override {
+    return stopped_ || ended_ || sender_.is_flushed();
+  }
   void stop() noexcept override;
   void end_cut_short() override;
   [[nodiscard]] bool at_rest() const noexcept override {

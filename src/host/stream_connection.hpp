@@ -17,6 +17,12 @@ class stream_connection final : public connection {
   [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
   void pump() noexcept override;
   void cancel_given_up() noexcept override;
+  [[nodiscard]] std::uint64_t queued() const noexcept override {
+    return sender_.batch().appended();
+  }
+  [[nodiscard]] bool has_gone(std::uint64_t queued) const noexcept override {
+    return stopped_ || ended_ || sender_.batch().gone() >= queued;
+  }
   void stop() noexcept override;
   void end_cut_short() override;
   [[nodiscard]] bool at_rest() const noexcept override {

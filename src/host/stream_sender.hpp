@@ -19,6 +19,7 @@ class stream_sender final : public sender {
   /// Opens the next batch if there is anything to send; true if one is open.
   bool next_batch();
   [[nodiscard]] outgoing_batch& batch() noexcept { return batch_; }
+  [[nodiscard]] const outgoing_batch& batch() const noexcept { return batch_; }
   /// The request ended; the kernel took bytes, or none.
   void sent(std::size_t count);
   /// The request in flight should end early, so that memory is given back.

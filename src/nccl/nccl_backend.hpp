@@ -23,6 +23,7 @@
 #include "member_places.hpp"
 #include "order_message.hpp"
 #include "order_post.hpp"
+#include "own_orders.hpp"
 #include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -203,6 +204,8 @@ class nccl_backend final : public backend,
   void watch_order(time_point now) noexcept;
   // Of rank 0's leader.
   void tell(rank_t whom, const order_message& message) override;
+  /// True if there was one.
+  bool hear_own_orders();
   void accuse(rank_t whom, enum cause why, std::string detail) override;
   [[nodiscard]] bool is_credible(std::uint64_t time) const override;
   void look_after(std::optional<time_point> due) noexcept;
@@ -295,6 +298,8 @@ class nccl_backend final : public backend,
   };
   std::vector<std::unique_ptr<order_post>> posts_;
   order_post* idle_posts_ = nullptr;
+  own_orders own_orders_{host_, size_};  ///< rank 0's
+  bool hears_own_ = false;
   std::deque<told> told_;
   std::vector<order_post*> unarmed_;
   bool draining_ = false;

@@ -102,6 +102,7 @@ void nccl_backend::start_polling() noexcept {
 
 bool nccl_backend::poll() noexcept {
   bool any = see_checks();
+  if (!stopping_ && !own_orders_.empty()) guarded([&] { any |= hear_own_orders(); });
   if (!stopping_) any |= see_launches();
   if (!stopping_) any |= see_ends();
   if (stopping_) return any;
@@ -111,7 +112,7 @@ bool nccl_backend::poll() noexcept {
     watch_communicator(home_.now());
   }
   pump();
-  if (in_flight_.empty() && checking_.empty() && is_polling_) {
+  if (in_flight_.empty() && checking_.empty() && own_orders_.empty() && is_polling_) {
     is_polling_ = false;
     home_.remove(*this);
   }

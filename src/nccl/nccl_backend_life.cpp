@@ -235,8 +235,8 @@ void nccl_backend::go_if_idle() noexcept {
   const bool late =
       broke_late_ || home_.now() >= leave_deadline_ || !ending_timer_.is_armed();
   if (broke_late_ && ending_timer_.is_armed()) return;
-  // Rank 0 may decide what was promised, and peers launch what they then wait for here.
-  const bool is_promised = self_ != 0 && !places_.undecided.empty();
+  // Rank 0 has decided, or may decide, that peers launch what they then wait for here.
+  const bool is_promised = self_ == 0 ? !own_orders_.empty() : !places_.undecided.empty();
   const bool connects =
       places_.may_connect && !places_.connects_without && !is_open_ && !never_opens_;
   const bool is_counted_on = is_promised || connects || !in_flight_.empty() ||

@@ -39,6 +39,7 @@ void nccl_backend::say(rank_t to, const order_message& message) {
   }
   post->peer = to;
   post->set_text(encode(message));
+  post->number = own_orders_.say();
   host_.start(*post);
 }
 
@@ -49,6 +50,7 @@ void nccl_backend::say_to_all(const order_message& message) {
 }
 
 void nccl_backend::said_order(order_post& post) noexcept {
+  own_orders_.note_sent(post.number);
   post.next_idle = idle_posts_;
   idle_posts_ = &post;
 }

@@ -267,7 +267,23 @@ void nccl_backend::tell(rank_t whom, const order_message& message) {
   if (stopping_) return;
   if (std::holds_alternative<propose_message>(message)) look_after(leader_->due());
   if (whom != self_) return say(whom, message);
-  std::visit([this](const auto& m) { handle(0, m); }, message);
+  own_orders_.add(message);
+  (void)hear_own_orders();
+}
+
+bool nccl_backend::hear_own_orders() {
+  // What is heard may tell something in turn: it comes behind.
+  if (std::exchange(hears_own_, true)) return false;
+  bool any = false;
+  while (!stopping_) {
+    const std::optional<order_message> next = own_orders_.take();
+    if (!next) break;
+    any = true;
+    std::visit([this](const auto& m) { handle(0, m); }, *next);
+  }
+  hears_own_ = false;
+  if (!own_orders_.empty() && !stopping_) start_polling();
+  return any;
 }
 
 void nccl_backend::accuse(rank_t whom, enum cause why, std::string detail) {

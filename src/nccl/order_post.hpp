@@ -23,6 +23,7 @@ class order_post final : public operation {
   [[nodiscard]] bytes take_received() noexcept { return std::move(far_.description); }
 
   order_post* next_idle = nullptr;
+  std::uint64_t number = 0;  ///< of what is sent, see own_orders
 
  private:
   nccl_backend& backend_;

@@ -66,10 +66,10 @@ using member_body = std::function<task<void>(member&, world_options)>;
 
 /// One rank's part, on the calling thread. Without a store there is one at `address`.
 inline void run_member(int rank, const member_body& body, world_options options,
-                       store* shared, const std::string& address = {}) {
+                       runtime_options how, store* shared,
+                       const std::string& address = {}) {
   try {
     no_lines quiet;
-    runtime_options how;
     how.log = &quiet;
     const int device = (testing::first_device() + rank) % devices_here();
     const device_pool pool(device);
@@ -95,23 +95,24 @@ inline void run_member(int rank, const member_body& body, world_options options,
 /// Runs `body(member, options)` for each rank at the same time and waits for all; what
 /// they throw fails the test. `options` has the name, the rank, the size and the device.
 /// In a process of a rank's own: for that rank.
-inline void run_members(int size, const member_body& body, world_options base = {}) {
+inline void run_members(int size, const member_body& body, world_options base = {},
+                        const runtime_options& how = {}) {
   base.size = size;
   if (const auto alone = rank_process::here()) {
-    if (alone->rank < size) run_member(alone->rank, body, base, nullptr, alone->store);
-    return;
+    if (alone->rank >= size) return;
+    return run_member(alone->rank, body, base, how, nullptr, alone->store);
   }
   memory_store st;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] { run_member(rank, body, base, &st); });
+    threads.emplace_back([&, rank] { run_member(rank, body, base, how, &st); });
   }
   for (auto& t : threads) t.join();
 }
 
 /// The same in one world that is formed before and left afterwards.
 inline void in_world(int size, const std::function<task<void>(member&, world&)>& body,
-                     world_options base = {}) {
+                     world_options base = {}, const runtime_options& how = {}) {
   run_members(
       size,
       [&](member& m, world_options options) -> task<void> {
@@ -120,7 +121,7 @@ inline void in_world(int size, const std::function<task<void>(member&, world&)>&
         co_await body(m, w);
         co_await w.leave();
       },
-      base);
+      base, how);
 }
 
 inline std::vector<float> ramp(std::size_t count, float from) {

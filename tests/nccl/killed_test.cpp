@@ -36,7 +36,7 @@ class survivor {
     };
     base.size = 2;
     start();
-    run_member(0, lives, base, nullptr, meeting_.address());
+    run_member(0, lives, base, {}, nullptr, meeting_.address());
     CHECK(other_->succeeded());
   }
 

@@ -75,10 +75,10 @@ TEST_CASE("what one thread posts runs in its order, on a thread named after the 
 
 TEST_CASE("a launcher that sleeps is woken by what is posted") {
   NEEDS_DEVICE();
+  std::counting_semaphore<> ran{0};
+  called work([&] { ran.release(); });
   launcher_fixture f;
   for (int times = 0; times < 50; ++times) {
-    std::binary_semaphore ran{0};
-    called work([&] { ran.release(); });
     // Around the time when it goes to sleep.
     std::this_thread::sleep_for(std::chrono::microseconds(times * 4));
     f.launcher.post(work);
@@ -88,12 +88,13 @@ TEST_CASE("a launcher that sleeps is woken by what is posted") {
 
 TEST_CASE("what is behind a stuck call is launched by another thread, each piece once") {
   NEEDS_DEVICE();
-  launcher_fixture f;
   std::binary_semaphore may_end{0};
   std::atomic<int> ran{0};
   called stuck([&] { may_end.acquire(); });
   called first([&] { ++ran; });
   called second([&] { ++ran; });
+  // Its end joins the threads that are still in what is above.
+  launcher_fixture f;
   f.launcher.post(stuck);
   f.launcher.post(first);
   REQUIRE(eventually([&] { return f.launcher.running() == 1; }));

@@ -25,6 +25,28 @@ task<void> send_word(world& w) {
 }
 task<void> receive_word(world& w) { co_await w.recv_message<int>(from{0}); }
 
+void use_device(int device) {
+  auto* choose = testing::find_in_cudart<cudaError_t(int)>("cudaSetDevice");
+  REQUIRE((choose != nullptr));
+  REQUIRE(choose(device) == cudaSuccess);
+}
+void* allocate_on(int device) {
+  use_device(device);
+  auto* allocate =
+      testing::find_in_cudart<cudaError_t(void**, std::size_t)>("cudaMalloc");
+  void* memory = nullptr;
+  REQUIRE((allocate != nullptr));
+  REQUIRE(allocate(&memory, 4096) == cudaSuccess);
+  return memory;
+}
+/// On the calling thread, when the device has done all that it was given.
+void free_on(int device, void* memory) {
+  use_device(device);
+  auto* release = testing::find_in_cudart<cudaError_t(void*)>("cudaFree");
+  REQUIRE((release != nullptr));
+  CHECK(release(memory) == cudaSuccess);
+}
+
 int most_occupied(int device) {
   const nccl::shared_library library("libnccl.so.2");
   auto* asked = library.find<int(int)>("ncclEmulatedMostOccupied");
@@ -214,6 +236,43 @@ TEST_SUITE("gpu worlds") {
 
   // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, the launching thread stands in a call
   // of NCCL's meanwhile.
+  // Rank 1 learns what rank 0 launches from a message, which may wait behind another that
+  // is being sent: until the reactor goes on.
+  TEST_CASE("law 2: cudaFree on a reactor that has just begun a sum waits for no hang") {
+    NEEDS_DEVICES(2);
+    runtime_options over_tcp;
+    over_tcp.shared_memory = false;
+    in_world(
+        2,
+        [](member& m, world& w) -> task<void> {
+          const int word = 1;
+          auto sum_here = co_await m.on_device(floats(64, 1));
+          const auto add = [&]() -> task<void> { co_await w.all_reduce(sum_here, sum); };
+          const auto tell = [&]() -> task<void> {
+            co_await w.send_message(word, to{1 - m.rank});
+          };
+          // What is known of the view is not asked again.
+          co_await add();
+          void* const memory = allocate_on(m.device);
+          const auto stand_still = [&]() -> task<void> {
+            // The launching thread has time to launch it.
+            std::this_thread::sleep_for(50ms);
+            free_on(m.device, memory);
+            co_return;
+          };
+          if (m.rank == 0) {
+            // It enters last, and so decides in the same step.
+            co_await w.recv_message<int>(from{1});
+            co_await when_all(tell(), add(), stand_still());
+          } else {
+            co_await when_all(add(), tell(), w.recv_message<int>(from{0}));
+            free_on(m.device, memory);
+          }
+          CHECK((co_await m.read(sum_here)) == floats(64, 4));
+        },
+        {}, over_tcp);
+  }
+
   TEST_CASE("NCCL is not accused of a call that waits for another's in the driver") {
     NEEDS_OWN_DEVICES(2);
     world_options base;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -72,6 +73,11 @@ class host_backend final : public backend {
   void discard(rank_t peer, lane on) noexcept override;
   void quiesce(work& quiet) noexcept override;
   void leave(work& gone, time_point deadline) noexcept override;
+
+  /// Counts what sends to `peer` that have ended, or were announced, have queued.
+  [[nodiscard]] std::uint64_t queued(rank_t peer) const noexcept;
+  /// Of such a count: all of it gets to the peer, also if this thread does nothing more.
+  [[nodiscard]] bool has_gone(rank_t peer, std::uint64_t queued) const noexcept;
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override;
   [[nodiscard]] std::vector<lane_status> lanes() const override;

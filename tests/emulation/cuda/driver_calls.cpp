@@ -86,21 +86,26 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned f
 }
 
 CUresult retain_primary(CUcontext* context, CUdevice ordinal) {
-  return as_driver_result(attempt(contextless, [&] {
-    if (!machine::here().has(ordinal)) return cudaErrorInvalidDevice;
-    machine::here().on(ordinal).has_context = true;
-    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(ordinal) + 1);
-    return cudaSuccess;
-  }));
+  if (!machine::here().has(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  return as_driver_result(attempt_at([=] { return ordinal; }, contextless,
+                                     [&] {
+                                       machine::here().on(ordinal).has_context = true;
+                                       *context = reinterpret_cast<CUcontext>(
+                                           static_cast<std::uintptr_t>(ordinal) + 1);
+                                       return cudaSuccess;
+                                     }));
 }
 
+// The lock is that of the context pushed: one that another thread keeps of the device
+// that the calling thread had before has nothing to do with it.
 CUresult push_current(CUcontext context) {
-  return as_driver_result(attempt(contextless, [&] {
-    const auto ordinal = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
-    if (!machine::here().has(ordinal)) return cudaErrorDeviceUninitialized;
-    push_context(ordinal);
-    return cudaSuccess;
-  }));
+  const auto ordinal = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
+  if (!machine::here().has(ordinal)) return CUDA_ERROR_INVALID_CONTEXT;
+  return as_driver_result(attempt_at([=] { return ordinal; }, contextless,
+                                     [&] {
+                                       push_context(ordinal);
+                                       return cudaSuccess;
+                                     }));
 }
 
 CUresult pop_current(CUcontext* context) {
