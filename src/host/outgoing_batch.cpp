@@ -15,6 +15,7 @@ void outgoing_batch::open() {
   std::swap(queued_, sending_);
   queued_.clear();
   gone_ = std::exchange(opened_, appended_);
+  has_zeros_ = false;
   first_ = count_ = left_ = user_left_ = behind_user_ = 0;
   if (!sending_.empty()) push(sending_.data(), sending_.size());
 }
@@ -44,6 +45,7 @@ void outgoing_batch::open_with_slice(frame data, const_view_cursor& cursor,
 void outgoing_batch::advance(std::size_t bytes) noexcept {
   left_ -= bytes;
   user_left_ = std::min(user_left_, left_ > behind_user_ ? left_ - behind_user_ : 0);
+  if (!has_zeros_) gone_ = opened_ - (left_ - user_left_);
   while (bytes > 0) {
     iovec& entry = entries_[first_];
     const std::size_t step = std::min(bytes, entry.iov_len);
@@ -68,6 +70,7 @@ void outgoing_batch::release_user_memory() noexcept {
     zeros_left -= step;
   }
   user_left_ = behind_user_ = 0;
+  has_zeros_ = true;
 }
 
 void outgoing_batch::shrink() noexcept {

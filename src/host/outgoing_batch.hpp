@@ -28,7 +28,9 @@ class outgoing_batch {
     appended_ += content.size();
   }
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return queued_.size(); }
-  /// All that was ever queued, in bytes, and what of it the kernel has surely taken.
+  /// All frames that were ever queued, in bytes, and how much of that the kernel has
+  /// surely taken. A slice's bytes are not counted: a peer that reads no more holds them
+  /// up, and not what stood before them.
   [[nodiscard]] std::uint64_t appended() const noexcept { return appended_; }
   [[nodiscard]] std::uint64_t gone() const noexcept {
     return is_open() ? gone_ : opened_;
@@ -76,7 +78,8 @@ class outgoing_batch {
   byte_queue sending_;
   std::uint64_t appended_ = 0;
   std::uint64_t opened_ = 0;  ///< up to the end of the newest batch
-  std::uint64_t gone_ = 0;    ///< up to the end of the one before
+  std::uint64_t gone_ = 0;    ///< while it is open
+  bool has_zeros_ = false;    ///< which are not told from frames
   std::array<iovec, 2 + slice_entries> entries_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;

@@ -21,7 +21,8 @@ class stream_connection final : public connection {
     return sender_.batch().appended();
   }
   [[nodiscard]] bool has_gone(std::uint64_t queued) const noexcept override {
-    return stopped_ || ended_ || sender_.batch().gone() >= queued;
+    return stopped_ || ended_ || shut_down_ || send_error_ != 0 ||
+           sender_.batch().gone() >= queued;
   }
   void stop() noexcept override;
   void end_cut_short() override;

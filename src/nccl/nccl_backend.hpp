@@ -298,7 +298,7 @@ class nccl_backend final : public backend,
   };
   std::vector<std::unique_ptr<order_post>> posts_;
   order_post* idle_posts_ = nullptr;
-  own_orders own_orders_{host_, size_};  ///< rank 0's
+  own_orders own_orders_{host_};  ///< rank 0's
   bool hears_own_ = false;
   std::deque<told> told_;
   std::vector<order_post*> unarmed_;

@@ -236,15 +236,16 @@ void nccl_backend::go_if_idle() noexcept {
       broke_late_ || home_.now() >= leave_deadline_ || !ending_timer_.is_armed();
   if (broke_late_ && ending_timer_.is_armed()) return;
   // Rank 0 has decided, or may decide, that peers launch what they then wait for here.
-  const bool is_promised = self_ == 0 ? !own_orders_.empty() : !places_.undecided.empty();
+  const bool is_promised =
+      self_ == 0 ? own_orders_.have_launch() : !places_.undecided.empty();
   const bool connects =
       places_.may_connect && !places_.connects_without && !is_open_ && !never_opens_;
   const bool is_counted_on = is_promised || connects || !in_flight_.empty() ||
                              changing_ || !places_.decided.empty();
-  const bool busy = is_promised || connects || !checking_.empty() ||
-                    std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
-                      return job->op || job->is_in_flight;
-                    });
+  const bool busy =
+      is_promised || connects || !own_orders_.empty() || !checking_.empty() ||
+      std::any_of(jobs_.begin(), jobs_.end(),
+                  [](const auto& job) { return job->op || job->is_in_flight; });
   if (busy && !late) return;
   if (size_ > 1 && is_counted_on) {
     // What the peers count on is cut short: told no more than that we left, they would

@@ -39,7 +39,7 @@ void nccl_backend::say(rank_t to, const order_message& message) {
   }
   post->peer = to;
   post->set_text(encode(message));
-  post->number = own_orders_.say();
+  post->number = own_orders_.say(to);
   host_.start(*post);
 }
 

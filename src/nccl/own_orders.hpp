@@ -18,37 +18,40 @@ namespace manyworlds::inline v0::nccl {
 /// peers can learn only from this thread. On the world's reactor.
 class own_orders {
  public:
-  own_orders(const host_backend& way, rank_t size) noexcept : way_(way), size_(size) {}
+  explicit own_orders(const host_backend& way) noexcept : way_(way) {}
 
   /// A message to a peer is about to be sent; gives its number.
-  [[nodiscard]] std::uint64_t say() {
-    unsent_.push_back(++last_said_);
+  [[nodiscard]] std::uint64_t say(rank_t peer) {
+    said_.push_back({++last_said_, peer, {}});
     return last_said_;
   }
-  /// Its send has ended: it is queued on its connection.
+  /// Its send has ended: it is the last that is queued on its connection.
   void note_sent(std::uint64_t number) noexcept;
 
-  void add(order_message text) { waiting_.push_back({std::move(text), last_said_, {}}); }
+  void add(order_message text) { waiting_.push_back({std::move(text), last_said_}); }
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  /// Whether the peers launch, or connect, by one of them.
+  [[nodiscard]] bool have_launch() const noexcept;
   /// The oldest, once all that was said before it gets to the peers.
   [[nodiscard]] std::optional<order_message> take();
 
  private:
-  struct behind {
+  struct message {
+    std::uint64_t number;
     rank_t peer;
-    std::uint64_t queued;
+    std::optional<std::uint64_t> queued;  ///< up to its end, see host_backend::queued
   };
   struct own_order {
     order_message text;
     std::uint64_t said;  ///< the last message before it
-    std::optional<std::vector<behind>> leaving;
   };
 
+  void forget_gone() noexcept;
+
   const host_backend& way_;
-  const rank_t size_;
   std::uint64_t last_said_ = 0;
-  /// In their order; those to one peer are sent in it.
-  std::vector<std::uint64_t> unsent_;
+  /// What may not have left yet, in its order.
+  std::vector<message> said_;
   std::deque<own_order> waiting_;
 };
 

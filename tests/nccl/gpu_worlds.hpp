@@ -64,10 +64,11 @@ class no_lines final : public log_sink {
 
 using member_body = std::function<task<void>(member&, world_options)>;
 
-/// One rank's part, on the calling thread. Without a store there is one at `address`.
+/// One rank's part, on the calling thread, within `limit`. Without a store there is one at
+/// `address`.
 inline void run_member(int rank, const member_body& body, world_options options,
                        runtime_options how, store* shared,
-                       const std::string& address = {}) {
+                       const std::string& address = {}, duration limit = patience) {
   try {
     no_lines quiet;
     how.log = &quiet;
@@ -83,7 +84,7 @@ inline void run_member(int rank, const member_body& body, world_options options,
     options.rank = rank;
     options.device = device;
     const auto whole = [&]() -> task<void> {
-      co_await within(body(m, options), patience);
+      co_await within(body(m, options), limit);
     };
     rt.run(whole());
   } catch (const std::exception& e) {

@@ -1,0 +1,161 @@
+// A member of a GPU world that is killed at random moments of its life, again and again.
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <random>
+
+#include "gpu_worlds.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::nccl_tests;
+
+namespace {
+
+using floats = std::vector<float>;
+
+/// How many members are killed: MANYWORLDS_TEST_KILLS, and few where nothing is said.
+int kills_here() { return std::atoi(setting("MANYWORLDS_TEST_KILLS", "6").c_str()); }
+
+/// The world from its making to its end: formed, its communicator made, launched on, in
+/// flight, left.
+task<void> live_once(member& m, world_options options, int& sums) {
+  world w(m.rt, m.st, std::move(options));
+  const auto whole = [&]() -> task<void> {
+    co_await w;
+    auto x = co_await m.on_device(floats(1000, 0));
+    for (int i = 0; i < 4; ++i) {
+      const floats mine(1000, static_cast<float>(w.rank() + 1));
+      co_await copy(x.view(), mine);
+      co_await w.all_reduce(x, sum);
+      CHECK((co_await m.read(x)) == floats(1000, 3));
+      ++sums;
+    }
+    co_await w.leave();
+  };
+  const auto ended = co_await outcome(whole());
+  if (ended) co_return;
+  // All that the loss of the other member may be called. Neither its death nor its moment
+  // may lose this member's buffers, its device or a communicator.
+  constexpr std::array losses{cause::peer_died, cause::connection_lost, cause::replaced,
+                              cause::closed,    cause::rank_taken,      cause::abandoned};
+  const failure& why = ended.error();
+  CAPTURE(why.text());
+  REQUIRE(std::find(losses.begin(), losses.end(), why.cause) != losses.end());
+  if (w.state() == world_state::broken) co_await w.drained();
+}
+
+/// Until it is killed.
+task<void> live_until_killed(member& m, world_options options) {
+  int sums = 0;
+  for (;;) {
+    co_await live_once(m, options, sums);
+    co_await sleep_for(1ms);
+  }
+}
+
+class killer {
+ public:
+  explicit killer(int kills) : kills_(kills), meeting_(rt_, "127.0.0.1:0") {}
+
+  void run() {
+    world_options base;
+    base.size = 2;
+    const auto lives = [&](member& m, world_options options) -> task<void> {
+      co_await survive(m, options);
+    };
+    run_member(0, lives, base, {}, nullptr, meeting_.address(), kills_ * 10s + patience);
+  }
+
+ private:
+  void start_victim() {
+    victim_.reset();
+    std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=1",
+                                         "MANYWORLDS_TEST_STORE=" + meeting_.address()};
+    if (devices_here() < 2) environment.push_back("NCCL_HOSTID=rank1");
+    victim_.emplace(doctest::getContextOptions()->currentTest->m_name, environment);
+  }
+
+  task<void> survive(member& m, world_options options) {
+    world_options of_one = options;
+    of_one.name = "beside";
+    of_one.size = 1;
+    world beside(m.rt, m.st, of_one);
+    co_await beside;
+    co_await beside.device_ready();
+    const auto with_victim = [&]() -> task<void> {
+      while (!done_) co_await live_once(m, options, sums_);
+    };
+    const auto alone = [&]() -> task<void> {
+      auto x = co_await m.on_device(floats(1000, 1));
+      while (!done_) {
+        co_await beside.all_reduce(x, sum);
+        ++beside_sums_;
+        co_await sleep_for(1ms);
+      }
+    };
+    co_await when_all(with_victim(), alone(), kill_all());
+    co_await beside.leave();
+  }
+
+  /// Each is killed within the time that one took from its start to its first sums, and
+  /// half of it more; after each the next one serves.
+  task<void> kill_all() {
+    std::mt19937 random(20'261'125);
+    auto begun = clock::now();
+    start_victim();
+    co_await serves();
+    const auto life = (clock::now() - begun) * 3 / 2;
+    for (int i = 0; i < kills_; ++i) {
+      CAPTURE(i);
+      begun = clock::now();
+      start_victim();
+      const auto span = std::chrono::duration_cast<std::chrono::microseconds>(life);
+      std::uniform_int_distribution<std::int64_t> moment(0, span.count());
+      co_await sleep_for(std::chrono::microseconds(moment(random)));
+      ::kill(victim_->pid(), SIGKILL);
+      // Law 2: the world beside goes on, whatever is made of the other.
+      co_await grows(beside_sums_, 2);
+      if (i % 4 == 3) {
+        start_victim();
+        co_await serves();
+      }
+    }
+    start_victim();
+    co_await serves();
+    done_ = true;
+  }
+
+  task<void> serves() { co_await grows(sums_, 4); }
+
+  static task<void> grows(const int& count, int by) {
+    const int wanted = count + by;
+    const auto limit = clock::now() + 30s;
+    while (count < wanted && clock::now() < limit) co_await sleep_for(1ms);
+    CHECK(count >= wanted);
+  }
+
+  const int kills_;
+  runtime rt_;
+  const hosted_store meeting_;
+  std::optional<testing::own_process> victim_;
+  int sums_ = 0;
+  int beside_sums_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+TEST_SUITE("gpu worlds of processes") {
+  TEST_CASE(
+      "a member that is killed at random moments hangs nobody, and the next one serves") {
+    if (testing::skips_without_device()) return;
+    if (rank_process::here()) {
+      run_members(2, live_until_killed);
+    } else {
+      killer(kills_here()).run();
+    }
+  }
+}
