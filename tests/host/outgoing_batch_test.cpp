@@ -71,6 +71,36 @@ TEST_SUITE("host outgoing batch") {
     }
   }
 
+  TEST_CASE("frames have gone when their own bytes have, whatever stands behind them") {
+    std::vector<std::uint8_t> memory(50'000, 7);
+    const const_buffer_view view(memory);
+    const_view_cursor cursor(const_view_list(std::span(&view, 1)));
+    outgoing_batch batch;
+    batch.append(numbered(frame_kind::complete));
+    const std::uint64_t first = batch.appended();
+    CHECK(batch.gone() < first);
+    batch.open_with_slice(numbered(frame_kind::data), cursor, 1 << 20,
+                          numbered(frame_kind::complete));
+    CHECK(batch.gone() < first);
+    batch.advance(frame_size - 1);
+    CHECK(batch.gone() < first);
+    batch.advance(1);
+    CHECK(batch.gone() == first);
+    // A peer that reads no more of the slice does not hold up what it was told before.
+    batch.advance(frame_size + 100);
+    CHECK(batch.gone() == batch.appended() - frame_size);
+    SUBCASE("to its end") { batch.advance(50'000 - 100 + frame_size); }
+    SUBCASE("with zeros in the place of memory that was taken back") {
+      batch.release_user_memory();
+      const std::uint64_t before = batch.gone();
+      batch.advance(20'000);
+      CHECK(batch.gone() == before);
+      batch.advance(50'000 - 100 - 20'000);
+    }
+    CHECK_FALSE(batch.is_open());
+    CHECK(batch.gone() == batch.appended());
+  }
+
   TEST_CASE(
       "once the slice is sent nothing refers to the user's memory, though frames are "
       "left") {

@@ -27,7 +27,9 @@ struct starts_device : doctest::IReporter {
 
   void report_query(const doctest::QueryData&) override {}
   void test_run_end(const doctest::TestRunStats&) override {}
-  void test_case_start(const doctest::TestCaseData&) override {}
+  void test_case_start(const doctest::TestCaseData&) override {
+    manyworlds::testing::keeps_roots = false;
+  }
   void test_case_reenter(const doctest::TestCaseData&) override {}
   void test_case_end(const doctest::CurrentTestCaseStats&) override {}
   void test_case_exception(const doctest::TestCaseException&) override {}
@@ -44,5 +46,6 @@ REGISTER_LISTENER("device", 1, starts_device);
 
 // The main program asks.
 extern "C" bool libraries_keep_what_they_open() {
+  if (manyworlds::testing::keeps_roots) return true;
   return manyworlds::testing::no_device().empty() && !manyworlds::testing::is_emulated();
 }

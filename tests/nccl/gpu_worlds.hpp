@@ -64,8 +64,8 @@ class no_lines final : public log_sink {
 
 using member_body = std::function<task<void>(member&, world_options)>;
 
-/// One rank's part, on the calling thread, within `limit`. Without a store there is one at
-/// `address`.
+/// One rank's part, on the calling thread, within `limit`. Without a store there is one
+/// at `address`.
 inline void run_member(int rank, const member_body& body, world_options options,
                        runtime_options how, store* shared,
                        const std::string& address = {}, duration limit = patience) {
@@ -83,9 +83,7 @@ inline void run_member(int rank, const member_body& body, world_options options,
     options.backend = backend_kind::nccl;
     options.rank = rank;
     options.device = device;
-    const auto whole = [&]() -> task<void> {
-      co_await within(body(m, options), limit);
-    };
+    const auto whole = [&]() -> task<void> { co_await within(body(m, options), limit); };
     rt.run(whole());
   } catch (const std::exception& e) {
     const std::string said = e.what();

@@ -271,38 +271,6 @@ TEST_SUITE("gpu worlds") {
         {}, over_tcp);
   }
 
-  // What rank 0 has decided has left, and the slice that stands behind it on the
-  // connection never does while rank 1 reads nothing.
-  TEST_CASE("law 2: nor does one where a sum has just been launched, amid a message") {
-    NEEDS_DEVICES(2);
-    runtime_options over_tcp;
-    over_tcp.shared_memory = false;
-    in_world(
-        2,
-        [](member& m, world& w) -> task<void> {
-          std::vector<std::byte> bulk(std::size_t{64} << 20);
-          auto sum_here = co_await m.on_device(floats(64, 1));
-          co_await w.all_reduce(sum_here, sum);
-          void* const memory = allocate_on(m.device);
-          const auto add_and_stand_still = [&]() -> task<void> {
-            // In mid-transfer, each time at another place.
-            for (int i = 0; i < 5; ++i) {
-              const ticket begun = co_await w.all_reduce(sum_here, sum).enqueue();
-              if (m.rank == 1 && i == 4) free_on(m.device, memory);
-              co_await w.settled(begun);
-            }
-          };
-          if (m.rank == 0) {
-            co_await when_all(w.send(bulk, to{1}), add_and_stand_still());
-            free_on(m.device, memory);
-          } else {
-            co_await when_all(w.recv(bulk, from{0}), add_and_stand_still());
-          }
-          CHECK((co_await m.read(sum_here)) == floats(64, 64));
-        },
-        {}, over_tcp);
-  }
-
   // With EMULATED_CUDA_DRIVER_LOCK, and on a GPU, the launching thread stands in a call
   // of NCCL's meanwhile.
   TEST_CASE("NCCL is not accused of a call that waits for another's in the driver") {
