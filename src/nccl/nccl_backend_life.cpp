@@ -113,11 +113,12 @@ void nccl_backend::note_ready() {
   const device_status now = status();
   events_.note(fmt::format(
       "device {} is ready after {}: NCCL {}, CUDA {}.{}; {} of {} multiprocessors, {} "
-      "MiB, told by {}; NCCL calls it comm {}",
+      "MiB, told by {}, over {}; NCCL calls it comm {}",
       now.device, duration_text(costs.time), version_text(costs.version),
       cuda_library::get().runtime / 1000, cuda_library::get().runtime % 1000 / 10,
       now.occupied, now.multiprocessors, costs.bytes >> 20,
-      now.is_told_by_words ? "words" : "events", fmt::ptr(communicator_->handle())));
+      now.is_told_by_words ? "words" : "events", host_.transport(),
+      fmt::ptr(communicator_->handle())));
 }
 
 device_status nccl_backend::status() const {

@@ -156,11 +156,12 @@ struct stuck_reactor {
   }
 };
 
-/// Rank 1 is a member of both worlds: of the first, whose other member will be killed or
-/// stopped in its midst, and of the second, with rank 2, which is to serve throughout.
+/// Rank 1 is a member of all worlds: of the first, whose other member will be killed or
+/// stopped in its midst, and of those with rank 2, which are to serve throughout.
 class beside_a_fault {
  public:
-  beside_a_fault(int victim_rank, int signal) : victim_(victim_rank), signal_(signal) {}
+  beside_a_fault(int victim_rank, int signal, int others)
+      : victim_(victim_rank), signal_(signal), others_(others) {}
 
   task<void> run(member& m, world_options options) {
     world_options hurt = numbered(options, 1);
@@ -171,12 +172,9 @@ class beside_a_fault {
     }
     hurt.size = 2;
     hurt.rank = m.rank == 0 ? victim_ : 1 - victim_;
-    world_options whole = numbered(options, 2);
-    whole.size = 2;
-    whole.rank = m.rank - 1;
     if (m.rank == 0) return be_victim(m, hurt);
-    if (m.rank == 2) return serve(m, whole);
-    return survive(m, hurt, whole);
+    if (m.rank == 2) return serve_all(m, options);
+    return survive(m, hurt, options);
   }
 
  private:
@@ -186,6 +184,20 @@ class beside_a_fault {
     co_await m.st.set("victim", std::to_string(::getpid()));
     const owned_stream stream(m.device);
     co_await stuck_reactor::with_two(m, w, stream, 1'000'000);
+  }
+
+  static world_options whole(const member& m, const world_options& options, int number) {
+    world_options all = numbered(options, 2 + number);
+    all.size = 2;
+    all.rank = m.rank - 1;
+    return all;
+  }
+
+  task<void> serve_all(member& m, world_options options) {
+    co_await scope::run([&](scope& s) -> task<void> {
+      for (int i = 0; i < others_; ++i) s.spawn(serve(m, whole(m, options, i)));
+      co_return;
+    });
   }
 
   static task<void> serve(member& m, world_options whole) {
@@ -201,13 +213,24 @@ class beside_a_fault {
     CHECK(ended.error().cause == cause::closed);
   }
 
-  task<void> survive(member& m, world_options hurt, world_options whole) {
+  task<void> survive(member& m, world_options hurt, world_options options) {
     world first(m.rt, m.st, hurt);
-    world second(m.rt, m.st, whole);
+    std::vector<world> others;
+    std::list<owned_stream> streams;
+    for (int i = 0; i < others_; ++i) {
+      others.emplace_back(m.rt, m.st, whole(m, options, i));
+      streams.emplace_back(m.device);
+    }
     co_await first;
-    co_await second;
+    for (world& w : others) co_await w;
     const owned_stream stream(m.device);
-    const owned_stream other(m.device);
+    const auto use_others = [&]() -> task<void> {
+      co_await scope::run([&](scope& s) -> task<void> {
+        auto each = streams.begin();
+        for (world& w : others) s.spawn(stuck_reactor::with_two(m, w, *each++, 20));
+        co_return;
+      });
+    };
     const pid_t victim = std::stoi(co_await m.st.get("victim", patience));
     co_await scope::run([&](scope& s) -> task<void> {
       const auto until_broken = [&]() -> task<void> {
@@ -220,24 +243,26 @@ class beside_a_fault {
               (signal_ == SIGKILL ? cause::peer_died : cause::silent_peer));
       };
       s.spawn(until_broken());
-      co_await stuck_reactor::with_two(m, second, other, 20);
+      co_await use_others();
       ::kill(victim, signal_);
       co_await first.broken();
-      co_await stuck_reactor::with_two(m, second, other, 20);
+      co_await use_others();
     });
     co_await first.drained();
     ::kill(victim, SIGKILL);
-    co_await second.leave();
+    for (world& w : others) co_await w.leave();
   }
 
   const int victim_;
   const int signal_;
+  const int others_;
 };
 
 /// The first rank's process is killed: it need not succeed.
-void check_beside_a_fault(int victim_rank, int signal) {
+void check_beside_a_fault(int victim_rank, int signal, int others = 1,
+                          const char* connections = nullptr) {
   if (testing::skips_without_device()) return;
-  beside_a_fault fault(victim_rank, signal);
+  beside_a_fault fault(victim_rank, signal, others);
   const member_body body = [&](member& m, world_options options) -> task<void> {
     co_await fault.run(m, options);
   };
@@ -248,6 +273,10 @@ void check_beside_a_fault(int victim_rank, int signal) {
   for (int rank = 0; rank < 3; ++rank) {
     std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=" + std::to_string(rank),
                                          "MANYWORLDS_TEST_STORE=" + meeting.address()};
+    if (connections) {
+      environment.push_back(std::string("EMULATED_CUDA_CONNECTIONS=") + connections);
+      environment.push_back(std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + connections);
+    }
     if (devices_here() < 3) {
       environment.push_back("NCCL_HOSTID=rank" + std::to_string(rank));
     }
@@ -375,5 +404,10 @@ TEST_SUITE("crowded gpu") {
 
   TEST_CASE("rank 0 that is stopped amid its proposals breaks its world and no other") {
     check_beside_a_fault(0, SIGSTOP);
+  }
+
+  TEST_CASE(
+      "law 2: of sixteen worlds on eight connections one breaks, and fifteen go on") {
+    check_beside_a_fault(1, SIGKILL, 15, "8");
   }
 }
