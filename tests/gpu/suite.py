@@ -63,9 +63,10 @@ def tests(part, quick):
 def benchmarks(emulated, quick):
     """Name, seconds, arguments of mwdevice."""
     small = {"rounds": "1", "few": "10", "pings": "5", "messages": "2", "repeat": "2", "seconds": "0.5",
-             "stops": "1", "sizes": "1K,64K", "worlds": "8" if quick else "64"}
+             "stops": "1", "sizes": "1K,64K", "worlds": "8" if quick else "64",
+             "crowds": "1,4" if quick else "1,2,4,8,16"}
     real = {"rounds": "5", "few": "20", "pings": "20", "messages": "4", "repeat": "6", "seconds": "2",
-            "stops": "2", "sizes": "1K,16K,128K,1M", "worlds": "64"}
+            "stops": "2", "sizes": "1K,16K,128K,1M", "worlds": "64", "crowds": "1,2,4,8,16,32"}
     n = small if emulated else real
     many = "20" if emulated else "300"
     return [
@@ -78,6 +79,7 @@ def benchmarks(emulated, quick):
         ("create of two", 60, ["create", "--ranks", "2", "--repeat", n["repeat"], "--seconds",
                                n["seconds"]]),
         ("worlds", 40, ["worlds", "--worlds", n["worlds"], "--seconds", n["seconds"]]),
+        ("order", 60, ["order", "--worlds", n["crowds"], "--rounds", many]),
         ("kill", 60, ["kill", "--repeat", n["repeat"]]),
         ("stop", 45, ["kill", "--fault", "stop", "--repeat", n["stops"]]),
     ]
@@ -91,6 +93,7 @@ FIGURES = {
     "create": ["ranks", "creation", "ready_ms", "ready_max_ms", "mib"],
     "disturb": ["quiet_p99_us", "p99_us", "p99_ratio", "max_us", "communicators"],
     "worlds": ["worlds", "one_per_s", "all_per_s", "ratio", "least_per_s"],
+    "order": ["worlds", "size", "round_us", "us_per_op"],
     "kill": ["fault", "repeats", "error_ms", "back_ms", "back_max_ms", "beside_max_us",
              "quiet_max_us"],
 }
