@@ -27,8 +27,9 @@ bool is_readable(int fd) {
 }  // namespace
 
 TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn down") {
-  // It takes 20 ms to tear down. A guest whose host has to find the memory first touches a
-  // gigabyte in three to eight seconds: more of it, and the child was not heard in time.
+  // It takes 20 ms to tear down. A guest whose host has to find the memory first touches
+  // a gigabyte in three to eight seconds: more of it, and the child was not heard in
+  // time.
   const std::size_t bytes = std::size_t{1} << 30;
   if (testing::available_memory() < 2 * bytes) {
     MESSAGE("less than 2 GiB of memory are free: nothing to tear down");

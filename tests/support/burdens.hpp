@@ -33,8 +33,9 @@ inline std::size_t available_memory() {
   return kilobytes << 10;
 }
 
-/// Memory in small pages, so that tearing it down takes its time; for good. The kernel touches
-/// it, where it can: a sanitizer would touch as much of its own for each of our pages.
+/// Memory in small pages, so that tearing it down takes its time; for good. The kernel
+/// touches it, where it can: a sanitizer would touch as much of its own for each of our
+/// pages.
 [[nodiscard]] inline bool touch_memory(std::size_t bytes) {
   constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
