@@ -270,18 +270,13 @@ void check_beside_a_fault(int victim_rank, int signal, int others = 1,
   runtime rt;
   const hosted_store meeting(rt, "127.0.0.1:0");
   std::vector<std::unique_ptr<testing::own_process>> all;
+  std::vector<std::string> environment;
+  if (connections) {
+    environment.push_back(std::string("EMULATED_CUDA_CONNECTIONS=") + connections);
+    environment.push_back(std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + connections);
+  }
   for (int rank = 0; rank < 3; ++rank) {
-    std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=" + std::to_string(rank),
-                                         "MANYWORLDS_TEST_STORE=" + meeting.address()};
-    if (connections) {
-      environment.push_back(std::string("EMULATED_CUDA_CONNECTIONS=") + connections);
-      environment.push_back(std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + connections);
-    }
-    if (devices_here() < 3) {
-      environment.push_back("NCCL_HOSTID=rank" + std::to_string(rank));
-    }
-    all.push_back(std::make_unique<testing::own_process>(
-        doctest::getContextOptions()->currentTest->m_name, environment));
+    all.push_back(start_rank(rank, 3, meeting, environment));
   }
   CHECK(all[1]->succeeded());
   CHECK(all[2]->succeeded());

@@ -41,12 +41,7 @@ class survivor {
   }
 
  private:
-  void start() {
-    std::vector<std::string> environment{"MANYWORLDS_TEST_RANK=1",
-                                         "MANYWORLDS_TEST_STORE=" + meeting_.address()};
-    if (devices_here() < 2) environment.push_back("NCCL_HOSTID=rank1");
-    other_.emplace(doctest::getContextOptions()->currentTest->m_name, environment);
-  }
+  void start() { other_ = start_rank(1, 2, meeting_); }
 
   task<void> outlive(member& m, world_options options) {
     world_options of_one = options;
@@ -98,7 +93,7 @@ class survivor {
   const bool frees_memory_;
   runtime rt_;
   const hosted_store meeting_;
-  std::optional<testing::own_process> other_;
+  std::unique_ptr<testing::own_process> other_;
 };
 
 void check_fault(int signal, world_options base, bool frees_memory = false) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device_fixture.hpp"
@@ -36,6 +37,18 @@ struct rank_process {
   }
 };
 
+/// The running test in a process of its own for `rank`, one of `ranks`, which are as many
+/// hosts to NCCL where they have to share devices. `more` goes into its environment.
+inline std::unique_ptr<testing::own_process> start_rank(
+    int rank, int ranks, const hosted_store& meeting,
+    std::vector<std::string> more = {}) {
+  more.push_back("MANYWORLDS_TEST_RANK=" + std::to_string(rank));
+  more.push_back("MANYWORLDS_TEST_STORE=" + meeting.address());
+  if (devices_here() < ranks) more.push_back("NCCL_HOSTID=rank" + std::to_string(rank));
+  return std::make_unique<testing::own_process>(
+      doctest::getContextOptions()->currentTest->m_name, std::move(more));
+}
+
 /// False where the running test is to go on: for all ranks, or in a process of a rank's
 /// own. Else it runs in such processes, and this checks that all of them passed.
 inline bool runs_in_processes(int ranks) {
@@ -45,13 +58,7 @@ inline bool runs_in_processes(int ranks) {
   const hosted_store meeting(rt, "127.0.0.1:0");
   std::vector<std::unique_ptr<testing::own_process>> all;
   for (int rank = 0; rank < ranks; ++rank) {
-    all.push_back(std::make_unique<testing::own_process>(
-        doctest::getContextOptions()->currentTest->m_name,
-        std::vector<std::string>{
-            "MANYWORLDS_TEST_RANK=" + std::to_string(rank),
-            "MANYWORLDS_TEST_STORE=" + meeting.address(),
-            "NCCL_HOSTID=rank" + std::to_string(rank),
-        }));
+    all.push_back(start_rank(rank, ranks, meeting));
   }
   for (int rank = 0; rank < ranks; ++rank) {
     CAPTURE(rank);
