@@ -39,7 +39,7 @@ void nccl_backend::say(rank_t to, const order_message& message) {
   }
   post->peer = to;
   post->set_text(encode(message));
-  post->number = own_orders_.say(to);
+  if (leader_) post->number = own_orders_.say(to);
   host_.start(*post);
 }
 
@@ -50,7 +50,7 @@ void nccl_backend::say_to_all(const order_message& message) {
 }
 
 void nccl_backend::said_order(order_post& post) noexcept {
-  own_orders_.note_sent(post.number);
+  if (leader_) own_orders_.note_sent(post.number);
   post.next_idle = idle_posts_;
   idle_posts_ = &post;
 }

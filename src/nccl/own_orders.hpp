@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <vector>
 
 #include "launch_leader.hpp"
 #include "manyworlds/host/host_backend.hpp"
@@ -51,7 +50,7 @@ class own_orders {
   const host_backend& way_;
   std::uint64_t last_said_ = 0;
   /// What may not have left yet, in its order.
-  std::vector<message> said_;
+  std::deque<message> said_;
   std::deque<own_order> waiting_;
 };
 
