@@ -7,11 +7,12 @@
 #include <optional>
 
 #include "device_launch.hpp"
+#include "manyworlds/backend/device_part.hpp"
 #include "manyworlds/backend/operation.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
-class nccl_backend;
+class matcher;
 
 enum class job_stage : std::uint8_t {
   checking,     ///< its views are looked at
@@ -23,24 +24,23 @@ enum class job_stage : std::uint8_t {
   handed_over,  ///< the launching thread, or the stream, has it
 };
 
-/// On the world's reactor; kept by its backend and used again.
+/// Thread: the world's reactor. Kept by `device_jobs` and used again.
 class device_job {
  public:
   /// Stands for the operation in the host backend while it is matched there.
   struct proxy final : operation {
-    proxy(device_job& job, operation_kind kind, ended_function ended) noexcept
-        : operation(kind, ended), of(job) {}
+    proxy(device_job& job, matcher& by, operation_kind kind,
+          ended_function ended) noexcept
+        : operation(kind, ended), of(job), matched_by(by) {}
     device_job& of;
+    matcher& matched_by;
   };
-
-  explicit device_job(nccl_backend& backend) noexcept : owner(backend) {}
 
   /// Nothing refers to it any more.
   [[nodiscard]] bool is_over() const noexcept {
     return !op && !proxy_runs && !is_in_flight;
   }
 
-  nccl_backend& owner;
   /// The user's; null once that has ended.
   operation* op = nullptr;
   job_stage stage = job_stage::queued;
@@ -70,5 +70,10 @@ class device_job {
   device_job* next_idle = nullptr;
   device_job* next_in_group = nullptr;
 };
+
+/// Precondition: its job was taken and the operation has not ended.
+[[nodiscard]] inline device_job& job_of(const operation& op) noexcept {
+  return *static_cast<device_job*>(op.device->state);
+}
 
 }  // namespace manyworlds::inline v0::nccl

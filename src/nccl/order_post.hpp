@@ -1,4 +1,5 @@
-// Order post: a message of the order to a member, or the receive that waits for one.
+// Order post: one order message on its way to a member, or the receive that waits for
+// one.
 #pragma once
 
 #include "manyworlds/backend/operation.hpp"
@@ -7,12 +8,12 @@
 
 namespace manyworlds::inline v0::nccl {
 
-class nccl_backend;
+class order_mail;
 
-/// Kept by its backend and used again.
+/// Lifetime: kept by its `order_mail` and used again.
 class order_post final : public operation {
  public:
-  order_post(nccl_backend& backend, operation_kind kind) noexcept;
+  order_post(order_mail& mail, operation_kind kind) noexcept;
 
   /// What is sent; it stays until the send has ended.
   void set_text(bytes said) {
@@ -23,10 +24,10 @@ class order_post final : public operation {
   [[nodiscard]] bytes take_received() noexcept { return std::move(far_.description); }
 
   order_post* next_idle = nullptr;
-  std::uint64_t number = 0;  ///< of what is sent, see own_orders
+  std::uint64_t number = 0;  ///< of what rank 0 sends, see own_orders
 
  private:
-  nccl_backend& backend_;
+  order_mail& mail_;
   payload_elsewhere far_;
   bytes text_;
   const_buffer_view view_;

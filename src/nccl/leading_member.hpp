@@ -1,0 +1,59 @@
+// Leading member: what rank 0 does for its world beyond what every member does.
+#pragma once
+
+#include <optional>
+
+#include "../member_work.hpp"
+#include "launch_leader.hpp"
+#include "member_turns.hpp"
+#include "membership.hpp"
+#include "order_mail.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Gives the launch leader a clock, and carries its decisions to the members.
+///
+/// Thread: the world's reactor.
+class leading_member final : private launch_leader::office {
+ public:
+  leading_member(membership& of, order_mail& mail, const member_turns& turns);
+  leading_member(const leading_member&) = delete;
+  leading_member& operator=(const leading_member&) = delete;
+  ~leading_member();
+
+  // What members say.
+  void hear(rank_t from, const pair_request& m);
+  void hear(rank_t from, const enter_message& m);
+  void hear(rank_t from, const made_message& m);
+  void hear(rank_t from, const crowded_message& m);
+  void hear(rank_t from, const promise_message& m);
+
+  /// The device is ready here.
+  void open();
+  /// It never will be, since a member has left.
+  void give_up_opening() { leader_.give_up_opening(); }
+  void note_left(rank_t who);
+  /// This member leaves: nothing is decided any more.
+  void retire() { leader_.retire(); }
+  /// Nothing is told any more.
+  void stop() noexcept;
+
+  /// Breaks the world for a member that is overdue. Every `watch_period`.
+  void watch(time_point now) noexcept;
+
+ private:
+  void tell(rank_t whom, const order_message& message) override;
+  void accuse(rank_t whom, enum cause why, std::string detail) override;
+  [[nodiscard]] bool is_credible(std::uint64_t time) const override;
+  void call_at(std::optional<time_point> due) noexcept;
+  void due() noexcept;
+  void watch_collectives(time_point now) noexcept;
+
+  membership& member_;
+  order_mail& mail_;
+  const member_turns& turns_;
+  launch_leader leader_;
+  member_timer<&leading_member::due> timer_{*this};
+};
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,122 @@
+#include "order_mail.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0::nccl {
+
+order_post::order_post(order_mail& mail, operation_kind kind) noexcept
+    : operation(kind,
+                [](operation& op, operation_end how) noexcept {
+                  auto& post = static_cast<order_post&>(op);
+                  if (op.kind == operation_kind::send) return post.mail_.sent(post);
+                  if (how == operation_end::done) return post.mail_.arrived(post);
+                  // One that has left says nothing any more.
+                  if (op.failed_with != cause::closed) post.mail_.refused(post);
+                }),
+      mail_(mail) {
+  on = order_lane;
+  elsewhere = &far_;
+  far_.takes_any = true;
+}
+
+void order_mail::open() {
+  for (rank_t r = 0; r < member_.size; ++r) {
+    if (r == member_.self || (!member_.leads() && r != 0)) continue;
+    posts_.push_back(std::make_unique<order_post>(*this, operation_kind::receive));
+    posts_.back()->peer = r;
+    unarmed_.push_back(posts_.back().get());
+  }
+  drain();
+}
+
+void order_mail::say(rank_t to, const order_message& message) {
+  if (member_.has_left(to)) return;
+  order_post* post = idle_;
+  if (post) {
+    idle_ = std::exchange(post->next_idle, nullptr);
+  } else {
+    posts_.push_back(std::make_unique<order_post>(*this, operation_kind::send));
+    post = posts_.back().get();
+  }
+  post->peer = to;
+  post->set_text(encode(message));
+  if (member_.leads()) post->number = own_.say(to);
+  way_.start(*post);
+}
+
+void order_mail::say_to_others(const order_message& message) {
+  for (rank_t r = 0; r < member_.size; ++r) {
+    if (r != member_.self) say(r, message);
+  }
+}
+
+void order_mail::say_to_leader(const order_message& message) {
+  if (member_.leads()) return reader_.read(0, message);
+  say(0, message);
+}
+
+void order_mail::decide(rank_t whom, const order_message& message) {
+  if (whom != member_.self) return say(whom, message);
+  own_.add(message);
+  (void)hear_own();
+}
+
+bool order_mail::hear_own() {
+  // What is read may decide something in turn: it comes behind.
+  if (std::exchange(hears_own_, true)) return false;
+  bool any = false;
+  while (!member_.is_over) {
+    const std::optional<order_message> next = own_.take();
+    if (!next) break;
+    any = true;
+    reader_.read(0, *next);
+  }
+  hears_own_ = false;
+  if (has_own() && !member_.is_over) reader_.must_poll();
+  return any;
+}
+
+void order_mail::sent(order_post& post) noexcept {
+  if (member_.leads()) own_.note_sent(post.number);
+  post.next_idle = idle_;
+  idle_ = &post;
+}
+
+void order_mail::arrived(order_post& post) noexcept {
+  member_.guarded([&] {
+    unread_.push_back({post.info.source, post.take_received()});
+    unarmed_.push_back(&post);
+  });
+  drain();
+}
+
+void order_mail::refused(const order_post& post) noexcept {
+  member_.break_world(post.peer, cause::protocol_error,
+                      "no message of the order where only such are");
+}
+
+// A receive that is posted again may be served at once, by a call from within: what it
+// brings is then read here, in its turn, and not ever deeper in the stack.
+void order_mail::drain() noexcept {
+  if (std::exchange(is_draining_, true)) return;
+  while (!member_.is_over && (!unread_.empty() || !unarmed_.empty())) {
+    while (!unarmed_.empty()) {
+      order_post* const post = unarmed_.back();
+      unarmed_.pop_back();
+      way_.start(*post);
+    }
+    if (unread_.empty()) continue;
+    const received next = std::move(unread_.front());
+    unread_.pop_front();
+    try {
+      reader_.read(next.from, decode_order(next.text));
+    } catch (const wire_error& e) {
+      member_.break_world(next.from, cause::protocol_error, e.what());
+    } catch (const std::exception& e) {
+      member_.break_world(member_.self, cause::out_of_resources, e.what());
+    }
+  }
+  is_draining_ = false;
+}
+
+}  // namespace manyworlds::inline v0::nccl

@@ -1,0 +1,86 @@
+// View queue: operations whose views CUDA is asked about, and those that must not
+// overtake them.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+
+#include "../member_work.hpp"
+#include "device_jobs.hpp"
+#include "known_views.hpp"
+#include "manyworlds/host/host_backend.hpp"
+#include "membership.hpp"
+
+namespace manyworlds::inline v0::nccl {
+
+/// Views that CUDA has not been asked about yet are checked by the launching thread,
+/// which may wait for the driver's locks. That is before the operation is announced:
+/// found wrong only at its launch, it would break the world. Later operations of its lane
+/// wait behind it (law 5), also those on host memory.
+///
+/// Thread: the world's reactor.
+class view_queue {
+ public:
+  class office {
+   public:
+    /// The views are right, and all that came before has gone on.
+    virtual void go_on(device_job& job) = 0;
+    /// `see_answers` is to be called in each turn until the queue is empty.
+    virtual void must_poll() noexcept = 0;
+
+   protected:
+    ~office() = default;
+  };
+
+  view_queue(membership& of, device_jobs& jobs, host_backend& lanes,
+             office& home) noexcept
+      : member_(of), jobs_(jobs), lanes_(lanes), office_(home) {}
+  view_queue(const view_queue&) = delete;
+  view_queue& operator=(const view_queue&) = delete;
+  ~view_queue() { member_.home.timers().disarm(timer_); }
+
+  /// What is wrong with the job's views as far as it is known without another thread;
+  /// empty if nothing is.
+  [[nodiscard]] std::string objection_to(device_job& job) const;
+  /// Goes on with it now, or when its views are checked and nothing is in front of it.
+  void pass(device_job& job);
+  /// Whether an operation on host memory must wait behind what is checked.
+  [[nodiscard]] bool must_hold(const operation& op) const noexcept;
+  void hold(operation& op) { waiting_.push_back(&op); }
+
+  [[nodiscard]] bool has(const operation& op) const noexcept;
+  /// Precondition: it is here. True if it is over, false if it ends when CUDA has
+  /// answered.
+  [[nodiscard]] bool withdraw(operation& op) noexcept;
+  /// As the host backend does with the receives that are posted there.
+  void discard(rank_t peer, lane on);
+  void fail_all(const std::string& why);
+
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
+  /// True if there was an answer.
+  bool see_answers() noexcept;
+
+  /// False if the launching thread asks CUDA about one of them just now (law 4).
+  [[nodiscard]] bool give_up() noexcept;
+  /// Runs `quiet` when it does no longer, or after the time that quiescing may take.
+  void quiesce(work& quiet) noexcept;
+
+ private:
+  void answered(device_job& job);
+  void end_given_up(device_job& job);
+  void look_again() noexcept;
+
+  membership& member_;
+  device_jobs& jobs_;
+  host_backend& lanes_;
+  office& office_;
+  std::deque<operation*> waiting_;
+  known_views known_;
+  work* quiet_ = nullptr;
+  time_point quiet_by_{};
+  member_timer<&view_queue::look_again> timer_{*this};
+};
+
+}  // namespace manyworlds::inline v0::nccl
