@@ -80,9 +80,9 @@ void order_seat::set_world(std::uint64_t world) {
   order_->seats_.at(id_).world = world;
 }
 
-bool order_seat::is_crowded() const {
+std::size_t order_seat::seats() const {
   const std::lock_guard lock(order_->mutex_);
-  return order_->seats_.size() > 1;
+  return order_->seats_.size();
 }
 
 void order_seat::set_orderly() {

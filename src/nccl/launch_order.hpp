@@ -174,8 +174,9 @@ class order_seat {
   /// Before the first promise: what rank 0 has drawn, equal for all members.
   void set_world(std::uint64_t world);
 
-  /// Another member of a world is on this GPU.
-  [[nodiscard]] bool is_crowded() const;
+  /// Members of worlds on this GPU, this one included.
+  [[nodiscard]] std::size_t seats() const;
+  [[nodiscard]] bool is_crowded() const { return seats() > 1; }
   /// All that this world has launched without a place has ended.
   void set_orderly();
   [[nodiscard]] bool are_others_orderly() const;

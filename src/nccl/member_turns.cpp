@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <utility>
 
@@ -17,6 +19,16 @@ using namespace std::chrono_literals;
 /// A promise that stays undecided for so long holds up the GPU's other worlds: rank 0
 /// decides or retracts it much earlier, unless it stands still.
 constexpr duration longest_promise = 10s;
+
+/// CUDA programming guide, "CUDA environment variables".
+constexpr const char* connections_variable = "CUDA_DEVICE_MAX_CONNECTIONS";
+[[nodiscard]] std::size_t connections() noexcept {
+  constexpr int usual = 8;
+  constexpr int most = 32;
+  const char* const set = std::getenv(connections_variable);
+  const int number = set ? std::atoi(set) : usual;
+  return static_cast<std::size_t>(std::clamp(number, 1, most));
+}
 
 }  // namespace
 
@@ -146,6 +158,20 @@ void member_turns::enqueue(device_job& job, const launch_place& place) {
   if (is_change) throw wire_error("a place for what launches nothing");
   accept(place, launch_kind::operation);
   launches_.hold(place.number, job);
+}
+
+// It is not refused: refused at one member, it would leave the other's kernel waiting,
+// which is what the refusal would be for.
+void member_turns::note_unordered() {
+  if (has_warned_ || !seat_) return;
+  const std::size_t worlds = seat_->seats();
+  if (worlds <= connections()) return;
+  has_warned_ = true;
+  member_.events.remark(fmt::format(
+      "{} worlds share the {} connections of device {}, where an unmatched operation may "
+      "wait for another world's without end: set {}=32 before CUDA starts, or start such "
+      "operations in one order at all members",
+      worlds, connections(), member_.device->ordinal(), connections_variable));
 }
 
 void member_turns::take_turns() noexcept {

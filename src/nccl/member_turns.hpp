@@ -61,6 +61,10 @@ class member_turns {
   /// A job is matched, and its place is known, unless this world has none.
   void enqueue(device_job& job, const launch_place& place);
 
+  /// An operation without an order begins: says in the log, once, that it may wait for
+  /// another world's without end, where the GPU's worlds are more than its connections.
+  void note_unordered();
+
   /// Promises what can be launched now.
   void answer_proposals();
   void take_turns() noexcept;
@@ -118,6 +122,7 @@ class member_turns {
   bool may_connect_ = false;       ///< rank 0 has said so
   bool connects_without_ = false;  ///< without a place
   bool is_retired_ = false;
+  bool has_warned_ = false;
 };
 
 }  // namespace manyworlds::inline v0::nccl

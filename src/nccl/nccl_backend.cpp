@@ -124,7 +124,9 @@ void nccl_backend::go_on(device_job& job) {
   if (gone_ && op.kind == operation_kind::receive) {
     return jobs_.refuse(job, cause::closed, "this member has left");
   }
-  is_unmatched(op) ? launches_.enqueue_unmatched(job) : matcher_.begin(job);
+  if (!is_unmatched(op)) return matcher_.begin(job);
+  turns_.note_unordered();
+  launches_.enqueue_unmatched(job);
 }
 
 bool nccl_backend::withdraw(operation& op) noexcept {

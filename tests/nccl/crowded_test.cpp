@@ -7,6 +7,7 @@
 #include <semaphore>
 
 #include "gpu_worlds.hpp"
+#include "support/kept_log.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -325,6 +326,31 @@ TEST_SUITE("crowded gpu") {
     run_members(2, [](member& m, world_options options) -> task<void> {
       co_await use_all(m, options, 16, 3);
     });
+  }
+
+  TEST_CASE(
+      "a world says once in its log that unmatched operations may wait for other worlds' "
+      "where these are more than the connections") {
+    if (runs_with_connections(1)) return;
+    NEEDS_DEVICES(2);
+    testing::kept_log lines;
+    runtime_options how;
+    how.log = &lines;
+    const auto meet = [](member& m, world_options options) -> task<void> {
+      world first(m.rt, m.st, numbered(options, 1));
+      co_await first;
+      world second(m.rt, m.st, numbered(options, 2));
+      co_await second;
+      device_buffer<float> x(m.pool, 4, m.stream);
+      for (int i = 0; i < 3; ++i) co_await first.all_reduce(x, sum).unmatched();
+      co_await second.barrier();
+      co_await second.leave();
+      co_await first.leave();
+    };
+    run_members(2, meet, {}, how);
+    const int members_here = rank_process::here() ? 1 : 2;
+    CHECK(lines.count("2 worlds share the 1 connections of device") == members_here);
+    CHECK(lines.count("CUDA_DEVICE_MAX_CONNECTIONS=32") == members_here);
   }
 
   TEST_CASE("four worlds of three members end on one connection") {

@@ -71,7 +71,7 @@ inline void run_member(int rank, const member_body& body, world_options options,
                        const std::string& address = {}, duration limit = patience) {
   try {
     no_lines quiet;
-    how.log = &quiet;
+    if (!how.log) how.log = &quiet;
     const int device = (testing::first_device() + rank) % devices_here();
     const device_pool pool(device);
     const owned_stream stream(device);
