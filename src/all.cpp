@@ -11,6 +11,7 @@
 
 #include "manyworlds/config.hpp"
 
+#include "assertion.cpp"
 #include "failure.cpp"
 #include "host/algorithm_table.cpp"
 #include "host/backend_state.cpp"

@@ -53,9 +53,8 @@ class device_job {
 
   rank_t peer = no_rank;
   std::uint64_t bytes_total = 0;
-  payload_layout layout;         ///< of its own views
-  std::uint64_t token = 0;       ///< of point-to-point, the sender's number for it
-  std::uint64_t collective = 0;  ///< of collectives, their number
+  payload_layout layout;    ///< of its own views
+  std::uint64_t token = 0;  ///< of point-to-point, the sender's number for it
   /// When it was given up and could not be withdrawn, until when it must have ended.
   bool is_given_up = false;
   bool is_placeless = false;  ///< matched, and launched without a place in the order

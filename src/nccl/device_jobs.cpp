@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "argument_checks.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
@@ -15,6 +16,7 @@ device_job& device_jobs::take(operation& op) {
     jobs_.push_back(std::make_unique<device_job>());
     job = jobs_.back().get();
   }
+  MW_ASSERT(job->is_over(), "a job serves one operation at a time");
   job->op = &op;
   job->peer = op.peer;
   job->settle_by = time_point::max();
@@ -63,6 +65,7 @@ void device_jobs::describe(device_job& job) const {
 }
 
 void device_jobs::finish(device_job& job, operation_end how) noexcept {
+  MW_ASSERT(job.op && job.op->device->state == &job, "an operation ends once (law 1)");
   operation& op = *std::exchange(job.op, nullptr);
   if (how == operation_end::done) {
     if (op.kind == operation_kind::receive) {
@@ -84,6 +87,7 @@ void device_jobs::finish(device_job& job, operation_end how) noexcept {
 }
 
 void device_jobs::fail(device_job& job, enum cause why, std::string detail) noexcept {
+  MW_ASSERT(job.op && job.op->device->state == &job, "an operation ends once (law 1)");
   operation& op = *std::exchange(job.op, nullptr);
   // It was not to be: what is known of the memory is as before.
   if (changes_memory(op.kind)) {

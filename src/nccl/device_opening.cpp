@@ -39,7 +39,6 @@ void device_opening::begin() {
     creation_.order = std::uint64_t{random()} << 32 | random();
     return turns_.set_world(creation_.order);
   }
-  is_creating_ = true;
   if (adopts()) return adopt();
   communicator_.make_unique_id(id_made_);
 }
@@ -52,7 +51,6 @@ void device_opening::hear(rank_t from, const hello_message& m) {
   creation_.capability = std::min(creation_.capability, m.capability);
   if (++hellos_heard_ + 1 < hellos_.size()) return;
   creation_.note = who_shares_devices();
-  is_creating_ = true;
   if (!adopts()) return communicator_.make_unique_id(id_made_);
   mail_.say_to_others(creation_);
   adopt();
@@ -107,7 +105,7 @@ void device_opening::create(const ncclUniqueId& id) {
 }
 
 void device_opening::hear(const create_message& m) {
-  if (std::exchange(is_creating_, true)) throw wire_error("a creation out of turn");
+  if (std::exchange(is_told_, true)) throw wire_error("a creation out of turn");
   creation_.note = m.note;
   creation_.capability = m.capability;
   turns_.set_world(m.order);
@@ -155,7 +153,7 @@ operation* device_opening::take_waiting() noexcept {
   return oldest;
 }
 
-// One at a time: what is resumed may withdraw another.
+// One at a time: what ends may withdraw another.
 void device_opening::fail_waiting(const std::string& why) {
   while (operation* const op = take_waiting()) jobs_.refuse(*op, cause::closed, why);
 }

@@ -40,8 +40,8 @@ class device_opening {
   /// A line for the log.
   [[nodiscard]] std::string ready_line(const device_status& now, const char* links) const;
 
-  /// Waits for the device. Those on device memory that are matched by lanes do not, as a
-  /// message on host memory behind them must not overtake.
+  /// Keeps the operation until the device is ready. Messages that lanes match do not wait
+  /// here, as one on host memory behind them must not overtake.
   void hold(operation& op) { waiting_.push_back(&op); }
   /// True if it waited here.
   [[nodiscard]] bool withdraw(operation& op) noexcept;
@@ -67,7 +67,7 @@ class device_opening {
   std::vector<std::optional<hello_message>> hellos_;  ///< rank 0's
   std::size_t hellos_heard_ = 0;
   create_message creation_;
-  bool is_creating_ = false;
+  bool is_told_ = false;
   std::deque<operation*> waiting_;
   member_work<&device_opening::id_made> id_made_{*this};
 };

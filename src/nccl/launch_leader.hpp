@@ -47,7 +47,6 @@ class launch_leader {
 
   /// From here on operations have places. Tells all members, once.
   void use_places();
-  [[nodiscard]] bool uses_places() const noexcept { return uses_places_; }
 
   /// The peers are connected here: operations are placed from now on.
   void open(time_point now);

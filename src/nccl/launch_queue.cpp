@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda_library.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "nccl_library.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -43,7 +44,7 @@ void launch_queue::enqueue_unmatched(device_job& job) {
   device_job* first = nullptr;
   for (device_job* at = static_cast<device_job*>(group->first); at;) {
     device_job* const next = at->next_in_group;
-    // From here on nobody takes it out any more.
+    // From here on it can no longer be withdrawn.
     at->stage = job_stage::queued;
     at->next_in_group = first;
     first = at;
@@ -55,7 +56,8 @@ void launch_queue::enqueue_unmatched(device_job& job) {
 
 void launch_queue::hold(std::uint64_t number, device_job& job) {
   job.stage = job_stage::queued;
-  held_[number] = &job;
+  [[maybe_unused]] const bool is_new = held_.emplace(number, &job).second;
+  MW_ASSERT(is_new, "a place is one operation's");
 }
 
 void launch_queue::launch_held(std::uint64_t number, launch_turn turn) noexcept {
@@ -79,11 +81,7 @@ void launch_queue::fail_queued(const std::string& why) {
     queue_.pop_front();
     for (device_job* each = &first; each;) {
       device_job* const next = std::exchange(each->next_in_group, nullptr);
-      if (each->op) {
-        jobs_.fail(*each, cause::closed, why);
-      } else {
-        jobs_.recycle(*each);
-      }
+      jobs_.fail(*each, cause::closed, why);
       each = next;
     }
   }
@@ -110,6 +108,8 @@ void launch_queue::pump() noexcept {
 }
 
 void launch_queue::launch(device_job& job) {
+  MW_ASSERT(communicator_.is_ready() && !memory_is_away_,
+            "what is launched finds its communicator ready");
   const std::uint64_t number = ++handed_over_;
   const time_point now = member_.home.recently();
   device_launch& first = *job.launch;
@@ -130,7 +130,7 @@ void launch_queue::launch(device_job& job) {
     each->is_in_flight = true;
     each->handed_over_at = now;
     if (each->is_given_up) each->settle_by = now + member_.options.host.settle_limit;
-    if (each->op) each->op->begun = true;
+    each->op->begun = true;
     in_flight_.push_back(each);
   }
   office_.must_poll();
@@ -179,11 +179,7 @@ void launch_queue::memory_changed(ncclResult_t result) noexcept {
                                nccl_library::get().describe(result));
   }
   memory_is_away_ = job.launch->kind == operation_kind::suspend_device;
-  if (job.op) {
-    jobs_.finish(job, operation_end::done);
-  } else {
-    jobs_.recycle(job);
-  }
+  jobs_.finish(job, operation_end::done);
   office_.memory_has_changed();
 }
 
@@ -200,7 +196,6 @@ bool launch_queue::see_launches() noexcept {
       member_.break_world(member_.self, l.failed_with(), l.error());
       return true;
     }
-    if (!job.op) continue;
     device_part& part = *job.op->device;
     part.at = ticket(member_.options.epoch, l.number);
     if (part.enqueued || job.op->kind == operation_kind::native) {
@@ -218,6 +213,8 @@ bool launch_queue::see_ends() noexcept {
   while (!member_.is_over && launches_seen_ > 0 &&
          in_flight_.front()->launch->number <= reached_) {
     device_job& job = *in_flight_.front();
+    MW_ASSERT(job.is_in_flight && job.launch->is_launched(),
+              "a stream ends what was launched, in order");
     in_flight_.pop_front();
     --launches_seen_;
     last_end_ = member_.home.recently();
@@ -263,7 +260,7 @@ void launch_queue::end_settled() noexcept {
     }
     settling_.erase(settling_.begin() + static_cast<std::ptrdiff_t>(i));
     op.end(operation_end::done);
-    // A task that was resumed may have changed all of it.
+    // What ends may withdraw others.
     i = 0;
   }
 }

@@ -37,19 +37,19 @@ class launch_queue {
     ~office() = default;
   };
 
-  launch_queue(membership& of, communicator& what, device_jobs& jobs,
-               office& home) noexcept
+  launch_queue(membership& of, communicator& what, device_jobs& jobs, office& home)
       : member_(of), communicator_(what), jobs_(jobs), office_(home) {}
   launch_queue(const launch_queue&) = delete;
   launch_queue& operator=(const launch_queue&) = delete;
+  ~launch_queue() { stop(); }
 
-  /// Without a place: unmatched, in a world that is alone on its GPUs, or a change of the
-  /// communicator's memory.
+  /// Queues a job without a place: unmatched, in a world that is alone on its GPUs, or a
+  /// change of the communicator's memory.
   void enqueue(device_job& job);
-  /// The same, together with the rest of its group, if it is in one.
+  /// Queues an unmatched job together with the rest of its group, if it is in one.
   void enqueue_unmatched(device_job& job);
-  /// Until `launch_held` of the same number. Nothing is launched by a number that is not
-  /// held.
+  /// Keeps the job until `launch_held` is called with its number, which does nothing for
+  /// a number that is not kept.
   void hold(std::uint64_t number, device_job& job);
   void launch_held(std::uint64_t number, launch_turn turn) noexcept;
   [[nodiscard]] bool has_held() const noexcept { return !held_.empty(); }
@@ -65,9 +65,9 @@ class launch_queue {
   bool see_ends() noexcept;
   /// How long the reactor may sleep until one of them is called again.
   [[nodiscard]] duration longest_nap() const noexcept;
-  /// Asleep it is nobody's task to wake the reactor: a host function on the stream would
-  /// delay the streams of others. So it looks again after an eighth of the time it waits,
-  /// but not sooner than this.
+  /// Nothing wakes a sleeping reactor when a stream gets on: a host function on the
+  /// stream would delay other streams. So it looks again after an eighth of the time it
+  /// waits, but not sooner than this.
   static constexpr duration shortest_nap = std::chrono::microseconds(20);
 
   /// Ends `op` when the stream has reached its ticket.
@@ -84,7 +84,7 @@ class launch_queue {
   void add_to(device_status& status) const noexcept;
   void add_to(transfer_counters& counters) const noexcept;
 
-  /// Nothing comes home any more.
+  /// Drops the pending answer of a helper thread.
   void stop() noexcept;
   /// Breaks the world if the device, the communicator or what is launched does not go on.
   /// At least every `watch_period`.

@@ -62,7 +62,7 @@ void leading_member::call_at(std::optional<time_point> due) noexcept {
   member_.home.timers().arm(timer_, *due);
 }
 
-void leading_member::due() noexcept {
+void leading_member::timer_expired() noexcept {
   if (member_.is_over) return;
   member_.guarded([this] { leader_.tick(member_.home.now()); });
   if (!member_.is_over) call_at(leader_.due());

@@ -30,12 +30,12 @@ class leading_member final : private launch_leader::office {
 
   /// The device is ready here.
   void open();
-  /// It never will be, since a member has left.
+  /// The device never opens, since a member has left.
   void give_up_opening() { leader_.give_up_opening(); }
   void note_left(rank_t who);
-  /// This member leaves: nothing is decided any more.
+  /// This member leaves: it decides nothing further.
   void retire() { leader_.retire(); }
-  /// Nothing is told any more.
+  /// Tells nothing further.
   void stop() noexcept;
 
   /// Breaks the world for a member that is overdue. Every `watch_period`.
@@ -46,14 +46,14 @@ class leading_member final : private launch_leader::office {
   void accuse(rank_t whom, enum cause why, std::string detail) override;
   [[nodiscard]] bool is_credible(std::uint64_t time) const override;
   void call_at(std::optional<time_point> due) noexcept;
-  void due() noexcept;
+  void timer_expired() noexcept;
   void watch_collectives(time_point now) noexcept;
 
   membership& member_;
   order_mail& mail_;
   const member_turns& turns_;
   launch_leader leader_;
-  member_timer<&leading_member::due> timer_{*this};
+  member_timer<&leading_member::timer_expired> timer_{*this};
 };
 
 }  // namespace manyworlds::inline v0::nccl

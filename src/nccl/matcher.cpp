@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::nccl {
 
 void matcher::begin(device_job& job) {
@@ -40,9 +42,9 @@ void matcher::begin_collective(device_job& job) {
     return jobs_.fail(job, cause::closed, leader_gone);
   }
   job.stage = job_stage::entered;
-  job.collective = ++last_collective_;
-  entered_[job.collective] = &job;
-  mail_.say_to_leader(enter_message{job.collective, job.launch->terms});
+  const std::uint64_t number = ++last_collective_;
+  entered_[number] = &job;
+  mail_.say_to_leader(enter_message{number, job.launch->terms});
 }
 
 device_job::proxy& matcher::stand_in_for(device_job& job) {
@@ -80,6 +82,7 @@ void matcher::fail_receives(const std::string& why) {
 }
 
 void matcher::proxy_ended(device_job& job, operation_end how) noexcept {
+  MW_ASSERT(job.proxy_runs, "a proxy ends once (law 1)");
   job.proxy_runs = false;
   if (!job.op) return jobs_.recycle(job);
   // Its place may have come before the word that it was taken, or that it was not: what
@@ -151,7 +154,8 @@ void matcher::hear(const pair_launch& m) {
     }
   }
   if (job) return turns_.enqueue(*job, m.place);
-  // Of a send that was given up, and about which the receiver did not answer in time.
+  // The launch is of a send that was given up, and about which the receiver did not
+  // answer in time.
   member_.break_world(sends ? m.receiver : m.sender, cause::mismatch,
                       "its receive is matched with a send that was given up");
 }
@@ -211,7 +215,7 @@ void matcher::leader_has_left() {
     }
     announced_.erase(at);
     jobs_.fail(job, cause::closed, leader_gone);
-    // A task that was resumed may have changed all of it.
+    // What ends may withdraw others.
     at = announced_.begin();
   }
 }

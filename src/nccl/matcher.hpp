@@ -24,7 +24,7 @@ namespace manyworlds::inline v0::nccl {
 class matcher {
  public:
   matcher(membership& of, device_jobs& jobs, host_backend& lanes, order_mail& mail,
-          member_turns& turns) noexcept
+          member_turns& turns)
       : member_(of), jobs_(jobs), lanes_(lanes), mail_(mail), turns_(turns) {}
   matcher(const matcher&) = delete;
   matcher& operator=(const matcher&) = delete;

@@ -163,7 +163,7 @@ void member_turns::enqueue(device_job& job, const launch_place& place) {
 // It is not refused: refused at one member, it would leave the other's kernel waiting,
 // which is what the refusal would be for.
 void member_turns::note_unordered() {
-  if (has_warned_ || !seat_) return;
+  if (has_warned_ || !is_crowd_known_ || !seat_) return;
   const std::size_t worlds = seat_->seats();
   if (worlds <= connections()) return;
   has_warned_ = true;

@@ -25,7 +25,7 @@ namespace manyworlds::inline v0::nccl {
 class member_turns {
  public:
   member_turns(membership& of, communicator& what, order_mail& mail,
-               launch_queue& launches) noexcept
+               launch_queue& launches)
       : member_(of), communicator_(what), mail_(mail), launches_(launches) {}
   member_turns(const member_turns&) = delete;
   member_turns& operator=(const member_turns&) = delete;
@@ -38,7 +38,7 @@ class member_turns {
   /// This world launches nothing any more, and holds up no other on the GPU.
   void stop() noexcept;
   [[nodiscard]] bool has_seat() const noexcept { return seat_.has_value(); }
-  /// Of rank 0's drawing, before anything is promised.
+  /// Sets the number that rank 0 drew for the world. Precondition: nothing was promised.
   void set_world(std::uint64_t order) {
     if (seat_) seat_->set_world(order);
   }
@@ -83,7 +83,7 @@ class member_turns {
   [[nodiscard]] bool connects_with_place() const noexcept {
     return may_connect_ && !connects_without_;
   }
-  /// It could not be made because kernels of other worlds on the GPU do not end.
+  /// The communicator waits because kernels of other worlds on the GPU do not end.
   [[nodiscard]] bool waits_for_others() const noexcept {
     return is_made_ && !is_made_known_;
   }

@@ -30,7 +30,7 @@ struct nccl_backend_options {
 inline constexpr const char* closed_early =
     "a member has left before the device was ready";
 
-/// Why they do once `has_leader_left`.
+/// Why operations end once rank 0 has left.
 inline constexpr const char* leader_gone =
     "rank 0 has left, which puts operations on devices in order";
 
@@ -96,7 +96,7 @@ class membership {
   bool is_open = false;
   /// A member left before the device was ready here. It may be made all the same.
   bool never_opens = false;
-  /// The world has broken, or this member has left it: nothing begins or ends any more.
+  /// The world has broken, or this member has left it: no operation begins or ends.
   bool is_over = false;
 
  private:

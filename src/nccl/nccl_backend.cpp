@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "argument_checks.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "nccl_library.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -46,6 +47,8 @@ nccl_backend::~nccl_backend() {
 // --- operations
 
 void nccl_backend::start(operation& op) noexcept {
+  MW_ASSERT(member_.home.is_current(), "operations start on the world's reactor");
+  MW_ASSERT(!member_.is_over, "no operation starts in a world that has ended");
   if (op.device) {
     op.info = {};
     return member_.guarded([&] { begin(op); });
@@ -184,7 +187,7 @@ bool nccl_backend::poll() noexcept {
   any |= launches_.see_launches();
   if (launches_.see_ends()) {
     any = true;
-    if (!member_.is_over) member_.guarded([this] { turns_.note_orderly(); });
+    member_.guarded([this] { turns_.note_orderly(); });
   }
   if (member_.is_over) return any;
   const time_point now = member_.home.recently();
@@ -261,8 +264,10 @@ void nccl_backend::deliver(rank_t from, const collective_closed& m) {
 void nccl_backend::read(rank_t from, const order_message& message) {
   std::visit([&](const auto& m) { deliver(from, m); }, message);
   pump();
-  go_if_idle();
 }
+
+// Not at each message: rank 0 reads its own decisions while it is about to say the next.
+void nccl_backend::all_read() noexcept { go_if_idle(); }
 
 void nccl_backend::peer_left(rank_t peer) noexcept {
   member_.guarded([&] {
@@ -346,7 +351,7 @@ void nccl_backend::not_opened() noexcept {
   go_if_idle();
 }
 
-// It will not be made any more: nothing waits for it, nor starts again.
+// The communicator will not be made: nothing waits for it, nor starts again.
 void nccl_backend::close_early(const std::string& why) {
   member_.never_opens = true;
   opening_.fail_waiting(why);

@@ -90,6 +90,7 @@ class nccl_backend final : public backend,
 
   // What members say.
   void read(rank_t from, const order_message& message) override;
+  void all_read() noexcept override;
   template <class Message>
   void deliver(rank_t from, const Message& message);
   void order_changed() noexcept;

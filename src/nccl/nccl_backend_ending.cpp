@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "nccl_backend.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -31,9 +32,10 @@ void nccl_backend::stop() noexcept {
 }
 
 // --- leaving: what is matched is done first, as the peers count on it; then the host
-// part leaves as ever, and the communicator is freed behind everybody's back.
+// part leaves as ever, and the communicator is freed in the background.
 
 void nccl_backend::leave(work& gone, time_point deadline) noexcept {
+  MW_ASSERT(!gone_ && !member_.is_over, "a member leaves once");
   gone_ = &gone;
   leave_deadline_ = deadline;
   const time_point now = member_.home.now();
@@ -52,10 +54,11 @@ void nccl_backend::go_if_idle() noexcept {
   if (broke_late_ && ending_timer_.is_armed()) return;
   const bool is_late =
       broke_late_ || !ending_timer_.is_armed() || member_.home.now() >= leave_deadline_;
-  if (is_busy() && !is_late) return;
+  const bool is_counted_on = do_peers_count_on_us();
+  if (!is_late && (is_counted_on || is_busy())) return;
   // What the peers count on is cut short: told no more than that we left, they would take
   // what that makes of theirs for success. Nothing breaks if all others have left.
-  if (member_.size > 1 && do_peers_count_on_us() && !std::exchange(broke_late_, true)) {
+  if (member_.size > 1 && is_counted_on && !std::exchange(broke_late_, true)) {
     member_.home.timers().arm(ending_timer_, member_.home.now() + break_patience);
     return member_.break_world(member_.self, cause::overdue,
                                "it left before its operations on the device were done");
@@ -63,8 +66,8 @@ void nccl_backend::go_if_idle() noexcept {
   host_leaves_ = true;
   member_.guarded([this] {
     views_.fail_all(we_left);
-    if (leading_) leading_->retire();
     turns_.retire();
+    if (leading_) leading_->retire();
   });
   pump();
   member_.home.timers().disarm(ending_timer_);
@@ -80,8 +83,7 @@ bool nccl_backend::do_peers_count_on_us() const noexcept {
 }
 
 bool nccl_backend::is_busy() const noexcept {
-  return do_peers_count_on_us() || mail_.has_own() || !views_.empty() ||
-         !jobs_.are_all_over();
+  return mail_.has_own() || !views_.empty() || !jobs_.are_all_over();
 }
 
 void nccl_backend::ending_timer_expired() noexcept {
@@ -104,6 +106,7 @@ void nccl_backend::end_leaving() noexcept {
 // --- breaking
 
 void nccl_backend::quiesce(work& quiet) noexcept {
+  MW_ASSERT(!quiet_, "a backend quiesces once");
   quiet_ = &quiet;
   noisy_parts_ = 2;
   stop();
@@ -133,6 +136,7 @@ void nccl_backend::communicator_is_quiet() noexcept {
 }
 
 void nccl_backend::part_is_quiet() noexcept {
+  MW_ASSERT(noisy_parts_ > 0 && quiet_, "each part is quiet once");
   if (--noisy_parts_ > 0) return;
   end_leaving();
   member_.home.schedule(*std::exchange(quiet_, nullptr));

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::nccl {
 
 order_post::order_post(order_mail& mail, operation_kind kind) noexcept
@@ -30,6 +32,7 @@ void order_mail::open() {
 }
 
 void order_mail::say(rank_t to, const order_message& message) {
+  MW_ASSERT(to != member_.self, "a member's own words do not travel");
   if (member_.has_left(to)) return;
   order_post* post = idle_;
   if (post) {
@@ -56,6 +59,7 @@ void order_mail::say_to_leader(const order_message& message) {
 }
 
 void order_mail::decide(rank_t whom, const order_message& message) {
+  MW_ASSERT(member_.leads(), "only rank 0 decides");
   if (whom != member_.self) return say(whom, message);
   own_.add(message);
   (void)hear_own();
@@ -69,7 +73,11 @@ bool order_mail::hear_own() {
     const std::optional<order_message> next = own_.take();
     if (!next) break;
     any = true;
-    reader_.read(0, *next);
+    try {
+      reader_.read(0, *next);
+    } catch (const wire_error& e) {
+      member_.break_world(member_.self, cause::protocol_error, e.what());
+    }
   }
   hears_own_ = false;
   if (has_own() && !member_.is_over) reader_.must_poll();
@@ -117,6 +125,7 @@ void order_mail::drain() noexcept {
     }
   }
   is_draining_ = false;
+  reader_.all_read();
 }
 
 }  // namespace manyworlds::inline v0::nccl

@@ -23,6 +23,8 @@ class order_mail {
    public:
     /// Throws wire_error if the member may not say this, or not now.
     virtual void read(rank_t from, const order_message& message) = 0;
+    /// All messages that have come are read.
+    virtual void all_read() noexcept = 0;
     /// `hear_own` is to be called in each turn until nothing waits for it.
     virtual void must_poll() noexcept = 0;
 
@@ -30,7 +32,7 @@ class order_mail {
     ~reader() = default;
   };
 
-  order_mail(membership& of, host_backend& way, reader& read_by) noexcept
+  order_mail(membership& of, host_backend& way, reader& read_by)
       : member_(of), way_(way), reader_(read_by), own_(way) {}
   order_mail(const order_mail&) = delete;
   order_mail& operator=(const order_mail&) = delete;
@@ -38,7 +40,7 @@ class order_mail {
   /// From here on messages are read.
   void open();
 
-  /// Dropped if the member has left. Precondition: it is another one.
+  /// Sends `message`; drops it if `to` has left. Precondition: `to` is not this member.
   void say(rank_t to, const order_message& message);
   void say_to_others(const order_message& message);
   /// Rank 0 reads its own message at once.

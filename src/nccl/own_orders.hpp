@@ -17,12 +17,12 @@ namespace manyworlds::inline v0::nccl {
 /// peers can learn only from this thread. On the world's reactor.
 class own_orders {
  public:
-  explicit own_orders(const host_backend& way) noexcept : way_(way) {}
+  explicit own_orders(const host_backend& way) : way_(way) {}
 
   /// A message to a peer is about to be sent; gives its number.
   [[nodiscard]] std::uint64_t say(rank_t peer) {
-    said_.push_back({++last_said_, peer, {}});
-    return last_said_;
+    said_.push_back({last_said_ + 1, peer, {}});
+    return ++last_said_;
   }
   /// Its send has ended: it is the last that is queued on its connection.
   void note_sent(std::uint64_t number) noexcept;
@@ -46,11 +46,17 @@ class own_orders {
   };
 
   void forget_gone() noexcept;
+  [[nodiscard]] bool has_gone(const message& m) const noexcept;
+
+  static constexpr std::size_t first_look = 1024;
 
   const host_backend& way_;
   std::uint64_t last_said_ = 0;
   /// What may not have left yet, in its order.
   std::deque<message> said_;
+  /// With so many of them each is asked about: a member that reads nothing for long keeps
+  /// only its own.
+  std::size_t next_look_ = first_look;
   std::deque<own_order> waiting_;
 };
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "view_checks.hpp"
 
 namespace manyworlds::inline v0::nccl {
@@ -69,6 +70,7 @@ bool view_queue::has(const operation& op) const noexcept {
 }
 
 bool view_queue::withdraw(operation& op) noexcept {
+  MW_ASSERT(has(op), "only what waits here is withdrawn from here");
   if (op.device) {
     device_job& job = job_of(op);
     // It ends when CUDA has answered.
@@ -104,7 +106,7 @@ void view_queue::discard(rank_t peer, lane on) {
     } else {
       op.fail(cause::cancelled, "its lane was discarded");
     }
-    // A task that was resumed may have changed all of it.
+    // What ends may withdraw others.
     i = 0;
   }
 }

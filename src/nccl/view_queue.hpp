@@ -33,8 +33,7 @@ class view_queue {
     ~office() = default;
   };
 
-  view_queue(membership& of, device_jobs& jobs, host_backend& lanes,
-             office& home) noexcept
+  view_queue(membership& of, device_jobs& jobs, host_backend& lanes, office& home)
       : member_(of), jobs_(jobs), lanes_(lanes), office_(home) {}
   view_queue(const view_queue&) = delete;
   view_queue& operator=(const view_queue&) = delete;
@@ -64,7 +63,8 @@ class view_queue {
 
   /// False if the launching thread asks CUDA about one of them just now (law 4).
   [[nodiscard]] bool give_up() noexcept;
-  /// Runs `quiet` when it does no longer, or after the time that quiescing may take.
+  /// Runs `quiet` when that thread asks about none of them, or after the time that
+  /// quiescing may take.
   void quiesce(work& quiet) noexcept;
 
  private:

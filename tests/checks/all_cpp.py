@@ -34,7 +34,7 @@ def main():
     text = (root / "all.cpp").read_text()
     listed = re.findall(r'^#include "(.+\.cpp)"$', text, re.M)
     if "--write" in sys.argv:
-        head = text[: text.index('#include "failure.cpp"')]
+        head = text[: re.search(r'^#include ".+\.cpp"$', text, re.M).start()]
         (root / "all.cpp").write_text(head + listing())
         return 0
 
