@@ -37,11 +37,15 @@ bool communicator_life::revoke() {
   ncclResult_t result = nccl.ncclGroupStart();
   if (result != ncclSuccess) return false;
   const ncclResult_t asked = nccl.ncclCommRevoke(data, 0);
-  {
+  if (asked == ncclSuccess || asked == ncclInProgress) {
     const device_scope here(on->ordinal());
     result = nccl.ncclGroupEnd();
+  } else {
+    // No flag is raised, so a call to CUDA might wait for the kernel for as long as it
+    // runs.
+    (void)nccl.ncclGroupEnd();
+    result = asked;
   }
-  if (asked != ncclSuccess && asked != ncclInProgress) result = asked;
   is_revoked_ = result == ncclSuccess || result == ncclInProgress;
   return is_revoked_;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nccl/device_fixture.hpp"
+#include "nccl/freeing_thread.hpp"
 #include "nccl/members.hpp"
 #include "nccl/own_process.hpp"
 
@@ -44,7 +45,10 @@ void create(nccl_members& ranks) {
 
 void break_and_drop(nccl_members& ranks) {
   ranks.quiesce();
-  for (int rank = 0; rank < ranks.count(); ++rank) ranks[rank].drop_communicator();
+  for (int rank = 0; rank < ranks.count(); ++rank) {
+    CHECK_FALSE(ranks[rank]->is_lost());
+    ranks[rank].drop_communicator();
+  }
 }
 
 }  // namespace
@@ -123,6 +127,22 @@ TEST_CASE("a library that cannot revoke has the communicator aborted, and stays 
   break_and_drop(ranks);
   for (int rank = 0; rank < 2; ++rank) ranks[rank].make(rank, quick_options());
   ranks.form();
+}
+
+// In a group NCCL raises the flags of an abort before it calls CUDA, and so must we.
+TEST_CASE("law 2: a thread that waits in cudaFree keeps no abort from its kernel") {
+  NEEDS_OWN_DEVICES(2);
+  if (!runs_alone({"EMULATED_NCCL_VERSION=22304", "EMULATED_CUDA_DRIVER_LOCK=1"})) return;
+  nccl_members ranks(2);
+  ranks.form();
+  device_number number(3);
+  freeing_thread application;
+  CHECK(ranks[0].all_reduce(number.get()));
+  application.begin();
+  CHECK_FALSE(application.has_ended_after(100ms));
+  ranks.quiesce();
+  CHECK_FALSE(ranks[0]->is_lost());
+  CHECK(application.has_ended_after(20s));
 }
 
 TEST_CASE("a slow abort keeps nobody waiting, and is not stuck") {

@@ -117,6 +117,33 @@ task<void> use_while_others_come(member& m, world_options options) {
   co_await steady.leave();
 }
 
+/// Rank 0 alone launches its sum, which therefore does not end, maybe beside a world of
+/// its own.
+task<void> stall(member& m, world_options options, bool in_company) {
+  std::optional<world> beside;
+  if (in_company && m.rank == 0) {
+    world_options of_one = numbered(options, 2);
+    of_one.size = 1;
+    beside.emplace(m.rt, m.st, of_one);
+    co_await *beside;
+    co_await beside->device_ready();
+  }
+  world_options hurt = numbered(options, 1);
+  hurt.collective_log = 300ms;
+  hurt.collective_break = 600ms;
+  world w(m.rt, m.st, hurt);
+  co_await w;
+  auto x = co_await m.on_device(floats(64, 1));
+  co_await w.device_ready();
+  if (m.rank == 0) (void)co_await w.all_reduce(x, sum).unmatched().enqueue();
+  const failure why = co_await w.broken();
+  CHECK(why.cause == cause::stalled);
+  CHECK((why.detail.find("CUDA_DEVICE_MAX_CONNECTIONS=32") != why.detail.npos) ==
+        in_company);
+  co_await w.drained();
+  if (beside) co_await beside->leave();
+}
+
 /// Rank 1 of the first world is stuck in user code when its promise is asked for: rank 0
 /// goes on with its other world, whose member is rank 2.
 struct stuck_reactor {
@@ -310,6 +337,18 @@ TEST_SUITE("crowded gpu") {
       co_await first.barrier();
       co_await first.leave();
     });
+  }
+
+  TEST_CASE(
+      "law 9: an operation that does not end names the connections, if worlds share "
+      "them") {
+    NEEDS_DEVICES(2);
+    for (const bool in_company : {true, false}) {
+      CAPTURE(in_company);
+      run_members(2, [&](member& m, world_options options) -> task<void> {
+        co_await stall(m, options, in_company);
+      });
+    }
   }
 
   TEST_CASE("six worlds end on one connection in whatever order members start") {
