@@ -10,8 +10,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// More than any run needs that does not go round for ever.
-constexpr std::uint64_t most_steps = 400'000;
+/// For each operation of each world: more than any run needs that comes to an end.
+constexpr std::uint64_t most_steps = 6'000;
 constexpr int launch_us = 5;
 constexpr int message_us = 300;
 
@@ -287,7 +287,10 @@ void launch_model::note_end(member& m, const operation_id& what) {
   operation& op = operations_[what];
   op.ended.insert(m.rank);
   if (placeless_.erase({what, m.rank}) > 0) --m.placeless;
-  if (op.ended.size() == op.running.size()) ++ended_;
+  if (op.ended.size() == op.running.size()) {
+    ++ended_;
+    ++m.of->ended;
+  }
   if (std::get<1>(what) == connecting) {
     m.is_connected = true;
     if (m.rank == 0) {
@@ -346,26 +349,23 @@ void launch_model::leave(member& m) {
   advance();
 }
 
+// The connecting is one more operation.
+bool launch_model::is_done(const world& w) {
+  return w.ended == w.plans.size() + 1 &&
+         std::all_of(w.members.begin(), w.members.end(),
+                     [&](const auto& m) { return m->entered == w.plans.size(); });
+}
+
 void launch_model::run() {
-  while (!future_.empty() && steps_ < most_steps) {
+  const auto most = most_steps * static_cast<std::uint64_t>(options_.worlds) *
+                    static_cast<std::uint64_t>(options_.operations + 1);
+  while (!future_.empty() && steps_ < most) {
     auto next = future_.extract(future_.begin());
     now_ = next.key().first;
     next.mapped()();
-    // Whoever has done all it is to do goes.
+    // A world that has done all it is to do goes.
     for (const auto& w : worlds_) {
-      if (w->is_gone) continue;
-      const bool is_done =
-          std::all_of(w->members.begin(), w->members.end(), [&](const auto& m) {
-            return m->is_connected && m->entered == w->plans.size() && m->done > 0;
-          });
-      std::uint64_t open = 0;
-      std::uint64_t all = 0;
-      for (auto at = operations_.lower_bound({w->number, connecting, 0});
-           at != operations_.end() && std::get<0>(at->first) == w->number; ++at) {
-        ++all;
-        open += at->second.ended.size() < at->second.members.size() ? 1 : 0;
-      }
-      if (is_done && open == 0 && all == w->plans.size() + 1) break_world(*w);
+      if (!w->is_gone && is_done(*w)) break_world(*w);
     }
   }
 }

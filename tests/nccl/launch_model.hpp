@@ -107,6 +107,7 @@ class launch_model {
     std::vector<std::unique_ptr<member>> members;
     std::unique_ptr<nccl::launch_leader> leader;
     std::vector<plan> plans;
+    std::size_t ended = 0;  ///< operations that ended at all of their members
     bool is_ticking = false;
     bool is_gone = false;
   };
@@ -135,6 +136,7 @@ class launch_model {
   [[nodiscard]] bool advance(std::deque<command>& connection);
   void end_kernels(const operation_id& what);
   void note_end(member& m, const operation_id& what);
+  [[nodiscard]] static bool is_done(const world& w);
   void break_world(world& w);
   void leave(member& m);
   [[nodiscard]] bool is_placeless(const operation_id& what, const member& m) const;

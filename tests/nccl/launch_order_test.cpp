@@ -2,6 +2,9 @@
 // model of GPUs that would wait in a circle without it. Without a device.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,12 +105,38 @@ int stuck_runs(testing::model_options o, int runs) {
 void check_no_circle(testing::model_options o, int runs) {
   for (int i = 0; i < runs; ++i, ++o.seed) {
     CAPTURE(o.seed);
+    CAPTURE(o.gpus);
     CAPTURE(o.connections);
+    CAPTURE(o.worlds);
     testing::launch_model model(o);
     model.run();
     CHECK(model.unfinished() == std::vector<std::string>());
     CHECK(model.opposite_orders() == 0);
     CHECK(model.ended() > 0);
+  }
+}
+
+/// Returns how many seeds each size of the sweep has: 4 in CI, 200 in `run.sh --full`.
+int swept_seeds() {
+  const char* wanted = std::getenv("MANYWORLDS_TEST_SEEDS");
+  return wanted ? std::max(1, std::atoi(wanted) / 100) : 4;
+}
+
+/// Tries 2 to 64 worlds on GPUs with 1, 8 and 32 connections. There are 2, 3 and 8 GPUs
+/// in turns, and each size has seeds of its own.
+void check_sweep(testing::model_options o) {
+  const int gpus[] = {3, 8, 2};
+  std::size_t next = 0;
+  for (const int connections : {1, 8, 32}) {
+    o.connections = connections;
+    // 64 worlds are on each number of GPUs once, with 32 connections on two.
+    ++next;
+    for (int worlds = 2; worlds <= 64; worlds *= 2) {
+      o.gpus = gpus[next++ % std::size(gpus)];
+      o.worlds = worlds;
+      check_no_circle(o, swept_seeds());
+      o.seed += 1000;
+    }
   }
 }
 
@@ -505,6 +534,14 @@ TEST_SUITE("launch model") {
     o.connections = 2;
     o.worlds = 10;
     CHECK(stuck_runs(o, 20) > 5);
+    // 64 streams on each GPU: two share one of 32 connections.
+    o.worlds = 64;
+    o.gpus = 2;
+    for (const int connections : {8, 32}) {
+      CAPTURE(connections);
+      o.connections = connections;
+      CHECK(stuck_runs(o, 10) > 5);
+    }
   }
 
   TEST_CASE("worlds with a common order end whatever the seed") {
@@ -534,5 +571,19 @@ TEST_SUITE("launch model") {
     testing::launch_model one(o);
     one.run();
     CHECK(one.retractions() > 0);
+  }
+
+  TEST_CASE("2 to 64 worlds on 1, 8 and 32 connections end whatever the seed") {
+    testing::model_options o;
+    o.seed = 100'000;
+    check_sweep(o);
+  }
+
+  TEST_CASE("2 to 64 worlds end on as many while some break and some stand still") {
+    testing::model_options o;
+    o.seed = 200'000;
+    o.breaks = true;
+    o.stops = true;
+    check_sweep(o);
   }
 }
