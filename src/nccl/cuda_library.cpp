@@ -118,11 +118,14 @@ bool is_sticky(cudaError_t error) noexcept {
   }
 }
 
+bool cuda_library::tells_devices() const noexcept {
+  return cudaStreamGetDevice ||
+         (stream_context && context_device && push_context && pop_context);
+}
+
 cudaError_t cuda_library::find_device(cudaStream_t stream, int& device) const noexcept {
+  if (!tells_devices()) return cudaSuccess;
   if (cudaStreamGetDevice) return cudaStreamGetDevice(stream, &device);
-  if (!stream_context || !context_device || !push_context || !pop_context) {
-    return cudaSuccess;
-  }
   // Errors of the driver have the numbers of the runtime's.
   CUctx_st* context = nullptr;
   int error = stream_context(stream, &context);

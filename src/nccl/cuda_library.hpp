@@ -109,6 +109,8 @@ struct cuda_library {
   /// error, so that the caller's own check does not find ours.
   [[nodiscard]] std::string describe(cudaError_t error) const;
 
+  /// Returns whether the runtime or the driver tells which device a stream is of.
+  [[nodiscard]] bool tells_devices() const noexcept;
   /// The device of a stream that is not a default one; asks the driver where the runtime,
   /// before 12.8, does not tell. `device` stays as it is if neither can.
   [[nodiscard]] cudaError_t find_device(cudaStream_t stream, int& device) const noexcept;

@@ -29,13 +29,17 @@ void check_not_captured(const cuda_library& cuda, device_stream stream,
                      cudaErrorStreamCaptureUnsupported);
 }
 
+bool is_of_threads_device(const cuda_library& cuda, device_stream stream) noexcept {
+  CUstream_st* const handle = stream.handle();
+  return handle == cudaStreamLegacy || handle == cudaStreamPerThread ||
+         !cuda.tells_devices();
+}
+
 int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
               int otherwise) {
-  CUstream_st* const handle = stream.handle();
-  const bool is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-  if (is_default) return otherwise;
+  if (is_of_threads_device(cuda, stream)) return otherwise;
   int device = otherwise;
-  const auto error = cuda.find_device(handle, device);
+  const auto error = cuda.find_device(stream.handle(), device);
   if (error != cudaSuccess) refuse(asked, error);
   return device;
 }

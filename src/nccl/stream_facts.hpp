@@ -16,8 +16,12 @@ void check_stream(device_stream stream, const std::string& asked);
 void check_not_captured(const cuda_library& cuda, device_stream stream,
                         const std::string& asked);
 
-/// `otherwise`, the device of the thread that asks, where that is meant: of the default
-/// stream, and of all others where neither the runtime nor the driver tells.
+/// Returns whether `device_of` gives `otherwise`. Calls nothing of CUDA's.
+[[nodiscard]] bool is_of_threads_device(const cuda_library& cuda,
+                                        device_stream stream) noexcept;
+
+/// Returns `otherwise`, the device of the thread that asks, where that is meant: of the
+/// default stream, and of all others where neither the runtime nor the driver tells.
 int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
               int otherwise);
 

@@ -19,7 +19,7 @@ namespace manyworlds::inline v0::nccl {
 /// when the wait is gone.
 class stream_look final : public watcher::question {
  public:
-  /// `device`: the awaiting thread's own.
+  /// `device`: the awaiting thread's own, where a stream is of that one; else any.
   stream_look(device_stream on, const copy_plan* copy, int device);
   stream_look(const stream_look&) = delete;
   stream_look& operator=(const stream_look&) = delete;

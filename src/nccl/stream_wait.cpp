@@ -63,6 +63,21 @@ nccl::watcher& watcher_of(reactor& home, const char* asked) {
   throw device_error(std::string(asked) + ": no thread can be started to call CUDA");
 }
 
+/// Returns the calling thread's device where `on` or `after` is a stream of it, which the
+/// watcher's thread could not know. Takes no lock of the driver's, and makes no context.
+int awaiting_device(device_stream on, device_stream after, const char* asked) {
+  const nccl::cuda_library& cuda = nccl::cuda_for(asked);
+  int device = 0;
+  if (!nccl::is_of_threads_device(cuda, on) &&
+      !(after && nccl::is_of_threads_device(cuda, after))) {
+    return device;
+  }
+  if (const auto error = cuda.cudaGetDevice(&device); error != cudaSuccess) {
+    nccl::refuse(asked, error);
+  }
+  return device;
+}
+
 }  // namespace
 
 executor& stream_wait::await_home() const { return reactor_here(); }
@@ -74,12 +89,7 @@ void stream_wait::begin(continuation& waiter, const nccl::copy_plan* copy) {
   if (copy && copy->to_device && copy->from_device) {
     nccl::check_stream(copy->after, "the source of a copy");
   }
-  // Of the thread, without a call to the driver.
-  int device = 0;
-  if (const auto error = nccl::cuda_for(asked).cudaGetDevice(&device);
-      error != cudaSuccess) {
-    nccl::refuse(asked, error);
-  }
+  const int device = awaiting_device(on_, copy ? copy->after : device_stream(), asked);
   nccl::watcher& asks = watcher_of(home, asked);
   look_ = std::make_shared<nccl::stream_look>(on_, copy, device);
   look_->heard = std::make_shared<nccl::answer>(home, [this] { hear(); });

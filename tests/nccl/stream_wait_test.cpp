@@ -96,6 +96,21 @@ TEST_CASE("what is said as cudaStreamPerThread is the stream of the thread that 
   reactor.run_until([&] { return wait.ended(); });
 }
 
+TEST_CASE("a wait on the default stream is for the device of the thread that awaits") {
+  NEEDS_OWN_DEVICES(2);
+  reactor_fixture reactor(mw::engine_kind::epoll);
+  const mw::device_stream legacy(cudaStreamLegacy);
+  REQUIRE(cuda().cudaSetDevice(1) == cudaSuccess);
+  gate busy(legacy);
+  running<void> there(reactor, wait_for(legacy));
+  reactor.run(sleep(1ms));
+  REQUIRE(cuda().cudaSetDevice(0) == cudaSuccess);
+  reactor.run(wait_for(legacy));
+  CHECK_FALSE(there.ended());
+  busy.open();
+  reactor.run_until([&] { return there.ended(); });
+}
+
 TEST_CASE("a reactor that ends takes its threads along") {
   NEEDS_DEVICE();
   const mw::owned_stream stream(0);

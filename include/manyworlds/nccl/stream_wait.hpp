@@ -22,7 +22,8 @@ struct copy_plan;
 /// another thread of the application may hold for as long as the device is busy. Such a
 /// call delays the other waits of this reactor, not its worlds. Only for
 /// cudaStreamPerThread does the reactor itself call CUDA, once, when the wait begins: no
-/// other thread can name that stream.
+/// other thread can name that stream. For a default stream it asks its thread for the
+/// current device (cudaGetDevice), which takes no lock.
 ///
 /// CUDA is asked again when an eighth of the time waited so far has passed, after 20 us
 /// to 1 ms; without a pause for a moment after something was found.
