@@ -59,11 +59,14 @@ by_hand by_hand::find() {
   find(cuda, "cudaEventDestroy", found.destroy_event);
   find(cuda, "cudaEventQuery", found.query_event);
   find(cuda, "cudaEventRecord", found.record_event);
+  find(cuda, "cudaFree", found.free);
   find(cuda, "cudaGetDeviceCount", found.device_count);
   find(cuda, EXPORTED(cudaGetDeviceProperties), found.device_properties);
   find(cuda, "cudaGetErrorString", found.error_text);
   find(cuda, "cudaGetLastError", found.last_error);
+  find(cuda, "cudaMalloc", found.allocate);
   find(cuda, "cudaRuntimeGetVersion", found.runtime_version);
+  find(cuda, "cudaSetDevice", found.set_device);
   find(cuda, "cudaStreamSynchronize", found.synchronize);
   found.is_emulated = ::dlsym(cuda, "cudaEmulatedEnqueue") != nullptr;
   void* const nccl = open_library("libnccl.so.2");

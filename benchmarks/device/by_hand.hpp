@@ -19,11 +19,14 @@ struct by_hand {
   decltype(&::cudaEventDestroy) destroy_event = nullptr;
   decltype(&::cudaEventQuery) query_event = nullptr;
   decltype(&::cudaEventRecord) record_event = nullptr;
+  decltype(&::cudaFree) free = nullptr;
   decltype(&::cudaGetDeviceCount) device_count = nullptr;
   decltype(&::cudaGetDeviceProperties) device_properties = nullptr;
   decltype(&::cudaGetErrorString) error_text = nullptr;
   decltype(&::cudaGetLastError) last_error = nullptr;
+  cudaError_t (*allocate)(void**, std::size_t) = nullptr;
   decltype(&::cudaRuntimeGetVersion) runtime_version = nullptr;
+  decltype(&::cudaSetDevice) set_device = nullptr;
   decltype(&::cudaStreamSynchronize) synchronize = nullptr;
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclGetErrorString) nccl_error_text = nullptr;

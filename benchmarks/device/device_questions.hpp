@@ -55,6 +55,8 @@ void order(const common_options& common, const order_options& options);
 struct kill_options {
   std::string fault = "kill";
   int repeat = 10;
+  /// A thread of the application stands in cudaFree meanwhile.
+  bool frees = false;
 };
 void kill(const common_options& common, const kill_options& options);
 

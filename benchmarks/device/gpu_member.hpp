@@ -26,6 +26,7 @@ class gpu_member {
   [[nodiscard]] mw::runtime& runtime() noexcept { return member_.runtime(); }
   [[nodiscard]] const mw::device_pool& pool() const noexcept { return pool_; }
   [[nodiscard]] mw::rank_t rank() const noexcept { return rank_; }
+  [[nodiscard]] int device() const noexcept { return device_; }
 
   [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t size,
                                    mw::device_options how = {}) {

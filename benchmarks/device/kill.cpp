@@ -1,5 +1,8 @@
 #include <signal.h>
 
+#include <future>
+#include <optional>
+
 #include "device_questions.hpp"
 #include "gpu_member.hpp"
 
@@ -17,8 +20,48 @@ struct fault_figures {
   samples suspect_ms;
   samples error_ms;
   samples back_ms;
+  samples freed_ms;
   samples quiet_gap_us;
   samples fault_gap_us;
+  /// How often the application stood in cudaFree at the fault.
+  int stood = 0;
+};
+
+/// A thread of the application that frees memory of a device. CUDA returns from that when
+/// the device is idle, and a lock of the driver's is held until then. The memory is there
+/// before: to allocate may have to wait as well.
+class freeing_thread {
+ public:
+  freeing_thread(const by_hand& cuda, int device) : cuda_(cuda), device_(device) {
+    std::async(std::launch::async, [this] {
+      cuda_.check(cuda_.set_device(device_));
+      cuda_.check(cuda_.allocate(&memory_, 4096));
+    }).get();
+  }
+  freeing_thread(const freeing_thread&) = delete;
+  freeing_thread& operator=(const freeing_thread&) = delete;
+
+  void begin() {
+    freed_ = std::async(std::launch::async, [this] {
+      cuda_.check(cuda_.set_device(device_));
+      cuda_.check(cuda_.free(memory_));
+      return now_ns();
+    });
+  }
+  [[nodiscard]] bool has_ended() const {
+    return freed_.wait_for(0s) == std::future_status::ready;
+  }
+  /// Gives when that was.
+  mw::task<std::int64_t> ended() {
+    while (!has_ended()) co_await mw::sleep_for(1ms);
+    co_return freed_.get();
+  }
+
+ private:
+  const by_hand& cuda_;
+  const int device_;
+  void* memory_ = nullptr;
+  std::future<std::int64_t> freed_;
 };
 
 /// A world of one rank on the same device that has nothing to do with the fault.
@@ -66,6 +109,7 @@ class faults {
 
   mw::task<void> once(int number) {
     const child victim = member_.start(1, fmt::format("victim{}", number));
+    if (options_.frees) application_.emplace(member_.cuda(), member_.device());
     world_ = member_.describe(name_of(number), 2);
     co_await world_;
     co_await world_.device_ready();
@@ -73,6 +117,8 @@ class faults {
     co_await mw::sleep_for(quiet);
     figures_.fault_gap_us.add_all(beside_.take());
     co_await world_.drained();
+    if (application_)
+      figures_.freed_ms.add(ms_from_fault(co_await application_->ended()));
   }
 
   /// In a sum that the victim never enters: the device waits in NCCL's kernel.
@@ -95,24 +141,36 @@ class faults {
     (void)beside_.take();
     co_await mw::sleep_for(quiet);
     figures_.quiet_gap_us.add_all(beside_.take());
+    if (application_) {
+      application_->begin();
+      co_await mw::sleep_for(quiet);
+      figures_.stood += application_->has_ended() ? 0 : 1;
+    }
     struck_ = now_ns();
     ::kill(victim, kills() ? SIGKILL : SIGSTOP);
     if (kills()) co_return;
     while (!world_.is_suspect(1)) co_await mw::sleep_for(1ms);
     figures_.suspect_ms.add(since_fault());
   }
-  double since_fault() const { return static_cast<double>(now_ns() - struck_) / 1e6; }
+  double since_fault() const { return ms_from_fault(now_ns()); }
+  double ms_from_fault(std::int64_t then) const {
+    return static_cast<double>(then - struck_) / 1e6;
+  }
 
   gpu_member& member_;
   const kill_options& options_;
   bystander& beside_;
   mw::world world_;
+  std::optional<freeing_thread> application_;
   std::int64_t struck_ = 0;
   fault_figures figures_;
 };
 
 fields row_of(const kill_options& o, const fault_figures& f) {
   fields row{{"bench", "kill"}, {"fault", o.fault}, {"repeats", f.back_ms.count()}};
+  // Null: there was no such thread.
+  row["in_free"] = o.frees ? fields(f.stood) : fields();
+  if (!f.freed_ms.empty()) row["freed_ms"] = f.freed_ms.median();
   if (!f.suspect_ms.empty()) row["suspect_ms"] = f.suspect_ms.median();
   row["error_ms"] = f.error_ms.median();
   row["error_max_ms"] = f.error_ms.largest();

@@ -83,6 +83,7 @@ void add_kill(CLI::App& app, const common_options& common, kill_options& o) {
       ->check(CLI::IsMember({"kill", "stop"}))
       ->capture_default_str();
   sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->add_flag("--frees", o.frees, "a thread stands in cudaFree at the fault");
   sub->callback([&] { kill(common, o); });
 }
 
