@@ -1,13 +1,18 @@
 """Merges the results of several runs of the GPU suite: merge.py --into FOLDER RESULTS...
 
 Each of RESULTS is a folder that run.sh has filled; of a part that ran more than once the last counts.
-FOLDER gets suite.json, benchmarks.json and README.md: the machine, the parts, what did not pass and
-why, and of every conformance case whether a GPU has been seen to do what it says."""
+FOLDER gets suite.json, benchmarks.json and README.md: the machine's facts first, the parts, what did
+not pass and why, figures, and of every conformance case whether a GPU has been seen to do what it
+says. Runs on machines that differ are not merged."""
 
 import argparse
 import json
 import pathlib
 import re
+import sys
+
+sys.dont_write_bytecode = True
+import page
 
 # TEST_CASE("name" * unseen), whose name may be several strings.
 CASE = re.compile(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)(\*[^)]*)?\)')
@@ -26,45 +31,33 @@ def claims():
     return found
 
 
+def same_machine(one, other):
+    """Whether they agree in what results and figures depend on."""
+    def gpus(told):
+        found = told.get("gpus")
+        return [gpu["name"] for gpu in found] if isinstance(found, list) else found
+
+    return gpus(one) == gpus(other) and all(
+        one.get(name) == other.get(name) for name in ("driver", "cuda_runtime", "nccl"))
+
+
 def merged(folders):
-    parts, rows, machine, emulated = {}, [], {}, False
+    parts, rows, machine, facts, emulated = {}, [], {}, {}, False
     for folder in folders:
         suite = json.loads((folder / "suite.json").read_text())
+        if facts and not same_machine(facts, suite["facts"]):
+            sys.exit(f"{folder} is of another machine than what comes before it")
+        facts = facts or suite["facts"]
         machine = suite["machine"] or machine
         emulated = emulated or suite["emulated"]
         parts |= {part["part"]: part for part in suite["parts"]}
         lines = (folder / "benchmarks.json").read_text().splitlines()
         rows += [row for row in map(json.loads, lines) if row.get("bench") != "machine"]
-    return {"machine": machine, "emulated": emulated, "parts": list(parts.values())}, rows
+    return {"facts": facts, "machine": machine, "emulated": emulated,
+            "parts": list(parts.values())}, rows
 
 
-def table(columns, rows):
-    yield "| " + " | ".join(columns) + " |"
-    yield "|" + "---|" * len(columns)
-    for row in rows:
-        yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
-
-
-def page(suite):
-    results = ("passed", "skipped", "failed", "hung", "crashed")
-    machine = suite["machine"]
-    yield "# GPU suite"
-    yield ""
-    yield "  \n".join(f"{key}: {machine[key]}" for key in machine if key != "bench") or "machine unknown"
-    if suite["emulated"]:
-        yield ""
-        yield "**On emulated GPUs: nothing here says anything of a real one.**"
-    yield ""
-    yield from table(("part", *results, "seconds"),
-                     [[part["part"], *(part[kind] for kind in results), part["seconds"]]
-                      for part in suite["parts"]])
-    bad = [(part["part"], case["name"], case["result"], case["why"]) for part in suite["parts"]
-           for case in part["cases"] if case["result"] not in ("passed", "skipped")]
-    yield ""
-    yield "## What did not pass"
-    yield ""
-    yield from table(("part", "case", "result", "why"), bad) if bad else ["Nothing."]
-    yield ""
+def conformance_page(suite):
     yield "## Conformance: what a GPU has been seen to do"
     yield ""
     told = {case["name"]: case["result"] for part in suite["parts"]
@@ -75,7 +68,7 @@ def page(suite):
         if result == "passed" and not suite["emulated"]:
             result = "seen: the mark `unseen` comes off" if is_unseen else "seen"
         rows.append((name, "unseen" if is_unseen else "seen before", result))
-    yield from table(("case", "before", "this run"), rows)
+    yield from page.table(("case", "before", "this run"), rows)
 
 
 def main():
@@ -88,7 +81,8 @@ def main():
     (options.into / "suite.json").write_text(json.dumps(suite, indent=1) + "\n")
     told = [suite["machine"], *rows] if suite["machine"] else rows
     (options.into / "benchmarks.json").write_text("".join(json.dumps(row) + "\n" for row in told))
-    (options.into / "README.md").write_text("\n".join(page(suite)) + "\n")
+    lines = [*page.page(suite, rows), "", *conformance_page(suite)]
+    (options.into / "README.md").write_text("\n".join(lines) + "\n")
 
 
 main()

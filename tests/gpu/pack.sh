@@ -35,7 +35,7 @@ if [ "$emulated" = yes ]; then
   mkdir -p "$folder/build/tests/emulation"
   cp -L "$build"/tests/emulation/lib{cudart.so.13,nccl.so.2} "$folder/build/tests/emulation"
 fi
-cp "$here"/{run.sh,suite.py,cases.py} "$folder/tests/gpu"
+cp "$here"/{run.sh,suite.py,cases.py,facts.py,page.py,processes.py} "$folder/tests/gpu"
 cat >"$folder/run.sh" <<'RUN'
 #!/bin/bash
 # bash run.sh PART: 1 tells whether anything runs, 2 runs all other tests, 3 measures. Results go to

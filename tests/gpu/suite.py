@@ -1,19 +1,28 @@
 """What run.sh runs once everything is built: tests case by case, then benchmarks, a short table last.
 
 Every part has its own limit, and none lasts beyond the whole's. Writes into the results' folder:
-suite.json (parts and cases), benchmarks.json (mwdevice's rows, one object a line), log.txt."""
+suite.json (the machine's facts, parts and cases), benchmarks.json (mwdevice's rows, one object a
+line), README.md (both as tables), log.txt."""
 
 import argparse
 import concurrent.futures
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 import threading
 import time
 
 import cases
+import facts
+import page
+import processes
+
+# Seconds that a case has, with the start and the end of its process, where each has its own; and
+# those in which the machine tells what it is.
+CASE_SECONDS = 25
+FACTS_SECONDS = 15
 
 # NCCL among ranks that share a GPU, each a host of its own by NCCL_HOSTID: sockets over loopback,
 # few and small channels, no kernel that a spinning one could keep from being loaded.
@@ -41,12 +50,12 @@ def tests(part, quick):
         return [
             ("conformance cuda", conformance + "cuda_test", 120, []),
             ("worlds, first", worlds, 150, ["-tc=" + first]),
-            ("device memory", "tests/nccl_test", 200, []),
+            ("device memory", "tests/nccl_test", 180, []),
         ]
     if part == 2:
         return [
             ("worlds, all others", worlds, 240, ["-tce=" + first]),
-            ("conformance nccl", conformance + "nccl_test", 235, []),
+            ("conformance nccl", conformance + "nccl_test", 215, []),
         ]
     if part == 3:
         return []
@@ -71,32 +80,19 @@ def benchmarks(emulated, quick):
     many = "20" if emulated else "300"
     return [
         ("await", 45, ["await", "--sizes", n["sizes"], "--rounds", n["rounds"], "--operations", many]),
-        ("await of two", 45, ["await", "--ranks", "2", "--sizes", "1K,128K", "--rounds", "1",
+        ("await of two", 40, ["await", "--ranks", "2", "--sizes", "1K,128K", "--rounds", "1",
                               "--operations", n["few"]]),
-        ("matched", 45, ["matched", "--sizes", "1K,1M", "--pings", n["pings"],
+        ("matched", 40, ["matched", "--sizes", "1K,1M", "--pings", n["pings"],
                          "--messages", n["messages"]]),
-        ("create", 60, ["create", "--repeat", n["repeat"], "--seconds", n["seconds"]]),
-        ("create of two", 60, ["create", "--ranks", "2", "--repeat", n["repeat"], "--seconds",
+        ("create", 50, ["create", "--repeat", n["repeat"], "--seconds", n["seconds"]]),
+        ("create of two", 50, ["create", "--ranks", "2", "--repeat", n["repeat"], "--seconds",
                                n["seconds"]]),
-        ("worlds", 40, ["worlds", "--worlds", n["worlds"], "--seconds", n["seconds"]]),
-        ("order", 60, ["order", "--worlds", n["crowds"], "--rounds", many]),
-        ("kill", 60, ["kill", "--repeat", n["repeat"]]),
-        ("stop", 45, ["kill", "--fault", "stop", "--repeat", n["stops"]]),
+        ("worlds", 35, ["worlds", "--worlds", n["worlds"], "--seconds", n["seconds"]]),
+        ("order", 55, ["order", "--worlds", n["crowds"], "--rounds", many]),
+        ("kill", 45, ["kill", "--repeat", n["repeat"]]),
+        ("kill in cudaFree", 45, ["kill", "--frees", "--repeat", n["repeat"]]),
+        ("stop", 40, ["kill", "--fault", "stop", "--repeat", n["stops"]]),
     ]
-
-
-# Of each question, what the last table shows.
-FIGURES = {
-    "await": ["ranks", "size", "launch", "completion", "p50_us", "spin_p50_us", "over_spin_us",
-              "over_sync_us", "matched_over_spin_us", "p99_us"],
-    "matched": ["size", "matched", "p50_us", "p99_us", "gb_s"],
-    "create": ["ranks", "creation", "ready_ms", "ready_max_ms", "mib"],
-    "disturb": ["quiet_p99_us", "p99_us", "p99_ratio", "max_us", "communicators"],
-    "worlds": ["worlds", "one_per_s", "all_per_s", "ratio", "least_per_s"],
-    "order": ["worlds", "size", "round_us", "us_per_op"],
-    "kill": ["fault", "repeats", "error_ms", "back_ms", "back_max_ms", "beside_max_us",
-             "quiet_max_us"],
-}
 
 
 def rows_of(output):
@@ -116,7 +112,7 @@ class Suite:
     def __init__(self, options):
         self.options = options
         self.began = time.monotonic()
-        self.parts, self.rows = [], []
+        self.parts, self.rows, self.facts = [], [], {}
         self.log = open(os.path.join(options.results, "log.txt"), "w")
         self.lock = threading.Lock()
         self.environment = os.environ | SHARED_GPU
@@ -136,10 +132,17 @@ class Suite:
     def program(self, path):
         return os.path.join(self.options.build, path)
 
-    def tell(self, name, began, told):
+    def look(self):
+        self.facts = facts.of(self.environment, min(FACTS_SECONDS, self.left()))
+        for line in page.short(self.facts):
+            self.say(line)
+        self.write()
+
+    def tell(self, name, began, limit, told):
         count = {kind: sum(case["result"] == kind for case in told)
                  for kind in ("passed", "skipped", "failed", "hung", "crashed")}
-        part = {"part": name, **count, "seconds": round(time.monotonic() - began, 1), "cases": told}
+        part = {"part": name, **count, "seconds": round(time.monotonic() - began, 1),
+                "limit": limit, "cases": told}
         self.parts.append(part)
         # Also for one whose machine is taken away.
         self.write()
@@ -158,7 +161,8 @@ class Suite:
         with tempfile.TemporaryFile("w+") as log:
             if self.options.part:
                 # Six ranks' processes start at the same time, on 16 cores.
-                told = cases.run_each(command, self.environment, 25, min(seconds, self.left()), log,
+                told = cases.run_each(command, self.environment, CASE_SECONDS,
+                                      min(seconds, self.left()), log,
                                       2 if self.options.emulated else 6)
             else:
                 told = cases.run(command, self.environment, case_seconds,
@@ -166,29 +170,38 @@ class Suite:
             log.seek(0)
             with self.lock:
                 self.log.write(log.read())
-                self.tell(name, began, told)
+                self.tell(name, began, seconds, told)
 
-    def benchmark(self, name, seconds, arguments):
+    def benchmark(self, name, limit, arguments):
         self.say(f"mwdevice {' '.join(arguments)} ...")
         began = time.monotonic()
-        seconds = int(min(seconds, self.left()))
-        command = [self.program("benchmarks/device/mwdevice"), "--json", *arguments]
-        result, why, rows = "failed", "no time was left", []
+        # It ends itself and its processes; the other limit is for one that cannot.
+        seconds = int(min(limit, self.left())) - 5
+        command = [self.program("benchmarks/device/mwdevice"), "--json", *arguments, "--limit",
+                   str(seconds)]
+        result, why = "failed", "no time was left"
         if seconds > 0:
-            # It ends itself and its processes; the other limit is for one that cannot.
-            run = subprocess.run(["timeout", "-k", "5", str(seconds + 5), *command, "--limit",
-                                  str(seconds)],
-                                 capture_output=True, text=True, env=self.environment)
-            self.log.write(run.stdout + run.stderr)
-            rows = rows_of(run.stdout)
-            good = run.returncode == 0 and len(rows) > 1
-            result, why = ("passed", "") if good else (
-                "failed", f"status {run.returncode}: {run.stderr.strip()[-300:]}")
-        self.rows += rows
-        self.tell(name, began, [{"name": name, "result": result, "why": why,
-                                 "seconds": round(time.monotonic() - began, 2)}])
+            with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+                process = processes.start(command, stdout=out, stderr=errors, env=self.environment)
+                status = processes.status_of(process, seconds + 3)
+                for file in (out, errors):
+                    file.seek(0)
+                said, wrong = out.read(), errors.read()
+            self.log.write(said + wrong)
+            self.log.flush()
+            rows = rows_of(said)
+            self.rows += rows
+            if status == 0 and len(rows) > 1:
+                result, why = "passed", ""
+            elif status is None:
+                result, why = "hung", wrong.strip()[-300:]
+            else:
+                why = f"status {status}: {wrong.strip()[-300:]}"
+        self.tell(name, began, limit, [{"name": name, "result": result, "why": why,
+                                        "seconds": round(time.monotonic() - began, 2)}])
 
     def run(self):
+        self.look()
         # Most of a test's time on a GPU is its processes' start, on the CPU.
         beside = 1 if self.options.emulated or self.options.part else 2
         with concurrent.futures.ThreadPoolExecutor(beside) as pool:
@@ -198,6 +211,7 @@ class Suite:
         if self.options.part in (None, 3):
             for benchmark in benchmarks(self.options.emulated, self.options.quick):
                 self.benchmark(*benchmark)
+        self.write()
         self.table(self.machine())
         return all(part[kind] == 0 for part in self.parts for kind in ("failed", "hung", "crashed"))
 
@@ -206,7 +220,9 @@ class Suite:
 
     def write(self):
         machine = self.machine()
-        summary = {"machine": machine, "seconds": round(time.monotonic() - self.began, 1),
+        summary = {"facts": self.facts, "machine": machine, "part": self.options.part,
+                   "seconds": round(time.monotonic() - self.began, 1),
+                   "limit": round(self.options.seconds, 1), "case_limit": CASE_SECONDS,
                    "emulated": self.options.emulated, "parts": self.parts}
         with open(os.path.join(self.options.results, "suite.json"), "w") as file:
             json.dump(summary, file, indent=1)
@@ -214,16 +230,16 @@ class Suite:
             # The machine once, since it is the same.
             told = [machine] + [row for row in self.rows if row["bench"] != "machine"]
             file.writelines(json.dumps(row) + "\n" for row in told if row)
+        with open(os.path.join(self.options.results, "README.md"), "w") as file:
+            file.writelines(line + "\n" for line in page.page(summary, self.rows))
 
     def table(self, machine):
-        print("\n" + "  ".join(str(machine[key]) for key in ("gpu", "driver", "cuda", "nccl")
-                               if key in machine))
-        for bench, columns in FIGURES.items():
+        for bench, columns in page.FIGURES.items():
             rows = [row for row in self.rows if row["bench"] == bench]
             if rows:
                 print(f"\n{bench:<8}" + "".join(f"  {column:>10}" for column in columns))
             for row in rows:
-                print(" " * 8 + "".join(f"  {row[column]!s:>{max(10, len(column))}}"
+                print(" " * 8 + "".join(f"  {row.get(column)!s:>{max(10, len(column))}}"
                                         for column in columns))
         print(f"\n{'part':<18}{'passed':>8}{'skipped':>8}{'failed':>8}{'hung':>8}{'crashed':>8}"
               f"{'seconds':>9}")
@@ -244,7 +260,10 @@ def main():
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--part", type=int, choices=(1, 2, 3))
+    # What has been written stays; what runs must not outlive this.
+    signal.signal(signal.SIGTERM, lambda *_: (processes.kill_all(), os._exit(1)))
     sys.exit(0 if Suite(parser.parse_args()).run() else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()
