@@ -71,6 +71,7 @@ TEST_CASE("sticky" * doctest::skip() * doctest::test_suite("again")) {
   const stream first;
   stream neighbour;
   const event pending;
+  const device_bytes memory(16);
   bool called = false;
   gate shut;
   shut.stop(neighbour);
@@ -78,7 +79,6 @@ TEST_CASE("sticky" * doctest::skip() * doctest::test_suite("again")) {
               neighbour, [](void* flag) { *static_cast<bool*>(flag) = true; }, &called) ==
           cudaSuccess);
   REQUIRE(cudaEventRecord(pending, neighbour) == cudaSuccess);
-  device_bytes memory(16);
   REQUIRE(cudaMemsetAsync(memory.data(), 0, 16, first) == cudaSuccess);
   REQUIRE(cudaMemsetAsync(memory.data(), 0, 16, first) == cudaSuccess);
   // The host that waits is told; so is every other call, in every thread, again and

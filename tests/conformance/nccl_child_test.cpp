@@ -166,7 +166,7 @@ TEST_CASE("a rank without a color takes part in the split and gets no child" * u
 }
 
 TEST_CASE("survivors shrink past a dead rank, and wait for each other" * unseen) {
-  crew ranks{shrink_by_one, 4};
+  crew ranks{shrink_by_one, 4, {"EMULATED_NCCL_DEATH=nvlink"}};
   ranks.share_id();
   all_say(ranks, 4, 'f');
   ranks.kill(1);

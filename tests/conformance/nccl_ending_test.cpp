@@ -69,17 +69,20 @@ SCENARIO_OF_RANKS(storm) {
   for (auto& comm : comms) comm = form(me, 0);
   std::vector<std::unique_ptr<device_array<int>>> arrays;
   std::vector<std::unique_ptr<device_stream>> streams;
-  me.say('f');
-  me.hear('g');
-  for (auto comm : comms) {
+  // Before anything hangs: to allocate may have to wait for that.
+  for (int i = 0; i < worlds; ++i) {
     streams.push_back(std::make_unique<device_stream>());
     arrays.push_back(std::make_unique<device_array<int>>(ints(1000, 1)));
-    auto* data = arrays.back()->data();
+  }
+  me.say('f');
+  me.hear('g');
+  for (int i = 0; i < worlds; ++i) {
     // As many as go before it is killed.
     const int rounds = me.index() == 1 ? 1'000'000 : 50;
-    for (int i = 0; i < rounds; ++i) {
-      ncclAllReduce(data, data, 1000, ncclInt, ncclMax, comm, *streams.back());
-      if (settled(comm) != ncclSuccess) break;
+    for (int round = 0; round < rounds; ++round) {
+      ncclAllReduce(arrays[i]->data(), arrays[i]->data(), 1000, ncclInt, ncclMax,
+                    comms[i], *streams[i]);
+      if (settled(comms[i]) != ncclSuccess) break;
     }
   }
   me.hear('d');

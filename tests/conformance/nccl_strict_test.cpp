@@ -62,12 +62,13 @@ SCENARIO_OF_RANKS(creation_beside_work) {
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   const device_stream stream;
   const char* lazy = std::getenv("EMULATED_CUDA_LAZY_LOADING");
+  const bool is_lazy = lazy != nullptr && std::string(lazy) == "1";
   for (const bool is_first : {true, false}) {
     gate shut;
     shut.stop(stream);
     const auto comm = begin_alone(me);
     // Kernels are loaded once a process, memory is allocated for each communicator.
-    if (is_first || lazy == nullptr) {
+    if (is_first || !is_lazy) {
       CHECK(stays_in_progress(comm));
       shut.open();
     }
@@ -371,7 +372,9 @@ TEST_SUITE_BEGIN("nccl strict");
 // NCCL 2.28.9 src/init.cc, devCommSetup: allocates, which CUDA may synchronise for.
 TEST_CASE("a communicator is made after the work of its device" * unseen) {
   if (!only_emulated()) return;
-  crew ranks{creation_beside_work, 1, {"EMULATED_CUDA_IMPLICIT_SYNC=1"}};
+  crew ranks{creation_beside_work,
+             1,
+             {"EMULATED_CUDA_IMPLICIT_SYNC=1", "EMULATED_CUDA_LAZY_LOADING=0"}};
   CHECK(ranks.all_ended_well());
 }
 
@@ -381,7 +384,8 @@ TEST_CASE("the first communicator of a process loads its kernels after the work"
   if (!only_emulated()) return;
   crew ranks{creation_beside_work,
              1,
-             {"EMULATED_CUDA_LAZY_LOADING=1", "CUDA_MODULE_LOADING=LAZY"}};
+             {"EMULATED_CUDA_LAZY_LOADING=1", "EMULATED_CUDA_IMPLICIT_SYNC=0",
+              "CUDA_MODULE_LOADING=LAZY"}};
   CHECK(ranks.all_ended_well());
 }
 
