@@ -128,6 +128,7 @@ SCENARIO_OF_RANKS(one_flag) {
   CHECK(ncclCommSplit(parent, 0, 0, &child, nullptr) == ncclSuccess);
   const device_stream stream;
   const device_array<int> data{ints(1 << 20, 1)};
+  exchange_first(child, 1 - me.index());
   CHECK(ncclRecv(data.data(), data.size(), ncclInt, 1 - me.index(), child, stream) ==
         ncclSuccess);
   CHECK(stream.hangs());

@@ -73,6 +73,7 @@ SCENARIO_OF_RANKS(abort_beside) {
   const auto comm = form(me);
   const device_stream stream;
   const device_array<int> data{ints(many, me.index())};
+  exchange_first(comm, 1 - me.index());
   CHECK(ncclRecv(data.data(), many, ncclInt, 1 - me.index(), comm, stream) ==
         ncclSuccess);
   me.say('f');

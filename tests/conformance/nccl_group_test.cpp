@@ -15,6 +15,7 @@ SCENARIO_OF_RANKS(both_send_first) {
   const device_array<int> from{ints(many, me.index())};
   const device_array<int> to{ints(many, -1)};
   const int peer = 1 - me.index();
+  exchange_first(comm, peer);
   CHECK(ncclSend(from.data(), many, ncclInt, peer, comm, stream) == ncclSuccess);
   CHECK(ncclRecv(to.data(), many, ncclInt, peer, comm, stream) == ncclSuccess);
   CHECK(stream.hangs());
@@ -31,6 +32,7 @@ SCENARIO_OF_RANKS(small_sends) {
   const device_stream stream;
   const device_array<int> data{ints(8, me.index())};
   const int peer = 1 - me.index();
+  exchange_first(comm, peer);
   if (me.index() == 0) {
     CHECK(ncclSend(data.data(), 8, ncclInt, peer, comm, stream) == ncclSuccess);
     me.say(stream.hangs() ? 'h' : 'd');
@@ -150,6 +152,13 @@ TEST_CASE("the operations of one communicator do not overlap on two streams" * u
   if (!has_devices(2)) return;
   const clique c{2};
   const auto data = c.arrays<int>([](int r) { return ints(4, r); });
+  const auto first = c.arrays<int>([](int r) { return ints(8, r); });
+  // As exchange_first.
+  c.all([&](int r, ncclComm_t comm, cudaStream_t stream) {
+    int* const at = first[static_cast<std::size_t>(r)]->data();
+    const auto sent = ncclSend(at, 4, ncclInt, 1 - r, comm, stream);
+    return sent == ncclSuccess ? ncclRecv(at + 4, 4, ncclInt, 1 - r, comm, stream) : sent;
+  });
   cudaSetDevice(0);
   const device_stream second;
   CHECK(ncclRecv(data[0]->data(), 4, ncclInt, 1, c.comm(0), c.stream(0)) == ncclSuccess);

@@ -18,6 +18,7 @@ SCENARIO_OF_RANKS(revoke_both) {
   const auto comm = form(me, 0);
   const device_stream stream;
   const device_array<int> data{ints(many, 1)};
+  exchange_first(comm, 1 - me.index());
   ncclRecv(data.data(), many, ncclInt, 1 - me.index(), comm, stream);
   CHECK(settled(comm) == ncclSuccess);
   CHECK(stream.hangs());

@@ -356,7 +356,7 @@ void run(const scenario& plot, int count, std::vector<std::string> environment) 
 
 // Rank 0 says when rank 1 may call, as often as they call.
 void run_calls(const scenario& plot, int calls) {
-  crew ranks{plot, 2, {"EMULATED_NCCL_CONNECT=meets"}};
+  crew ranks{plot, 2, {"EMULATED_NCCL_CONNECT=meets", "NCCL_RUNTIME_CONNECT=1"}};
   ranks.share_id();
   for (int call = 0; call < calls; ++call) {
     CHECK(ranks.said(0, 'c'));
@@ -408,13 +408,14 @@ TEST_CASE("a first message returns when its peer has called too" * unseen) {
 }
 
 TEST_CASE("the first messages of a group connect side by side" * unseen) {
-  run(connect_ring, 3, {"EMULATED_NCCL_CONNECT=meets"});
+  run(connect_ring, 3, {"EMULATED_NCCL_CONNECT=meets", "NCCL_RUNTIME_CONNECT=1"});
 }
 
 // src/init.cc, ncclCommRevoke: the bootstrap's sockets look at the flag that it raises.
 TEST_CASE("a revocation gets a call out that connects" * unseen) {
   if (!only_emulated()) return;
-  crew ranks{revoke_connecting, 2, {"EMULATED_NCCL_CONNECT=meets"}};
+  crew ranks{
+      revoke_connecting, 2, {"EMULATED_NCCL_CONNECT=meets", "NCCL_RUNTIME_CONNECT=1"}};
   ranks.share_id();
   CHECK(ranks.said(0, 'e'));
   CHECK(ranks.said(1, 'e'));

@@ -125,6 +125,21 @@ inline ncclComm_t form(const rank& me, int blocking = 1) {
   return comm;
 }
 
+/// A message each way between two ranks, so that the next one finds its peer connected:
+/// a first one may wait in its call until the peer has called too.
+inline void exchange_first(ncclComm_t comm, int peer) {
+  const device_stream stream;
+  const device_array<int> from{{1}};
+  const device_array<int> to{{0}};
+  CHECK(ncclGroupStart() == ncclSuccess);
+  static_cast<void>(ncclSend(from.data(), 1, ncclInt, peer, comm, stream));
+  static_cast<void>(ncclRecv(to.data(), 1, ncclInt, peer, comm, stream));
+  static_cast<void>(ncclGroupEnd());
+  CHECK(settled(comm) == ncclSuccess);
+  CHECK(stream.finished());
+  CHECK(to.values() == std::vector<int>{1});
+}
+
 /// Of one value by each rank; all call it.
 inline int sum_over(ncclComm_t comm, int value) {
   const device_stream stream;

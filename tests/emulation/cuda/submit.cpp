@@ -68,7 +68,8 @@ moment_ptr mark(const stream_ptr& on) {
 cudaError_t shown_by(const stream& asked) {
   const auto error = machine::here().broken();
   if (error == cudaSuccess || !chosen().idle_hides_error) return error;
-  return asked.lost_work() ? error : cudaSuccess;
+  // In this order: the break is visible before it has taken the work of every stream.
+  return asked.busy() || asked.lost_work() ? error : cudaSuccess;
 }
 
 cudaError_t shown_by(const moment_ptr& asked) {

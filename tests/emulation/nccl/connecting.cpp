@@ -17,11 +17,6 @@ namespace nccl_emulation {
 
 namespace {
 
-/// Collectives connect at their first use from here on (NCCL_RUNTIME_CONNECT; 2.28.9
-/// src/group.cc, ncclCollPreconnect), before that when the communicator is made. Messages
-/// always did (ncclP2pPreconnect).
-constexpr int first_with_runtime_connect = 22200;
-
 struct connection {
   std::string name;
   /// All ranks of a collective, the sender and the receiver of messages.
@@ -46,14 +41,15 @@ connection of_message(const communicator& c, const task& t) {
   return {"connect" + std::to_string(from) + '>' + std::to_string(to), {from, to}};
 }
 
+// Collectives connect at their first use from 2.22 on (NCCL_RUNTIME_CONNECT; 2.28.9
+// src/group.cc, ncclCollPreconnect), before that when the communicator is made. Messages
+// always did (ncclP2pPreconnect).
 std::vector<connection> missing_ones(const communicator& c, std::span<const task> tasks) {
   std::vector<connection> found;
   for (const auto& t : tasks) {
     const bool is_message = t.point_to_point();
     if (c.count == 1 || (is_message && t.root == c.rank)) continue;
-    if (is_message ? !chosen().connecting_meets
-                   : chosen().version < first_with_runtime_connect)
-      continue;
+    if (is_message ? !chosen().connecting_meets : !chosen().connects_at_use) continue;
     auto wanted = is_message ? of_message(c, t) : of_collective(c, t);
     const bool is_new =
         c.connected.count(wanted.name) == 0 &&

@@ -51,6 +51,7 @@ settings read() {
   s.most_waiting = number("EMULATED_NCCL_FIFO", 1 << 20);
   s.create_ms = number("EMULATED_NCCL_CREATE_MS", 0);
   s.connecting_meets = text("EMULATED_NCCL_CONNECT", "eager") == "meets";
+  s.connects_at_use = s.version >= 22200 && number("NCCL_RUNTIME_CONNECT", 1) != 0;
   s.connect_ms = number("EMULATED_NCCL_CONNECT_MS", s.connecting_meets ? 2 : 0);
   s.syncs_implicitly = number("EMULATED_CUDA_IMPLICIT_SYNC", 0) != 0;
   s.async_ms = number("EMULATED_NCCL_ASYNC_MS", 1);

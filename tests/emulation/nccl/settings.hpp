@@ -29,6 +29,8 @@ struct settings {
   int connect_ms;
   /// Connecting ends when all members of the connection are in it, and needs the device.
   bool connecting_meets;
+  /// Collectives connect at their first use, and not with their communicator.
+  bool connects_at_use;
   /// Communicators allocate, and that waits for their device.
   bool syncs_implicitly;
   int multiprocessors;
