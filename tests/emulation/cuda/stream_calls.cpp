@@ -56,8 +56,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   return enter_stream(asking, handle, [&](const stream_ptr& waited_for) {
-    if (const auto error = shown_by(*waited_for); error != cudaSuccess) return error;
-    if (machine::here().broken() != cudaSuccess) return cudaSuccess;
+    // Asked once: what breaks from here on is the wait's to tell.
+    if (machine::here().broken() != cudaSuccess) return shown_by(*waited_for);
     const auto refused = refuse_if_captured(waited_for);
     return refused == cudaSuccess ? wait_on_host(mark(waited_for)) : refused;
   });
