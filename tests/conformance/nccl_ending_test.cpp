@@ -63,20 +63,20 @@ SCENARIO_OF_RANKS(threads) {
 
 // Rank 0 outlives a storm: each of many communicators' other ends dies or lives.
 SCENARIO_OF_RANKS(storm) {
-  constexpr int worlds = 16;
+  constexpr std::size_t worlds = 16;
   REQUIRE(cudaSetDevice(me.index() % device_count()) == cudaSuccess);
   std::vector<ncclComm_t> comms(worlds);
   for (auto& comm : comms) comm = form(me, 0);
   std::vector<std::unique_ptr<device_array<int>>> arrays;
   std::vector<std::unique_ptr<device_stream>> streams;
   // Before anything hangs: to allocate may have to wait for that.
-  for (int i = 0; i < worlds; ++i) {
+  for (std::size_t i = 0; i < worlds; ++i) {
     streams.push_back(std::make_unique<device_stream>());
     arrays.push_back(std::make_unique<device_array<int>>(ints(1000, 1)));
   }
   me.say('f');
   me.hear('g');
-  for (int i = 0; i < worlds; ++i) {
+  for (std::size_t i = 0; i < worlds; ++i) {
     // As many as go before it is killed.
     const int rounds = me.index() == 1 ? 1'000'000 : 50;
     for (int round = 0; round < rounds; ++round) {
