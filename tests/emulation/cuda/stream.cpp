@@ -122,6 +122,8 @@ void stream::work_on() {
     next.work.reset();
     hold.lock();
     running_ = false;
+    // What waited for another stream ends when that one's work is dropped.
+    lost_work_ = lost_work_ || machine::here().broken() != cudaSuccess;
   }
   has_worker_ = false;
 }
