@@ -216,6 +216,7 @@
 #include "nccl/stream_facts.cpp"
 #include "nccl/stream_look.cpp"
 #include "nccl/stream_wait.cpp"
+#include "nccl/stuck_call.cpp"
 #include "nccl/view_checks.cpp"
 #include "nccl/view_queue.cpp"
 #include "nccl/watcher.cpp"

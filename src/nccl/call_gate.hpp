@@ -1,6 +1,9 @@
 // Call gate: between who calls NCCL for a communicator and who takes it away.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,6 +30,8 @@ class call_gate {
     do {
       if (seen != 0) return false;
     } while (!state_.compare_exchange_weak(seen, inside, std::memory_order_seq_cst));
+    static thread_local const pid_t self = ::gettid();
+    thread_.store(self, std::memory_order_relaxed);
     entered_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
                    std::memory_order_relaxed);
     return true;
@@ -57,6 +62,10 @@ class call_gate {
     return found;
   }
 
+  /// The thread that is inside, or was last. Any thread.
+  [[nodiscard]] pid_t thread() const noexcept {
+    return thread_.load(std::memory_order_relaxed);
+  }
   /// How long the present call has lasted; zero if there is none. Any thread.
   [[nodiscard]] duration blocked_for(time_point now) const noexcept {
     if (!is_inside()) return duration::zero();
@@ -80,6 +89,7 @@ class call_gate {
   std::array<std::uint64_t, kinds> sizes_{};
   std::atomic<std::uint8_t> state_{0};
   std::atomic<std::int64_t> entered_{0};
+  std::atomic<pid_t> thread_{0};
   std::atomic<bool> is_first_{false};
 };
 

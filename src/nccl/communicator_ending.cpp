@@ -6,13 +6,14 @@
 #include "communicator_life.hpp"
 #include "cuda_library.hpp"
 #include "nccl_library.hpp"
+#include "stuck_call.hpp"
 #include "waiting.hpp"
 
 namespace manyworlds::inline v0::nccl {
 
 namespace {
 
-/// A call that is not stuck has returned by then.
+/// A call that is not stuck has returned by then, if its thread had a CPU.
 constexpr duration call_patience = std::chrono::milliseconds(10);
 /// Not longer, as other worlds' operations are behind it. Nothing is accused of anything.
 constexpr duration launcher_patience = std::chrono::milliseconds(500);
@@ -24,7 +25,10 @@ time_point after(duration span) { return later(std::chrono::steady_clock::now(),
 bool communicator_life::revoke() {
   const nccl_library& nccl = nccl_library::get();
   // The gate is closed: a thread that is still inside after this time is stuck.
-  (void)await_polling([this] { return !gate->is_inside(); }, after(call_patience));
+  stuck_call call(gate->thread());
+  (void)await_polling(
+      [&] { return !gate->is_inside() || call.lasted() >= call_patience; },
+      after(launcher_patience));
   const std::lock_guard lock(revoking_);
   if (is_revoked_) return true;
   if (!may_be_revoked_ || !nccl.ncclCommRevoke) return false;
