@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -109,26 +110,43 @@ void device::abort_gathered() {
     together.swap(gathered_);
   }
   const nccl_library& nccl = nccl_library::get();
-  const auto abort_all = [&] {
-    for (const broken& each : together) {
-      for (ncclComm_t communicator : each.communicators) {
-        (void)nccl.ncclCommAbort(communicator);
-      }
-    }
-  };
-  if (nccl.version >= group_abort_version) {
-    // In a group it raises the flags, and CUDA is called when the group ends: the other
-    // way round a thread that waits in CUDA for one of these kernels would hold us up.
-    (void)nccl.ncclGroupStart();
-    abort_all();
+  if (nccl.version < group_abort_version) return abort_side_by_side(std::move(together));
+  // In a group it raises the flags, and CUDA is called when the group ends: the other way
+  // round a thread that waits in CUDA for one of these kernels would hold us up.
+  (void)nccl.ncclGroupStart();
+  for (const broken& each : together) each.abort();
+  {
     const device_scope here(ordinal_);
     (void)nccl.ncclGroupEnd();
-  } else {
-    const device_scope here(ordinal_);
-    abort_all();
   }
   for (broken& each : together) each.freed();
   // With the last of them the device may go.
+}
+
+// Outside of a group an abort raises its own flag and waits for its own kernel, which may
+// stand behind another's in a connection that they share. So none waits for another's.
+void device::abort_side_by_side(std::vector<broken> together) {
+  const auto abort_one = [ordinal = ordinal_](broken& one) {
+    {
+      const device_scope here(ordinal);
+      one.abort();
+    }
+    one.freed();
+  };
+  // Each holds the device: the last is aborted here, and nothing is touched after it.
+  while (together.size() > 1) {
+    const auto one = std::make_shared<broken>(std::move(together.back()));
+    together.pop_back();
+    const auto run = [one, abort_one] { abort_one(*one); };
+    if (!helpers_->post(run)) run();
+  }
+  abort_one(together.front());
+}
+
+void device::broken::abort() const {
+  for (ncclComm_t communicator : communicators) {
+    (void)nccl_library::get().ncclCommAbort(communicator);
+  }
 }
 
 void device::note_failed(cudaError_t error) noexcept {

@@ -127,12 +127,15 @@ class device final : public watcher::question,
 
  private:
   struct broken {
+    void abort() const;
+
     std::vector<ncclComm_t> communicators;
     std::function<void()> freed;
   };
 
   watcher::progress ask() noexcept override;
   void abort_gathered();
+  void abort_side_by_side(std::vector<broken> together);
 
   const int ordinal_;
   const std::string identity_;
