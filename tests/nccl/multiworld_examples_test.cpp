@@ -247,6 +247,8 @@ struct single_world {
 // --- requests to workers
 
 constexpr std::size_t image_size = 3000;
+/// Of a round, half of them for each of two workers.
+constexpr int requests = 12;
 
 std::vector<float> image(int number) {
   return ramp(image_size, static_cast<float>(10 * number));
@@ -288,7 +290,7 @@ class image_worker {
     device_buffer<float> x(member_.pool, image_size, stream);
     co_await world_->recv(x, from{0}, image_lane(number));
     const float found = class_of(co_await member_.read(x));
-    if (part_here() == "keeps the third" && ++answered_ == 3) {
+    if (part_here() == "keeps the second round" && number >= requests) {
       co_await tell(member_, "kept");
       co_await world_->broken();
     }
@@ -297,7 +299,6 @@ class image_worker {
 
   member& member_;
   world* world_ = nullptr;
-  int answered_ = 0;
 };
 
 class image_leader {
@@ -321,14 +322,15 @@ class image_leader {
 
   /// What happens to the workers.
   task<void> play() {
-    others_.start(1, "keeps the third");
+    others_.start(1, "keeps the second round");
     others_.start(2);
     co_await until_there_are(2);
     const auto kill = [&]() -> task<void> {
       co_await told(member_, "kept");
       others_.kill(1);
     };
-    co_await when_all(ask_all(), kill());
+    co_await ask_round(0);
+    co_await when_all(ask_round(1), kill());
     CHECK(lost_ == 1);
 
     others_.kill(2);
@@ -341,7 +343,7 @@ class image_leader {
     others_.start(1);
     others_.start(2);
     co_await until_there_are(2);
-    co_await ask_all();
+    co_await ask_round(0);
     CHECK(lost_ == 2);
     const auto all = workers_.workers();
     REQUIRE(all.size() == 2);
@@ -381,9 +383,9 @@ class image_leader {
     }
   }
 
-  task<void> ask_all() {
-    co_await scope::run([this](scope& s) -> task<void> {
-      for (int number = 0; number < 12; ++number) s.spawn(ask(number));
+  task<void> ask_round(int round) {
+    co_await scope::run([this, round](scope& s) -> task<void> {
+      for (int i = 0; i < requests; ++i) s.spawn(ask(round * requests + i));
       co_return;
     });
   }
