@@ -367,7 +367,7 @@ struct parked_receives {
     const duration before = cpu_time();
     const auto begun = clock::now();
     // The time is the subject.
-    co_await sleep_for(takes_long() ? 10s : 2s);
+    co_await sleep_for(takes_long() ? 10s : 1s);
     const std::chrono::duration<double> used = cpu_time() - before;
     const std::chrono::duration<double> passed = clock::now() - begun;
     MESSAGE("a thousand parked receives: ", used / passed * 100, " % of a CPU");

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <cstddef>
@@ -43,7 +44,13 @@ class other_processes {
     at(number).is_killed = true;
     send(number, SIGKILL);
   }
-  void stop(int number) { send(number, SIGSTOP); }
+  /// Ends when it stands still.
+  void stop(int number) {
+    send(number, SIGSTOP);
+    siginfo_t seen;
+    const auto which = static_cast<id_t>(pid(number));
+    REQUIRE(::waitid(P_PID, which, &seen, WSTOPPED | WEXITED | WNOWAIT) == 0);
+  }
   void go_on(int number) { send(number, SIGCONT); }
   /// It kills itself, and is not expected to pass.
   void expect_death(int number) { at(number).is_killed = true; }
