@@ -7,6 +7,7 @@
 #include <semaphore>
 
 #include "gpu_worlds.hpp"
+#include "other_processes.hpp"
 #include "support/kept_log.hpp"
 
 using namespace manyworlds;
@@ -310,6 +311,58 @@ void check_beside_a_fault(int victim_rank, int signal, int others = 1,
   CHECK(all[2]->succeeded());
 }
 
+/// The kernels of six worlds stand behind each other in one connection when the other
+/// member of all of them is killed.
+struct behind_each_other {
+  static constexpr int count = 6;
+
+  struct place {
+    place(member& m, int number, rank_t rank)
+        : w(m.rt, m.st, on_gpu(m, "behind " + std::to_string(number), rank, 2)),
+          stream(m.device),
+          x(m.pool, 64, stream) {}
+
+    task<void> form() {
+      co_await w;
+      co_await w.all_reduce(x, sum);
+    }
+
+    world w;
+    const owned_stream stream;
+    device_buffer<float> x;
+    ticket hung;
+  };
+
+  static task<void> lead(member& m, other_processes& others) {
+    // In the order in which the worlds were made, and will break, and against it.
+    for (const bool is_reversed : {false, true}) {
+      others.start(1);
+      std::list<place> all;
+      for (int i = 0; i < count; ++i) all.emplace_back(m, i, 0);
+      for (place& p : all) co_await p.form();
+      if (is_reversed) all.reverse();
+      for (place& p : all) {
+        p.hung = co_await p.w.all_reduce(p.x, sum).unmatched().enqueue();
+      }
+      others.kill(1);
+      for (place& p : all) {
+        check_death(co_await failure_of(p.w.settled(p.hung)), 1);
+        const floats fives(64, 5);
+        co_await copy(p.x.view(m.stream), fives);
+      }
+      for (place& p : all) co_await p.w.drained();
+      for (place& p : all) CHECK((co_await m.read(p.x)) == floats(64, 5));
+    }
+  }
+
+  static task<void> follow(member& m) {
+    std::list<place> all;
+    for (int i = 0; i < count; ++i) all.emplace_back(m, i, 1);
+    for (place& p : all) co_await p.form();
+    for (place& p : all) (void)co_await p.w.broken();
+  }
+};
+
 }  // namespace
 
 TEST_SUITE("crowded gpu") {
@@ -464,6 +517,13 @@ TEST_SUITE("crowded gpu") {
 
   TEST_CASE("rank 0 that is stopped amid its proposals breaks its world and no other") {
     check_beside_a_fault(0, SIGSTOP);
+  }
+
+  TEST_CASE(
+      "law 4: worlds whose kernels stand behind each other in one connection all give "
+      "their buffers back when their member is killed") {
+    if (runs_with_connections(1)) return;
+    run_processes(1, behind_each_other::lead, behind_each_other::follow);
   }
 
   TEST_CASE(
