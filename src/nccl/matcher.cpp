@@ -39,7 +39,7 @@ void matcher::begin_receive(device_job& job) {
 
 void matcher::begin_collective(device_job& job) {
   if (member_.has_leader_left()) {
-    return jobs_.fail(job, cause::closed, leader_gone);
+    return close(job, 0, leader_gone);
   }
   job.stage = job_stage::entered;
   const std::uint64_t number = ++last_collective_;
@@ -94,7 +94,7 @@ void matcher::proxy_ended(device_job& job, operation_end how) noexcept {
       member_.guarded([&] { taken_by(job); });
     } else if (member_.has_leader_left()) {
       announced_.erase(job.token);
-      jobs_.fail(job, cause::closed, leader_gone);
+      close(job, 0, leader_gone);
     }
     return;
   }
@@ -121,7 +121,7 @@ void matcher::taken_by(device_job& receive) {
   }
   if (member_.has_leader_left()) {
     unplaced_receives_.erase(key);
-    return jobs_.fail(receive, cause::closed, leader_gone);
+    return close(receive, 0, leader_gone);
   }
   pair_request request;
   request.sender = info.source;
@@ -175,6 +175,12 @@ void matcher::hear(const pair_closed& m) {
   jobs_.fail(job, cause::closed, why_closed(m.sender));
 }
 
+// Whom a message is with, its operation knows.
+void matcher::close(device_job& job, rank_t left, std::string why) noexcept {
+  if (is_collective(job.op->kind)) job.op->info.source = left;
+  jobs_.fail(job, cause::closed, std::move(why));
+}
+
 std::string matcher::why_closed(rank_t peer) const {
   if (member_.is_closed_early()) return closed_early;
   return fmt::format("rank {} has left", peer);
@@ -193,19 +199,19 @@ void matcher::hear(const collective_closed& m) {
   if (found == entered_.end()) return;
   device_job& job = *found->second;
   entered_.erase(found);
-  jobs_.fail(job, cause::closed, fmt::format("rank {} has left", m.left));
+  close(job, m.left, fmt::format("rank {} has left", m.left));
 }
 
 void matcher::leader_has_left() {
   while (!unplaced_receives_.empty()) {
     device_job& job = *unplaced_receives_.begin()->second;
     unplaced_receives_.erase(unplaced_receives_.begin());
-    jobs_.fail(job, cause::closed, leader_gone);
+    close(job, 0, leader_gone);
   }
   while (!entered_.empty()) {
     device_job& job = *entered_.begin()->second;
     entered_.erase(entered_.begin());
-    jobs_.fail(job, cause::closed, leader_gone);
+    close(job, 0, leader_gone);
   }
   for (auto at = announced_.begin(); at != announced_.end();) {
     device_job& job = *at->second;
@@ -214,7 +220,7 @@ void matcher::leader_has_left() {
       continue;
     }
     announced_.erase(at);
-    jobs_.fail(job, cause::closed, leader_gone);
+    close(job, 0, leader_gone);
     // What ends may withdraw others.
     at = announced_.begin();
   }

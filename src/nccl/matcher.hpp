@@ -51,6 +51,7 @@ class matcher {
   [[nodiscard]] device_job::proxy& stand_in_for(device_job& job);
   void proxy_ended(device_job& job, operation_end how) noexcept;
   void taken_by(device_job& receive);
+  void close(device_job& job, rank_t left, std::string why) noexcept;
   [[nodiscard]] std::string why_closed(rank_t peer) const;
 
   membership& member_;

@@ -476,6 +476,7 @@ struct leaving_member {
     const auto closes = [](const failure& why) {
       CAPTURE(why.text());
       CHECK(why.cause == cause::closed);
+      CHECK(why.rank == 1);
       CHECK(why.text().find("rank 1 has left") != std::string::npos);
     };
     const auto waits = [&]() -> task<void> {
