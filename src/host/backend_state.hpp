@@ -73,8 +73,8 @@ class host_backend::state final : public host::core,
       if (c) visit(*c);
     }
   }
-  /// The matcher's events only queue answers: sending them from there would come back
-  /// into it.
+  /// Sends what the matcher's events have queued. They only queue answers: sending from
+  /// within them would re-enter the matcher.
   void pump_touched() noexcept {
     host::connection* const c = std::exchange(touched_, nullptr);
     if (!c) return;
@@ -130,9 +130,9 @@ class host_backend::state final : public host::core,
   host::lane_matcher matcher_;
   host::collectives collectives_;
   std::vector<std::unique_ptr<host::connection>> connections_;
-  rank_t shared_ = 0;  ///< connections through shared memory
+  rank_t shared_ = 0;  ///< the number of connections through shared memory
   host::connection* touched_ = nullptr;
-  /// And every other one.
+  /// All other connections were touched as well.
   bool touched_all_ = false;
   hooked_timer watch_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};

@@ -1,4 +1,4 @@
-// Byte queue: memory that frames are written to, without first being cleared.
+// Byte queue: memory that frames are written to without clearing it first.
 #pragma once
 
 #include <algorithm>

@@ -7,10 +7,10 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Of one turn: as much as a slice of the other transports.
+// Slices of one turn: as much as a slice of the other transports.
 constexpr int slices_at_once = 8;
-/// Of the offers that a link's worlds share: for those that a receive waits for, and for
-/// collectives. Lanes that are not received on must not use up all.
+/// Offers kept of those that a link's worlds share, for messages that a receive waits
+/// for and for collectives. Lanes that are not received on must not use up all.
 constexpr std::uint32_t offers_in_reserve = shm::offer_table::offers / 4;
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
@@ -35,7 +35,7 @@ cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
 void cell_sender::shut() noexcept {
   for_each_pending([this](pending_send& p) {
     if (p.eager) return;
-    // Taken or withdrawn: in either case the peer reads it for nothing from now on.
+    // Taken or withdrawn: in both cases what the peer reads no longer counts.
     (void)link_.offers_out().withdraw(p.ticket);
     link_.offers_out().finish(p.ticket);
   });
@@ -59,12 +59,12 @@ bool cell_sender::has_chunk() noexcept {
       return true;
     }
     if (got.result == outcome::corrupt) {
-      violation_ = "chunk states that it cannot have set";
+      violation_ = "chunk states that a reader cannot set";
       return false;
     }
     if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
-    // The peer tells of chunks that come back, but nobody tells of memory that does, nor
-    // of chunks of worlds that are over.
+    // The peer tells of chunks that come back. No notice comes of memory that becomes
+    // available, nor of chunks of worlds that are over.
     core_.tidy_soon();
     return false;
   }
@@ -76,7 +76,7 @@ bool cell_sender::is_full() noexcept {
     case shm::room::enough:
       break;
     case shm::room::corrupt:
-      violation_ = "that it has read what was not sent";
+      violation_ = "a ring position beyond what was sent";
       [[fallthrough]];
     case shm::room::full:
       return true;
@@ -87,20 +87,20 @@ bool cell_sender::is_full() noexcept {
 bool cell_sender::has_offer_room(bool asked) noexcept {
   const std::uint32_t limit = shm::offer_table::offers - (asked ? 0 : offers_in_reserve);
   if (link_.offers_out().in_use() < limit) return true;
-  // Another world's end of an offer is not told to this one.
+  // This world is not told when another one ends an offer.
   core_.tidy_soon();
   return false;
 }
 
-// Whoever looks again in each turn does not ask to be told: that would cost the peer a
-// notice for each chunk, as soon as it is the slower of the two.
+// Do not request a notice while this side still looks in each turn: it would cost the
+// peer a notice for each chunk whenever the peer is the slower side.
 bool cell_sender::could_go_on_or_is_told() noexcept {
   if (!is_starving() || violation_ || is_shut_) return false;
-  // The ring first: only with room in it are chunks looked for everywhere.
+  // The ring first: chunks are looked for everywhere only if the ring has room.
   if (ring_.reserve(1) == shm::room::full && ring_.must_wait_for_room(1)) return false;
   if (!is_full()) return true;
-  // One that has just come back is looked at once more, also by who does not need it:
-  // the flag that it took down may have been another world's.
+  // A chunk that has just come back is looked at once more, even if this world does not
+  // need it: the flag that it took down may have been another world's.
   return !violation_ && !spare_ && !link_.chunks_out().must_wait_for_chunk();
 }
 
@@ -153,7 +153,7 @@ void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_s
   into += op.head_bytes;
   const_view_cursor cursor;
   if (op.source.size() == 1) {
-    // Most messages: no cursor needed.
+    // Most messages need no cursor.
     if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
   } else {
     cursor = const_view_cursor(op.source);
@@ -191,7 +191,7 @@ bool cell_sender::revoke(pending_send& p) noexcept {
       taken_.push_back(&p);
       return false;
     case standing::corrupt:
-      violation_ = "an offer's word that it cannot have set";
+      violation_ = "an offer's word that a receiver cannot set";
       [[fallthrough]];
     default:
       return true;

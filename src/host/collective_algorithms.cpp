@@ -16,8 +16,8 @@ task<void> all_gather(exchange& x, algorithm use) {
     co_await gather_parts(x, s.out_parts, s.out, use);
     co_return;
   }
-  // Out of `in`, while it is copied: the others wait for nothing, nor do they read what
-  // has just been written and is in this CPU's cache.
+  // The others read from `in` while it is copied: they wait for nothing, and do not
+  // read what was just written into this CPU's cache.
   for (rank_t d = 1; d < x.size(); ++d) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
     x.send(x.after(d), s.in);
@@ -138,7 +138,7 @@ task<void> scatter_from_root(exchange& x) {
   co_await x.settled();
 }
 
-// Each begins with its neighbour, so that not all ask the same member first.
+// Each member begins with its neighbour, so that not all ask the same member first.
 task<void> all_to_all_at_once(exchange& x) {
   const collective_shape& s = x.shape();
   for (rank_t d = 1; d < x.size(); ++d) {

@@ -16,7 +16,7 @@ bool reduces(operation_kind kind) noexcept {
   return kind == reduce || kind == all_reduce || kind == reduce_scatter;
 }
 
-/// The buffers of this member that count; the others may hold anything.
+/// Says which buffers of this member count; the others may hold anything.
 struct used_buffers {
   bool in = true;
   bool out = true;
@@ -53,8 +53,8 @@ std::string wrong_count(const char* buffer, std::size_t has, std::size_t wants,
   return fmt::format("{} has {} elements, not {}: {}", buffer, has, wants, why);
 }
 
-/// Where this rank's part of the longer buffer begins, in elements, if the buffers may be
-/// in the same place at all.
+/// Returns where this rank's part of the longer buffer begins, in elements. Returns
+/// nothing if the buffers may not be in the same place at all.
 std::optional<std::size_t> place_of_own_part(const operation& op, rank_t self) {
   using enum operation_kind;
   const collective_part& part = *op.collective;
@@ -182,7 +182,7 @@ std::string objection_to_sizes(const operation& op, rank_t size, used_buffers us
   }
 }
 
-/// Of the forms in which all members give the same counts.
+/// Mixes the counts of those kinds in which all members give the same counts.
 std::uint64_t agreed_counts(const collective_part& part, operation_kind kind) noexcept {
   std::span<const std::size_t> counts;
   if (kind == operation_kind::all_gather) counts = part.target_counts;
@@ -249,7 +249,7 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   const used_buffers used = used_by(op.kind, part.root == self);
   const const_buffer_view in = source_of(op);
   const buffer_view out = target_of(op);
-  // Of no elements the type is unknown, and without meaning.
+  // Without elements the type is unknown, and meaningless.
   s.type = used.in && !in.empty() ? in.type() : used.out ? out.type() : in.type();
   const std::size_t element = size_of(s.type);
   // Elements are 1, 2, 4 or 8 bytes long, and a division is slow.

@@ -30,13 +30,13 @@ constexpr field root_field{30, 13};
 constexpr field variable_field{43, 1};
 constexpr field sizes_field{44, 20};
 
-/// The top bits of a product with the golden ratio: sizes that differ in a power of two
-/// differ here too.
+/// Returns the top bits of a product with the golden ratio: sizes that differ in a
+/// power of two differ here too.
 std::uint64_t mixed(std::uint64_t sizes) noexcept {
   return sizes * 0x9e3779b97f4a7c15 >> sizes_field.at;
 }
 
-/// Of who has no elements, whose type means nothing.
+/// The type of a member without elements, which means nothing.
 constexpr std::uint64_t any_type = 15;
 static_assert(dtype_count < any_type);
 

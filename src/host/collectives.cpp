@@ -48,8 +48,8 @@ collectives::end_of_task::end_of_task(collectives& owner) noexcept
 collectives::collectives(core& shared, collective_port& port)
     : core_(shared), port_(port), exchange_(shared, *this), roll_(shared, *this) {}
 
-// The backend is quiet: nothing that the coroutine waits for comes any more, and what of
-// it was in the reactor's queue has run.
+// The backend is quiet: the coroutine waits for nothing that still comes, and its work
+// in the reactor's queue has run.
 collectives::~collectives() {
   if (task_runs_) task_.promise().cancel();
 }
@@ -101,8 +101,8 @@ bool collectives::is_alone() const {
   return left == core_.size - 1;
 }
 
-// The others must not wait for this member, nor this member's next collective be taken
-// for this one.
+// The others must not wait for this member, nor take this member's next collective for
+// this one.
 void collectives::refuse(operation& op, std::string why) {
   collective_shape shape;
   shape.kind = op.kind;
@@ -119,8 +119,9 @@ void collectives::begin_next() {
   begin(op, std::move(shape), use);
 }
 
-// Of those that this member has entered. All messages of earlier ones have come: who does
-// the same has sent what was received, and no more.
+// Returns the first number entered for which messages may still come. All messages
+// of earlier ones have come: a member that agrees has sent what was received, and no
+// more.
 std::uint64_t collectives::first_open() const noexcept {
   if (active_) return active_->backend.number;
   const operation* const next = waiting_.front();
@@ -131,15 +132,15 @@ void collectives::note_message(rank_t peer, collective_signature theirs) noexcep
   has_early_ = true;
   if (found_ || stopped_ || closed_from_ != never) return;
   const std::uint64_t number = roll_.number_of(theirs);
-  // Not begun: looked at when it is.
+  // A collective that is not begun is checked when it begins.
   if (number > first_open() || (!active_ && number == first_open())) return;
   if (!roll_.contradicts(theirs, number < first_open())) return;
   found_ = contradiction{peer, number, theirs, {}};
   queue(dispute_step_);
 }
 
-// What has come early for the one that begins next. Behind a lane's first message nothing
-// is of an earlier one.
+// Checks what has come early for the collective that begins next. A lane's first
+// message is the earliest.
 bool collectives::is_contradicted() {
   if (found_) return true;
   if (!has_early_) return false;
@@ -191,7 +192,8 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   task_.promise().start(end_of_task_).resume();
 }
 
-// From within the coroutine's last suspension: its frame stays until the next begins.
+// Called from within the coroutine's last suspension: its frame stays until the next
+// begins.
 void collectives::task_ended() noexcept {
   task_runs_ = false;
   if (stopped_) return;
@@ -242,8 +244,8 @@ void collectives::give_up_active() {
   end_active(operation_end::failed);
 }
 
-// A world that all others have left is over and breaks no more; those that have not ended
-// end by what was found. Where all have ended, the log alone can tell.
+// A world that all others have left is over and no longer breaks; operations that have
+// not ended end by what was found. If all have ended, only the log can tell.
 void collectives::disagree(rank_t peer, std::string detail) {
   if (!is_alone()) {
     return core_.events.must_break(peer, cause::mismatch, std::move(detail));
@@ -269,7 +271,8 @@ void collectives::closed_from(std::uint64_t number, rank_t culprit) {
 }
 
 void collectives::leave() {
-  // Found, and not told yet: this member would leave as if all were well.
+  // A disagreement that is found and not yet told: this member would leave as if all
+  // were well.
   dispute_found();
   roll_.settle_now();
   if (stopped_) return;

@@ -26,7 +26,7 @@ const char* connection::handle(const frame& f) {
     case frame_kind::left:
       if (!said_leave_) return confirmed();
       peer_knows_ = true;
-      // Before we say that nothing follows: it may end right after.
+      // Reported before we say that nothing follows: the peer may end right after.
       events_.peer_knows(peer_);
       return nullptr;
     default:

@@ -9,7 +9,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// One message, of bytes: what they are is in the signature. The list of its one view,
+/// Holds one message, of bytes; the signature says what they are. Its list of one view,
 /// and the view, lie beside it.
 struct exchange::step : operation {
   explicit step(exchange& x) noexcept
@@ -29,7 +29,7 @@ struct exchange::step : operation {
 
 namespace {
 
-/// Of large messages, who receives one while this member does.
+/// Returns how many members receive a large message while this one does.
 rank_t at_once(operation_kind kind, rank_t members) noexcept {
   switch (kind) {
     case operation_kind::gather:
@@ -123,7 +123,8 @@ void exchange::note_failure(step& s) noexcept {
   const bool is_disagreement = s.failed_with == cause::size_mismatch ||
                                s.failed_with == cause::type_mismatch ||
                                s.failed_with == cause::memory_mismatch;
-  // Who takes back what is being read fails with this collective: a member has left.
+  // A member that takes back what is being read fails with this collective: a member
+  // has left.
   if (s.failed_with == cause::cancelled_by_peer) s.failed_with = cause::closed;
   if (!is_disagreement) {
     return fail({s.peer, s.failed_with, std::move(s.failure_detail), {}});

@@ -57,7 +57,7 @@ void lane_matcher::post(operation& op) {
 }
 
 void lane_matcher::find_message(operation& op) {
-  // A message that is available here is one that no earlier receive takes: it would have.
+  // No earlier receive takes a message that is available here: it would have taken it.
   inbound_lane* l =
       op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
   if (l) {
@@ -72,7 +72,7 @@ void lane_matcher::find_message(operation& op) {
     events_.posted(op);
 }
 
-// A receive that names a lane wants what comes there from now on.
+// A receive that names a lane takes what comes there from now on.
 void lane_matcher::take_again(const operation& op) {
   const auto from = [&](peer_lanes& p) {
     p.discarded.erase(op.on.number());
@@ -137,7 +137,7 @@ void lane_matcher::unpost(operation& op) {
 bool lane_matcher::accepts(const operation& op, peer_lanes& p,
                            std::uint64_t number) const {
   if (op.on.number() == number) return true;
-  // What the library says to itself is no message to anybody else.
+  // Only the library takes the messages of its reserved lanes.
   return !(number & lane::reserved) && !p.known.contains(number);
 }
 
@@ -188,8 +188,8 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
     inbound_lane* l = p.lanes.find(oldest);
     if (!l) return false;
     if (oldest == number) return true;
-    // Who looks at the size receives it no more: of a lane for each request it would
-    // stay, and keep its lane.
+    // A receiver that looks at the size receives such a message no more. With a lane
+    // for each request the message would stay, and keep its lane.
     if (l->messages == 1 && l->first->is_spent()) consume(*l->first, true);
     const bool is_in_use = !l->idle();
     l->is_known = is_in_use;
@@ -201,7 +201,7 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
   set_fresh(p, *own);
 }
 
-// A lane is fresh while it has messages and nobody has received on it.
+// A lane is fresh while it has messages and was not received on.
 void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
   const bool fresh = l.first && !l.is_known && !(l.number & lane::reserved);
   if (fresh == l.is_fresh) return;

@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Lanes kept although nothing is on them, so that steady traffic allocates none.
+// Lanes kept although they are idle, so that steady traffic allocates none.
 constexpr std::size_t idle_lanes_kept = 64;
 
 }  // namespace
@@ -47,8 +47,8 @@ void lane_matcher::withdraw(inbound_message& m) {
   const bool begun = m.received > 0 || given_up;
   const bool is_told = m.head_taken && !begun;
   if (is_told) {
-    // Whoever took the head goes on to the payload, and must not meet the next message
-    // instead.
+    // The receiver that took the head goes on to the payload, and must not meet the
+    // next message instead.
     m.cancelled = true;
     m.offered = false;
     // Its receive may never come, and what is left needs no window.
@@ -63,12 +63,12 @@ void lane_matcher::withdraw(inbound_message& m) {
       taker->end(operation_end::withdrawn);
     } else if (begun) {
       taker->fail(cause::cancelled_by_peer,
-                  "rank " + std::to_string(source) + " gave up the message half way");
+                  "rank " + std::to_string(source) + " gave up the message after a part of it");
     } else if (is_told) {
       queue_of(*taker).push_in_order(*taker);
     } else {
-      // Meanwhile another member's message may have come, or one that waits for the
-      // window may have been told that nothing takes it.
+      // Another member's message may have come meanwhile, or one that waits for the
+      // window may have been told that no receive takes it.
       find_message(*taker);
     }
   }
@@ -107,7 +107,7 @@ void lane_matcher::fail_discarded(rank_t rank, std::uint64_t number) {
     inbound_lane* l = find_lane(rank, number);
     if (!l || l->waiting.empty()) return;
     l->waiting.fail_all(cause::cancelled, text);
-    // What has ended may have been followed by something that forgot the lane.
+    // An operation that ended may have caused the lane to be forgotten.
     l = find_lane(rank, number);
     if (l) tidy(rank, *l);
     return;

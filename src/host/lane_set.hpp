@@ -1,4 +1,4 @@
-// Lane set: lanes of one peer by number, of which the oldest is forgotten first.
+// Lane set: lanes of one peer by number; the oldest is forgotten first.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// A set with a limit. Lanes may be taken out again.
+/// A set with a limit, from which lanes may be removed again.
 class lane_set {
  public:
   explicit lane_set(std::size_t limit) noexcept : limit_(limit) {}
@@ -18,7 +18,7 @@ class lane_set {
   }
   [[nodiscard]] std::size_t size() const noexcept { return lanes_.size(); }
 
-  /// The lane that had to be forgotten for it, or the lane itself if there was none.
+  /// Returns the lane that was forgotten for it, or the lane itself if none was.
   std::uint64_t insert(std::uint64_t lane) {
     if (contains(lane)) return lane;
     order_.push_back(lane);

@@ -12,14 +12,14 @@ namespace manyworlds::inline v0::host {
 template <class Lane>
 class lane_table {
  public:
-  /// Null if there is none.
+  /// Returns null if there is none.
   [[nodiscard]] Lane* find(std::uint64_t number) noexcept {
     if (last_ && last_->number == number) return last_;
     const auto found = lanes_.find(number);
     if (found == lanes_.end()) return nullptr;
     return last_ = &found->second;
   }
-  /// Makes it if there is none.
+  /// Returns the lane, which is made if there is none.
   [[nodiscard]] Lane& at(std::uint64_t number) {
     if (Lane* known = find(number)) return *known;
     last_ = &lanes_[number];

@@ -1,5 +1,4 @@
-// Operation queue: operations that wait, in order, linked through their own backend
-// hooks.
+// Operation queue: waiting operations in order, linked through their backend hooks.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +8,8 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Where an operation of this backend stands (`operation::backend.stage`), and so what
-/// `operation::backend.state` points to.
+/// Says where an operation of this backend stands (`operation::backend.stage`), and so
+/// what `operation::backend.state` points to.
 enum class stage : std::size_t {
   none,     ///< ended, or not begun
   queued,   ///< in the operation_queue `state`
@@ -30,7 +29,7 @@ inline std::string has_left_text(rank_t rank) {
   return "rank " + std::to_string(rank) + " has left";
 }
 
-/// First in, first out; anything can be taken out of the middle. Owns nothing.
+/// Links operations first in, first out; any can be removed. Owns nothing.
 class operation_queue {
  public:
   operation_queue() = default;
@@ -47,7 +46,7 @@ class operation_queue {
   void push_back(operation& op) noexcept { insert_after(last_, op); }
   void push_front(operation& op) noexcept { insert_after(nullptr, op); }
 
-  /// Back to where its number says it was.
+  /// Inserts an operation at the place that its number gives.
   void push_in_order(operation& op) noexcept {
     operation* before = last_;
     while (before && before->backend.number > op.backend.number) {
@@ -70,7 +69,7 @@ class operation_queue {
     return op;
   }
 
-  /// Fails all that wait, oldest first.
+  /// Fails all operations, oldest first.
   void fail_all(enum cause why, const std::string& detail) {
     while (operation* op = pop_front()) op->fail(why, detail);
   }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* beyond = "an offer beyond the end of its shared pool";
 
-// No number of pieces may overflow below.
+// With this limit the products below cannot overflow.
 constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
 
 }  // namespace
@@ -34,7 +34,7 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
   if (!list) return false;
   window_.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    // Once: what is checked in the copy cannot change afterwards.
+    // Each piece is read once: what is checked in the copy cannot change afterwards.
     pool_piece piece;
     std::memcpy(&piece, list + i * sizeof piece, sizeof piece);
     window_.add(piece);
@@ -52,7 +52,7 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
   held = pools.pool_of_peer(name, wrong);
   if (!held) return 0;
   std::size_t used = 0;
-  // Of one pool at a time: what is held is what is read.
+  // One pool at a time: only the held pool is read.
   for (const pool_piece& piece : window_.pieces()) {
     if (used == entries.size() || limit == 0 || piece.pool != name) break;
     const std::size_t step = std::min<std::uint64_t>(piece.bytes, limit);

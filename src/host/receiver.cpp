@@ -8,7 +8,8 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Lanes that are told to be ready one by one; with more the peer asks for each.
+// Up to this many lanes are told to be ready one by one; with more the peer asks for
+// each.
 constexpr std::size_t most_ready = 1024;
 
 }  // namespace
@@ -73,8 +74,8 @@ void receiver::pull(inbound_message& m) {
   core_.watch();
 }
 
-// It is watched by nobody: no operation has begun here, and a peer that has no time for
-// it stalls none.
+// A collected message is not watched: no operation has begun here, and a peer that has
+// no time for it stalls none.
 void receiver::collect(inbound_message& m) {
   const std::size_t head = m.content.size();
   auto whole = std::make_unique_for_overwrite<std::byte[]>(head + m.payload_bytes);
@@ -137,8 +138,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   }
 }
 
-// Small credits ride with other frames: by themselves they would cost a packet per
-// message.
+// Small credits ride with other frames: alone they would cost a packet per message.
 void receiver::return_owed(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;
   if (std::exchange(owes_now_, false) || is_tight_) all = true;
@@ -151,7 +151,7 @@ void receiver::return_owed(bool all) {
     f.id = l->owed_messages;
     f.word = l->owed_content;
     f.bytes = l->owed_bytes;
-    // What was granted costs nothing.
+    // A granted message costs nothing.
     if (f.bytes > 0) answers_.control(f);
     l->held_bytes -= l->owed_bytes;
     if (!core::is_own(l->number)) held_bytes_ -= l->owed_bytes;
@@ -179,7 +179,7 @@ void receiver::set_tight(bool tight) {
 const char* receiver::on_want(const frame& f) {
   if (ignoring_) return nullptr;
   if (!is_tight_) set_tight(true);
-  // What begins to wait for it later is noted then.
+  // A receive that begins to wait later is noted then.
   if (core_.matcher->would_take(peer_, f.on)) note_ready(f.on);
   return nullptr;
 }
@@ -191,7 +191,7 @@ void receiver::note_posted(const operation& op) {
 }
 
 void receiver::note_ready(std::uint64_t lane_number) {
-  // The library's own lanes have windows of their own.
+  // The reserved lanes have separate windows.
   if (!is_tight_ || core::is_own(lane_number)) return;
   worth_saying_ = 0;
   if (ready_.size() < most_ready) {
@@ -201,8 +201,8 @@ void receiver::note_ready(std::uint64_t lane_number) {
   }
 }
 
-// Only a receive that still waits is told of: given up meanwhile, it would bring a
-// message here only to be sent back.
+// Only a receive that still waits is reported: otherwise the message would come only to
+// be sent back.
 void receiver::say_ready() {
   std::sort(ready_.begin(), ready_.end());
   ready_.erase(std::unique(ready_.begin(), ready_.end()), ready_.end());
@@ -247,8 +247,8 @@ void receiver::discard(inbound_lane& l) {
   for (inbound_message* m = l.first; m; m = m->next) {
     if (!m->taker) dropped.push_back(m);
   }
-  // From the last: were the first gone, a receive that waits behind it would take the
-  // next.
+  // Last message first: if the first went first, a receive that waits behind it would
+  // take the next.
   std::reverse(dropped.begin(), dropped.end());
   for (inbound_message* m : dropped) remove(*m, frame_kind::discarded);
 }

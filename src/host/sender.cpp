@@ -6,7 +6,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// What an eager message is, however it came to be sent.
+/// Returns the flags of an eager message, whether granted or not.
 std::uint32_t eager_flags(const operation& op) noexcept {
   std::uint32_t flags = 0;
   if (op.gives_payload && op.source.total_bytes() == 0) flags |= eager_empty_payload;
@@ -23,7 +23,7 @@ std::size_t sender::cost_of(const operation& op) const noexcept {
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
-  // A description is small, or was refused before.
+  // A description is small; larger ones were refused before.
   return op.elsewhere || whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
 }
 
@@ -112,8 +112,8 @@ void sender::announce(outgoing_lane& l, operation& op) {
   op.end(operation_end::done);
 }
 
-// A payload behind a head stays here, however small: a receiver that takes the head may
-// never take the rest, and would keep it.
+// A payload behind a head stays at the sender, however small: a receiver that takes the
+// head may never take the payload, and would have to keep it.
 bool sender::is_eager_if_granted(const operation& op) const noexcept {
   const bool has_both = op.head_bytes > 0 && op.source.total_bytes() > 0;
   return is_eager(op) && (op.elsewhere || !has_both);
@@ -171,14 +171,13 @@ void sender::ask(outgoing_lane& l) {
   control(f);
 }
 
-// What is said next of it has to be asked anew: an answer that comes meanwhile finds
-// nothing that it could be for.
+// The lane's next send has to ask anew: an answer to this one finds no wanting send.
 void sender::stop_wanting(outgoing_lane& l) noexcept {
   l.has_asked = false;
   if (std::exchange(l.is_wanting, false)) --wanting_;
 }
 
-// Not while the window is nearly used up: a lane that wants would follow soon.
+// Not while most of the window is used: a lane would soon be wanting again.
 void sender::relax() {
   if (!has_wanted_ || wanting_ > 0 || used_window_ > core_.peer_window / 2) return;
   has_wanted_ = false;
@@ -210,7 +209,7 @@ bool sender::send_waiting(outgoing_lane& l) {
   return false;
 }
 
-// They need no window, so that no other lane can starve them.
+// Granted messages need no window, so that no other lane can starve them.
 void sender::send_ready() {
   while (!ready_.empty() && !is_full()) {
     outgoing_lane& l = *ready_.front();
@@ -223,7 +222,7 @@ void sender::send_ready() {
     l.is_ready = false;
     if (!wants) continue;
     announce_granted(l, take_first(l));
-    // The peer asks again if it has a receive left for fresh lanes.
+    // The peer asks again if it has another receive for fresh lanes.
     asks_left_ = 0;
   }
 }
@@ -243,7 +242,7 @@ void sender::ask_again() {
   }
 }
 
-// Lanes take turns at being first, so that the one window they share starves none.
+// Lanes take turns at being first, so that their shared window starves none.
 void sender::send_all_waiting() {
   send_ready();
   ask_again();
@@ -256,7 +255,8 @@ void sender::send_all_waiting() {
     }
     outgoing_lane* l = blocked_.front();
     blocked_.pop_front();
-    // A lane that waits for room alone gets it without a credit.
+    // Room appears without a CREDIT frame: a lane blocked only on room must be retried
+    // here.
     const bool wants_room = send_waiting(*l);
     l->is_blocked = !l->waiting.empty() || l->granted;
     if (l->is_blocked) {

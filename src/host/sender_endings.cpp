@@ -21,7 +21,7 @@ const char* sender::on_pull(const frame& f) {
     return "a pull out of turn";
   }
   p->generation = f.generation;
-  // A slice of the pull before may still be on its way to the kernel of a send that is
+  // A slice of the pull before may still be on its way to the kernel, of a send that is
   // given up.
   if (p->wanted != ending::no) return nullptr;
   p->at = phase::pulled;
@@ -80,7 +80,7 @@ const char* sender::on_accepted(const frame& f) {
       if (const char* wrong = check_taken(*p)) return wrong;
     }
   }
-  // Also of a send that was given up too late: its credit will come.
+  // This counts also for a send that was given up too late: its credit will come.
   ++l->undelivered_messages;
   l->undelivered_bytes += f.bytes;
   if (p) end_taken(*p);
@@ -119,7 +119,7 @@ const char* sender::on_ready(const frame& f) {
     asks_left_ = blocked_.size();
     return nullptr;
   }
-  // No receive is remembered: what begins to wait for one later asks by itself.
+  // The receive is not remembered: a lane that wants later asks by itself.
   outgoing_lane* l = lanes_.find(f.on);
   if (!l || !l->is_wanting || std::exchange(l->is_ready, true)) return nullptr;
   ready_.push_back(l);
@@ -187,7 +187,7 @@ bool sender::withdraw(operation& op) {
   if (stage_of(op) != stage::pending) return false;
   pending_send& p = *static_cast<pending_send*>(op.backend.state);
   if (p.wanted == ending::returned) {
-    // It comes back as soon as the kernel has let go of it, and ends there.
+    // It comes back as soon as the kernel lets go of it, and ends there.
     p.wanted = ending::withdrawn;
     return false;
   }
@@ -196,12 +196,10 @@ bool sender::withdraw(operation& op) {
   return true;
 }
 
-// True if nothing but the operation's end is left to do; else it ends later, as `how` or
-// better.
 bool sender::give_up(pending_send& p, ending how) {
   stop_slices(p);
   if (is_in_use(p)) {
-    // What the peer has taken is not given up any more.
+    // What the peer has taken is no longer given up.
     if (p.wanted != ending::taken) p.wanted = how;
     return false;
   }
@@ -214,7 +212,7 @@ bool sender::give_up(pending_send& p, ending how) {
   f.id = p.id;
   control(f);
   if (p.at != phase::sent || how == ending::closed) return true;
-  // The peer may have the whole of it already, and says which.
+  // The peer may have all of it already, and says whether it does.
   p.wanted = how;
   p.settle_by = core_.home.now() + core_.options.settle_limit;
   ++settling_;
@@ -260,7 +258,7 @@ void sender::settle_overdue(time_point now) {
   for (pending_send* p : overdue) finish(*p, p->wanted);
 }
 
-// The lanes that hold most of it come first.
+// The lanes that hold most of the window are listed first.
 void sender::log_waiting(time_point now) {
   if (!is_wanting()) return;
   const outgoing_lane* oldest = nullptr;

@@ -8,9 +8,9 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// Half a slice: a turn that sends one has time to receive so much.
+/// Half a slice: a turn that sends one has time to receive this much.
 constexpr std::size_t largest_read = std::size_t{128} * 1024;
-/// Behind a slice that another follows: what comes of that is copied once more.
+/// Behind a slice that another follows: what comes of the next one is copied once more.
 constexpr std::size_t between_slices = std::size_t{4} * 1024;
 
 }  // namespace
@@ -23,7 +23,7 @@ stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
       input_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
 
 std::span<const iovec> stream_receiver::entries() {
-  // A frame begun in the buffer must find room for its end.
+  // A frame that has begun in the buffer must find room for its end.
   if (begin_ == end_) {
     begin_ = end_ = 0;
   } else if (begin_ > 0) {
@@ -95,7 +95,7 @@ const char* stream_receiver::parse() {
   return nullptr;
 }
 
-// Copies, or accounts for what the kernel has written there.
+// Copies bytes to the sink, or accounts for those that the kernel has written there.
 void stream_receiver::fill_sink(std::size_t bytes, const std::byte* from) {
   inbound_message& m = *sink_;
   if (from) {

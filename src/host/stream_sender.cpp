@@ -65,8 +65,8 @@ void stream_sender::sent(std::size_t count) {
   const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed ||
                         p.wanted == ending::discarded;
   if (gives_up && batch_.reads_user_memory()) {
-    // The slice is filled up with zeros and never completed: nobody takes it for the
-    // message.
+    // The slice is filled with zeros and never completed, so that the peer does not
+    // take it for the message.
     batch_.release_user_memory();
     p.at = phase::offered;
   }
