@@ -94,7 +94,7 @@ void death_watch::deliver() noexcept {
   for (std::size_t i = 0; i < delivering_.size(); ++i) {
     const auto found = watched_.find(delivering_[i]);
     if (found == watched_.end()) continue;
-    // Moved: it may remove itself.
+    // Moved, since `died` may remove itself.
     const auto died = std::move(found->second.died);
     died();
   }
