@@ -32,7 +32,7 @@ class chunk_owners {
     MW_ASSERT(slot < slot_count, "only a slot's runs are reclaimed");
     for (unsigned chunk = 0; chunk != chunk_states::chunks; ++chunk) {
       if (owners_[chunk] != slot) continue;
-      owners_[chunk] = nobody;
+      owners_[chunk] = no_slot;
       give_back(chunk);
     }
   }
@@ -42,8 +42,8 @@ class chunk_owners {
   void reclaim_over(InUse in_use, GiveBack give_back) noexcept {
     for (unsigned chunk = 0; chunk != chunk_states::chunks; ++chunk) {
       const unsigned slot = owners_[chunk];
-      if (slot == nobody || !is_over(slot) || in_use(slot)) continue;
-      owners_[chunk] = nobody;
+      if (slot == no_slot || !is_over(slot) || in_use(slot)) continue;
+      owners_[chunk] = no_slot;
       give_back(chunk);
     }
   }
@@ -63,8 +63,8 @@ class chunk_owners {
   }
 
  private:
-  static constexpr std::uint16_t nobody = slot_count;
-  static_assert(slot_count < 0xffff, "a slot or `nobody` fits an entry");
+  static constexpr std::uint16_t no_slot = slot_count;
+  static_assert(slot_count < 0xffff, "a slot or `no_slot` fits an entry");
 
   [[nodiscard]] bool is_over(unsigned slot) const noexcept {
     return (over_[slot / 64].load(std::memory_order_acquire) >> (slot % 64) & 1) != 0;
@@ -72,7 +72,7 @@ class chunk_owners {
 
   std::array<std::uint16_t, chunk_states::chunks> owners_ = [] {
     std::array<std::uint16_t, chunk_states::chunks> none{};
-    none.fill(nobody);
+    none.fill(no_slot);
     return none;
   }();
   std::array<std::atomic<std::uint64_t>, slot_set::words> over_{};

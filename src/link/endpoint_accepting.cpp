@@ -1,4 +1,4 @@
-// How an endpoint takes connections in: which may come, and for what purpose.
+// Accepting: an endpoint takes connections in, and decides which may stay.
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"

@@ -1,4 +1,4 @@
-// What an endpoint does periodically: signs of life, and the end of unused links.
+// Beating: an endpoint shows signs of life periodically, and ends unused links.
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"

@@ -1,4 +1,4 @@
-// How an endpoint gets a link, a data connection, an answer.
+// Dialling: an endpoint gets a link, a data connection, an answer.
 #include <fmt/format.h>
 
 #include <algorithm>

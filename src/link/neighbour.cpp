@@ -61,7 +61,7 @@ void neighbour::invite() {
 }
 
 void neighbour::take_invitation(std::span<const std::byte> body) {
-  if (stage_ != stage::fresh) throw wire_error("an invitation that nobody waited for");
+  if (stage_ != stage::fresh) throw wire_error("an invitation that was not expected");
   wire_reader in(body);
   const bool is_welcome = in.get<std::uint8_t>() != 0;
   if (!is_welcome) {

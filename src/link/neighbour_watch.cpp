@@ -1,4 +1,4 @@
-// How the end of a neighbour is noticed, and its memory released.
+// Watch of a neighbour: its end is noticed, and its memory released.
 #include <cerrno>
 
 #include "manyworlds/coro/sleep.hpp"

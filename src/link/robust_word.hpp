@@ -77,10 +77,10 @@ class held_life {
 ///
 /// The kernel follows the list's pointers when the thread ends, so they must not lie
 /// where a peer can write. The entry stands in the private page before the arena, at
-/// the same offset as the word in the arena, so that one distance (`entry_distance`)
-/// leads from any entry to its word. Lifetime: the word lies in the arena's first page,
-/// which must stay mapped until the release, since the kernel stops at a word that it
-/// cannot read.
+/// the same offset as the word in the arena. One distance (`entry_distance`) so leads
+/// from any entry to its word. Lifetime: the word lies in the arena's first page, which
+/// must stay mapped until the release, since the kernel stops at a word that it cannot
+/// read.
 class robust_word final : public held_life {
  public:
   robust_word(robust_words& words, std::byte* in_first_page) noexcept;
