@@ -8,6 +8,13 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
+static_assert(cause::none < cause::peer_died && cause::forked < cause::closed,
+              "the causes that break a world are one group");
+static_assert(operation_kind::barrier < operation_kind::all_to_all &&
+                  operation_kind::all_to_all < operation_kind::suspend_device &&
+                  operation_kind::suspend_device < operation_kind::resume_device,
+              "collectives are one group of kinds");
+
 struct cause_words {
   std::string_view name;
   std::string_view description;

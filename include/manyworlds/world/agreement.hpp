@@ -49,6 +49,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/world_core.hpp"
@@ -94,6 +95,7 @@ class agreement {
   /// An epoch that is further ahead than this is a mistake: taking it would use up the
   /// numbers.
   static constexpr std::uint64_t most_ahead = std::uint64_t{1} << 32;
+  static_assert(look < answer_limit && first_limit < answer_limit);
 
   struct survivor {
     link_hold way;
@@ -116,6 +118,8 @@ class agreement {
   void begin_from(world_view base, std::shared_ptr<world_core> core);
   void meet_survivors();
   [[nodiscard]] survivor& at(rank_t rank) noexcept {
+    MW_ASSERT(rank >= 0 && static_cast<std::size_t>(rank) < survivors_.size(),
+              "a survivor has a rank in the base");
     return survivors_[static_cast<std::size_t>(rank)];
   }
 

@@ -69,6 +69,7 @@ class formation {
   /// members.
   static constexpr duration ready_limit = std::chrono::seconds(5);
   static constexpr duration held_pause = std::chrono::milliseconds(50);
+  static_assert(answer_limit < ready_limit);
 
   /// A process that could not prove the secret, and the rank it stood for.
   struct refusal {

@@ -149,8 +149,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::mutex devices_mutex_;
   std::unique_ptr<runtime_devices> devices_;
   std::shared_ptr<runtime_core> keeps_itself_;
-  volatile unsigned char* fork_mark_ =
-      nullptr;  ///< a page, wiped in a forked child
+  volatile unsigned char* fork_mark_ = nullptr;  ///< a page, wiped in a forked child
 
   struct ending final : work {
     explicit ending(runtime_core& rt) noexcept;
