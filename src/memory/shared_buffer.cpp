@@ -4,12 +4,15 @@
 #include <new>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
                             std::size_t bytes) noexcept {
   std::byte* const first = pool->allocate(bytes);
   if (!first) return {};
+  MW_ASSERT(pool->contains(first, bytes), "a buffer lies within its pool");
   return {std::move(pool), {first, bytes}};
 }
 
