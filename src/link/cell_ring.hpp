@@ -20,8 +20,8 @@ struct basic_content {
   std::array<std::uint64_t, Words> body{};
 };
 
-/// A cell is one line. Its sequence is stored last and is the position of the content +
-/// 1. A writer that is killed before that store has shown nothing.
+/// A cell is one line. Its sequence is stored last and is one more than the position of
+/// the content. A writer that is killed before that store has shown nothing.
 template <class Memory, std::size_t Words>
 struct alignas(line_size) basic_cell {
   typename Memory::template atomic<std::uint32_t> sequence;
@@ -87,8 +87,8 @@ class basic_ring_writer {
   explicit basic_ring_writer(Ring& ring, std::uint32_t position = 0) noexcept
       : ring_(&ring), position_(position), consumed_(position) {}
 
-  /// Says whether `cells` may be filled now. Precondition: at most Ring::largest_batch,
-  /// or a wait for room may not end.
+  /// Says whether `cells` may be filled now. Precondition: they are at most
+  /// Ring::largest_batch.
   [[nodiscard]] room reserve(std::uint32_t cells) noexcept {
     MW_ASSERT(cells <= Ring::capacity, "a batch fits into the ring");
     if (Ring::capacity - (position_ - consumed_) >= cells) [[likely]]

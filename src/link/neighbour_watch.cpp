@@ -19,7 +19,8 @@ constexpr const char* no_death_word =
 
 /// Says whether the peer holds its word; it does so before we can see the arena, or
 /// never. Only that word tells at no cost that a process with the peer's pid is the
-/// peer (see remote_memory). Without it payloads are copied through the shared memory.
+/// peer (see remote_memory). Without it the receiver asks for payloads and does not
+/// read them.
 bool is_held_by_peer(shared_arena& arena) noexcept {
   const auto& word =
       *reinterpret_cast<const life_word*>(arena.at(offset::death(arena.peer_side())));

@@ -77,7 +77,7 @@ class held_life {
 ///
 /// The kernel follows the list's pointers when the thread ends, so they must not lie
 /// where a peer can write. The entry stands in the private page before the arena, at
-/// the same offset as the word in the arena. One distance (`entry_distance`) so leads
+/// the same offset as the word in the arena. So one distance (`entry_distance`) leads
 /// from any entry to its word. Lifetime: the word lies in the arena's first page, which
 /// must stay mapped until the release, since the kernel stops at a word that it cannot
 /// read.
