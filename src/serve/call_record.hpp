@@ -151,11 +151,10 @@ class call_record {
   time_point deadline_ = time_point::max();
   event changed_;
 
-  /// The try whose request is being sent. None if its worker was lost meanwhile, or has
-  /// given the slot back or ended it already.
+  /// The try that is being sent. None if its worker was lost meanwhile, or has given
+  /// the slot back or ended it already.
   call_try sending_;
-  /// Tries whose worker has the request: one, apart from workers that were suspect
-  /// before.
+  /// Tries that were sent: one, apart from those at workers that were suspect before.
   std::vector<call_try> asked_;
   event withdrawn_;
   bool is_queued_ = false;

@@ -139,7 +139,7 @@ class call_session {
   event something_due_;
   bool is_load_due_;
   bool is_drain_due_ = false;
-  /// Begun calls whose end the leader may not have yet.
+  /// Begun calls; the leader may not have their end yet.
   std::size_t open_ = 0;
   bool is_draining_ = false;
   /// True once the leader has said that it sends no more requests.

@@ -18,7 +18,7 @@ namespace {
 /// than a subscriber of events for each worker that has none.
 constexpr duration look_at_suspects = std::chrono::milliseconds(100);
 
-/// A call whose worker was stopped has another one within a second and a half: a second
+/// A call at a stopped worker has another one within a second and a half: a second
 /// passes until the suspicion, and this is well under the rest.
 constexpr duration look_for_suspects = std::chrono::milliseconds(50);
 /// The part of a repeated call that each answered call gives back.

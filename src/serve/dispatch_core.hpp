@@ -35,7 +35,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
   /// Gives the call to a worker or queues it. Throws the error that ends it at once.
   void admit(call_record& c);
-  /// Queues a call whose worker was lost, or is suspect, in its old place.
+  /// Queues a call in its old place: its worker was lost, or is suspect.
   void queue_again(call_record& c);
   /// Queues a call without offering it.
   void enqueue(call_record& c);

@@ -17,7 +17,7 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Limit for the end of a server whose runtime ends first: the task was cancelled by
+/// Limit for the end of a server if its runtime ends first: the task was cancelled by
 /// then.
 constexpr duration stop_patience = std::chrono::seconds(5);
 

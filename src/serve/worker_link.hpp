@@ -62,7 +62,7 @@ class worker_link {
 
   /// Gives it a call. Precondition: `has_room()`.
   void assign(call_record& c) noexcept;
-  /// Frees a slot whose request was not sent, and never will be.
+  /// Frees a slot: its request was not sent, and never will be.
   void release(std::uint32_t slot) noexcept;
   /// Cancels a slot's call. The slot stays taken until the worker has ended the call,
   /// or says that it never got it.

@@ -141,9 +141,11 @@ class asio_operation final
   bool has_ended_ = false;
 };
 
-/// `co_await asio_await(home, op, asio::use_awaitable)` inside an `asio::awaitable`, or
-/// with any other completion token: runs a task or operation of ours on its home (a
-/// reactor, on any thread) and completes on the handler's Asio executor.
+/// Runs a task or operation of ours on its home (a reactor, on any thread) and
+/// completes on the handler's Asio executor. Use it inside an `asio::awaitable`, or
+/// with any other completion token:
+///
+///     co_await asio_await(home, op, asio::use_awaitable);
 ///
 /// Asio's cancellation (any type) cancels the task. The completion then carries
 /// `stopped`, or the value if it won the race. Values must be default-constructible for

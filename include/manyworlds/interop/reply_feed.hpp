@@ -34,7 +34,7 @@ struct reply_feed_options {
   std::function<void()> ready = {};
 };
 
-/// A call of a dispatcher whose replies another thread takes: a thread of an HTTP
+/// A call of a dispatcher for another thread, which takes the replies: one of an HTTP
 /// server by `take`, or a foreign loop by `ready` and `try_take`.
 ///
 ///     mw::reply_feed tokens(rt, workers, std::move(prompt));

@@ -43,8 +43,8 @@ class served_call {
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
 
   /// Sends a reply. A handler may send any number, one after the other. Waits while the
-  /// leader's reader is behind. A reply whose await is given up may or may not reach
-  /// the leader.
+  /// leader's reader is behind. If the await is given up, the reply may or may not
+  /// reach the leader.
   ///
   /// Lifetime: `data` must live until the await ends.
   ///
@@ -112,7 +112,7 @@ class call_server {
   call_server& operator=(const call_server&) = delete;
   ~call_server();
 
-  /// Serves a formed world of two whose other member is the leader; it uses lane 0.
+  /// Serves a formed world of two; the other member is the leader. It uses lane 0.
   /// Meant as the body of `keep` or `connect`. Returns when the server was drained, at
   /// once if it was drained before. No handler is left when it ends.
   ///

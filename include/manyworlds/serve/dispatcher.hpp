@@ -202,7 +202,7 @@ class dispatcher {
   dispatcher& operator=(const dispatcher&) = delete;
   ~dispatcher();
 
-  /// Serves a formed world of two whose other member is a worker. It uses lane 0; the
+  /// Serves a formed world of two; the other member is a worker. It uses lane 0; the
   /// other lanes are free. Meant as the body of `keep` or `accept`. Returns when the
   /// worker was drained by `drain`, or when the runtime stops and no call is left.
   ///

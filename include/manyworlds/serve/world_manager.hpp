@@ -66,7 +66,7 @@ class world_manager {
   world_manager& operator=(const world_manager&) = delete;
 
   /// Forms the world. Cancelled, it gives up the world. Errors: as of forming the
-  /// world, and `invalid_argument` for a name whose world is not over.
+  /// world, and `invalid_argument` for the name of a world that is not over.
   [[nodiscard]] task<void> form(world_options options);
   /// Forms the next epoch with the same options. Breaks a world that is not yet over
   /// first.
