@@ -14,9 +14,10 @@
 // for credit.
 //
 // A worker that leaves in order says `draining`. The leader gives it no more calls and
-// says so by `no_more`, behind all requests that it has begun to send. The worker answers
-// the requests that it reads after its `draining` by `given_back`. When it has read
-// `no_more` and its handlers have ended it leaves the world, so that no call is lost.
+// says so by `no_more`, behind all requests that it has begun to send. The worker
+// answers the requests that it reads after its `draining` by `given_back`. When it has
+// read `no_more` and its handlers have ended it leaves the world, so that no call is
+// lost.
 #pragma once
 
 #include <algorithm>

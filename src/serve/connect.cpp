@@ -75,8 +75,8 @@ task<duration> connector::announce(waiting_peer self, bool is_new) {
   co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
 }
 
-// The world's own log lines name a rank 0 that has not proposed. This line says which
-// acceptor would be it.
+// The world's own log lines name a rank 0 that has not proposed. This line says that an
+// acceptor is awaited, and where.
 void connector::note_waiting() {
   if (std::exchange(is_waiting_told_, true)) return;
   runtime_.core().log(
