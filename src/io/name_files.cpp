@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t longest_hosts_line = 4096;
 constexpr std::size_t hosts_slice = std::size_t{64} * 1024;
 constexpr std::size_t longest_settings = std::size_t{64} * 1024;
-// As resolv.conf(5) limits them.
+// resolv.conf(5) sets these limits.
 constexpr std::size_t most_name_servers = 3;
 constexpr std::size_t most_domains = 16;
 constexpr int most_dots = 15;

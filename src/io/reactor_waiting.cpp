@@ -135,9 +135,9 @@ cpu_binding reactor::binding() const noexcept {
 // time that peers had the CPU is not time in which we have looked: falling asleep
 // meanwhile would cost them a wake-up, 20 times as much as a switch.
 //
-// A thread that computes keeps a CPU that it is given for milliseconds, whatever its
-// share. Unless our peers are here too, we rather keep the CPU and soon sleep, since a
-// thread that wakes up gets it at once.
+// A thread that computes keeps a CPU that it is given for milliseconds, no matter what
+// its share is. Unless our peers are here too, we rather keep the CPU and soon sleep,
+// since a thread that wakes up gets it at once.
 duration reactor::yield() noexcept {
   const time_point before = now();
   std::this_thread::yield();

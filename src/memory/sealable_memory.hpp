@@ -35,7 +35,7 @@ enum class pages_for : unsigned char { reading, writing };
 /// errno where there are none; 0 too before Linux 5.14, which leaves them to the faults.
 [[nodiscard]] int populate(std::byte* first, std::size_t bytes, pages_for use) noexcept;
 
-/// What a peer's file is. It may be mapped only if it is as it should be.
+/// The state of a peer's file. It may be mapped only if it is as it should be.
 enum class sealed_file : unsigned char {
   as_it_should_be,
   not_sealed,

@@ -13,8 +13,8 @@ namespace manyworlds::inline v0 {
 /// full-expression awaits.
 ///
 /// g++ 12 builds each captured object beside the closure, copies it into the closure bit
-/// by bit, and destroys both: the closure is broken before any function sees it, whatever
-/// the shape of the parameter. `tests/coro/closure_test.cpp` holds the proof.
+/// by bit, and destroys both. The closure is broken before any function sees it, no
+/// matter how the parameter is declared. `tests/coro/closure_test.cpp` holds the proof.
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
 inline constexpr bool frees_temporary_closures_twice = true;
 #else

@@ -9,9 +9,9 @@ namespace manyworlds::inline v0 {
 using device_view_list = basic_view_list<device_view>;
 using const_device_view_list = basic_view_list<const_device_view>;
 
-/// What is sent from a device: a `gather_list` of device views.
+/// The argument of a send from a device: a `gather_list` of device views.
 using device_gather_list = basic_gather_list<const_device_view>;
-/// Where a message is received on a device: a `scatter_list` of device views.
+/// The argument of a receive on a device: a `scatter_list` of device views.
 using device_scatter_list = basic_gather_list<device_view>;
 
 /// A list that owns its views. A function that chooses blocks returns it.

@@ -116,9 +116,9 @@ class basic_gather_list {
   list list_;
 };
 
-/// What is sent.
+/// The argument of a send.
 using gather_list = basic_gather_list<const_buffer_view>;
-/// Where a message is received.
+/// The argument of a receive.
 using scatter_list = basic_gather_list<buffer_view>;
 
 // ---------------------------------------------------------------------------------------
