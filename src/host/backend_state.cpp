@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "shared_connection.hpp"
 #include "stream_connection.hpp"
 
@@ -89,6 +90,7 @@ bool host_backend::state::withdraw(operation& op) {
       return true;
     case host::stage::taking: {
       auto& m = *static_cast<host::inbound_message*>(op.backend.state);
+      MW_ASSERT(m.taker == &op, "a pulled message and its receive know each other");
       host::connection& c = *to(m.source);
       const bool at_once = c.receiving().withdraw(m);
       c.cancel_given_up();
@@ -161,6 +163,7 @@ void host_backend::state::peer_knows(rank_t peer) {
 }
 
 void host_backend::state::quiesce(work& quiet) noexcept {
+  MW_ASSERT(!quiet_, "a world is quiesced once");
   quiet_ = &quiet;
   stopping = true;
   collectives_.stop();
@@ -173,6 +176,7 @@ void host_backend::state::quiesce(work& quiet) noexcept {
 
 void host_backend::state::leave(work& gone, time_point deadline) {
   const std::string detail = "this member has left";
+  MW_ASSERT(!gone_ && !left_, "a world is left once");
   gone_ = &gone;
   leave_deadline_ = deadline;
   collectives_.leave();
@@ -188,6 +192,7 @@ void host_backend::state::leave(work& gone, time_point deadline) {
 }
 
 void host_backend::state::deadline_passed() noexcept {
+  MW_ASSERT(home.is_current() && left_, "only a leave has a deadline");
   if (!abandoned_) {
     abandoned_ = true;
     home.timers().arm(deadline_, std::max(leave_deadline_, home.now()));
@@ -230,6 +235,7 @@ void host_backend::state::tidy_soon() noexcept {
 }
 
 void host_backend::state::look() noexcept {
+  MW_ASSERT(home.is_current(), "a timer expires in its reactor's turn");
   const time_point now = home.now();
   const bool late = now - watch_.when() > late_by;
   bool again = false;
@@ -244,6 +250,7 @@ void host_backend::state::look() noexcept {
 }
 
 void host_backend::state::tidy() noexcept {
+  MW_ASSERT(home.is_current(), "a timer expires in its reactor's turn");
   guarded(no_rank,
           [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
 }

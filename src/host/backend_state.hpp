@@ -8,6 +8,7 @@
 
 #include "collectives.hpp"
 #include "connection.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 
 namespace manyworlds::inline v0 {
@@ -65,6 +66,7 @@ class host_backend::state final : public host::core,
   };
 
   [[nodiscard]] host::connection* to(rank_t peer) const {
+    MW_ASSERT(peer >= 0 && peer < size, "a peer is a member");
     return connections_[static_cast<std::size_t>(peer)].get();
   }
   template <class Visit>

@@ -13,6 +13,8 @@ namespace {
 // meanwhile, and as much content as a slice of the other transports.
 constexpr int cells_at_once = 32;
 constexpr std::size_t content_at_once = std::size_t{256} * 1024;
+static_assert(cells_at_once * 2 == shm::cell_ring::capacity, "half a ring");
+static_assert(cell_slice_limit <= content_at_once, "a turn has room for a slice");
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "cell_receiver.hpp"
 #include "copy_past_caches.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -17,6 +18,7 @@ constexpr std::size_t pieces_at_once = 64;
 /// Limits of one system call; its fixed cost is that of about 8 KiB.
 constexpr std::size_t largest_slice = std::size_t{512} * 1024;
 constexpr std::size_t smallest_slice = std::size_t{64} * 1024;
+static_assert(largest_slice % smallest_slice == 0);
 /// The time for one slice: the speed of memory differs by a factor of ten, and so does
 /// that of new pages.
 constexpr duration slice_time = std::chrono::microseconds(60);
@@ -40,6 +42,9 @@ constexpr std::size_t soon_read = std::size_t{256} * 1024;
 /// This far before the end a sleeping sender is woken: waking takes about as long as
 /// reading this much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+static_assert(soon_read <= wake_ahead && wake_ahead <= kept_awake,
+              "a wake-up falls into the end that is announced");
+static_assert(2 * largest_slice <= least_moved, "what is moved is worth two slices");
 
 std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
   std::size_t bytes = 0;
@@ -50,6 +55,10 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }  // namespace
 
 void cell_receiver::begin(inbound_message& m) {
+  MW_ASSERT(m.offered && m.is_being_brought(),
+            "an offer is read for a receive or to keep it");
+  MW_ASSERT(m.target.remaining() == m.payload_bytes,
+            "a payload is brought from its start");
   if (m.payload_bytes >= soon_read && m.payload_bytes <= kept_awake) {
     link_.note_reading();
   }
@@ -79,8 +88,13 @@ const char* cell_receiver::read_slice() {
     // An error let the message go.
     if (readings_.empty()) return nullptr;
   }
+  MW_ASSERT(!readings_.empty(), "a slice is read of what is being read");
   reading& r = readings_.front();
   inbound_message& m = *r.message;
+  MW_ASSERT(m.offered && m.is_being_brought(), "what is read was not let go");
+  MW_ASSERT(std::visit([](const auto& source) { return source.remaining(); }, r.source) ==
+                m.target.remaining(),
+            "a payload has as many bytes left as the place that it goes to");
   if (auto* source = std::get_if<remote_cursor>(&r.source)) {
     // Another world of this link may have found that reading is forbidden.
     if (!link_.memory()) {
@@ -150,6 +164,7 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
 }
 
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
+  MW_ASSERT(!moving_ && !moved_for_, "the mover has at most one job of a connection");
   auto job = std::make_shared<shm::move_job>(*link_.memory());
   job->places = m.target.fill(job->here, std::min(source.remaining() / 2, largest_job));
   const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
@@ -168,6 +183,8 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
     job->pieces += pieces;
     job->bytes += bytes;
   }
+  MW_ASSERT(job->bytes <= part && job->pieces <= job->there.size(),
+            "a job has a place for each byte that it reads");
   if (job->bytes == 0 || !link_.mover()->start(job)) return;
   source = rest;
   m.target.advance(job->bytes);
@@ -176,6 +193,7 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
 }
 
 const char* cell_receiver::collect_moved(inbound_message& m) {
+  MW_ASSERT(moving_ && moved_for_ == &m, "what has moved belongs to its message");
   const std::shared_ptr<shm::move_job> job = std::exchange(moving_, nullptr);
   moved_for_ = nullptr;
   if (job->error() != 0) return cannot_read(m, job->error());
@@ -249,6 +267,7 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
 }
 
 const char* cell_receiver::finish_reading(inbound_message& m) {
+  MW_ASSERT(moved_for_ != &m, "a payload is read when the mover has ended too");
   let_go(m);
   // If the sender gave up meanwhile, what was read may be anything. A peer that has not
   // died since owned its pid all the time.

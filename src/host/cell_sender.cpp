@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -12,6 +14,12 @@ constexpr int slices_at_once = 8;
 /// Offers kept of those that a link's worlds share, for messages that a receive waits
 /// for and for collectives. Lanes that are not received on must not use up all.
 constexpr std::uint32_t offers_in_reserve = shm::offer_table::offers / 4;
+static_assert(offers_in_reserve > 0 && offers_in_reserve < shm::offer_table::offers);
+static_assert(operation::largest_head + sizeof(remote_payload) <= shm::chunk_size,
+              "an offer's head and place fit into one chunk");
+static_assert(cell_slice_limit % shm::chunk_size == 0 &&
+                  cell_slice_limit / shm::chunk_size <= shm::chunk_states::chunks,
+              "a slice fills whole chunks");
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
   while (bytes > 0) {
@@ -54,6 +62,7 @@ bool cell_sender::has_chunk() noexcept {
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
+      MW_ASSERT(got.index < shm::chunk_states::chunks, "a chunk lies in its slab");
       link_.owners_out().note_allocated(got.index, slot_);
       spare_ = got.index;
       return true;
@@ -105,12 +114,16 @@ bool cell_sender::could_go_on_or_is_told() noexcept {
 }
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {
+  MW_ASSERT(!is_shut_, "a sender that was shut leaves the shared memory alone");
+  MW_ASSERT(ring_.reserve(1) == shm::room::enough,
+            "a cell is written where there is room");
   ring_.fill(0, c);
   ring_.publish(1);
   written_ = true;
 }
 
 std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
+  MW_ASSERT(spare_.has_value(), "a message that was found room for has a chunk reserved");
   const unsigned index = *std::exchange(spare_, std::nullopt);
   set_chunk(c, index);
   return link_.chunk_out(index);
@@ -122,12 +135,15 @@ shm::allocated_chunk cell_sender::take_run(std::size_t bytes) noexcept {
   while (count > 1) {
     const shm::allocated_chunk got = link_.chunks_out().allocate(count);
     if (got.result == outcome::allocated) {
+      MW_ASSERT(got.count == count && got.index + count <= shm::chunk_states::chunks,
+                "a run of chunks lies in its slab");
       link_.owners_out().note_allocated(got.index, slot_);
       return got;
     }
     // A smaller slice is better than none.
     if (got.result == outcome::corrupt || !link_.add_chunks()) --count;
   }
+  MW_ASSERT(spare_.has_value(), "a slice that was found room for has a chunk reserved");
   return {outcome::allocated, *std::exchange(spare_, std::nullopt), 1};
 }
 
@@ -148,6 +164,9 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
 void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_send* p) {
   const std::size_t payload = op.source.total_bytes();
   const bool fits = op.head_bytes + payload <= inline_bytes;
+  MW_ASSERT(op.head_bytes + payload <= cell_content_limit,
+            "what is sent unasked fits into a chunk");
+  MW_ASSERT(op.head_bytes == 0 || op.head, "a head that has bytes lies somewhere");
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
@@ -168,13 +187,19 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
   const bool in_one_place = first.size() == p.cursor.remaining();
   remote_payload where;
   pools_.describe(op.source, p.id, where);
-  p.ticket = *link_.offers_out().offer();
+  const std::optional<shm::offer_ticket> ticket = link_.offers_out().offer();
+  MW_ASSERT(ticket.has_value(), "a payload is offered where there is room for offers");
+  p.ticket = *ticket;
+  MW_ASSERT(shm::offer_receiver::valid(p.ticket), "the peer accepts what it is offered");
   where.ticket = p.ticket;
   where.views = in_one_place ? 0 : op.source.size();
   where.address = reinterpret_cast<std::uintptr_t>(
       in_one_place ? static_cast<const void*>(first.data()) : &op.source[0]);
   if (in_one_place && where.pool == 0 && op.head_bytes == 0) {
     const auto brief = payload_in_one_place::of(where);
+    MW_ASSERT(brief.whole().ticket.index == where.ticket.index &&
+                  brief.whole().ticket.generation == where.ticket.generation,
+              "the short form of an offer names the same offer");
     std::memcpy(inline_content(c), &brief, sizeof brief);
     return;
   }
@@ -184,6 +209,7 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
 }
 
 bool cell_sender::revoke(pending_send& p) noexcept {
+  MW_ASSERT(!p.eager, "only an offer can be revoked");
   if (is_shut_) return true;
   using standing = shm::offer_sender::standing;
   switch (link_.offers_out().withdraw(p.ticket)) {
@@ -223,6 +249,8 @@ void cell_sender::finish_taken() {
 }
 
 void cell_sender::send_slice(pending_send& p) {
+  MW_ASSERT(!p.eager && p.at == phase::pulled, "slices are sent of what is pulled");
+  MW_ASSERT(!p.cursor.at_end(), "a slice has bytes");
   frame data;
   data.kind = frame_kind::data;
   data.id = p.id;

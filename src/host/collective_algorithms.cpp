@@ -1,8 +1,9 @@
 #include "collective_algorithms.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
+
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -63,7 +64,7 @@ task<void> carry_out(exchange& x, algorithm use) {
 
 task<void> copy_slices(exchange& x, std::span<const std::byte> from,
                        std::span<std::byte> into) {
-  assert(from.size() == into.size());
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   if (from.data() == into.data()) co_return;
   for (std::size_t at = 0; at < from.size(); at += exchange::largest_slice) {
     if (at > 0) co_await x.breath();

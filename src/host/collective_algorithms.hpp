@@ -2,11 +2,11 @@
 // sources.
 #pragma once
 
-#include <cassert>
 #include <cstring>
 
 #include "exchange.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -48,7 +48,7 @@ namespace manyworlds::inline v0::host {
 [[nodiscard]] inline bool copy_one_slice(std::span<const std::byte> from,
                                          std::span<std::byte> into) noexcept {
   if (from.size() > exchange::largest_slice) return false;
-  assert(from.size() == into.size());
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   // Empty spans may have null pointers, which memcpy does not allow.
   if (!from.empty() && from.data() != into.data())
     std::memcpy(into.data(), from.data(), from.size());

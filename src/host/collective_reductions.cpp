@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "collective_algorithms.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -18,6 +19,8 @@ class contributions {
 
   [[nodiscard]] std::span<std::byte> of(rank_t rank, std::size_t bytes) const {
     const rank_t place = rank < x_.self() ? rank : rank - 1;
+    MW_ASSERT(rank != x_.self() && bytes <= slice_,
+              "a contribution has room for a slice");
     return memory_.subspan(slice_ * static_cast<std::size_t>(place), bytes);
   }
 
@@ -35,6 +38,7 @@ class contributions {
   void combine(std::span<const std::byte> own, std::span<std::byte> into,
                std::size_t from = 0) const {
     const std::size_t bytes = own.size();
+    MW_ASSERT(bytes == into.size(), "a sum has the size of what is combined");
     const auto of = [this, from](rank_t rank, std::size_t count) {
       return this->of(rank, from + count).subspan(from);
     };

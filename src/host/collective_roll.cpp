@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -110,6 +112,8 @@ void collective_roll::tell_closed(std::uint64_t number, rank_t culprit) {
 }
 
 const char* collective_roll::handle(rank_t peer, const frame& f) {
+  MW_ASSERT(peer >= 0 && peer < core_.size && peer != core_.self,
+            "frames come from peers");
   switch (f.kind) {
     case frame_kind::ask:
       return on_ask(peer, f);
@@ -204,6 +208,7 @@ void collective_roll::peer_left(rank_t peer) {
 }
 
 void collective_roll::settle_dispute() {
+  MW_ASSERT(dispute_.has_value(), "a dispute is settled that was raised");
   core_.home.timers().disarm(dispute_timer_);
   is_settled_ = true;
   told_.disagree(dispute_->peer, text_of(*dispute_));
@@ -233,6 +238,8 @@ duration collective_roll::period() const noexcept {
 }
 
 void collective_roll::begin(std::uint64_t number, operation_kind kind) noexcept {
+  MW_ASSERT(number_ == 0, "one collective at a time");
+  MW_ASSERT(number > 0 && number <= entered_, "a collective begins that was entered");
   number_ = number;
   kind_ = kind;
   since_ = core_.home.recently();
@@ -298,6 +305,7 @@ std::string collective_roll::waits_for(const std::vector<rank_t>& ranks) const {
 }
 
 void collective_roll::look() noexcept {
+  MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
   if (number_ == 0) return;
   const time_point now = core_.home.now();
   const duration late = now - timer_.when();
@@ -308,8 +316,9 @@ void collective_roll::look() noexcept {
     if (asked_ && missing.empty()) {
       // Only the work itself takes long now, and has its own limits.
       if (waited < core_.options.collective_log) return look_later();
-      return core_.events.remark(fmt::format(
-          "{} {} is not done, and all members have entered: see dump()", name_of(kind_), number_));
+      return core_.events.remark(
+          fmt::format("{} {} is not done, and all members have entered: see dump()",
+                      name_of(kind_), number_));
     }
     if (asked_ && waited >= core_.options.collective_break) {
       return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));

@@ -14,6 +14,7 @@
 #include "collective_signature.hpp"
 #include "core.hpp"
 #include "frame.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -93,7 +94,10 @@ class collective_roll {
 
   /// Starts the clock of a collective that is carried out from now on.
   void begin(std::uint64_t number, operation_kind kind) noexcept;
-  void end() noexcept { number_ = 0; }
+  void end() noexcept {
+    MW_ASSERT(number_ != 0, "a collective ends that has begun");
+    number_ = 0;
+  }
 
   /// Handles a member's frame. Returns null, or what is wrong with it.
   const char* handle(rank_t peer, const frame& f);
@@ -127,6 +131,8 @@ class collective_roll {
   static constexpr duration between_answers = std::chrono::milliseconds(1);
   /// How many signatures are remembered for members that ask late.
   static constexpr std::uint64_t remembered = 64;
+  static_assert(remembered < std::uint64_t{1} << 15,
+                "the last 16 bits of a number tell all that is remembered apart");
   /// Limits the refusals of numbers that this member has not come to, and its own.
   static constexpr std::size_t most_refusals = 1024;
 

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <optional>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -240,6 +242,7 @@ std::string objection_to_collective(const operation& op, rank_t self, rank_t siz
 
 collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   collective_shape s;
+  MW_ASSERT(self >= 0 && self < size, "this process is a member");
   s.kind = op.kind;
   if (op.kind == operation_kind::barrier) return s;
   const collective_part& part = *op.collective;
@@ -252,6 +255,7 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   // Without elements the type is unknown, and meaningless.
   s.type = used.in && !in.empty() ? in.type() : used.out ? out.type() : in.type();
   const std::size_t element = size_of(s.type);
+  MW_ASSERT(std::has_single_bit(element), "the size of an element is a power of two");
   // Elements are 1, 2, 4 or 8 bytes long, and a division is slow.
   const auto elements = [shift = std::countr_zero(element)](std::size_t bytes) {
     return bytes >> shift;

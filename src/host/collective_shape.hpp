@@ -9,6 +9,7 @@
 
 #include "manyworlds/backend/collective_part.hpp"
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -26,6 +27,8 @@ class parts {
   /// Returns where a rank's part begins, in bytes.
   [[nodiscard]] std::size_t offset(rank_t rank) const noexcept {
     const auto at = static_cast<std::size_t>(rank);
+    MW_ASSERT(rank >= 0 && at <= (starts_.empty() ? members_ : starts_.size() - 1),
+              "a part belongs to a member");
     return (starts_.empty() ? share(elements_ * at) : starts_[at]) * element_bytes_;
   }
   [[nodiscard]] std::size_t bytes(rank_t rank) const noexcept {
@@ -34,6 +37,7 @@ class parts {
   [[nodiscard]] std::size_t longest() const noexcept;
   template <class Byte>
   [[nodiscard]] std::span<Byte> of(std::span<Byte> whole, rank_t rank) const noexcept {
+    MW_ASSERT(offset(rank) + bytes(rank) <= whole.size(), "a part lies in its buffer");
     return whole.subspan(offset(rank), bytes(rank));
   }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -39,6 +41,10 @@ std::uint64_t mixed(std::uint64_t sizes) noexcept {
 /// The type of a member without elements, which means nothing.
 constexpr std::uint64_t any_type = 15;
 static_assert(dtype_count < any_type);
+static_assert(any_type <= type_field.mask());
+static_assert(static_cast<std::uint64_t>(algorithm::ring) <= algorithm_field.mask());
+static_assert(static_cast<std::uint64_t>(avg) <= reduction_field.mask());
+static_assert(sizes_field.at + sizes_field.bits == 64);
 
 constexpr auto first_kind = static_cast<std::uint64_t>(operation_kind::barrier);
 static_assert(static_cast<std::uint64_t>(operation_kind::all_to_all) - first_kind <
@@ -57,6 +63,9 @@ std::string number_of_type(std::uint64_t word) {
 
 collective_signature::collective_signature(const collective_shape& shape, algorithm use,
                                            std::uint64_t sequence) noexcept {
+  MW_ASSERT(
+      shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
+      "a collective is of a known kind");
   const bool has_elements = !shape.in.empty() || !shape.out.empty();
   word_ =
       sequence_field.put(sequence) |

@@ -5,6 +5,7 @@
 
 #include "algorithm_table.hpp"
 #include "collective_algorithms.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -25,6 +26,8 @@ std::string text_of(const std::exception_ptr& error) {
 collectives::step::step(collectives& owner, function f) noexcept
     : work([](work& w) noexcept {
         auto& self = static_cast<step&>(w);
+        MW_ASSERT(self.is_queued && self.owner.core_.home.is_current(),
+                  "queued work runs once, on its reactor");
         self.is_queued = false;
         if (self.owner.stopped_) return;
         try {
@@ -65,6 +68,9 @@ void collectives::queue(step& s) noexcept {
 }
 
 algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
+  MW_ASSERT(
+      shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
+      "a collective is of a known kind");
   choice& last = choices_[static_cast<std::size_t>(shape.kind) - first_kind];
   if (last.bytes == shape.bytes) return last.use;
   collective_extent extent;
@@ -179,6 +185,9 @@ std::optional<collective_status> collectives::status() const {
 }
 
 void collectives::begin(operation& op, collective_shape&& shape, algorithm use) {
+  MW_ASSERT(!active_ && !task_runs_, "one collective at a time");
+  MW_ASSERT(op.backend.number != 0 && stage_of(op) == stage::none,
+            "a collective that begins has a number and no longer waits");
   active_ = &op;
   given_up_ = false;
   is_reported_ = false;
@@ -195,6 +204,7 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
 // Called from within the coroutine's last suspension: its frame stays until the next
 // begins.
 void collectives::task_ended() noexcept {
+  MW_ASSERT(task_runs_ && (active_ || stopped_), "an algorithm ends once");
   task_runs_ = false;
   if (stopped_) return;
   if (const std::exception_ptr& error = task_.promise().error()) {
@@ -205,6 +215,7 @@ void collectives::task_ended() noexcept {
 }
 
 void collectives::end_active(operation_end how) noexcept {
+  MW_ASSERT(active_ && !task_runs_, "a collective ends once (law 1)");
   operation& op = *std::exchange(active_, nullptr);
   const std::uint64_t number = op.backend.number;
   roll_.end();

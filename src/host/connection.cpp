@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 const char* connection::handle(const frame& f) {
@@ -36,6 +38,7 @@ const char* connection::handle(const frame& f) {
 }
 
 void connection::leave() {
+  MW_ASSERT(!leaving_, "a member leaves once");
   leaving_ = true;
   receiving().ignore_messages();
   receiving().close("this member has left");

@@ -8,6 +8,7 @@
 
 #include "lane_matcher.hpp"
 #include "manyworlds/backend/backend.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/reactor.hpp"
 
@@ -17,7 +18,9 @@ namespace manyworlds::inline v0::host {
 struct core {
   core(reactor& r, backend_events& events, const host_backend_options& options,
        rank_t self, rank_t size) noexcept
-      : home(r), events(events), options(options), self(self), size(size) {}
+      : home(r), events(events), options(options), self(self), size(size) {
+    MW_ASSERT(self >= 0 && self < size, "this process is a member");
+  }
 
   reactor& home;
   backend_events& events;

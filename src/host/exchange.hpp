@@ -13,6 +13,7 @@
 #include "collective_signature.hpp"
 #include "core.hpp"
 #include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -195,6 +196,7 @@ class exchange::wait {
     if (!x_.failing_ && (yields_ || x_.is_reached(goal_))) {
       return x_.resume_next_turn(k);
     }
+    MW_ASSERT(!x_.waiter_, "one algorithm waits for an exchange");
     x_.waiter_ = &k;
     x_.goal_ = goal_;
   }

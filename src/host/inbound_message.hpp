@@ -12,6 +12,7 @@
 #include "cell_frame.hpp"
 #include "elsewhere.hpp"
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -85,6 +86,8 @@ struct inbound_message {
   /// Returns where the payload goes, from its start.
   [[nodiscard]] view_cursor payload_place() const {
     view_cursor place(taker ? taker->target : view_list(std::span(&collected, 1)));
+    MW_ASSERT(place.remaining() >= payload_bytes,
+              "a message has room for its payload where it is brought to");
     place.advance(place.remaining() - payload_bytes);
     return place;
   }

@@ -6,6 +6,8 @@
 #include <deque>
 #include <unordered_set>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 /// A set with a limit: beyond it the lane that became known first is forgotten, unless
@@ -34,6 +36,7 @@ class known_lanes {
         lanes_.erase(oldest);
       }
     }
+    MW_ASSERT(order_.size() == lanes_.size(), "each known lane stands in the order once");
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -120,6 +122,7 @@ operation_queue& lane_matcher::queue_of(const operation& op) {
 }
 
 void lane_matcher::unqueue(operation& op) {
+  MW_ASSERT(stage_of(op) == stage::queued, "an operation that waits stands in a queue");
   auto& queue = *static_cast<operation_queue*>(op.backend.state);
   queue.remove(op);
   if (op.peer == no_rank && !op.takes_fresh_lanes && queue.empty()) {
@@ -163,6 +166,7 @@ inbound_lane* lane_matcher::available(const operation& op, peer_lanes& p) {
   if (own && own->first && !own->first->is_being_brought()) found = own;
   if (op.takes_fresh_lanes && !p.fresh.empty()) {
     inbound_lane* fresh = p.fresh.front();
+    MW_ASSERT(fresh->is_fresh && fresh->first, "a fresh lane has messages");
     if (fresh->first->is_being_brought()) return found;
     if (!found || fresh->first->arrival < found->first->arrival) found = fresh;
   }
@@ -214,6 +218,8 @@ void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
 }
 
 inbound_message* lane_matcher::arrive(inbound_message& whole) {
+  MW_ASSERT(!whole.offered && !whole.is_kept,
+            "a message that has come whole is not kept yet");
   inbound_lane& l = *whole.on;
   if (!l.first) {
     peer_lanes& p = peer(whole.source);
@@ -226,6 +232,7 @@ inbound_message* lane_matcher::arrive(inbound_message& whole) {
 }
 
 inbound_message* lane_matcher::keep(inbound_message& m) {
+  MW_ASSERT(!m.is_kept && !m.next && !m.is_being_brought(), "a message is kept once");
   auto* kept = new kept_message(std::move(m));
   if (!kept->content.empty()) {
     std::byte* into = kept->small_content.data();
@@ -240,6 +247,8 @@ inbound_message* lane_matcher::keep(inbound_message& m) {
   kept->is_kept = true;
   kept->arrival = ++arrived_;
   inbound_lane& l = *kept->on;
+  MW_ASSERT((l.messages == 0) == (l.first == nullptr) && !l.first == !l.last,
+            "a lane has as many messages as it counts");
   (l.last ? l.last->next : l.first) = kept;
   l.last = kept;
   ++l.messages;

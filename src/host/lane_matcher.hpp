@@ -12,6 +12,7 @@
 #include "known_lanes.hpp"
 #include "lane_set.hpp"
 #include "lane_table.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "operation_queue.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -115,7 +116,12 @@ class lane_matcher {
   void fail_discarded(rank_t peer, std::uint64_t number);
 
   /// Called when a peer begins or ceases to wait for the window.
-  void tell_of_waiting(bool waits) noexcept { waiting_peers_ += waits ? 1 : -1; }
+  void tell_of_waiting(bool waits) noexcept {
+    waiting_peers_ += waits ? 1 : -1;
+    MW_ASSERT(waiting_peers_ >= 0 &&
+                  static_cast<std::size_t>(waiting_peers_) < peers_.size() + 1,
+              "each peer that waits is counted once");
+  }
   /// Returns whether a message that arrived now on this lane would not stay: a receive
   /// or an arrival waits for it, or the lane is discarded.
   [[nodiscard]] bool would_take(rank_t peer, std::uint64_t number);
@@ -155,6 +161,8 @@ class lane_matcher {
   };
 
   [[nodiscard]] peer_lanes& peer(rank_t rank) {
+    MW_ASSERT(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size(),
+              "a peer is a member");
     return peers_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] bool accepts(const operation& op, peer_lanes& p,

@@ -3,6 +3,7 @@
 
 #include "copy_past_caches.hpp"
 #include "lane_matcher.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -50,6 +51,9 @@ void copy_content(operation& op, inbound_message& m) {
 
 // Returns whether the message was consumed.
 bool lane_matcher::give(operation& op, inbound_message& m) {
+  MW_ASSERT(stage_of(op) == stage::none,
+            "an operation that is given a message has left its queue");
+  MW_ASSERT(!m.is_being_brought(), "a message is given to one receive at a time");
   if (op.kind == operation_kind::arrival) {
     op.info = m.info(m.on->number);
     op.end(operation_end::done);
@@ -115,6 +119,8 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
     op.fail(cause::size_mismatch, two_sizes(op.head_bytes, m.head_bytes, "head"));
     return false;
   }
+  MW_ASSERT(op.head && m.content.size() >= m.head_bytes,
+            "a head has come with its message");
   std::memcpy(op.head, m.content.data(), m.head_bytes);
   op.info = m.info(m.on->number);
   op.bytes_moved = m.head_bytes;
@@ -154,6 +160,8 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
   }
   if (m.offered) {
+    MW_ASSERT(m.is_kept && m.target.remaining() == m.payload_bytes,
+              "a pulled message is kept and has room for its payload");
     m.taker = &op;
     m.received = 0;
     set_stage(op, stage::taking, &m);

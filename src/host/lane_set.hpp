@@ -6,6 +6,8 @@
 #include <list>
 #include <unordered_map>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 /// A set with a limit, from which lanes may be removed again.
@@ -26,6 +28,7 @@ class lane_set {
     if (lanes_.size() <= limit_) return lane;
     const std::uint64_t oldest = order_.front();
     erase(oldest);
+    MW_ASSERT(lanes_.size() == limit_, "one lane is forgotten for one that is added");
     return oldest;
   }
   void erase(std::uint64_t lane) {
@@ -33,6 +36,7 @@ class lane_set {
     if (found == lanes_.end()) return;
     order_.erase(found->second);
     lanes_.erase(found);
+    MW_ASSERT(order_.size() == lanes_.size(), "each lane stands in the order once");
   }
 
  private:

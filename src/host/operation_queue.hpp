@@ -5,6 +5,7 @@
 #include <string>
 
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -56,6 +57,11 @@ class operation_queue {
   }
 
   void remove(operation& op) noexcept {
+    MW_ASSERT(stage_of(op) == stage::queued && op.backend.state == this,
+              "an operation is removed only from the queue that it stands in");
+    MW_ASSERT(size_ > 0, "a queue has as many operations as it counts");
+    MW_ASSERT((op.backend.previous ? op.backend.previous->backend.next : first_) == &op,
+              "the neighbours of a linked operation point to it");
     (op.backend.previous ? op.backend.previous->backend.next : first_) = op.backend.next;
     (op.backend.next ? op.backend.next->backend.previous : last_) = op.backend.previous;
     op.backend.next = op.backend.previous = nullptr;
@@ -76,6 +82,10 @@ class operation_queue {
 
  private:
   void insert_after(operation* before, operation& op) noexcept {
+    MW_ASSERT(stage_of(op) == stage::none && !op.backend.next && !op.backend.previous,
+              "an operation that begins to wait is not linked yet");
+    MW_ASSERT((size_ == 0) == (first_ == nullptr),
+              "a queue has as many operations as it counts");
     op.backend.previous = before;
     op.backend.next = before ? before->backend.next : first_;
     (before ? before->backend.next : first_) = &op;

@@ -12,6 +12,7 @@
 
 #include "byte_queue.hpp"
 #include "frame.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -70,6 +71,8 @@ class outgoing_batch {
   static constexpr std::size_t small_capacity = 8 * 1024;
 
   void push(const void* data, std::size_t bytes) noexcept {
+    MW_ASSERT(count_ < entries_.size(), "a batch has a bounded number of entries");
+    MW_ASSERT(data != nullptr && bytes > 0, "each entry of a batch has bytes");
     entries_[count_++] = {const_cast<void*>(data), bytes};
     left_ += bytes;
   }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cell_frame.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -25,12 +26,17 @@ class piece_window {
     return std::span(pieces_).subspan(first_, end_ - first_);
   }
   void clear() noexcept { first_ = end_ = 0; }
-  void add(const pool_piece& piece) noexcept { pieces_[end_++] = piece; }
+  void add(const pool_piece& piece) noexcept {
+    MW_ASSERT(end_ < most, "a window holds a bounded number of pieces");
+    pieces_[end_++] = piece;
+  }
 
   /// Consumes `bytes`. Precondition: the window holds at least that many.
   void advance(std::size_t bytes) noexcept {
+    MW_ASSERT(bytes <= remaining_, "a cursor never passes the end of its payload");
     remaining_ -= bytes;
     while (bytes > 0) {
+      MW_ASSERT(first_ < end_, "a cursor advances only within the pieces of its window");
       pool_piece& at = pieces_[first_];
       const std::size_t step = std::min<std::uint64_t>(at.bytes, bytes);
       at.offset += step;

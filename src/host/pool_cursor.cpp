@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -15,6 +17,7 @@ constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
 }  // namespace
 
 bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
+  MW_ASSERT(fetched_ <= where_.pieces, "no more pieces are fetched than there are");
   const std::uint64_t left = where_.pieces - fetched_;
   if (where_.pieces > most_pieces || left == 0) {
     wrong = "an offer of less than it says";
@@ -40,6 +43,7 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
     window_.add(piece);
   }
   fetched_ += count;
+  MW_ASSERT(window_.pieces().size() == count, "a window holds what was fetched");
   return true;
 }
 

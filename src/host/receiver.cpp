@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -52,6 +54,8 @@ const char* receiver::handle(const frame& f, std::span<const std::byte> content)
 }
 
 void receiver::note_progress(inbound_message& m, std::size_t bytes) noexcept {
+  MW_ASSERT(bytes <= m.payload_bytes - m.received,
+            "no more of a payload is brought than it has");
   m.received += bytes;
   m.last_progress = core_.home.now();
   if (!m.taker) return;
@@ -68,6 +72,8 @@ void receiver::answer(frame_kind kind, std::uint64_t id, std::uint32_t generatio
 }
 
 void receiver::pull(inbound_message& m) {
+  MW_ASSERT(m.is_kept && m.offered && m.taker,
+            "a receive pulls a message that is offered");
   m.last_progress = core_.home.now();
   pulled_.push_back(&m);
   begin(m);
@@ -77,6 +83,7 @@ void receiver::pull(inbound_message& m) {
 // A collected message is not watched: no operation has begun here, and a peer that has
 // no time for it stalls none.
 void receiver::collect(inbound_message& m) {
+  MW_ASSERT(m.offered && !m.is_being_brought(), "a message is brought once at a time");
   const std::size_t head = m.content.size();
   auto whole = std::make_unique_for_overwrite<std::byte[]>(head + m.payload_bytes);
   if (head > 0) std::memcpy(whole.get(), m.content.data(), head);
@@ -90,6 +97,7 @@ void receiver::collect(inbound_message& m) {
 }
 
 void receiver::complete(inbound_message& m) {
+  MW_ASSERT(m.received == m.payload_bytes, "a message is complete with its last byte");
   if (!m.collecting) return core_.matcher->complete(m);
   named_.erase(m.id);
   m.content = {m.owned_content.get(), m.content.size() + m.payload_bytes};
@@ -131,6 +139,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   l.owed_content += m.accounted;
   if (m.is_accounted) ++l.owed_messages;
   owed_bytes_ += m.cost;
+  MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
   if (!l.is_owed) {
     l.is_owed = true;
     owing_.push_back(&l);
@@ -145,6 +154,7 @@ void receiver::return_owed(bool all) {
   if (owed_bytes_ >= core_.peer_window / 2) all = true;
   std::erase_if(owing_, [&](inbound_lane* l) {
     if (!all && l->owed_bytes < worth_it) return false;
+    MW_ASSERT(l->is_owed, "a lane in the list of owed credit knows it");
     frame f;
     f.kind = frame_kind::credit;
     f.on = l->number;
@@ -153,6 +163,10 @@ void receiver::return_owed(bool all) {
     f.bytes = l->owed_bytes;
     // A granted message costs nothing.
     if (f.bytes > 0) answers_.control(f);
+    MW_ASSERT(l->held_bytes >= l->owed_bytes && owed_bytes_ >= l->owed_bytes,
+              "credit is returned once for what a lane holds");
+    MW_ASSERT(core::is_own(l->number) || held_bytes_ >= l->owed_bytes,
+              "the shared window has all that lanes hold of it");
     l->held_bytes -= l->owed_bytes;
     if (!core::is_own(l->number)) held_bytes_ -= l->owed_bytes;
     owed_bytes_ -= l->owed_bytes;
@@ -162,6 +176,7 @@ void receiver::return_owed(bool all) {
     core_.matcher->tidy(peer_, *l);
     return true;
   });
+  MW_ASSERT(!owing_.empty() || owed_bytes_ == 0, "all credit is owed by lanes");
   if (worth_saying_ == 0) {
     if (answers_.is_backed_up()) return;
     say_ready();
@@ -224,6 +239,7 @@ void receiver::say_ready() {
 }
 
 void receiver::remove(inbound_message& m, frame_kind answered) {
+  MW_ASSERT(!m.taker, "a message that a receive takes is not dropped under it");
   named_.erase(m.id);
   std::erase(pulled_, &m);
   if (m.offered) stop(m);
@@ -254,12 +270,15 @@ void receiver::discard(inbound_lane& l) {
 }
 
 void receiver::give_up(inbound_message& m) {
+  MW_ASSERT(m.taker && stage_of(*m.taker) == stage::taking,
+            "a receive gives up the message that it takes");
   const operation& op = *m.taker;
   unpull(m);
   if (op.discards && !op.takes_fresh_lanes) core_.discard_lane(op.peer, op.on.number());
 }
 
 void receiver::unpull(inbound_message& m) {
+  MW_ASSERT(!is_in_use(m), "no receive ends while the kernel writes its memory (law 4)");
   std::erase(pulled_, &m);
   stop(m);
   let_go(m);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "receiver.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -18,6 +19,8 @@ inbound_message* receiver::find(std::uint64_t id) {
 }
 
 const char* receiver::on_message(const frame& f, std::span<const std::byte> content) {
+  MW_ASSERT(content.size() == content_bytes(f),
+            "a transport hands on a message with all of its content");
   if (f.id != last_id_ + 1) return "a message out of sequence";
   last_id_ = f.id;
   if (ignoring_) return nullptr;
@@ -44,6 +47,8 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   }
   l.held_bytes += cost;
   if (!core::is_own(f.on)) held_bytes_ += cost;
+  MW_ASSERT(l.held_bytes <= core_.options.lane_window && held_bytes_ <= core_.peer_window,
+            "what is here never exceeds its windows");
 
   // All messages share one object: to clear a new one would cost each message 8 ns.
   // This sets what matching reads, or changes before the message is kept.
@@ -79,6 +84,8 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
     // It is named before it is matched: a receive that waits pulls it at once.
     inbound_message* kept = core_.matcher->keep(m);
     kept->came = core_.home.recently();
+    MW_ASSERT(kept->is_kept && kept->id == last_id_,
+              "the newest message is the one kept");
     named_[f.id] = kept;
     const bool must_be_taken = granted || l.is_discarded;
     core_.matcher->announce(*kept);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 // The peer's views are read as they stand in its memory. The same library has the same
@@ -39,6 +41,7 @@ bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
       return false;
     }
     fetched_ += count;
+    MW_ASSERT(fetched_ <= where_.views, "no more views are fetched than there are");
     window_.clear();
     for (std::size_t i = 0; i < count; ++i) {
       const std::optional<dtype> type = dtype_from_wire(raw[i].type);

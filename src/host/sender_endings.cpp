@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "sender.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -107,6 +108,8 @@ const char* sender::on_credit(const frame& f) {
   }
   may_go_on_ = true;
   l.used_window -= f.bytes;
+  MW_ASSERT(core::is_own(f.on) || used_window_ >= f.bytes,
+            "the shared window has all that lanes have taken of it");
   if (!core::is_own(f.on)) used_window_ -= f.bytes;
   l.undelivered_messages -= f.id;
   l.undelivered_bytes -= f.word;
@@ -145,10 +148,12 @@ const char* sender::on_returned(const frame& f) {
 }
 
 void sender::requeue(pending_send& p) {
+  MW_ASSERT(p.granted, "only a granted message comes back");
   operation& op = release(p);
   op.begun = false;
   op.bytes_moved = 0;
   outgoing_lane& l = *lanes_.find(op.on.number());
+  MW_ASSERT(l.is_blocked && l.sent > 0, "a lane is blocked by its granted message");
   if (operation* next = l.waiting.front()) {
     next->waits_for = send_obstacle::earlier_sends;
   }
@@ -178,6 +183,7 @@ const char* sender::on_discarded(const frame& f) {
 bool sender::withdraw(operation& op) {
   if (stage_of(op) == stage::queued) {
     outgoing_lane& l = *lanes_.find(op.on.number());
+    MW_ASSERT(l.is_blocked && waiting_ > 0, "a lane of a send that waits is blocked");
     if (l.waiting.front() == &op) stop_wanting(l);
     l.waiting.remove(op);
     --waiting_;
@@ -186,6 +192,7 @@ bool sender::withdraw(operation& op) {
   }
   if (stage_of(op) != stage::pending) return false;
   pending_send& p = *static_cast<pending_send*>(op.backend.state);
+  MW_ASSERT(p.op == &op, "a pending send and its operation know each other");
   if (p.wanted == ending::returned) {
     // It comes back as soon as the kernel lets go of it, and ends there.
     p.wanted = ending::withdrawn;
@@ -212,6 +219,7 @@ bool sender::give_up(pending_send& p, ending how) {
   f.id = p.id;
   control(f);
   if (p.at != phase::sent || how == ending::closed) return true;
+  MW_ASSERT(p.settle_by == time_point::max(), "a send is settled once");
   // The peer may have all of it already, and says whether it does.
   p.wanted = how;
   p.settle_by = core_.home.now() + core_.options.settle_limit;
@@ -222,11 +230,18 @@ bool sender::give_up(pending_send& p, ending how) {
 
 operation& sender::release(pending_send& p) {
   operation& op = *p.op;
+  MW_ASSERT(stage_of(op) == stage::pending && op.backend.state == &p,
+            "a pending send ends once (law 1)");
+  MW_ASSERT(!is_in_use(p), "no send ends while the kernel reads its memory (law 4)");
   stop_slices(p);
   set_stage(op, stage::none, nullptr);
+  MW_ASSERT(p.settle_by == time_point::max() || settling_ > 0,
+            "each settling send is counted once");
   if (p.settle_by != time_point::max()) --settling_;
   forget(p);
   if (p.granted) [[unlikely]] {
+    MW_ASSERT(lanes_.find(op.on.number())->granted == &p,
+              "a lane knows its granted message until that ends");
     lanes_.find(op.on.number())->granted = nullptr;
     may_go_on_ = true;
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
@@ -20,6 +22,7 @@ shared_connection::~shared_connection() { stop(); }
 void shared_connection::open() noexcept { link_->attach(slot_.slot(), *this); }
 
 bool shared_connection::is_over(const char* wrong) noexcept {
+  MW_ASSERT(corked_, "a step that ends has begun");
   corked_ = false;
   if (stopped_) {
     rest();
@@ -31,6 +34,7 @@ bool shared_connection::is_over(const char* wrong) noexcept {
 }
 
 bool shared_connection::look() noexcept {
+  MW_ASSERT(core_.home.is_current(), "a slot is looked at in the reactor's turn");
   if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {
     const char* wrong = nullptr;
@@ -72,6 +76,7 @@ void shared_connection::pump() noexcept {
 }
 
 void shared_connection::progress(bool reads) noexcept {
+  MW_ASSERT(!corked_ && !stopped_ && !ended_, "one step at a time, and none at the end");
   if (has_only_to_flush()) return sender_.flush();
   core_.home.note_long_step();
   const char* wrong = nullptr;
@@ -139,6 +144,8 @@ void shared_connection::go_on_soon() noexcept {
 }
 
 void shared_connection::go_on() noexcept {
+  MW_ASSERT(next_.is_scheduled && core_.home.is_current(),
+            "scheduled work runs once, on its reactor");
   next_.is_scheduled = false;
   if (stopped_) return rest();
   guarded([this] {
@@ -164,6 +171,7 @@ void shared_connection::stop() noexcept {
 
 // This side no longer looks at the slot. The link stays: its step may be running.
 void shared_connection::rest() noexcept {
+  MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
   if (at_rest()) events_.came_to_rest();
 }

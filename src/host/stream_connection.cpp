@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 stream_connection::stream_connection(core& shared, connection_events& events, rank_t peer,
@@ -22,6 +24,7 @@ void stream_connection::open() noexcept { submit_receive(); }
 
 void stream_connection::submit_receive() {
   if (stopped_ || ended_) return rest();
+  MW_ASSERT(!receiving_now_, "one receive at most is in flight");
   const auto entries = receiver_.entries();
   receive_.buffers = entries.data();
   receive_.buffer_count = entries.size();
@@ -38,6 +41,7 @@ void stream_connection::pump() noexcept {
     if (!sender_.batch().is_open()) receiver_.return_credit(sender_.has_something());
     if (!sender_.next_batch()) return;
     const auto entries = sender_.batch().entries();
+    MW_ASSERT(!sending_now_ && !entries.empty(), "one send at most is in flight");
     send_.buffers = entries.data();
     send_.buffer_count = entries.size();
     sending_now_ = true;
@@ -46,6 +50,7 @@ void stream_connection::pump() noexcept {
 }
 
 void stream_connection::sent() noexcept {
+  MW_ASSERT(sending_now_, "a request ends once");
   sending_now_ = false;
   if (stopped_) return rest();
   guarded([this] {
@@ -70,6 +75,7 @@ void stream_connection::sent() noexcept {
 }
 
 void stream_connection::received() noexcept {
+  MW_ASSERT(receiving_now_, "a request ends once");
   receiving_now_ = false;
   if (stopped_) return rest();
   const io_result result = receive_.result;
