@@ -12,7 +12,7 @@ namespace mwbench {
 
 namespace {
 
-/// Work that no compiler leaves out or calls in another way.
+/// Work that no compiler omits or calls in another way.
 [[gnu::noinline]] int called(int value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -21,7 +21,7 @@ namespace {
 mw::task<int> returning(int value) { co_return called(value); }
 mw::task<void> ending() { co_return; }
 
-/// The least that a coroutine can be: resumed by hand, it suspends at once.
+/// The smallest coroutine: resumed by hand, it suspends at once.
 class bare_coroutine {
  public:
   struct promise_type {
@@ -54,7 +54,7 @@ double each_ns(std::int64_t begin, int count) {
   return static_cast<double>(now_ns() - begin) / count;
 }
 
-// --- each kind of await, and what stands for it without the library
+// --- each kind of await, and its counterpart without the library
 
 mw::task<double> ready(int count) {
   mw::event happened;
@@ -70,7 +70,7 @@ double ready_bare(int count) {
   int found = 0;
   const auto begin = now_ns();
   for (int i = 0; i < count; ++i) {
-    // Read each time, as an await does.
+    // Force a read each time, as an await does.
     asm volatile("" ::"r"(&happened) : "memory");
     found += happened.is_set() ? 1 : 0;
   }
@@ -78,7 +78,7 @@ double ready_bare(int count) {
   return each_ns(begin, count);
 }
 
-/// Suspended, queued at the reactor, resumed in one of its turns.
+/// A task that is suspended, queued at the reactor, and resumed in one of its turns.
 mw::task<double> yielding(int count) {
   const auto begin = now_ns();
   for (int i = 0; i < count; ++i) co_await mw::yield();
@@ -124,7 +124,7 @@ double calling_bare(int count) {
   return each_ns(begin, count);
 }
 
-/// Children of a scope, started and ended side by side, some at a time.
+/// Children of a scope, started and ended side by side, several at a time.
 mw::task<double> spawning(int count) {
   constexpr int at_a_time = 100;
   const auto begin = now_ns();
@@ -195,7 +195,7 @@ mw::task<void> ask_each(const await_options& o, report& out) {
   }
 }
 
-// --- a message between two members on one thread: what software alone costs
+// --- a message between two members on one thread: the cost of the software alone
 
 mw::task<void> say(mw::world& w, int count) {
   std::uint64_t word = 0;
@@ -232,7 +232,7 @@ class one_thread {
  private:
   template <class Start>
   void both(Start start) {
-    // Turned by this thread before a task could start another.
+    // This thread turns them before a task could start another.
     here_.poll();
     there_.poll();
     auto near_task = here_.start(start(near_));
@@ -273,7 +273,7 @@ void await(const common_options& common, const await_options& options) {
   one_thread pair(common);
   out.machine(rt.home().io().name());
   pair.begin();
-  // Not earlier: the service threads would inherit it.
+  // Do not pin earlier: the service threads would inherit it.
   std::optional<pinned_thread> pinned;
   if (options.pin) pinned.emplace(0);
   rt.run(ask_each(options, out));

@@ -1,4 +1,4 @@
-// What it costs to hand a call's replies to a thread that is not the dispatcher's.
+// Measures handing a call's replies to a thread that is not the dispatcher's.
 #include "bridge.hpp"
 
 #include <sys/resource.h>
@@ -63,7 +63,8 @@ class front {
     (void)leading_->wait_for(10s);
   }
 
-  /// A task for each reply, started by the thread that takes it: two changes of threads.
+  /// A task for each reply, started by the thread that takes it. It costs two changes
+  /// of threads.
   void by_tasks(const burst& asked) {
     auto call = [this](burst asked) -> mw::task<std::shared_ptr<mw::reply_stream>> {
       co_return std::make_shared<mw::reply_stream>(

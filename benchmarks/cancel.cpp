@@ -9,10 +9,10 @@ namespace mwbench {
 
 namespace {
 
-/// What the peer is to do next.
+/// The peer's next step.
 enum class step : int { send, receive, end };
 
-/// Stops an operation in the middle; tells when.
+/// Stops an operation in the middle; returns when.
 struct interruption {
   std::stop_source source;
   std::int64_t at = 0;
@@ -33,12 +33,12 @@ class canceller {
  public:
   canceller(mw::world& w, std::vector<char>& memory) : world_(w), memory_(memory) {}
 
-  /// Half of what a transfer takes that nobody disturbs.
+  /// Half the time of an undisturbed transfer.
   mw::task<mw::duration> half_a_transfer() {
     samples took;
     for (int i = 0; i < 5; ++i) {
       co_await ask(step::send);
-      // The peer has had time to offer it, as in a receive that is cancelled.
+      // The peer has had time to offer it, as for a receive that is cancelled.
       co_await world_.arrival(mw::from{1});
       const auto begin = now_ns();
       co_await world_.recv(memory_, mw::from{1});
@@ -71,7 +71,7 @@ class canceller {
       co_return note(ended ? mw::cause::none : ended.error().cause, stop, into);
     };
     const auto ended = co_await mw::when_all(send(), stop.after(after));
-    // What the peer waits for, if it got nothing.
+    // The peer waits for this, if it got nothing.
     if (std::get<0>(ended)) co_await world_.send(memory_, mw::to{1});
     co_await world_.barrier();
   }
@@ -79,7 +79,7 @@ class canceller {
   mw::task<void> ask(step next) { co_await world_.send_message(next, mw::to{1}); }
 
  private:
-  /// True if it was cancelled.
+  /// Returns true if it was cancelled.
   bool note(mw::cause why, const interruption& stop, figures& into) {
     if (why == mw::cause::none) {
       ++into.completed;

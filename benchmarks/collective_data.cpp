@@ -8,7 +8,7 @@ namespace mwbench {
 
 namespace {
 
-/// Small enough for sums of floats to be exact.
+/// Values are small enough for sums of floats to be exact.
 int value_of(mw::rank_t rank, std::size_t at) noexcept {
   return static_cast<int>((at + static_cast<std::size_t>(rank) * 5) % 61);
 }
@@ -124,7 +124,7 @@ int collective_data::expected(std::size_t at) const noexcept {
 }
 
 void collective_data::spoil() noexcept {
-  // The root of a broadcast gives what lies there.
+  // The root of a broadcast sends its buffer.
   if (kind_ == collective_kind::broadcast && rank_ == 0) return;
   constexpr unsigned char never = 0xC3;
   std::memset(target_.data(), never, target_.size() * sizeof(float));

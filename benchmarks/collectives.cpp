@@ -12,7 +12,7 @@ namespace mwbench {
 
 namespace {
 
-/// What one member measured in one size.
+/// One member's measurements in one size.
 struct call_figures {
   double mean_us = 0;
   double p50_us = 0;
@@ -51,7 +51,8 @@ struct timed_calls {
   std::uint64_t wrong = 0;
 };
 
-/// Each begins when all members are ready for it; what is checked, is so between them.
+/// Each call begins when all members are ready for it; results are checked between
+/// calls.
 mw::task<timed_calls> calls(mw::world& w, collective_data& d, std::size_t count,
                             bool checks) {
   timed_calls made;
@@ -71,7 +72,7 @@ mw::task<timed_calls> calls(mw::world& w, collective_data& d, std::size_t count,
   co_return made;
 }
 
-/// As many as fit into the time, as rank 0 finds after a few.
+/// Returns how many calls fit into the time, as rank 0 finds after a few.
 mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
   co_await calls(w, d, least_calls, false);
   const auto begin = now_ns();
@@ -89,7 +90,7 @@ mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds
   co_return count;
 }
 
-/// The mean of all members, and the slowest's quantiles: at rank 0.
+/// At rank 0: the mean of all members, and the slowest one's quantiles.
 mw::task<call_figures> collect(mw::world& w, call_figures own) {
   if (w.rank() != 0) {
     co_await w.send(mw::object(own), mw::to{0});
@@ -163,7 +164,7 @@ mw::task<void> take_part(member& m, const collectives_options& o, mw::rank_t ran
   std::vector<mw::world> worlds;
   worlds.push_back(m.describe("collectives", rank, o.members));
   co_await form_all(worlds);
-  // Not earlier: the service thread would inherit it.
+  // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank);
   if (rank == 0) out.machine(m.engine());

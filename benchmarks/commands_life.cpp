@@ -12,7 +12,7 @@ void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
       ->check(CLI::IsMember({"kill", "stop", "cut"}))
       ->capture_default_str();
   sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
-  sub->add_option("--members", o.members, "of the world that the fault hits")
+  sub->add_option("--members", o.members, "members of the world that the fault hits")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
   sub->add_flag("--alone", o.alone, "without a healthy world that streams beside");
@@ -23,8 +23,7 @@ void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
 }
 
 void add_shrink(CLI::App& app, const common_options& common, shrink_options& o) {
-  CLI::App* sub =
-      app.add_subcommand("shrink", "from a kill to a world of those who survive it");
+  CLI::App* sub = app.add_subcommand("shrink", "from a kill to a world of the survivors");
   sub->add_option("--members", o.members)
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
@@ -64,7 +63,7 @@ void add_idle(CLI::App& app, const common_options& common, idle_options& o) {
 
 void add_cancel(CLI::App& app, const common_options& common, cancel_options& o) {
   CLI::App* sub = app.add_subcommand("cancel", "giving up a begun transfer");
-  sub->add_option("--size", o.size, "of the transfer: 64M")
+  sub->add_option("--size", o.size, "size of the transfer: 64M")
       ->transform(CLI::AsSizeValue(false).description(""))
       ->check(size_in_bytes)
       ->capture_default_str();
@@ -77,7 +76,7 @@ void add_cancel(CLI::App& app, const common_options& common, cancel_options& o) 
 
 void add_await(CLI::App& app, const common_options& common, await_options& o) {
   CLI::App* sub = app.add_subcommand("await", "a co_await, against a loop without it");
-  sub->add_option("--count", o.count, "of each kind in a round")
+  sub->add_option("--count", o.count, "awaits of each kind in a round")
       ->check(CLI::Range(100, 1 << 30))
       ->capture_default_str();
   sub->add_option("--rounds", o.rounds, "turns of both")
@@ -127,7 +126,7 @@ void add_scale(CLI::App& app, common_options& common, scale_options& o) {
       ->capture_default_str();
   add_plot(*sub, common);
   sub->callback([&common, &o, by_worlds, by_members] {
-    // Who asks for one of them does not mean the other.
+    // A request for one of them does not ask for the other.
     const bool of_worlds = by_worlds->count() > 0;
     const bool of_members = by_members->count() > 0;
     if (of_worlds && !of_members) o.members.clear();

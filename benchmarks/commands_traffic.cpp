@@ -8,7 +8,7 @@ namespace mwbench {
 
 void add_p2p(CLI::App& app, common_options& common, p2p_options& o) {
   CLI::App* sub = app.add_subcommand("p2p", "latency and bandwidth of two processes");
-  sub->add_option("--sizes", o.sizes, "of the messages: 8,64K,1M")
+  sub->add_option("--sizes", o.sizes, "sizes of the messages: 8,64K,1M")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false).description(""))
       ->check(size_in_bytes)
@@ -28,7 +28,7 @@ void add_p2p(CLI::App& app, common_options& common, p2p_options& o) {
       ->capture_default_str();
   sub->add_flag("--shared-buffers", o.shared_buffers, "messages lie in a shared pool");
   sub->add_flag("--pin", o.pin, "each of the two processes to a CPU of its own");
-  sub->add_flag("--check", o.check, "verifies what comes, and counts what is wrong");
+  sub->add_flag("--check", o.check, "verifies received data, and counts wrong elements");
   add_plot(*sub, common);
   sub->callback([&] {
     (void)members_of(common, "p2p", 2, true);
@@ -91,7 +91,7 @@ void add_collectives(CLI::App& app, common_options& common, collectives_options&
       ->delimiter(',')
       ->check(CLI::IsMember(kinds))
       ->capture_default_str();
-  sub->add_option("--sizes", o.sizes, "of all members' data together: 8,64K,1M")
+  sub->add_option("--sizes", o.sizes, "sizes of all members' data together: 8,64K,1M")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false).description(""))
       ->capture_default_str();
@@ -107,7 +107,7 @@ void add_collectives(CLI::App& app, common_options& common, collectives_options&
   sub->callback([&common, &o, sub] {
     const bool was_said = sub->count("--members") > 0;
     o.members = members_of(common, "collectives", o.members, was_said);
-    // Those of a launcher may be on several machines.
+    // A launcher's processes may be on several machines.
     if (o.pin && !common.has_launcher() && o.members > usable_cpus()) {
       throw std::runtime_error(
           fmt::format("collectives --pin: {} members want a CPU each, this process may "

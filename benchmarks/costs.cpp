@@ -18,7 +18,8 @@ namespace mwbench {
 
 namespace {
 
-/// For what a process has open anyway, and for a while when it forms worlds.
+/// Allowance for descriptors that a process has open anyway, and for a while when it
+/// forms worlds.
 constexpr std::size_t open_anyway = 256;
 
 /// A mapping's first line: "55d0-55e0 rw-s 00000000 00:01 1234 /memfd:name".

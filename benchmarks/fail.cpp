@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Before and after each fault, for the healthy world to show what it does anyway.
+/// Time before and after each fault, in which the healthy world shows its usual rate.
 constexpr auto quiet = 200ms;
 
 struct fault_figures {
@@ -23,11 +23,11 @@ struct fault_figures {
   samples reform_ms;
   samples quiet_gap_us;
   samples fault_gap_us;
-  /// Of the ranks from 1, without the victim.
+  /// The ranks from 1, without the victim.
   std::vector<samples> survivors_ms;
 };
 
-/// The leader is rank 0, the last rank the victim, and who is between survives with it.
+/// The leader is rank 0, the last rank is the victim, and the ranks in between survive.
 class faults {
  public:
   faults(member& m, const fail_options& o, gaps& seen, report& out)
@@ -83,7 +83,7 @@ class faults {
     victim_ = std::move(standby);
   }
 
-  /// When the waiter had its error.
+  /// Time at which the waiter had its error.
   mw::task<std::int64_t> wait_for_error() {
     char byte = 0;
     const auto got =
@@ -106,7 +106,7 @@ class faults {
       ::kill(victim_.pid(), kills() ? SIGKILL : SIGSTOP);
     }
     if (kills()) co_return;
-    // Whoever is broken without it says why to the waiter.
+    // A member that breaks without it tells the waiter why.
     while (!world_.is_suspect(victim_rank())) {
       if (world_.state() != mw::world_state::up) co_return;
       co_await mw::sleep_for(1ms);
@@ -190,7 +190,7 @@ mw::task<void> lead(member& m, const fail_options& o, report& out) {
 
 void fail(const common_options& asked, const fail_options& options) {
   common_options common = asked;
-  // A network is between processes that do not share memory.
+  // A network lies only between processes that do not share memory.
   if (options.fault == "cut") common.shared_memory = false;
   if (!common.leads()) return take_role(common, options);
   member m(common);

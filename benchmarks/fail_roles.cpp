@@ -25,8 +25,9 @@ mw::task<void> give_stream(member& m) {
   }
 }
 
-/// Waits in the world for the fault, and then for the leader to end this process: the end
-/// of one that is cut off would end the connections of its relay, which is no silence.
+/// Waits in the world for the fault, and then for the leader to end this process. The
+/// end of a process that is cut off would end the connections of its relay, which is no
+/// silence.
 mw::task<void> be_victim(member& m, const fail_options& o, int number) {
   const mw::rank_t rank = o.members - 1;
   mw::world w;
@@ -52,7 +53,7 @@ mw::task<void> survive(member& m, const fail_options& o, mw::rank_t rank) {
   }
 }
 
-/// Waits for its turn. Its parent says when it is cut off as well.
+/// Waits for its turn. Its parent also says when it is cut off.
 void be_a_victim(common_options& common, const fail_options& o, int number) {
   line parent = line::to_parent();
   std::optional<relay> network;

@@ -67,7 +67,7 @@ mw::task<both> take_part(mw::runtime& rt, mw::store& st, mw::rank_t rank,
                          form_options o) {
   former f(rt, st, rank);
   co_await f.begin();
-  // The first of a process pays for faults in memory that later ones find there.
+  // The first forming of a process pays for page faults that later ones do not have.
   co_await f.once("warm", 1);
   samples one = co_await f.repeat("one", 1, o.repeat);
   samples many;
@@ -110,8 +110,8 @@ void form(const common_options& common, const form_options& options) {
     const both took = m.runtime().run(take_part(m.runtime(), m.store(), 0, options));
     print(out, "tcp", options, took);
   }
-  // Two members in one process, through memory: what is left when the store costs
-  // nothing.
+  // Two members in one process, through memory: the rest of the cost when the store
+  // costs nothing.
   mw::memory_store store;
   mw::runtime here(runtime_options_of(common));
   mw::runtime there(runtime_options_of(common));

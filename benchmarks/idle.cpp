@@ -9,7 +9,7 @@ namespace mwbench {
 
 namespace {
 
-/// A lane that no parked receive is on.
+/// A lane without parked receives.
 constexpr mw::lane talk{1'000'000};
 
 struct cost {
@@ -39,7 +39,7 @@ mw::task<void> take_part(member& m, const common_options& common, const idle_opt
   const mw::rank_t peer = 1 - rank;
   if (common.leads()) out.machine(m.engine());
   std::vector<mw::world> worlds;
-  // The first pays for the link; what one more world costs is asked for.
+  // The first world pays for the link; the cost of one more world is measured.
   worlds.push_back(m.describe("first", rank));
   co_await worlds[0];
   co_await exchange(worlds[0], peer);

@@ -21,7 +21,7 @@ mw::task<idle_cost> sleep_and_look(double seconds) {
   co_return idle_cost{
       100 * (after.cpu_seconds - before.cpu_seconds) / took,
       static_cast<double>(after.wake_ups - before.wake_ups) / took,
-      // A connection that has ended meanwhile took what it had sent with it.
+      // A connection that has ended meanwhile no longer counts what it had sent.
       static_cast<double>(std::max(segments_sent(), sent) - sent) / took,
   };
 }

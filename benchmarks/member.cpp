@@ -32,7 +32,7 @@ std::string text_of(const mw::time_histogram& times) {
   return text;
 }
 
-/// The address that this machine talks to `other` from, which needs no packet to know.
+/// Returns the address from which this machine talks to `other`. It needs no packet.
 mw::socket_address way_to(const mw::socket_address& other) {
   sockaddr_storage storage{};
   auto* any = reinterpret_cast<sockaddr*>(&storage);
@@ -79,12 +79,13 @@ mw::runtime_options runtime_options_of(const common_options& common) {
   options.read_peers = common.read_peers;
   options.mover = common.mover;
   options.spin = std::chrono::microseconds(common.spin_us);
-  // Breaking worlds is what some of this is about.
+  // Some benchmarks break worlds on purpose.
   options.log_from = mw::log_level::error;
   if (!common.listen.empty()) options.listen = common.listen;
   if (!common.advertise.empty()) options.advertise = common.advertise;
   if (common.has_launcher() && !common.launch.store.is_loopback()) {
-    // Between hosts, where the launcher's own network is trusted for minutes.
+    // The processes are on several hosts, where the launcher's own network is trusted
+    // for minutes.
     options.listen = way_to(common.launch.store).text();
     options.insecure = true;
   }
@@ -104,7 +105,7 @@ mw::task<line> plain_connection(mw::world& w) {
     doorway door(w.view().member(0).endpoint.with_port(0));
     const std::uint16_t port = door.address().port();
     co_await w.send_message(port, mw::to{1}, on);
-    // Nobody waits in accept: the peer has connected when it says so.
+    // The accept does not block: the peer has connected when it says so.
     co_await w.recv_message<bool>(mw::from{1}, on);
     co_return door.accept();
   }
@@ -137,7 +138,7 @@ mw::task<void> exchange(mw::world& w, mw::rank_t peer) {
   constexpr mw::lane on{1'000'000};
   std::vector<char> out(64 << 10);
   std::vector<char> in(out.size());
-  // Both at once: nobody may count on its send being accepted before it receives.
+  // Send and receive at once: a send may not be accepted before the peer receives.
   co_await mw::when_all(w.send(out, mw::to{peer}, on), w.recv(in, mw::from{peer}, on));
 }
 

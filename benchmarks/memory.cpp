@@ -8,7 +8,7 @@ namespace mwbench {
 
 namespace {
 
-/// Of one process, by how far its worlds have come.
+/// Memory of one process, by the stage of its worlds.
 struct stages {
   memory_use formed;
   memory_use used;
@@ -20,7 +20,8 @@ class weighing {
   weighing(member& m, mw::rank_t rank, report& out)
       : member_(m), rank_(rank), out_(out), first_(m.describe("first", rank)) {}
 
-  /// The first world pays for the link between the two; each other one is asked for.
+  /// The first world pays for the link between the two; the cost of each other world is
+  /// measured.
   mw::task<void> run(const memory_options& o) {
     before_ = memory_use::now();
     co_await first_;

@@ -1,5 +1,5 @@
-// mwbench: what the library costs on this machine, each figure beside the raw limit of
-// the same run where there is one.
+// mwbench: measures the cost of the library on this machine, each figure beside the raw
+// limit of the same run where there is one.
 #include <CLI/CLI.hpp>
 #include <map>
 
@@ -28,9 +28,9 @@ void add_options(CLI::App& app, common_options& common, bool& asks_launcher) {
   app.add_flag("!--refuse-reading", common.read_peers,
                "as where process_vm_readv is refused");
   app.add_flag("!--no-mover", common.mover,
-               "without its second thread for what is large");
+               "without the second thread that copies large messages");
   app.add_option("--spin", common.spin_us,
-                 "microseconds to look before sleeping; -1: as the library chooses")
+                 "microseconds to poll before sleeping; -1: as the library chooses")
       ->check(CLI::Range(-1, 10'000'000))
       ->capture_default_str();
   app.add_flag("!--no-launcher", asks_launcher,
@@ -41,7 +41,8 @@ void add_options(CLI::App& app, common_options& common, bool& asks_launcher) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "What manyworlds costs on this machine, beside the raw limit of the same run."};
+      "Measures the cost of manyworlds on this machine, beside the raw limit of the same "
+      "run."};
   common_options common;
   common.arguments.assign(argv + 1, argv + argc);
   unsigned limit = 600;
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {
   add_draw(app, drawn);
   app.parse_complete_callback([&] {
     bound_this_process(limit, !common.leads());
-    // Who was started by the leader has its orders.
+    // A process that the leader started gets its orders from it.
     if (asks_launcher && common.leads()) ask_launcher(common);
   });
   return ask(app, "mwbench", argc, argv);

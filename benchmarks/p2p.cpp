@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::size_t ping_bytes = std::size_t{64} << 20;
 constexpr std::size_t stream_bytes = std::size_t{128} << 20;
-/// Up to this size messages are counted as well.
+/// Up to this size the messages per second are reported too.
 constexpr std::size_t counted_bytes = 1024;
-/// What a stream's messages are filled with, if they are verified.
+/// Content of a stream's messages, if they are verified.
 constexpr unsigned stream_message = 99;
 
-/// How often a message of one size is sent in one round; both sides reckon the same.
+/// Messages of one size in one round; both sides compute the same number.
 struct counts {
   counts(std::size_t size, int most)
       : pings(within(ping_bytes / std::max<std::size_t>(size, 1), most)),
@@ -43,11 +43,11 @@ struct counts {
   int warm_up;
   int blocking;
   int messages;
-  /// Of which the rate is told; 0: the stream's is.
+  /// Size for the message rate; 0: the stream's size.
   int counted;
 };
 
-/// What the rounds of one size gave: of the world, and of plain sockets.
+/// Results of the rounds of one size: of the world, and of plain sockets.
 struct figures {
   samples half_us;
   samples limit_us;
@@ -59,8 +59,8 @@ struct figures {
   verification verified;
 };
 
-/// What was accepted behind a send under way leaves with a later turn of the reactor,
-/// which a thread that blocks in plain sockets would not take.
+/// A send that was accepted behind another leaves with a later turn of the reactor. A
+/// thread that blocks in plain sockets would not take that turn.
 mw::task<void> let_out() { co_await mw::sleep_for(std::chrono::milliseconds(1)); }
 
 /// One process's side of one size.
@@ -68,19 +68,20 @@ template <class Buffer>
 struct side {
   mw::world& w;
   int raw;
-  raw_memory* shared;      ///< over tcp null
-  std::span<char> memory;  ///< of all its places
+  raw_memory* shared;      ///< null over tcp
+  std::span<char> memory;  ///< memory of all its places
   std::array<Buffer, in_flight> buffers;
   std::array<pieces, in_flight> places;
   std::size_t size;
   counts n;
   bool checks;
 
-  /// The place into which the leader receives: where it sends from, unless it verifies.
+  /// Returns the place into which the leader receives: the one it sends from, unless it
+  /// verifies.
   [[nodiscard]] std::size_t back() const noexcept { return checks ? 1 : 0; }
 };
 
-/// Untimed: the receiver's buffers as a stream has left them.
+/// Verifies the receiver's buffers, as a stream has left them. Not timed.
 template <class Buffer>
 mw::task<void> verify_stream(side<Buffer>& s, unsigned message, verification& v) {
   if (!s.checks) co_return;
@@ -94,8 +95,8 @@ mw::task<void> verify_stream(side<Buffer>& s, unsigned message, verification& v)
   co_await s.w.send(mw::object(wrong), mw::to{0});
 }
 
-/// Plain sockets block the reactor's thread meanwhile, which breaks no world: they run
-/// where, and as warm as, the world's messages do.
+/// Plain sockets block the reactor's thread meanwhile, which breaks no world. So they
+/// run in the same place, and as warm, as the world's messages.
 template <class Buffer>
 mw::task<void> measure(side<Buffer> s, figures& into) {
   const counts& n = s.n;
@@ -176,9 +177,10 @@ mw::task<void> answer(side<Buffer> s) {
   }
 }
 
-/// The limit over tcp is what the better way of waiting reaches: spinning wins as long as
-/// it does not keep the kernel's own work off the CPU. Over shared memory it is a line,
-/// and for more than a line what `way` says, of a process that has nothing else to do.
+/// Returns the raw limit. Over tcp it is the better way of waiting: spinning wins as
+/// long as it does not keep the kernel's own work off the CPU. Over shared memory it is
+/// a cache line, and for more than a line the way that `way` names, of a process that
+/// has nothing else to do.
 fields row_of(std::size_t size, std::string_view transport, const p2p_options& o,
               const figures& f) {
   const bool shared = transport == "shm";
@@ -229,7 +231,7 @@ mw::task<void> run_size(side<Buffer> s, std::string_view transport, bool leads,
 mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
                          const p2p_options& o, report& out) {
   const line raw = co_await plain_connection(w);
-  // Not earlier: the service thread would inherit it, and no thread would spin.
+  // Do not pin earlier: the service thread would inherit it, and no thread would spin.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(common.leads() ? 0 : 1);
   const std::string transport = w.transport();

@@ -11,7 +11,7 @@ namespace mwbench {
 
 namespace {
 
-/// What the first of a pair measured in one size.
+/// Measurements of the first process of a pair in one size.
 struct pair_figures {
   double mean_us = 0;
   double p50_us = 0;
@@ -22,7 +22,7 @@ struct pair_figures {
 constexpr char more = 'x';
 constexpr char last = 'q';
 
-/// The last message says that it is the last: nobody counts along.
+/// The last message says that it is the last: the receiver does not count.
 mw::task<pair_figures> ping(mw::world& w, std::span<char> buffer, double seconds) {
   samples halves;
   const auto begin = now_ns();
@@ -76,7 +76,7 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
   co_await form_all(worlds);
   mw::world& all = worlds[0];
   mw::world& pair = worlds[1];
-  // Not earlier: the service thread would inherit it.
+  // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());

@@ -15,15 +15,15 @@ namespace mwbench {
 
 namespace {
 
-// --- which curves there are
+// --- the curves
 
 struct curve_kind {
   std::string_view bench;
   std::string_view x;
   std::string_view y;
-  /// What is on the vertical axis: curves of the same share a panel.
+  /// Name of the vertical axis: curves of the same name share a panel.
   std::string_view unit;
-  /// Empty: whose row it is.
+  /// Label; empty: the program of the row.
   std::string_view label;
 };
 
@@ -73,7 +73,7 @@ std::string title_of(const fields& row, const curve_kind& kind) {
   return title + ": " + std::string(kind.unit) + " by " + std::string(kind.x);
 }
 
-/// Of points that come twice the last counts.
+/// Of two points at one place the last counts.
 void take(const fields& row, std::vector<std::pair<std::string, panel>>& panels) {
   for (const curve_kind& kind : kinds) {
     if (text_of(row, "bench") != kind.bench) continue;
@@ -91,7 +91,7 @@ void take(const fields& row, std::vector<std::pair<std::string, panel>>& panels)
   }
 }
 
-// --- how they are drawn
+// --- their drawing
 
 constexpr double width = 460, height = 300;
 constexpr double left = 60, top = 30, plot_width = 260, plot_height = 220;
@@ -196,7 +196,7 @@ std::string drawn(const std::string& title, const panel& curves) {
 void plot(const std::vector<fields>& rows, const std::string& file) {
   std::vector<std::pair<std::string, panel>> panels;
   for (const fields& row : rows) take(row, panels);
-  if (panels.empty()) throw std::runtime_error("nothing that was told makes a curve");
+  if (panels.empty()) throw std::runtime_error("no row of the input makes a curve");
   const std::size_t columns = std::min<std::size_t>(panels.size(), 2);
   const std::size_t lines = (panels.size() + columns - 1) / columns;
   std::ofstream out(file);

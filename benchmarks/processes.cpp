@@ -113,7 +113,7 @@ child::child(const std::vector<std::string>& arguments,
   std::vector<std::string> copies = arguments;
   for (std::string& a : copies) argv.push_back(a.data());
   argv.push_back(nullptr);
-  // The first of a name counts.
+  // The first mapping of a name counts.
   std::vector<std::string> added = environment;
   std::vector<char*> variables;
   for (std::string& a : added) variables.push_back(a.data());

@@ -14,7 +14,7 @@ int flags_of(waiting how) {
   return MSG_NOSIGNAL | (how == waiting::spinning ? MSG_DONTWAIT : 0);
 }
 
-/// Bytes moved; 0 if it must be tried again.
+/// Returns the bytes moved; 0 if it must be tried again.
 std::size_t moved(ssize_t result) {
   if (result > 0) return static_cast<std::size_t>(result);
   if (result == 0) throw std::runtime_error("the other process is gone");

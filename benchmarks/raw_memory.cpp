@@ -28,7 +28,7 @@ struct place {
   const void* probe;
 };
 
-/// Gives whether the other process may read this one's memory.
+/// Returns whether the other process may read this one's memory.
 bool pass(int socket, int fd) {
   const place where{::getpid(), fd, &where};
   char can_read = 0;
@@ -39,7 +39,8 @@ bool pass(int socket, int fd) {
   return can_read != 0;
 }
 
-/// The line is tcp, which passes no descriptors; the leader waits until it is opened.
+/// The channel is tcp, which passes no descriptors; the leader waits until the memory
+/// is opened.
 int receive(int socket, bool& can_read) {
   place where{};
   if (::recv(socket, &where, sizeof where, MSG_WAITALL) != sizeof where) {
@@ -82,7 +83,7 @@ raw_memory::raw_memory(int fd, bool leads, way how, std::size_t largest,
   page_ = static_cast<page*>(mapped);
   static_assert(sizeof(page) <= page_bytes);
   page_->of[own_].pid = ::getpid();
-  // What a library that was warmed up has met before.
+  // Take the page faults that a warmed-up library has already had.
   std::memset(shared(own_), 'x', shared_bytes_);
 }
 
@@ -115,7 +116,8 @@ void raw_memory::take(std::span<char> buffer, std::size_t place) {
   } else if (how_ == way::read) {
     read_peer(buffer);
   } else if (how_ == way::copy) {
-    // The world's buffers are shared memory too: where it comes, it is sent from.
+    // The world's buffers are shared memory too: a message is sent from the place where
+    // it was received.
     char* const into = shared(own_) + place * buffer.size();
     std::memcpy(into, shared(1 - own_), buffer.size());
   } else {
@@ -182,7 +184,7 @@ double raw_memory::stream(std::span<char> buffer, int count) {
   const auto begin = now_ns();
   for (int i = 0; i < count; ++i) {
     give(buffer);
-    // A line holds one message; what is read from memory stays there.
+    // A cache line holds one message; a message that is read from memory stays there.
     if (buffer.size() <= sizeof(side::line)) take(std::span(&done, 1));
   }
   if (buffer.size() > sizeof(side::line)) take(std::span(&done, 1));

@@ -12,12 +12,12 @@ namespace mwbench {
 
 namespace {
 
-/// False at the end of the stream.
+/// Returns false at the end of the stream.
 bool move_some(const line& from, const line& to) {
   char bytes[16 << 10];
   const ssize_t got = ::recv(from.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && errno == EAGAIN;
-  // Blocks only until the other process has read: it is little that passes here.
+  // This blocks only until the other process has read; little data passes here.
   for (ssize_t sent = 0; sent < got;) {
     const ssize_t more =
         ::send(to.fd(), bytes + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
@@ -55,7 +55,7 @@ void relay::run() {
       asked.push_back({far.fd(), POLLIN, 0});
     }
     if (::poll(asked.data(), asked.size(), -1) < 0) continue;
-    // What is open stays open, and unread.
+    // Open connections stay open, and unread.
     if (asked[0].revents != 0 || asked[1].revents != 0) return;
     std::vector<std::pair<line, line>> left;
     for (std::size_t i = 0; i < connections_.size(); ++i) {

@@ -41,7 +41,7 @@ std::string processor() {
   return "unknown";
 }
 
-/// How busy others keep the machine: without it no figure here means much.
+/// Load of the machine by other programs: without it the figures here mean little.
 double load() {
   double value = 0;
   std::ifstream("/proc/loadavg") >> value;
@@ -68,7 +68,7 @@ report::report(bool as_json, std::string_view transport, std::string plot) noexc
     : as_json_(as_json),
       transport_(transport),
       plot_(std::move(plot)),
-      // Whoever reads JSON through a pipe may show both streams.
+      // A reader of JSON through a pipe may show both streams.
       shows_progress_(::isatty(STDERR_FILENO) == 1 &&
                       (!as_json || ::isatty(STDOUT_FILENO) == 1)) {}
 

@@ -23,7 +23,7 @@ void lead(const common_options& common, const scale_options& o, report& out) {
   }
 }
 
-/// Each size has processes of its own: links that linger would beat as well.
+/// Each size has processes of its own: lingering links would send heartbeats too.
 void lead_members(const common_options& common, const scale_options& o, mw::rank_t size,
                   report& out) {
   member m(common);
@@ -33,9 +33,9 @@ void lead_members(const common_options& common, const scale_options& o, mw::rank
   m.runtime().run(scale_members(m, o, 0, size, out));
 }
 
-/// Over tcp each world has a connection to each peer, and so have those between two
-/// processes of one host that find no slot in the memory they share: the first half of
-/// its slots is there at once, the other is ceded bit by bit.
+/// Over tcp each world has a connection to each peer. So do worlds between two
+/// processes of one host that find no slot in the memory they share: half of its slots
+/// are there at once, the others are ceded gradually.
 void make_room(const common_options& common, const scale_options& o) {
   constexpr int least_slots_of_a_link = 128;
   const int without = common.shared_memory ? least_slots_of_a_link : 0;

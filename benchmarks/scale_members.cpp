@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr auto meeting_limit = 60s;
 constexpr int barriers = 200;
 
-/// Nobody measures how long the others take to be started.
+/// Start times of the other members are not measured.
 mw::task<void> meet(member& m, mw::rank_t rank, mw::rank_t size) {
   const auto key = [size](mw::rank_t of) { return fmt::format("scale/{}/{}", size, of); };
   std::vector<std::string> keys;
@@ -26,7 +26,7 @@ mw::task<void> meet(member& m, mw::rank_t rank, mw::rank_t size) {
   co_await m.store().wait(keys, meeting_limit);
 }
 
-/// The mean of all members, at rank 0.
+/// Returns the mean of all members, at rank 0.
 mw::task<idle_cost> mean_of_all(mw::world& w, idle_cost own) {
   if (w.rank() != 0) {
     co_await w.send_message(own, mw::to{0});

@@ -36,7 +36,7 @@ class worlds_of_two {
 
   mw::task<void> run() {
     co_await first_;
-    // Not earlier: the service thread would inherit it.
+    // Do not pin earlier: the service thread would inherit it.
     std::optional<pinned_thread> pinned;
     if (options_.pin) pinned.emplace(rank_);
     co_await exchange(first_, 1 - rank_);
@@ -47,7 +47,7 @@ class worlds_of_two {
   }
 
  private:
-  /// That many beside the first, all with traffic behind them.
+  /// Worlds beside the first, each after some traffic.
   mw::task<void> with(int count) {
     if (rank_ == 0) out_.progress(fmt::format("{} worlds", count));
     std::vector<mw::world> worlds;

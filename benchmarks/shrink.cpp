@@ -18,7 +18,7 @@ struct shrink_figures {
 mw::task<void> survive(member& m, mw::rank_t rank, mw::rank_t size) {
   mw::world w = m.describe("shrinking", rank, size);
   co_await w;
-  // Rank 0 may have passed it, and struck, before this member has.
+  // Rank 0 may have passed it, and killed, before this member has.
   (void)co_await mw::outcome(w.barrier());
   (void)co_await w.broken();
   w = co_await w.shrink();
@@ -32,7 +32,7 @@ mw::task<void> shrink_once(member& m, mw::rank_t size, shrink_figures& figures) 
   for (mw::rank_t r = 1; r < size; ++r) others.push_back(m.start(std::to_string(r)));
   mw::world w = m.describe("shrinking", 0, size);
   co_await w;
-  // All are up, and no connection is new any more.
+  // All members are up, and no connection is new.
   co_await w.barrier();
   const std::int64_t struck = now_ns();
   ::kill(others.back().pid(), SIGKILL);

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t round_bytes = std::size_t{64} << 20;
 constexpr int most_messages = 4096;
 
-/// Messages of one flow in a round; all sides reckon the same.
+/// Messages of one flow in a round; all sides compute the same number.
 int messages_of(std::size_t size, int flows) {
   const std::size_t each =
       round_bytes / std::max<std::size_t>(size, 1) / static_cast<std::size_t>(flows);
@@ -44,7 +44,7 @@ class flows {
   [[nodiscard]] std::vector<mw::world>& worlds() noexcept { return worlds_; }
   [[nodiscard]] mw::world& one() noexcept { return worlds_[0]; }
 
-  /// Seconds until all messages of a round came, or were sent.
+  /// Seconds until all messages of a round were received, or sent.
   mw::task<double> run(std::size_t size, bool in_one) {
     co_await one().barrier();
     const auto begin = now_ns();
@@ -109,7 +109,7 @@ fields row_of(std::size_t size, std::string_view transport, const worlds_options
   };
 }
 
-/// One sender's messages without the library: out of its memory, or over plain sockets.
+/// One sender's messages without the library: from its memory, or over plain sockets.
 class raw_flow {
  public:
   raw_flow(int fd, bool sends, bool shared, std::size_t largest)
@@ -136,13 +136,13 @@ mw::task<void> take_part(member& m, const worlds_options& o, mw::rank_t rank,
                          report& out) {
   flows all(m, rank, o);
   co_await form_all(all.worlds());
-  // Not earlier: the service thread would inherit it.
+  // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());
   const std::string transport = all.one().transport();
   const std::size_t largest = *std::ranges::max_element(o.sizes);
-  // Beside several senders it would measure another question.
+  // Beside several senders it would answer another question.
   line plain;
   std::unique_ptr<raw_flow> raw;
   if (o.senders == 1) {

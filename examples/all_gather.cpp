@@ -1,6 +1,7 @@
-// All-gather: what each member of a world brings comes to all of them, in order of ranks.
-// Alone it starts five processes and kills one: its world breaks, the other goes on. By
-// hand: all_gather --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+// All-gather: every member of a world receives what each member brings, in order of
+// ranks. Alone it starts five processes and kills one: its world breaks, the other
+// continues. By hand: all_gather --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;
+// 1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
 mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {

@@ -1,5 +1,5 @@
-// All-reduce: the sum of what all members of a world bring comes to all of them. Alone it
-// starts five processes and kills one: its world breaks, the other goes on. By hand:
+// All-reduce: every member of a world receives the sum of what all bring. Alone it
+// starts five processes and kills one: its world breaks, the other continues. By hand:
 // all_reduce --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 

@@ -1,6 +1,7 @@
-// Broadcast: rank 0's numbers come to all of its world. Alone it starts five processes
-// and kills one: its world breaks, the other goes on. By hand, one process per terminal:
-// broadcast --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+// Broadcast: all members of a world receive rank 0's numbers. Alone it starts five
+// processes and kills one: its world breaks, the other continues. By hand, one process
+// per terminal: broadcast --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;
+// 2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
 mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {

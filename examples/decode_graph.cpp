@@ -1,7 +1,7 @@
 // A decode loop over two GPUs: the collectives of a step are captured once in a CUDA
-// graph, which is launched for every token. Rank 1 is killed at a random moment; rank 0
-// hears of it, the world is formed again, the graph is captured again, and the tokens go
-// on where they were. Alone it starts rank 1 itself. By hand, one process per terminal:
+// graph, which is launched for every token. Rank 1 is killed at a random moment. Rank 0
+// notices, the world forms again, the graph is captured again, and the tokens continue
+// where they were. Alone it starts rank 1 itself. By hand, one process per terminal:
 // decode_graph --worldinfo 1,0;  decode_graph --worldinfo 1,1 --device 1
 #include "decode_graph/decode_step.hpp"
 
@@ -20,7 +20,7 @@ struct plan {
 
 class member {
  public:
-  /// Goes on until there were so many graphs, if it has all tokens before.
+  /// Runs until it has all tokens, and at least this many graphs.
   member(mw::runtime& rt, const arguments& given, const plan& p, int graphs = 1)
       : runtime_(rt),
         given_(given),
@@ -43,7 +43,7 @@ class member {
     co_await std::move(kept);
   }
 
-  /// Ends when a third of the tokens is there, or the run has ended without. Returns
+  /// Ends when a third of the tokens is there, or the run has ended before. Returns
   /// whether they are there.
   mw::task<bool> is_under_way() {
     co_await third_or_end_.wait();
@@ -91,7 +91,7 @@ class member {
       is_over = count_ >= plan_.tokens && captured_ >= graphs_;
       memory_.set_token(is_over ? over : static_cast<float>(token_));
       // A ticket settles only if the world had not broken: a graph that a dead peer cut
-      // short has come to its end as well, over garbage.
+      // short completes as well, over garbage.
       const mw::ticket launched = co_await w.native(launch).enqueue();
       co_await w.settled(launched);
       ++runs_;
@@ -141,7 +141,7 @@ bool start_all(mw::runtime& rt, arguments& given, const plan& p) {
   std::minstd_rand random(p.seed);
   const auto script = [&]() -> mw::task<void> {
     if (!co_await own.is_under_way()) co_return;
-    // A random moment of a step.
+    // Sleep to a random moment of a step.
     co_await mw::sleep_for(std::chrono::microseconds(random() % 3000));
     fmt::print("kill -9 {}, rank 1, after {} tokens\n", other.pid(), own.count());
     other.signal(SIGKILL);
@@ -165,10 +165,11 @@ int main(int argc, char** argv) try {
   arguments given(app);
   given.backend = "nccl";
   plan p;
-  app.add_option("--tokens", p.tokens, "at least so many, of rank 0")
+  app.add_option("--tokens", p.tokens, "least number of tokens of rank 0")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--seed", p.seed, "of when rank 1 is killed")->capture_default_str();
+  app.add_option("--seed", p.seed, "seed of the moment when rank 1 is killed")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (!given.on_gpus()) throw std::invalid_argument("only GPUs have graphs");
 

@@ -1,9 +1,10 @@
-// Requests over workers that come and go, answered token by token. Alone it starts three
-// workers, kills one that has requests, and starts another: what the dead one had begun
-// goes on elsewhere, behind the tokens that came. With --roll-out SECONDS each of them is
-// told to end once a second (SIGTERM) and another started: none of the answers breaks,
-// since a worker that drains ends those it has begun. By hand, in any order, any number:
-// dispatch --role leader;  dispatch --role worker;  dispatch --role worker ...
+// Requests over workers that come and go, answered token by token. Alone it starts
+// three workers, kills one that has requests, and starts another: the dead worker's
+// answers continue at other workers, after the tokens that came. With --roll-out
+// SECONDS one worker is told to end each second (SIGTERM) and another one started: no
+// answer breaks, since a worker that drains ends those it has begun. By hand, in any
+// order, any number: dispatch --role leader;  dispatch --role worker;  dispatch --role
+// worker ...
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +30,7 @@ mw::task<void> generate(mw::served_call& call) {
   }
 }
 
-/// On GPUs the tokens are still the host's: they go over the same members.
+/// On GPUs the tokens still lie in host memory: they travel over the same members.
 mw::world_options worlds_of(const std::string& backend, int device) {
   mw::world_options options;
   if (backend != "nccl") return options;
@@ -38,7 +39,7 @@ mw::world_options worlds_of(const std::string& backend, int device) {
   return options;
 }
 
-/// At SIGTERM the runtime has a while to end what is open; the call server drains then.
+/// At SIGTERM the runtime gets time to end what is open; the call server drains then.
 mw::task<void> stop_on(mw::runtime& rt, mw::task<mw::received_signal> signal) {
   (void)co_await std::move(signal);
   rt.stop(30s);
@@ -58,8 +59,8 @@ mw::task<void> work(mw::runtime& rt, mw::store& store, mw::world_options options
   co_await mw::scope::run(both);
 }
 
-/// Each takes the next GPU. Where there are too few, NCCL takes two ranks on one for a
-/// mistake, unless they seem to be of two hosts.
+/// Starts a worker on the next GPU. Where there are too few, two share one: NCCL
+/// refuses this unless they seem to be of two hosts.
 process start_worker(const network_arguments& network, const std::string& store,
                      const std::string& backend, int number) {
   const bool is_on_gpu = backend == "nccl";
@@ -72,7 +73,7 @@ process start_worker(const network_arguments& network, const std::string& store,
   return process(words, is_on_gpu && devices == 1 ? of_its_own : "");
 }
 
-/// The store of a leader that starts its workers itself.
+/// Hosts the store of a leader that starts its workers itself.
 class office {
  public:
   office(mw::runtime& rt, const network_arguments& network, std::string backend)
@@ -100,7 +101,7 @@ class office {
   int started_ = 0;
 };
 
-/// Three workers, of which one is replaced each second.
+/// Runs three workers, of which one is replaced each second.
 bool roll_out(mw::runtime& rt, const network_arguments& network,
               const std::string& backend, int seconds) {
   office here(rt, network, backend);
@@ -145,7 +146,7 @@ bool start_all(mw::runtime& rt, const network_arguments& network,
     while (l.answered() < before + 30) co_await mw::sleep_for(1ms);
     workers[0] = here.worker();
     late = workers[0].pid();
-    fmt::print("one more is started, pid {}\n", late);
+    fmt::print("started another worker, pid {}\n", late);
     while (l.by(late) < 500) co_await mw::sleep_for(1ms);
     l.stop();
   };
@@ -169,13 +170,15 @@ int main(int argc, char** argv) try {
   int device = 0, rolled_out = 0;
   const network_arguments network(app);
   app.add_option("--role", role)->check(CLI::IsMember({"leader", "worker"}));
-  app.add_option("--store", address, "which the leader hosts")->capture_default_str();
-  app.add_option("--backend", backend, "of the worlds: nccl for GPUs")
+  app.add_option("--store", address, "address of the store, which the leader hosts")
+      ->capture_default_str();
+  app.add_option("--backend", backend, "backend of the worlds: nccl for GPUs")
       ->check(CLI::IsMember({"host", "nccl"}))
       ->capture_default_str();
   app.add_option("--device", device, "with nccl: this process's GPU")
       ->capture_default_str();
-  app.add_option("--roll-out", rolled_out, "replaces a worker each second")
+  app.add_option("--roll-out", rolled_out,
+                 "seconds in which a worker is replaced each second")
       ->type_name("SECONDS");
   app.add_option("--parent", parent)->group("");
   CLI11_PARSE(app, argc, argv);
@@ -184,7 +187,7 @@ int main(int argc, char** argv) try {
 
   const mw::runtime_options quiet{.spin = mw::duration::zero(),
                                   .log_from = mw::log_level::silent};
-  // Before any thread is started: they inherit what is blocked.
+  // Do this before any thread is started: threads inherit what is blocked.
   std::optional<mw::task<mw::received_signal>> signal;
   if (role == "worker") signal = mw::until_signal({SIGTERM});
   mw::runtime rt(network.apply(quiet, role == "all" ? "127.0.0.1" : address));

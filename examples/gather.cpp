@@ -1,5 +1,5 @@
-// Gather: what each member of a world brings comes to its rank 0, in order of ranks.
-// Alone it starts five processes and kills one: its world breaks, the other goes on. By
+// Gather: rank 0 of a world receives what each member brings, in order of ranks. Alone
+// it starts five processes and kills one: its world breaks, the other continues. By
 // hand: gather --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 

@@ -39,7 +39,7 @@ mw::bytes bytes_of(const std::string& text) {
 
 // --- a worker
 
-/// "TOKENS PAUSE_MS PROMPT": that many replies, so long after each other.
+/// Answers "TOKENS PAUSE_MS PROMPT" with that many replies, with that pause between them.
 mw::task<void> generate(mw::served_call& call) {
   const std::string request = text_of(call.data());
   int tokens = 0, pause = 0, at = 0;
@@ -50,7 +50,7 @@ mw::task<void> generate(mw::served_call& call) {
     explicit telling(const std::string& p) : prompt(p) {
       fmt::print("begun {}\n", prompt);
     }
-    // Also when the call is cancelled: the task unwinds.
+    // This runs also when the call is cancelled: the task unwinds.
     ~telling() {
       fmt::print("{} {} after {}\n", is_whole ? "ended" : "cancelled", prompt, said);
     }
@@ -87,9 +87,9 @@ class answer {
   answer& operator=(const answer&) = delete;
   ~answer() { --open; }
 
-  /// Called again and again until it gives false or the sink is done.
+  /// Called repeatedly until it returns false or the sink is done.
   bool go_on(httplib::DataSink& sink) {
-    // Looks whether the client is still there when no token comes.
+    // Look whether the client is still there when no token comes.
     const auto got = tokens_.take(50ms);
     std::string events;
     for (const mw::bytes& each : got.replies) events += "data: " + text_of(each) + "\n\n";
@@ -97,7 +97,7 @@ class answer {
       events += got.why ? "event: error\ndata: " + got.why.text() + "\n\n"
                         : std::string("event: end\ndata: \n\n");
     }
-    // False cancels the call: the feed is destroyed.
+    // Returning false cancels the call: the feed is destroyed.
     if (!events.empty() && !sink.write(events.data(), events.size())) return false;
     if (got.is_over) sink.done();
     return got.is_over || sink.is_writable();
@@ -109,7 +109,7 @@ class answer {
   mw::reply_feed tokens_;
 };
 
-/// Serves until it is destroyed, however main ends.
+/// Serves until it is destroyed, also when main ends by an exception.
 class http_thread {
  public:
   explicit http_thread(httplib::Server& http)
@@ -176,14 +176,15 @@ int main(int argc, char** argv) try {
   std::string role = "front", address = "127.0.0.1:29500";
   int port = 0;
   app.add_option("--role", role)->check(CLI::IsMember({"front", "worker"}));
-  app.add_option("--store", address, "which the front hosts")->capture_default_str();
-  app.add_option("--port", port, "of HTTP; 0 chooses one")->capture_default_str();
+  app.add_option("--store", address, "address of the store, which the front hosts")
+      ->capture_default_str();
+  app.add_option("--port", port, "port of HTTP; 0 chooses one")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
 
-  // Before any thread is started: they inherit what is blocked.
+  // Do this before any thread is started: threads inherit what is blocked.
   auto signal = mw::until_signal({SIGTERM, SIGINT});
-  // Outlives the runtime, whose tasks use it to their end.
+  // It outlives the runtime: the runtime's tasks use it to their end.
   mw::dispatcher workers({.name = "generate"});
   mw::runtime rt({.log_from = mw::log_level::error});
   std::optional<mw::hosted_store> host;

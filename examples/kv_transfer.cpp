@@ -1,6 +1,6 @@
-// Prefill to decode: a request's KV blocks go layer by layer from one process's pages to
-// the other's, in host memory or on GPUs, and half of the requests are given up at any
-// moment. Prefill is killed on the way, and started again; no page is lost.
+// Prefill to decode: a request's KV blocks go layer by layer from one process's pages
+// to the other's, in host memory or on GPUs. Half of the requests are given up at
+// random moments. Prefill is killed in between and started again; no page is lost.
 #include "kv_transfer/decode.hpp"
 #include "shared/terminal.hpp"
 
@@ -30,7 +30,7 @@ class member {
     return is_right && ended.signal == 0 && ended.status == 0;
   }
 
-  /// By hand, one of the two.
+  /// Runs one of the two processes, started by hand.
   bool run_alone(membership m) {
     if (m.rank == 0) {
       prefiller<Pages> prefill(device_of(0));
@@ -52,7 +52,7 @@ class member {
     return devices_ > 0 ? rank % devices_ : -1;
   }
   [[nodiscard]] process start_prefill() const {
-    // NCCL takes two ranks on one GPU for a mistake, unless they seem to be of two hosts.
+    // NCCL refuses two ranks on one GPU, unless they seem to be of two hosts.
     std::vector<std::string> words{"--worldinfo", "1,0",       "--store",
                                    given_.store,  "--backend", given_.backend};
     given_.network.hand_on(words);
@@ -105,8 +105,9 @@ int main(int argc, char** argv) try {
   CLI::App app("KV blocks, layer by layer, given up at any moment.");
   arguments given(app);
   plan p;
-  app.add_option("--requests", p.requests, "so many, by decode")->capture_default_str();
-  app.add_option("--seed", p.seed, "of which requests are given up, and when")
+  app.add_option("--requests", p.requests, "number of requests by decode")
+      ->capture_default_str();
+  app.add_option("--seed", p.seed, "seed of which requests are given up, and when")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   return (given.backend == "nccl" ? run<gpu_pages>(given, p) : run<host_pages>(given, p))

@@ -1,6 +1,7 @@
-// Stages of a pipeline, each a process, each edge a world of two: a diamond, or a mesh.
-// Alone it kills a stage with requests in flight, and starts it again: what was in it
-// goes another way, each request is answered once, and only the worlds beside it break.
+// Stages of a pipeline: each is a process, each edge a world of two, as a diamond or a
+// mesh. Alone it kills a stage with requests in flight, and starts it again. Its
+// requests go another way, each request is answered once, and only the worlds beside it
+// break.
 #include "pipeline/source.hpp"
 
 namespace {
@@ -74,22 +75,22 @@ class demo {
 
   mw::task<void> script() {
     process& victim = processes_[of_.victim];
-    co_await traffic("to begin with");
+    co_await traffic("before the kill");
     fmt::print("s: kill -9 {}, stage {}; {} requests are open\n", victim.pid(),
                of_.victim, source_.open());
     victim.signal(SIGKILL);
     (void)victim.join();
-    went_round_ = co_await traffic("without it") > 0;
+    went_round_ = co_await traffic("without the stage") > 0;
     start(*std::ranges::find(of_.parts, of_.victim, &part::stage));
     const auto before = source_.via(of_.victim);
     for (int i = 0; i < 1000 && source_.via(of_.victim) == before; ++i)
       co_await mw::sleep_for(10ms);
-    (void)co_await traffic("with it again");
+    (void)co_await traffic("with the stage again");
     came_back_ = source_.via(of_.victim) > before;
     source_.stop();
   }
 
-  /// Waits for some more answers; gives how many went beside the victim.
+  /// Waits for 500 more answers; returns how many went beside the victim.
   mw::task<std::uint64_t> traffic(const char* when) {
     const auto answered = source_.answered(), it = source_.via(of_.victim),
                beside = source_.via(of_.beside_it);
@@ -110,10 +111,10 @@ class demo {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  CLI::App app("A pipeline whose edges are worlds.");
+  CLI::App app("A pipeline with worlds as its edges.");
   std::string name = "s", form = "diamond";
   arguments given(app);
-  app.add_option("--stage", name, "what it calls itself; \"s\" is the source");
+  app.add_option("--stage", name, "name of this stage; \"s\" is the source");
   app.add_option("--shape", form)->check(CLI::IsMember({"diamond", "mesh"}));
   CLI11_PARSE(app, argc, argv);
   const shape& of = form == "mesh" ? mesh : diamond;

@@ -1,6 +1,6 @@
-// Three worlds and a control group under load: kill, stop and cancel, and watch what the
-// others notice. It starts its own processes. The parts are in quickstart/: an edge.hpp,
-// the demo.hpp of three, the workers.hpp at the other ends.
+// Three worlds and a control group under load: it kills, stops and cancels, and shows
+// what the others notice. It starts its own processes. The parts are in quickstart/: an
+// edge.hpp, the demo.hpp of three, the workers.hpp at the other ends.
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 
 namespace {
 
-/// Ctrl-C and SIGTERM, as a message to the demo: the library leaves signals to the
+/// Sends Ctrl-C and SIGTERM as a message to the demo: the library leaves signals to the
 /// application.
 class signal_thread {
  public:
@@ -68,16 +68,15 @@ int main(int argc, char** argv) try {
   app.add_option("--seconds", plan.seconds, "how long to run")
       ->check(CLI::Range(1.0, 1e6));
   app.add_flag("--no-faults", no_faults,
-               "hurt nobody: kill -9 or -STOP the workers yourself");
-  app.add_flag("--json", plan.as_json,
-               "print nothing but one line of figures at the end");
+               "cause no faults: kill -9 or -STOP the workers yourself");
+  app.add_flag("--json", plan.as_json, "print only one line of figures at the end");
   app.add_option("--backend", backend, "where the requests' tensors lie")
       ->check(CLI::IsMember({"host", "nccl"}))
       ->capture_default_str();
   app.add_option("--device", device,
                  "with nccl: the first GPU; the processes take them in turn");
 
-  // The roles in which it starts itself.
+  // The demo starts itself in these roles.
   std::string role, store, world;
   pid_t parent = 0;
   int rank = 1, size = 2;

@@ -1,6 +1,6 @@
-// Reduce: the sum of what all members of a world bring comes to its rank 0. Alone it
-// starts five processes and kills one: its world breaks, the other goes on. By hand:
-// reduce --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+// Reduce: rank 0 of a world receives the sum of what all members bring. Alone it starts
+// five processes and kills one: its world breaks, the other continues. By hand: reduce
+// --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
 mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {

@@ -1,8 +1,8 @@
-// ResNet-18 behind a leader with two workers, each in a world of its own. Alone it starts
-// both and kills one with an image outstanding: the other classifies that too, each image
-// is answered once, and the classes are those of a run without workers. By hand:
-// resnet --worldinfo 1,0 --worldinfo 2,0;  resnet --worldinfo 1,1;  resnet --worldinfo
-// 2,1
+// ResNet-18 behind a leader with two workers, each in a world of its own. Alone it
+// starts both and kills one with an image outstanding. The other worker classifies that
+// image too, each image is answered once, and the classes are those of a run without
+// workers. By hand: resnet --worldinfo 1,0 --worldinfo 2,0;  resnet --worldinfo 1,1;
+// resnet --worldinfo 2,1
 #include <algorithm>
 #include <optional>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t seed = 18;
 
-/// A worker, until the leader leaves.
+/// Runs a worker until the leader leaves.
 mw::task<void> work(mw::runtime& rt, const arguments& given) {
   stores through(rt, given);
   const membership m = given.worlds.front();
@@ -47,7 +47,7 @@ class leader {
         answers_(images) {
     for (std::size_t i = 0; i < images; ++i) (void)images_.try_push(i);
   }
-  /// Killed when it has got its third image and has not answered.
+  /// It is killed when it has received its third image and has not answered.
   void kill_on_the_way(int world, process& worker) {
     victim_ = world;
     worker_ = &worker;
@@ -58,13 +58,13 @@ class leader {
     const auto all = [this](mw::scope& s) -> mw::task<void> {
       for (const membership& m : given_.worlds) s.spawn(use(m));
       co_await all_left_;
-      s.cancel();  // who waits for a dead worker
+      s.cancel();  // ends the wait for a dead worker
     };
     co_await mw::scope::run(all);
   }
 
   [[nodiscard]] bool compare() const {
-    fmt::print("and now without workers\n");
+    fmt::print("all images again, without workers\n");
     resnet model(seed);
     std::size_t not_once = 0, differ = 0;
     for (std::size_t i = 0; i < answers_.size(); ++i) {
@@ -154,7 +154,7 @@ int main(int argc, char** argv) try {
   CLI::App app("Images, classified by two workers.");
   arguments given(app);
   std::size_t images = 16;
-  app.add_option("--images", images, "so many, by the leader")->capture_default_str();
+  app.add_option("--images", images, "number of images")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat

@@ -1,6 +1,6 @@
-// Scatter: rank 0 has numbers for all members of its world, and each gets its own. Alone
-// it starts five processes and kills one: its world breaks, the other goes on. By hand:
-// scatter --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
+// Scatter: rank 0 has numbers for all members of its world, and each receives its own.
+// Alone it starts five processes and kills one: its world breaks, the other continues.
+// By hand: scatter --worldinfo 1,0 --worldinfo 2,0;  --worldinfo 1,1;  1,2;  2,1;  2,2
 #include "collectives/two_worlds.hpp"
 
 mw::task<std::string> step(mw::world& w, int number, const tensor_memory& memory) {

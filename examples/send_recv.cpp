@@ -1,6 +1,7 @@
-// Two worlds of two: a killed sender breaks only its world, and started again it joins
-// again. Alone it starts both senders and kills one. By hand, one process per terminal:
-// send_recv --worldinfo 1,0 --worldinfo 2,0;  send_recv --worldinfo 1,1;  ... 2,1
+// Two worlds of two: a killed sender breaks only its world, and joins again after a
+// restart. Alone it starts both senders and kills one. By hand, one process per
+// terminal: send_recv --worldinfo 1,0 --worldinfo 2,0;  send_recv --worldinfo 1,1;  ...
+// 2,1
 #include "shared/tensor.hpp"
 #include "shared/terminal.hpp"
 
@@ -35,8 +36,8 @@ class member {
     int count = 0;
   };
 
-  /// One world, formed again whenever it breaks. Its failure is this coroutine's business
-  /// and nobody else's.
+  /// Keeps one world, which forms again whenever it breaks. Its failure concerns only
+  /// this coroutine.
   mw::task<void> take_part(membership m) {
     const auto body = [this, &m](mw::world& w) {
       return m.rank == 0 ? receive(w, received_[m.world]) : send(w);

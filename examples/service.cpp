@@ -1,5 +1,5 @@
-// The service of README.md. `service worker`, any number of them at any time, and
-// `service`, who asks one question and sends all home.
+// The service of README.md. Start `service worker` in any number of processes at any
+// time. `service` asks one question and then drains all workers.
 #include <cstdio>
 #include <manyworlds/manyworlds.hpp>
 #include <stop_token>

@@ -1,6 +1,6 @@
-// Processes that are shut down in order: SIGTERM or SIGINT ends one with 0 as soon as
-// what it had begun has ended; a second signal ends it at once. examples/shutting_down.md
-// says what happens when.
+// Processes that are shut down in order. SIGTERM or SIGINT ends one with 0 as soon as
+// what it had begun has ended; a second signal ends it at once.
+// examples/shutting_down.md describes the order.
 //
 //     shut_down leader 127.0.0.1:29500      hosts the store, and asks ten times a second
 //     shut_down worker 127.0.0.1:29500      any number, in other terminals: kill PID
@@ -72,13 +72,13 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const bool leads = std::string_view(argv[1]) == "leader";
-  // First of all: a thread that is started before would be ended by the signal.
+  // Do this first: a thread that is started before would be ended by the signal.
   auto told = mw::until_signal({SIGTERM, SIGINT});
   mw::runtime rt;
   std::optional<mw::hosted_store> host;
   if (leads) host.emplace(rt, argv[2]);
   mw::tcp_store store(rt, argv[2]);
-  // Kept: what it throws is logged, and it is cancelled with the runtime.
+  // Keep the handle: its exception is logged, and it is cancelled with the runtime.
   const auto stopping = rt.start(stop_when_told(rt, std::move(told)));
   rt.start(leads ? lead(rt, store) : work(rt, store)).get();
   return 0;

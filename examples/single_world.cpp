@@ -1,6 +1,6 @@
-// The control: one world of three, one process per terminal. Kill any of them and all is
-// over: that is what several worlds are for. Rank 0 receives and hosts the store.
-// single_world --rank 0;  ... --rank 1;  ... --rank 2
+// The control: one world of three, one process per terminal. Kill any of them and all
+// end: several worlds avoid this. Rank 0 receives and hosts the store. single_world
+// --rank 0;  ... --rank 1;  ... --rank 2
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -39,7 +39,7 @@ mw::task<void> take_part(mw::runtime& rt, mw::store& store, mw::rank_t rank,
              store.address());
   co_await w;
   fmt::print("joined the world as rank {} of {}\n", w.rank(), w.size());
-  // Only rank 0 talks to everybody, but the end of one is told to all.
+  // Only rank 0 talks to all others, but the end of one is told to all.
   if (rank == 0)
     co_await receive_in_turn(w);
   else
@@ -57,7 +57,7 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   app.add_option("--port", port, "its port")->capture_default_str();
   app.add_option("--rank", rank, "0 receives, the others send")->required();
-  app.add_option("--worldsize", size, "how many processes")
+  app.add_option("--worldsize", size, "number of processes")
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
   CLI11_PARSE(app, argc, argv);

@@ -1,4 +1,4 @@
-// Duration text: a time for people, "0.46 ms", "1.04 s", "3600 s".
+// Duration text: prints a time for people, "0.46 ms", "1.04 s", "3600 s".
 #pragma once
 
 #include <fmt/format.h>

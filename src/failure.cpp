@@ -8,6 +8,13 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
+static_assert(cause::none < cause::peer_died && cause::forked < cause::closed,
+              "the causes that break a world are one group");
+static_assert(operation_kind::barrier < operation_kind::all_to_all &&
+                  operation_kind::all_to_all < operation_kind::suspend_device &&
+                  operation_kind::suspend_device < operation_kind::resume_device,
+              "collectives are one group of kinds");
+
 struct cause_words {
   std::string_view name;
   std::string_view description;
@@ -32,7 +39,7 @@ cause_words words_of(cause c) noexcept {
     case cause::overdue:
       return {"overdue", "was late for a collective"};
     case cause::mismatch:
-      return {"mismatch", "does something else than the others"};
+      return {"mismatch", "disagrees with the others about the operation"};
     case cause::protocol_error:
       return {"protocol_error", "violated the protocol"};
     case cause::out_of_resources:
@@ -46,7 +53,7 @@ cause_words words_of(cause c) noexcept {
     case cause::device_failed:
       return {"device_failed", "lost its GPU"};
     case cause::nccl_failed:
-      return {"nccl_failed", "had an error of NCCL"};
+      return {"nccl_failed", "had an NCCL error"};
     case cause::forked:
       return {"forked", "is a forked child"};
     case cause::closed:
@@ -58,7 +65,7 @@ cause_words words_of(cause c) noexcept {
     case cause::timed_out:
       return {"timed_out", "timed out"};
     case cause::cancelled_by_peer:
-      return {"cancelled_by_peer", "gave the message up"};
+      return {"cancelled_by_peer", "gave up the message"};
     case cause::size_mismatch:
       return {"size_mismatch", "sizes differ"};
     case cause::type_mismatch:
@@ -104,7 +111,7 @@ cause_words words_of(cause c) noexcept {
   return {"unknown", "failed"};
 }
 
-/// Whether the words say what a member did, rather than what happened to the operation.
+/// Returns whether the words say what a member did, not what happened to the operation.
 bool is_about_member(cause c) noexcept {
   switch (c) {
     case cause::none:
@@ -128,8 +135,8 @@ bool is_about_member(cause c) noexcept {
   }
 }
 
-/// Of which member, if no rank is known: what others do is noticed with their rank, but
-/// for a few things that several may have done.
+/// Returns the subject if no rank is known. What another member does is noticed with
+/// its rank, but for a few things that several may have done.
 std::string_view unnamed_subject(cause c) noexcept {
   switch (c) {
     case cause::peer_died:
@@ -156,7 +163,7 @@ std::string_view unnamed_subject(cause c) noexcept {
   }
 }
 
-/// Ends with a space unless it is empty.
+/// Returns the subject with a space behind it, or an empty text.
 std::string subject_of(const failure& f) {
   if (!is_about_member(f.cause)) return {};
   if (f.rank == no_rank) {
@@ -222,7 +229,7 @@ std::string_view name_of(operation_kind k) noexcept {
 
 std::string failure::text() const {
   if (cause == cause::none) return "nothing failed";
-  // A call that no worker was given has no world.
+  // A call that was not given to a worker has no world.
   const bool is_bare_call = world.empty() && operation == operation_kind::call;
   std::string text = world.empty() ? std::string("world") : world.str();
   if (is_bare_call) text = call.empty() ? "call" : "call " + call;

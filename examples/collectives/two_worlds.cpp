@@ -16,7 +16,7 @@ class two_worlds {
     CLI::App app(fmt::format("{}, in two worlds at once.", name_));
     arguments given(app);
     app.add_option("--pause", pause_, "seconds between two steps")->capture_default_str();
-    app.add_option("--print-every", print_every_, "print each N-th step only")
+    app.add_option("--print-every", print_every_, "print only each N-th step")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
@@ -50,7 +50,7 @@ class two_worlds {
       is_right = is_right && e.status == 0 && e.signal == (was_killed ? SIGKILL : 0);
     }
     fmt::print("{}\n", is_right ? "world1 broke, world2 took all its steps"
-                                : "that is not what should have happened");
+                                : "the run did not go as expected");
     return is_right ? 0 : 1;
   }
 
@@ -66,7 +66,7 @@ class two_worlds {
     rt.run(both());
   }
 
-  /// The failure of a world ends this task, and no other.
+  /// The failure of a world ends only this task.
   mw::task<void> take_part(mw::runtime& rt, mw::store& store, membership m,
                            mw::world_options options) {
     mw::world w(rt, store, options);

@@ -1,5 +1,5 @@
-// Two worlds of three, rank 0 of both the same process, one task per world, a hundred
-// steps in each: what the programs of the six collectives share.
+// The common part of the six collectives' programs: two worlds of three, with the same
+// process as rank 0 of both. It runs one task per world, a hundred steps in each.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 
 inline constexpr mw::rank_t members = 3;
 
-/// What a rank brings to a step: a digit, which all can compute and check.
+/// Returns what a rank brings to a step: a digit, which all can compute and check.
 inline float digit(mw::rank_t rank, int step) {
   std::minstd_rand random(static_cast<unsigned>(1000 * step + rank));
   return static_cast<float>(random() / 1000 % 10);
@@ -25,7 +25,7 @@ inline void expect(bool holds) {
   if (!holds) throw std::logic_error("a wrong value came out");
 }
 
-/// One step of one member, with tensors of this memory; tells what came out.
+/// One step of one member, with tensors of this memory; returns a text of the result.
 using step_function = mw::task<std::string> (*)(mw::world& w, int step,
                                                 const tensor_memory& memory);
 

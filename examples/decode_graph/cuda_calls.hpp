@@ -1,6 +1,6 @@
-// The calls of CUDA's and NCCL's own that the example makes. A program of yours links
-// libcudart and libnccl and calls them by name; this one finds at run time those that the
-// library has found, so that it is built, and starts, where they are not.
+// The CUDA and NCCL functions that the example calls. Your program links libcudart and
+// libnccl and calls them by name. This one finds at run time those that the library has
+// found, so that it builds, and starts, without them.
 #pragma once
 
 #include <cuda_runtime_api.h>

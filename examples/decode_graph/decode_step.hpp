@@ -40,7 +40,8 @@ class step_memory {
     co_await mw::copy(state_, values);
   }
 
-  /// Enqueues a step, as it is captured: in a model the layers' kernels stand between.
+  /// Enqueues a step, as it is captured. In a model the layers' kernels stand in
+  /// between.
   void enqueue(const cuda_calls& cuda, ncclComm_t on, cudaStream_t stream) {
     float* const state = state_.data();
     const std::size_t rest = (width - 1) * sizeof(float);
@@ -72,8 +73,8 @@ class step_memory {
   mw::pinned_buffer<float> in_, out_;
 };
 
-/// Holds a step as a graph of one world's. NCCL frees no communicator that a graph still
-/// holds, so the world drops it when it breaks or is left.
+/// Holds a step of one world as a graph. NCCL frees no communicator that a graph still
+/// holds, so the world drops the graph when it breaks or is left.
 class step_graph {
  public:
   explicit step_graph(const cuda_calls& cuda) : cuda_(cuda) {}
@@ -95,7 +96,7 @@ class step_graph {
     cuda_.check(cuda_.instantiate(&program_, graph_, 0));
   }
   void launch(cudaStream_t stream) const { cuda_.check(cuda_.launch(program_, stream)); }
-  /// Idempotent. What was launched is not cut short by it.
+  /// Drops the graph. Idempotent. Launched work is not cut short by it.
   void drop() noexcept {
     if (cudaGraphExec_t program = std::exchange(program_, nullptr))
       (void)cuda_.destroy_program(program);

@@ -18,13 +18,13 @@ inline constexpr std::size_t users = 24;
 
 struct prompt {
   std::uint64_t number = 0;
-  std::uint64_t first = 0;  ///< the tokens before it have been given
+  std::uint64_t first = 0;  ///< first token that is still to come
 };
 struct token {
   std::uint64_t value = 0;
   pid_t worker = 0;
 };
-/// What the model would say, and how long it would talk.
+/// The tokens that the model would say, and their number.
 inline std::uint64_t model(std::uint64_t number, std::uint64_t position) {
   return (number * 1'000'003 + position * 7919) % 50'257;
 }
@@ -35,7 +35,8 @@ class leader {
   leader(mw::runtime& rt, mw::store& store, const mw::world_options& options)
       : runtime_(rt), store_(store), options_(options) {}
 
-  /// Until `stop`: users ask one request after the other, each waits for its answer.
+  /// Runs until `stop`. Users ask one request after the other; each waits for its
+  /// answer.
   mw::task<void> run() {
     const auto all = [this](mw::scope& s) -> mw::task<void> {
       const auto serve = [this](mw::world& w) { return use(w); };
@@ -47,7 +48,7 @@ class leader {
       };
       co_await mw::scope::run(ask);
       closing_.request_stop();
-      // No call is left: those who serve leave in order, and so does who is just coming.
+      // No call is left: the workers leave in order, also one that is just joining.
       workers_.reset();
     };
     co_await mw::scope::run(all);
@@ -62,7 +63,7 @@ class leader {
   }
 
   [[nodiscard]] std::uint64_t answered() const noexcept { return answered_; }
-  /// Tokens of a worker, and how many work at the moment.
+  /// Returns the tokens of a worker.
   [[nodiscard]] std::uint64_t by(pid_t worker) { return by_[worker]; }
   [[nodiscard]] std::size_t workers() const {
     return workers_ ? workers_->workers().size() : 0;
@@ -97,7 +98,7 @@ class leader {
         why = co_await answer(p);
         if (!why) break;
         ++continued_;
-        fmt::print("request {} goes on behind token {}: {}\n", p.number, p.first,
+        fmt::print("request {} continues after token {}: {}\n", p.number, p.first,
                    describe(why.cause));
       }
       ++(why ? failed_ : answered_);
@@ -105,7 +106,7 @@ class leader {
     }
   }
 
-  /// Takes tokens as long as there are any; what it has taken stands in `p`.
+  /// Takes tokens as long as there are any, and counts them in `p`.
   mw::task<mw::failure> answer(prompt& p) {
     const prompt asked = p;
     auto tokens = co_await mw::outcome(workers_->call(mw::object(asked)).within(10s));

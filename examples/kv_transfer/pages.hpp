@@ -14,10 +14,10 @@
 
 inline constexpr std::size_t floats_in_block = 16 * 1024, blocks_in_layer = 6;
 inline constexpr std::size_t layers = 12, blocks_in_request = blocks_in_layer * layers;
-/// For as many requests at a time as decode asks.
+/// Pages for as many requests at a time as decode asks.
 inline constexpr std::size_t at_a_time = 4, pages = at_a_time * blocks_in_request;
 
-/// What a block shall hold.
+/// Returns what a block shall hold.
 inline float value_of(std::uint64_t request, std::size_t layer, std::size_t block) {
   return static_cast<float>((request * layers + layer) * blocks_in_layer + block);
 }
@@ -28,7 +28,7 @@ struct host_pages {
   view at(std::size_t page) {
     return view(memory).slice(page * floats_in_block, floats_in_block);
   }
-  /// What nobody may write while it is nobody's.
+  /// Marks a free page: nothing may be written to it until it is leased.
   static void mark(view page) {
     auto* const first = static_cast<float*>(page.data());
     first[0] = first[page.count() - 1] = -1;
@@ -60,8 +60,8 @@ struct gpu_pages {
   }
   static void mark(view) {}
   static bool is_marked(view) { return true; }
-  // By way of pinned memory: of other memory CUDA waits for the stream, on this thread,
-  // and the stream may wait for prefill.
+  // Copy by way of pinned memory. From other memory CUDA waits for the stream, on this
+  // thread, and the stream may wait for prefill.
   mw::task<void> fill(view page, float value) const {
     mw::pinned_buffer<float> values(pinned, page.count());
     std::fill_n(values.data(), page.count(), value);
@@ -78,7 +78,7 @@ struct gpu_pages {
   mw::device_buffer<float> memory;
 };
 
-/// Hands out pages in no order, so that the blocks of a request lie apart.
+/// Hands out pages in no order, so that the blocks of a request are scattered.
 template <class Pages>
 class kv_pool {
  public:
@@ -130,7 +130,7 @@ class kv_pool {
       memory_.mark(memory_.at(i));
     }
   }
-  /// Waits until there are enough.
+  /// Waits until there are enough pages.
   mw::task<lease> take() {
     while (free_.size() < blocks_in_request) {
       came_back_.reset();

@@ -16,7 +16,7 @@ class prefiller {
   mw::task<void> run(mw::world& w) {
     co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
       for (;;) {
-        // The first message of any new lane.
+        // Await the first message of any new lane.
         const auto next = co_await w.recv_message<kv_ask>(mw::from{1});
         if (next.head.layers > layers) {
           w.fail(fmt::format("{} layers are asked for, of {}", next.head.layers, layers));
@@ -31,7 +31,7 @@ class prefiller {
 
  private:
   mw::task<void> give(mw::world& w, kv_ask ask) {
-    // What comes on its lane now is that it is no longer wanted.
+    // A message on its lane now says that it is no longer wanted.
     const mw::lane id{ask.request};
     (void)co_await mw::when_any(send_layers(w, ask),
                                 w.recv_message<kv_ask>(mw::from{1}, id));

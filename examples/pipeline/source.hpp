@@ -1,13 +1,14 @@
-// The source of a pipeline, where it also ends: gives requests out, and counts answers.
+// The source of a pipeline, which is also its end: it gives requests out, and counts
+// answers.
 #pragma once
 
 #include <algorithm>
 
 #include "stage.hpp"
 
-/// Keeps so many requests open at a time. One that is not answered for a while is given
-/// out again, since a stage may have died with it; should two answers come, the second is
-/// dropped: each request is answered once.
+/// Keeps a fixed number of requests open. A request that is not answered for a while is
+/// given out again, since a stage may have died with it. If two answers come, the
+/// second is dropped: each request is answered once.
 class source {
  public:
   static constexpr std::size_t window = 12, elements = 4096;
@@ -16,7 +17,7 @@ class source {
   source(mw::runtime& rt, const arguments& given, std::uint32_t stages)
       : edges_(rt, given, "s"), stages_(stages) {}
 
-  /// Until `stop`, and all answers are there.
+  /// Runs until `stop` was called and all answers are there.
   mw::task<void> run() { co_await mw::when_all(edges_.run(), give_out(), take_in()); }
   mw::task<void> tell_each_second() {
     for (;;) {
@@ -29,7 +30,7 @@ class source {
   void stop() noexcept { is_stopping_ = true; }
 
   [[nodiscard]] std::uint64_t answered() const noexcept { return answered_; }
-  /// Answers that went through a stage.
+  /// Returns the answers that went through a stage.
   [[nodiscard]] std::uint64_t via(const stage_name& s) const {
     const auto found = via_.find(s);
     return found == via_.end() ? 0 : found->second;

@@ -1,5 +1,5 @@
-// A stage of a pipeline: batches come in over some worlds, are computed with on the
-// engine's own thread, and go out over others.
+// A stage of a pipeline: batches come in over some worlds, are computed on the engine's
+// own thread, and go out over others.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using stage_name = mw::inline_text<7>;
 
 struct batch_head {
   std::uint64_t request = 0;
-  /// The stages that it went through.
+  /// The stages that the batch went through.
   std::array<stage_name, 4> via;
   std::uint32_t stages = 0;
 };
@@ -25,8 +25,9 @@ struct batch {
   std::vector<float> hidden;
 };
 
-/// A stage's worlds, each of two members, kept: rank 0 sends, rank 1 receives. What has
-/// come in is taken from `in`, what is put into `out` goes to whoever is free.
+/// Keeps a stage's worlds, each of two members: rank 0 sends, rank 1 receives. Batches
+/// that came in are taken from `in`; batches put into `out` go to any peer that is
+/// free.
 class edges {
  public:
   edges(mw::runtime& rt, const arguments& given, std::string who)
@@ -38,7 +39,7 @@ class edges {
 
   mw::channel<batch> in{4}, out{4};
 
-  /// Ends when no more can come in, and `out` was closed and has gone out.
+  /// Ends when no more can come in, and `out` was closed and is empty.
   mw::task<void> run() {
     const auto all = [this](mw::scope& s) -> mw::task<void> {
       for (const membership& m : given_.worlds)
@@ -70,7 +71,7 @@ class edges {
     const auto body = [this, &unsent](mw::world& w) -> mw::task<void> {
       for (;;) {
         if (!unsent) {
-          // An edge that waits for work is formed again when it breaks, not when work
+          // An edge that waits for work must form again when it breaks, not when work
           // comes.
           auto first = co_await mw::when_any(out.pop(), w.broken());
           if (!std::get<0>(first)) throw mw::world_error(*std::get<1>(first));

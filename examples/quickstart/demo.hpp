@@ -1,5 +1,5 @@
-// The demo: three edges and a control group under load, the script of what happens to
-// them, the figures.
+// The demo: three edges and a control group under load, the script of faults, and the
+// figures.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@ struct demo_plan {
   int devices = 0;
   int first_device = 0;
 
-  /// Of the n-th process of a world: -1 without GPUs.
+  /// Returns the device of the n-th process of a world: -1 without GPUs.
   [[nodiscard]] int device_of(int n) const noexcept {
     return devices ? (first_device + n) % devices : -1;
   }
 };
 
-/// All its tasks live on one reactor, on the main thread.
+/// Runs the demo. All its tasks live on one reactor, on the main thread.
 class demo {
  public:
   demo(mw::runtime& rt, mw::store& store, std::string store_address, demo_plan plan,
@@ -38,7 +38,7 @@ class demo {
         out_(out),
         memory_(plan.device_of(0)) {}
 
-  /// Until the script's end or a signal; then what is open is answered first.
+  /// Runs until the script's end or a signal; then open requests are answered first.
   mw::task<void> run(mw::channel<int>& signals) {
     start_processes();
     auto all = [&](mw::scope& s) -> mw::task<void> {
@@ -49,8 +49,8 @@ class demo {
       s.spawn(print_rates());
       const auto first = co_await mw::when_any(script(), signals.pop());
       requests_.close();
-      // At the next signal, or when it takes too long (a worker may be stopped), what is
-      // open stays open. Who has pressed Ctrl-C waits for less.
+      // At the next signal, or when this takes too long (a worker may be stopped), open
+      // requests stay open. After Ctrl-C the limit is shorter.
       const mw::duration patience = std::get<1>(first) ? 1s : 8s;
       (void)co_await mw::when_any(mw::sleep_for(patience), signals.pop());
       // A stopped worker would be waited for until it tells what it has read.
@@ -60,7 +60,7 @@ class demo {
     co_await mw::scope::run(all);
   }
 
-  /// Prints the last lines; true if nothing was lost. In summary.hpp.
+  /// Prints the last lines; returns true if nothing was lost. In summary.hpp.
   bool summarize();
 
  private:
@@ -71,7 +71,7 @@ class demo {
     bool is_whole_after_cancel = false;
   };
 
-  // In demo_parts.hpp: what goes on all the time.
+  // In demo_parts.hpp: what runs all the time.
   void start_processes();
   [[nodiscard]] std::string pids() const;
   [[nodiscard]] std::string backend_text() const;
@@ -86,7 +86,7 @@ class demo {
   void explain_death(edge& e);
   void note_suspicion(edge& e);
 
-  // In demo_script.hpp: what happens.
+  // In demo_script.hpp: the faults.
   mw::task<void> script();
   mw::task<void> formed();
   mw::task<void> kill_a();
@@ -107,7 +107,7 @@ class demo {
   std::vector<process> control_;
   control_report control_report_;
   bool control_is_gone_ = false;
-  /// For what would hold up the reactor: starting processes, finding memory.
+  /// For work that would hold up the reactor: starting processes, allocating memory.
   mw::worker_thread helper_{"mw-helper"};
   measured figures_;
   double gap_before_ms_ = 0;

@@ -1,5 +1,5 @@
-// What goes on in the demo all the time: edges, workers, the control group, the table of
-// rates.
+// The parts of the demo that run all the time: edges, workers, the control group, the
+// table of rates.
 #pragma once
 
 #include <string.h>
@@ -13,7 +13,7 @@ inline process demo::start(std::vector<std::string> arguments, int place) const 
         std::to_string(plan_.device_of(place))}) {
     arguments.push_back(each);
   }
-  // NCCL takes two ranks on one GPU for a mistake, unless they seem to be of two hosts.
+  // NCCL refuses two ranks on one GPU, unless they seem to be of two hosts.
   constexpr int most_ranks = 4;
   const bool share_devices = plan_.devices > 0 && plan_.devices < most_ranks;
   return process(std::move(arguments),
@@ -60,7 +60,7 @@ inline std::string demo::pids() const {
 }
 
 /// Each edge is kept: when its world breaks it is formed again under its name. When all
-/// have said what there was to say, everything ends.
+/// edges have nothing left to send, everything ends.
 inline mw::task<void> demo::run_edges(mw::scope& all) {
   auto body = [this](edge& e) {
     return [this, &e](mw::world& w) -> mw::task<void> {
@@ -90,7 +90,7 @@ inline void demo::note_break(edge& e, const mw::failure& why) {
   e.broke_at = steady::now();
   if (e.now != condition::hurt) {
     e.hurt();
-    // By the script's will or by the user's: else it should not have broken.
+    // The script or the user has ended the worker; else this break is a loss.
     if (why.cause == mw::cause::peer_died) {
       e.died = why.peer.pid;
       explain_death(e);
@@ -98,27 +98,26 @@ inline void demo::note_break(edge& e, const mw::failure& why) {
       ++e.lost;
     }
   }
-  // One that was only silent is of no use any more: its world is over.
+  // A worker that was only silent is useless now: its world is over.
   if (why.cause != mw::cause::peer_died && e.worker.pid() == why.peer.pid)
     e.worker.signal(SIGKILL);
 }
 
-/// The break and the end of the process are heard of in any order.
+/// Explains a death. The break and the end of the process are seen in any order.
 inline void demo::explain_death(edge& e) {
   if (e.died == 0 || e.died != e.last_ending.pid) return;
   const int signal = e.last_ending.signal;
   const bool was_asked = signal == SIGKILL || signal == SIGTERM || signal == SIGINT;
   if (was_asked) {
-    out_.event(
-        fmt::format("pid {}, the worker of {}, was ended by {}, which was not ours",
-                    e.died, e.name, strsignal(signal)));
+    out_.event(fmt::format("pid {}, the worker of {}, was ended by {}, not by this demo",
+                           e.died, e.name, strsignal(signal)));
   } else if (plan_.hurts) {
     ++e.lost;
   }
   e.died = 0;
 }
 
-/// A worker that ended is replaced, whoever ended it.
+/// Replaces each worker that ended, for any reason.
 inline mw::task<void> demo::watch_workers() {
   for (;;) {
     co_await mw::sleep_for(2ms);
@@ -135,8 +134,8 @@ inline mw::task<void> demo::watch_workers() {
   }
 }
 
-/// What a suspect worker was asked last is asked elsewhere too. Should both answer, one
-/// is dropped.
+/// Gives the open requests of a suspect worker to other workers too. If both answer,
+/// one answer is dropped.
 inline mw::task<void> demo::watch_suspects() {
   for (;;) {
     co_await mw::sleep_for(2ms);
@@ -162,9 +161,9 @@ inline void demo::note_suspicion(edge& e) {
   e.suspect_at = steady::now();
   if (e.now == condition::hurt) return;
   e.hurt();
-  // By the script's will or by the user's: else it should have been heard.
+  // The script or the user has stopped the worker; else this suspicion is a loss.
   if (e.worker.is_stopped()) {
-    out_.event(fmt::format("pid {}, the worker of {}, is stopped, and not by us",
+    out_.event(fmt::format("pid {}, the worker of {}, was stopped, not by this demo",
                            e.worker.pid(), e.name));
   } else if (plan_.hurts) {
     ++e.lost;
@@ -198,7 +197,7 @@ inline mw::task<void> demo::print_rates() {
   int rows = 0;
   for (auto next = last + 100ms;; next += 100ms) {
     co_await mw::sleep_until(next);
-    // Whoever shall kill them must see them.
+    // A user who shall kill them must see them.
     if (!plan_.hurts && ++rows % 30 == 0) {
       out_.print(pids());
       out_.header();

@@ -1,4 +1,4 @@
-// What happens in the demo, one thing after the other.
+// The script of the demo: one fault after the other.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline mw::task<void> demo::formed() {
   }
 }
 
-/// One worker of three dies, and one member of four. The edge is formed again under its
+/// One worker of three dies, and one member of four. The edge forms again under its
 /// name.
 inline mw::task<void> demo::kill_a() {
   for (const edge& e : edges_)
@@ -84,14 +84,14 @@ inline bool is_sum_of_twos(const large_answer& answer, tensor& x) {
   return answer.sum == 2.0 * static_cast<double>(x.values().size() / 1024);
 }
 
-/// On GPUs nothing is cut in half: NCCL begins when both ends are there. What nobody has
-/// received yet can be taken back at any time.
+/// Withdraws an offer. On GPUs no transfer is cut in half: NCCL begins when both ends
+/// are there. A transfer that is not yet received can be withdrawn at any time.
 inline mw::task<void> demo::withdraw_on_c() {
   if (!c_.up) co_return;
   mw::world& w = *c_.up;
   tensor x;
   co_await mw::offload(helper_, [&] { x = ones(memory_); });
-  out_.event("64 MiB on c, that its worker does not look for; with a deadline of 50 ms");
+  out_.event("64 MiB on c that its worker does not receive, with a deadline of 50 ms");
   const auto begun = steady::now();
   const auto sent =
       co_await mw::outcome(w.send(*x.on_gpu(), mw::to{1}, unread_lane).within(50ms));
@@ -103,19 +103,19 @@ inline mw::task<void> demo::withdraw_on_c() {
   const large_answer next = co_await send_large(w, x);
   figures_.is_whole_after_cancel = is_sum_of_twos(next, x);
   out_.event(fmt::format(
-      "the waiter went on {:.2f} ms after the deadline; c is {}, and what its worker "
-      "received of that buffer next {}",
+      "the waiter resumed {:.2f} ms after the deadline; c is {}, the next transfer from "
+      "that buffer {}",
       figures_.cancel_ms, name_of(w.state()),
       figures_.is_whole_after_cancel ? "came whole" : "came wrong"));
 }
 
-/// Half of a transfer; then the whole of another from the same memory.
+/// Cancels a transfer half way; then sends another from the same memory, to its end.
 inline mw::task<void> demo::cancel_on_c() {
   if (!c_.up) co_return;
   mw::world& w = *c_.up;
   tensor x;
   co_await mw::offload(helper_, [&] { x = ones(memory_); });
-  // The first one also makes the worker find memory for it.
+  // The first transfer also makes the worker allocate memory for it.
   (void)co_await send_large(w, x);
   auto begun = steady::now();
   (void)co_await send_large(w, x);
@@ -125,7 +125,7 @@ inline mw::task<void> demo::cancel_on_c() {
                   "deadline of {:.0f} ms",
                   2 * in_ms(limit), in_ms(limit)));
 
-  // Where others use the machine too, the next may be twice as fast.
+  // If other programs use the machine too, the next may be twice as fast.
   bool is_cancelled = false;
   for (int tries = 0; tries < 4 && !is_cancelled; ++tries, limit /= 2) {
     begun = steady::now();
@@ -140,13 +140,13 @@ inline mw::task<void> demo::cancel_on_c() {
     }
   }
 
-  // Nobody reads it any more.
+  // The buffer is no longer read.
   co_await mw::offload(helper_, [&] { std::ranges::fill(x.values(), 2.0f); });
   const large_answer next = co_await send_large(w, x);
   figures_.was_cancelled_half_way = is_cancelled && next.given_up == 1;
   figures_.is_whole_after_cancel = is_sum_of_twos(next, x);
   out_.event(
-      fmt::format("the waiter went on {:.2f} ms after the deadline; c is {}, the next "
+      fmt::format("the waiter resumed {:.2f} ms after the deadline; c is {}, the next "
                   "transfer from that buffer {}",
                   figures_.cancel_ms, name_of(w.state()),
                   figures_.is_whole_after_cancel ? "came whole" : "came wrong"));

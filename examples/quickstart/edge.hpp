@@ -1,5 +1,5 @@
-// One edge of the demo: a world of two, the worker at its other end, and what was
-// measured on it.
+// One edge of the demo: a world of two, the worker at its other end, and its
+// measurements.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 using steady = std::chrono::steady_clock;
 
-/// Whether somebody has hurt the worker: what such a world loses is not held against it.
+/// Says whether the worker is under a fault: losses of such a world do not count.
 enum class condition { healthy, hurt, recovering };
 
 struct edge {
@@ -24,22 +24,22 @@ struct edge {
 
   std::string name;
   process worker;
-  /// While it is up.
+  /// The world, while it is up.
   mw::world* up = nullptr;
   condition now = condition::healthy;
-  /// Left in order, at the end.
+  /// True once it was left in order, at the end.
   bool is_over = false;
 
   std::uint64_t answers = 0;
-  /// Wrong answers, and requests that failed while nobody had hurt the worker.
+  /// Wrong answers, and requests that failed while the worker was under no fault.
   std::uint64_t lost = 0;
   mw::duration longest_gap{};
   steady::time_point last_answer{}, hurt_at{}, broke_at{}, suspect_at{}, back_at{};
   bool is_suspect = false;
-  /// The peer that died while nobody was known to have hurt it, until it is known how.
+  /// The peer that died under no known fault, until it is known how.
   std::int64_t died = 0;
   process::ending last_ending;
-  /// What the worker was asked and has not answered; true: it was put back meanwhile.
+  /// Requests that the worker has not answered; true: it was put back meanwhile.
   std::map<std::uint64_t, bool> in_flight;
 
   void hurt() noexcept {
@@ -65,8 +65,8 @@ struct edge {
   }
 };
 
-/// A request on its way: it goes back into the queue unless its answer came, however the
-/// frame ends.
+/// A request on its way. It returns to the queue unless its answer came, also when the
+/// frame is unwound.
 class request_in_flight {
  public:
   request_in_flight(request_queue& queue, edge& on, std::uint64_t number)
@@ -95,18 +95,18 @@ class request_in_flight {
   bool was_answered_ = false;
 };
 
-/// Requests out, answers back, on one lane; until all are answered and no new ones are
-/// wanted.
+/// Sends requests and takes answers on one lane, until all are answered and no new ones
+/// are wanted.
 inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::lane on,
                              const tensor_memory& memory) {
   tensor asked(elements, memory), answer(elements, memory);
   for (;;) {
-    // It may be heard again; until then new requests take the other worlds.
+    // It may be heard again; until then new requests go to the other worlds.
     while (w.is_suspect(1)) co_await mw::sleep_for(5ms);
     const auto number = queue.take();
     if (!number) {
       if (queue.all_answered()) co_return;
-      // Nothing to ask is no gap.
+      // A pause without requests is no gap.
       e.last_answer = steady::now();
       co_await mw::sleep_for(5ms);
       continue;
@@ -126,8 +126,8 @@ inline mw::task<void> stream(request_queue& queue, edge& e, mw::world& w, mw::la
   }
 }
 
-/// The body of an edge: several streams at a time, so that the worker always has
-/// something to do.
+/// The body of an edge: it runs several streams at a time, so that the worker always
+/// has something to do.
 inline mw::task<void> stream_on_all_lanes(request_queue& queue, edge& e, mw::world& w,
                                           const tensor_memory& memory) {
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {

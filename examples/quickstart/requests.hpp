@@ -1,4 +1,4 @@
-// The demo's work: numbered requests, each to be answered, whichever world carries it.
+// The demo's work: numbered requests, each of which must be answered, over any world.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 #include <optional>
 #include <unordered_set>
 
-/// Hands out numbers, and those again whose world broke before the answer came. One
-/// thread.
+/// Hands out numbers, and hands out again the numbers of worlds that broke before the
+/// answer came. Used on one thread.
 class request_queue {
  public:
-  /// The next number to send; nothing when no new ones are wanted.
+  /// Returns the next number to send; nothing when no new ones are wanted.
   std::optional<std::uint64_t> take() {
     while (!again_.empty()) {
       const std::uint64_t number = again_.front();
       again_.pop_front();
-      // Answered meanwhile by a worker that was thought lost.
+      // It was answered meanwhile by a worker that was thought lost.
       if (!open_.contains(number)) continue;
       ++sent_;
       ++retried_;
@@ -26,7 +26,7 @@ class request_queue {
     open_.insert(++last_);
     return last_;
   }
-  /// No answer is to be expected for now: another world may take it.
+  /// Puts a number back: no answer is expected for now, and another world may take it.
   void put_back(std::uint64_t number) { again_.push_back(number); }
   void note_answer(std::uint64_t number) {
     if (open_.erase(number) == 0) ++twice_;

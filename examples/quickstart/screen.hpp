@@ -1,4 +1,4 @@
-// The demo's screen: a row of rates every 100 ms, and what happens between the rows.
+// The demo's screen: a row of rates every 100 ms, and events between the rows.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-/// Also takes the library's log lines, from any thread.
+/// Prints rows and events. It also takes the library's log lines, from any thread.
 class screen final : public mw::log_sink {
  public:
   explicit screen(bool is_quiet) : is_quiet_(is_quiet) {}
@@ -21,11 +21,11 @@ class screen final : public mw::log_sink {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
-  /// What we do.
+  /// Prints what the demo does.
   void event(std::string_view what) {
     print(fmt::format("{:6.2f} s  >> {}\n", seconds(), what));
   }
-  /// What the library says.
+  /// Prints what the library logs.
   void write(mw::log_level, std::string_view line) noexcept override {
     // The world that carries the control group's figures is not part of the show.
     if (line.starts_with("control-report")) return;

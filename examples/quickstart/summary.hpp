@@ -1,4 +1,4 @@
-// What is told of the demo at its end.
+// The summary that the demo prints at its end.
 #pragma once
 
 #include <cmath>
@@ -7,12 +7,12 @@
 
 #include "demo.hpp"
 
-/// A figure of the last line; null if it did not come to that.
+/// Returns a figure of the last line; null if the run did not measure it.
 inline nlohmann::json measured_ms(double ms) {
   return ms < 0 ? nlohmann::json() : nlohmann::json(std::round(ms * 1000) / 1000);
 }
 
-/// Likewise of what the backend does not have.
+/// Returns a flag; null if the backend does not have it.
 inline nlohmann::json only_if(bool applies, bool value) {
   return applies ? nlohmann::json(value) : nlohmann::json();
 }
@@ -22,7 +22,7 @@ inline bool demo::summarize() {
   std::uint64_t healthy_lost = 0;
   for (edge& e : edges_) {
     healthy_gap_ms = std::max(healthy_gap_ms, in_ms(e.longest_gap));
-    // A death that nothing was found out about is nobody's will.
+    // A death without a known cause counts as a loss.
     if (plan_.hurts && e.died) ++e.lost;
     healthy_lost += e.lost;
   }
@@ -60,7 +60,7 @@ inline bool demo::summarize() {
   }
   if (gap_before_ms_ > 0) {
     text += fmt::format(
-        "  Before anybody was hurt the longest gap was {:.1f} ms: the processes share {} "
+        "  Before the first fault the longest gap was {:.1f} ms: the processes share {} "
         "processors.\n\n",
         gap_before_ms_, std::thread::hardware_concurrency());
   }
@@ -78,7 +78,7 @@ inline bool demo::summarize() {
   }
   if (figures_.was_cancelled_half_way || figures_.was_withdrawn) {
     text += fmt::format(
-        "  cancel      the waiter goes on {:.2f} ms after its deadline; c stays up\n",
+        "  cancel      the waiter resumes {:.2f} ms after its deadline; c stays up\n",
         figures_.cancel_ms);
   }
   out_.print(text);

@@ -13,14 +13,15 @@ using namespace std::chrono_literals;
 
 /// Elements of the tensor that goes out with each request and comes back with its answer.
 inline constexpr std::size_t elements = 64 * 1024;
-/// So many requests are on their way at a time in each world, each on a lane of its own.
+/// Requests that are on their way at a time in each world, each on a lane of its own.
 inline constexpr std::uint64_t lanes = 4;
-/// Where transfers of another size travel: lanes do not block each other.
+/// Lane for transfers of another size: lanes do not block each other.
 inline constexpr mw::lane large_lane{lanes};
-/// Where no worker looks for messages.
+/// Lane on which no worker receives.
 inline constexpr mw::lane unread_lane{lanes + 1};
 
-/// Eight processes share the machine: whoever waits should leave it to the others.
+/// Eight processes share the machine: a process that waits should leave it to the
+/// others.
 inline mw::runtime_options demo_options(mw::log_sink* log, mw::log_level from) {
   return {.spin = mw::duration::zero(), .log = log, .log_from = from};
 }
@@ -37,11 +38,11 @@ inline mw::task<void> answer_requests(mw::world& w, mw::lane on,
   }
 }
 
-/// What comes back for a tensor of another size.
+/// The answer to a tensor of another size.
 struct large_answer {
-  /// Of every 1024th element: a long loop here would delay the requests.
+  /// Sum of every 1024th element: a long loop here would delay the requests.
   double sum = 0;
-  /// How many that had begun to come were given up by the leader, so far.
+  /// Transfers so far that the leader gave up after they had begun.
   std::uint64_t given_up = 0;
 };
 
@@ -51,8 +52,8 @@ inline mw::task<void> sum_large_tensors(mw::world& w, const tensor_memory& memor
   large_answer answer;
   for (;;) {
     const mw::message_info next = co_await w.arrival(mw::from{0}, large_lane);
-    // The kernel takes longer to find the memory than the transfer will: not on the
-    // reactor.
+    // The kernel takes longer to find the memory than the transfer will: do not do it
+    // on the reactor.
     co_await mw::offload(helper, [&] {
       if (x.values().size() != next.count) x = tensor(next.count, memory);
     });
@@ -60,7 +61,7 @@ inline mw::task<void> sum_large_tensors(mw::world& w, const tensor_memory& memor
     if (!taken) {
       if (taken.error().cause != mw::cause::cancelled_by_peer)
         throw mw::world_error(taken.error());
-      // The world is as it was.
+      // The world is unaffected.
       ++answer.given_up;
       continue;
     }
@@ -103,7 +104,7 @@ inline int run_worker(const std::string& store_address, const std::string& world
 
 struct control_report {
   std::uint64_t answers = 0;
-  /// What the group broke by, or empty.
+  /// The failure by which the group broke, or empty.
   mw::inline_text<240> broken_by;
 };
 

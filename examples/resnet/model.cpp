@@ -1,4 +1,4 @@
-// The only file that knows libtorch.
+// The only file that uses libtorch.
 #include "model.hpp"
 
 #include <torch/torch.h>
@@ -15,12 +15,12 @@ nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t size,
       nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
 }
 
-/// Takes what is usual from the last images it was trained on.
+/// Normalizes by the statistics of the last images it was trained on.
 nn::BatchNorm2d norm(std::int64_t width) {
   return nn::BatchNorm2d(nn::BatchNorm2dOptions(width).momentum(1));
 }
 
-/// Two convolutions, and what came in added to what they give.
+/// Two convolutions; their input is added to their output.
 struct block : nn::Module {
   block(std::int64_t in, std::int64_t out, std::int64_t stride)
       : body(convolution(in, out, 3, stride), norm(out), nn::ReLU(),
@@ -70,7 +70,7 @@ resnet::resnet(std::uint64_t seed) : network_(std::make_unique<network>()) {
   layers->push_back(nn::AdaptiveAvgPool2d(1));
   layers->push_back(nn::Flatten());
   layers->push_back(last);
-  // From a few images, what is usual; else all look alike to random weights.
+  // Take the statistics from a few images; otherwise all look alike to random weights.
   std::vector<torch::Tensor> some;
   for (std::int64_t i = 0; i < 4; ++i) some.push_back(image_tensor(1000 + i));
   layers->forward(torch::cat(some));

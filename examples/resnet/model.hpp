@@ -1,4 +1,4 @@
-// ResNet-18 for images of 32 x 32 and ten classes, with weights out of a seed; and
+// ResNet-18 for images of 32 x 32 and ten classes, with weights from a seed; and
 // images.
 #pragma once
 
@@ -10,18 +10,18 @@
 using pixels = std::vector<float>;
 inline constexpr std::size_t floats_in_image = 3 * 32 * 32;
 
-/// The same for a number in every process: shapes, not noise.
+/// Returns an image, the same for a number in every process: shapes, not noise.
 pixels image(std::int64_t number);
 
-/// The same network in every process. Nobody has trained it: what it calls class 3 means
-/// nothing, but is computed as what a trained one would say.
+/// The same network in every process. It is untrained: its class 3 means nothing, but
+/// is computed as a trained network would.
 class resnet {
  public:
   explicit resnet(std::uint64_t seed);
   resnet(const resnet&) = delete;
   ~resnet();
 
-  /// Any thread, one at a time.
+  /// Thread: any, one at a time.
   std::int64_t classify(const pixels& x);
 
  private:

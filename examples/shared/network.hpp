@@ -1,4 +1,5 @@
-// How an example leaves loopback: where it listens, and what its peers have to prove.
+// How an example leaves loopback: the address it listens on, and the proof that its
+// peers must give.
 #pragma once
 
 #include <arpa/inet.h>
@@ -20,8 +21,8 @@
 struct network_arguments {
   explicit network_arguments(CLI::App& app) {
     app.add_option("--secret-file", secret_file,
-                   "a file with the secret of the job, the same for all processes: it is "
-                   "proven by who connects, and lets them leave loopback")
+                   "a file with the secret of the job, the same for all processes: peers "
+                   "prove that they have it, which lets them leave loopback")
         ->check(CLI::ExistingFile);
     app.add_flag("--insecure", insecure,
                  "leave loopback without a secret, on a network where all are trusted");
@@ -30,13 +31,15 @@ struct network_arguments {
                    "route to the store");
   }
 
-  /// Whether a store may be hosted beyond loopback. The store itself asks for no secret:
-  /// who reaches it can disturb the forming of worlds, not take part in them.
+  /// Returns whether a store may be hosted beyond loopback. The store itself asks for
+  /// no secret: a program that reaches it can disturb the forming of worlds, not take
+  /// part in them.
   [[nodiscard]] bool may_leave_loopback() const {
     return insecure || !secret_file.empty();
   }
 
-  /// The options of a runtime whose store is at `store`, "HOST:PORT" or only "HOST".
+  /// Returns the options of a runtime with the store at `store`, "HOST:PORT" or only
+  /// "HOST".
   [[nodiscard]] mw::runtime_options apply(mw::runtime_options options,
                                           std::string_view store) const {
     options.insecure = insecure;
@@ -51,7 +54,7 @@ struct network_arguments {
     if (!own.empty()) options.listen = own + ":0";
     return options;
   }
-  /// What a process started by this one is told.
+  /// Adds the arguments for a process that this one starts.
   void hand_on(std::vector<std::string>& words) const {
     if (!secret_file.empty()) words.insert(words.end(), {"--secret-file", secret_file});
     if (insecure) words.push_back("--insecure");
@@ -69,8 +72,8 @@ struct network_arguments {
     if (text.empty()) throw std::runtime_error("no secret in " + secret_file);
     return text;
   }
-  /// Our address on the way there, where that leaves loopback. A connected datagram
-  /// socket knows it, and sends nothing.
+  /// Returns our address on the way there, where that leaves loopback. A connected
+  /// datagram socket knows it, and sends nothing.
   static std::string towards(std::string_view store) {
     const std::string host(store.substr(0, store.rfind(':')));
     addrinfo wanted{};

@@ -15,13 +15,14 @@
 #include <utility>
 #include <vector>
 
-/// One child; destroying it kills it and waits for it. Started, and destroyed, by the
-/// main thread: the kernel tells a child of the death of the *thread* that made it.
+/// One child. Destroying it kills it and waits for it. Thread: start and destroy it on
+/// the main thread, since the kernel tells a child of the death of the *thread* that
+/// made it.
 class process {
  public:
   struct ending {
     pid_t pid = 0;
-    /// What ended it; 0 if it exited, with the status below.
+    /// Signal that ended it; 0 if it exited, with the status below.
     int signal = 0;
     int status = 0;
   };
@@ -42,8 +43,8 @@ class process {
 
     posix_spawnattr_t how;
     posix_spawnattr_init(&how);
-    // A group of its own: the terminal's Ctrl-C is for the leader alone, which then ends
-    // the others.
+    // The child gets its own process group: the terminal's Ctrl-C goes to the leader
+    // alone, which then ends the others.
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     sigset_t none;
     sigemptyset(&none);
@@ -65,12 +66,12 @@ class process {
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
   }
 
-  /// 0 once it has ended and was seen to.
+  /// Returns the pid; 0 once it has ended and was seen to.
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void signal(int number) const noexcept {
     if (pid_ > 0) kill(pid_, number);
   }
-  /// How it has ended since it was last asked, if it has.
+  /// Returns how it has ended since the last call, if it has.
   [[nodiscard]] std::optional<ending> take_ending() noexcept {
     int status = 0;
     while (pid_ > 0 && waitpid(pid_, &status, WNOHANG | WUNTRACED | WCONTINUED) == pid_) {
@@ -80,7 +81,7 @@ class process {
     }
     return std::nullopt;
   }
-  /// Waits for it.
+  /// Waits for its end.
   [[nodiscard]] ending join() noexcept {
     int status = 0;
     if (pid_ <= 0 || waitpid(pid_, &status, 0) != pid_) return {};
@@ -99,9 +100,9 @@ class process {
   bool is_stopped_ = false;
 };
 
-/// In a child: it ends with its parent, however that ends.
+/// Makes a child end with its parent, also when the parent is killed.
 inline void end_with(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have ended before it could be watched.
+  // The parent may have ended before it could be watched.
   if (getppid() != parent) _exit(1);
 }

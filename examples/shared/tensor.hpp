@@ -1,4 +1,4 @@
-// What examples send: floats, in host memory or on a GPU.
+// The tensors that examples send: floats, in host memory or on a GPU.
 #pragma once
 
 #include <manyworlds/manyworlds.hpp>
@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-/// Of what a process makes its tensors, and what kind of worlds they travel in.
+/// Where a process allocates its tensors, and in which kind of worlds they travel.
 class tensor_memory {
  public:
-  /// Of host memory, or, from 0 on, on the CUDA device of that number.
+  /// Host memory, or, from 0 on, the CUDA device of that number.
   explicit tensor_memory(int device) : device_(device) {
     if (device < 0) return;
     pool_.emplace(device);
@@ -32,8 +32,8 @@ class tensor_memory {
   std::optional<mw::pinned_pool> pinned_;
 };
 
-/// Floats that the host reads and writes. With a GPU it is their copy there that travels;
-/// the examples have no kernels, so it is brought to the host to be computed with.
+/// Floats that the host reads and writes. With a GPU their copy there travels. The
+/// examples have no kernels, so it is brought to the host for computing.
 class tensor {
  public:
   tensor() = default;
@@ -72,7 +72,7 @@ class tensor {
     if (on_gpu_) co_return co_await send(w, peer);
     co_await w.send(on_host_, peer).delivered();
   }
-  /// Behind a head; ends when the peer has it.
+  /// Sends it behind a head; ends when the peer has it.
   template <class Head>
   mw::task<void> send_behind(const Head& head, mw::world& w, mw::to peer) {
     if (on_gpu_) {
@@ -82,8 +82,8 @@ class tensor {
       co_await w.send_message(head, on_host_, peer).delivered();
     }
   }
-  /// Runs `call` on the memory of both, wherever it is: `in` is brought there before,
-  /// `out` back afterwards. They may be the same.
+  /// Runs `call` on the memory of both, on the host or a GPU: `in` is brought there
+  /// before, `out` back afterwards. They may be the same.
   template <class Call>
   static mw::task<void> collective(tensor& in, tensor& out, Call call) {
     if (in.on_gpu_) {
@@ -99,7 +99,8 @@ class tensor {
   mw::task<void> to_gpu() { co_await mw::copy(on_gpu_->there, on_gpu_->pinned); }
   mw::task<void> to_host() { co_await mw::copy(on_gpu_->pinned, on_gpu_->there); }
 
-  /// On a stream of its own: what waits on it waits for this tensor's world only.
+  /// The copy on the GPU, with a stream of its own: waiting on it waits for this
+  /// tensor's world only.
   struct gpu_part {
     gpu_part(std::size_t count, const tensor_memory& of)
         : stream(of.device_),

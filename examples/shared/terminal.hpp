@@ -1,4 +1,4 @@
-// What examples share that run one process per terminal: the arguments that say which
+// Shared by examples that run one process per terminal: the arguments that say which
 // worlds a process belongs to, and through which stores they form.
 #pragma once
 
@@ -25,17 +25,18 @@ struct membership {
 };
 
 /// Without `worlds` an example starts its processes itself: its own program again, each
-/// with the arguments that one would type, and two that are not shown.
+/// with the arguments that a user would type, and two that are not shown.
 struct arguments {
   explicit arguments(CLI::App& app) : network(app) {
     app.add_option(
            "--worldinfo", texts_,
-           "WORLD,RANK: a world this process belongs to, and as whom; may be given "
-           "several times. Without: starts all processes itself")
+           "WORLD,RANK: a world this process belongs to, and its rank there; may be "
+           "given several times. Without: starts all processes itself")
         ->allow_extra_args(false);
     app.add_option("--addr", address, "where a world's rank 0 hosts its store")
         ->capture_default_str();
-    app.add_option("--port", port, "of world 0's store; world N's is 1000 x N higher")
+    app.add_option("--port", port,
+                   "port of world 0's store; world N's is 1000 x N higher")
         ->capture_default_str();
     app.add_option("--backend", backend, "what moves the data: nccl for GPUs")
         ->check(CLI::IsMember({"host", "nccl"}))
@@ -43,7 +44,7 @@ struct arguments {
     app.add_option("--device", device, "with nccl: this process's GPU")
         ->capture_default_str();
     app.add_option("--store", store,
-                   "HOST:PORT of one that runs already, for all worlds");
+                   "HOST:PORT of a store that runs already, for all worlds");
     app.add_option("--parent", parent)->group("");
     app.callback([this] { begin(); });
   }
@@ -58,9 +59,9 @@ struct arguments {
     }
     return options;
   }
-  /// The process started by this one that is number `index` of `count`, this one being
-  /// the first. GPUs are taken in turn; where there are too few, NCCL takes two ranks on
-  /// one for a mistake, unless they seem to be of two hosts.
+  /// Starts process number `index` of `count`; this one is the first. GPUs are taken in
+  /// turn. Where there are too few, two processes share one: NCCL refuses this unless
+  /// they seem to be of two hosts.
   [[nodiscard]] process start(std::vector<std::string> words, int index,
                               int count) const {
     words.insert(words.end(), {"--store", store, "--backend", backend});
@@ -118,8 +119,8 @@ class stores {
   std::map<int, mw::tcp_store> of_;
 };
 
-/// Several processes share the machine: whoever waits leaves it to the others. What goes
-/// wrong the examples print themselves.
+/// Several processes share the machine, so a process that waits leaves it to the
+/// others. The examples print errors themselves.
 inline mw::runtime_options quiet() {
   return {.spin = mw::duration::zero(), .log_from = mw::log_level::silent};
 }
@@ -132,8 +133,8 @@ inline mw::duration seconds(double count) {
   return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(count));
 }
 
-/// A body for `mw::keep` that tells when its world comes up, and why it broke. Where all
-/// print to one terminal, only the starting process tells of the beginning.
+/// A body for `mw::keep` that prints when its world comes up, and why it broke. If all
+/// print to one terminal, only the starting process prints the beginning.
 template <class Body>
 auto telling(const arguments& given, std::string who, Body body) {
   const bool is_alone = given.parent == 0;

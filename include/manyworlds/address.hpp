@@ -1,4 +1,4 @@
-// Whom an operation concerns: ranks, lanes and the strong types that name them in calls.
+// Address: ranks, lanes and the strong types that name them in calls.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// A member's number in a world, 0 to size - 1. A process has another rank in each world.
+/// A member's number in a world, 0 to size - 1. A process has another rank in each
+/// world.
 using rank_t = std::int32_t;
 inline constexpr rank_t no_rank = -1;
 
-/// The receiver of a send. Explicit: a literal 0 is a rank, a lane and a count to the
-/// eye.
+/// The receiver of a send. Explicit, since a literal 0 could be a rank, a lane or a
+/// count.
 class to {
  public:
   constexpr explicit to(rank_t rank) noexcept : rank_(rank) {}
@@ -35,7 +36,7 @@ class root {
 struct any_rank {
   explicit any_rank() = default;
 };
-/// Any member; fair: members that have sent take turns.
+/// Any member. Fair: members that have sent take turns.
 inline constexpr any_rank any{};
 
 /// The sender to receive from, or `any`.
@@ -65,7 +66,7 @@ class lane {
   std::uint64_t number_ = 0;
 };
 
-/// 64 bits of the user's that every message carries.
+/// 64 bits of the user that every message carries.
 class user_word {
  public:
   constexpr user_word() noexcept = default;

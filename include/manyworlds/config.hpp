@@ -1,7 +1,7 @@
-// What this build of the library can do, and how it is exported.
+// Config: what this build of the library can do, and how it is exported.
 #pragma once
 
-// The second line ends the compilation, so that the first is all that is said.
+// The failing include ends the compilation, so that the error is all that is printed.
 #if !defined(__cpp_exceptions)
 #error "manyworlds needs exceptions: compile without -fno-exceptions"
 #include "manyworlds needs exceptions, see above"
@@ -41,6 +41,6 @@
 #endif
 #endif
 
-// What crosses the border of a shared library as an exception: a program that is compiled
-// with hidden visibility would not know it in its `catch`.
+// Exports types that are thrown out of a shared library: a program that is compiled
+// with hidden visibility could not catch them otherwise.
 #define MANYWORLDS_EXPORT __attribute__((visibility("default")))

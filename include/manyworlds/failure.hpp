@@ -1,4 +1,4 @@
-// Failure: what went wrong, where, whose fault it was and how long it took to notice.
+// Failure: what went wrong, where, at which member, and how long it took to notice.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace manyworlds::inline v0 {
 
-/// Why an operation or a world failed. The first group breaks the world; the second ends
-/// one operation and leaves the world up; the third ends the forming of a world.
+/// Why an operation or a world failed. The first group breaks the world; the second
+/// ends one operation and leaves the world up; the third ends the forming of a world.
 enum class cause : std::uint8_t {
   none,
   // The world is broken.
   peer_died,         ///< the peer process ended
-  silent_peer,       ///< the peer process was not heard of for the world's silence limit
+  silent_peer,       ///< the peer process was silent for the world's silence limit
   connection_lost,   ///< the connection ended, though the peer process lives
   replaced,          ///< another process took the rank of a dead or silent member
   abandoned,         ///< a member dropped its last handle without leaving
   stalled,           ///< a begun transfer made no progress
   overdue,           ///< members did not enter a collective in time, or a deadline cut it
   mismatch,          ///< members disagree on what they do together
-  protocol_error,    ///< a peer sent what it must not
+  protocol_error,    ///< a peer sent what the protocol does not allow
   out_of_resources,  ///< memory or descriptors were exhausted
   broken_by_user,    ///< `fail()` was called, here or at another member
   runtime_stopped,   ///< the runtime of a member ended
@@ -50,7 +50,7 @@ enum class cause : std::uint8_t {
   memory_mismatch,   ///< one of buffer and message lies in device memory; the message
                      ///< stays
   buffers_lost,      ///< the world is broken and its stream does not drain: the buffers
-                     ///< may still be touched, and must not be reused
+                     ///< may still be touched and must not be reused
   invalid_argument,  ///< names what is wrong; nothing was started
   unsupported,       ///< this build, this world or the loaded library cannot do it
   overloaded,        ///< a queue's limit was reached
@@ -71,9 +71,9 @@ enum class cause : std::uint8_t {
   wrong_version,       ///< the peer speaks another protocol version
 };
 
-/// Lower-case words for people: "died", "was silent", "left" ...
+/// Returns lower-case words for people: "died", "was silent too long", "has left" ...
 [[nodiscard]] std::string_view describe(cause c) noexcept;
-/// The enumerator's own name, for logs and JSON.
+/// Returns the name of the enumerator, for logs and JSON.
 [[nodiscard]] std::string_view name_of(cause c) noexcept;
 
 enum class operation_kind : std::uint8_t {
@@ -97,24 +97,26 @@ enum class operation_kind : std::uint8_t {
   settle,
   native,
   leave,
-  call,  ///< of a dispatcher; has a world once a worker was asked
+  call,  ///< made through a dispatcher; has a world once a worker was asked
 };
 
-/// Whether it has one peer and a lane, and moves a message.
+/// Returns whether it has one peer and a lane, and moves a message.
 [[nodiscard]] constexpr bool is_message(operation_kind k) noexcept {
   return k == operation_kind::send || k == operation_kind::receive;
 }
 
-/// Whether every member takes part, so that who has entered cannot take it back.
+/// Returns whether every member takes part, so that a member that has entered cannot
+/// take it back.
 [[nodiscard]] constexpr bool is_collective(operation_kind k) noexcept {
   return k >= operation_kind::barrier && k <= operation_kind::resume_device;
 }
 
-/// As a caller writes it: "send", "recv", "call" ...; "forming" for a world that is
-/// awaited.
+/// Returns the name that a caller writes: "send", "recv", "call" ...; "forming" for a
+/// world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 
-/// Messages that were accepted from the user and not delivered when the world broke.
+/// Counts messages that were accepted from the user and not delivered when the world
+/// broke.
 struct undelivered_messages {
   rank_t rank = no_rank;
   lane on;
@@ -130,29 +132,27 @@ class MANYWORLDS_EXPORT failure {
 
   world_name world;
   std::uint64_t epoch = 0;
-  /// Tells worlds of one name apart in one process, also before there is an epoch.
+  /// Distinguishes worlds of one name in one process, also before there is an epoch.
   std::uint64_t world_instance = 0;
-  /// The member that failed, or that the operation was with.
-  rank_t rank = no_rank;
+  rank_t rank = no_rank;  ///< the member that failed, or the peer of the operation
   process_identity peer;
   operation_kind operation = operation_kind::none;
   enum cause cause = cause::none;
-  /// From the last sign of life of the peer to the notice: an upper bound of the time to
-  /// notice.
+  /// Time from the peer's last sign of life to the notice: an upper bound of the time
+  /// it took to notice.
   duration noticed_after{0};
-  /// What to know beyond the cause, and what to do; may be empty.
-  std::string detail;
-  /// Of a dispatcher's call: which one, as "17 of decode".
-  std::string call;
+  std::string detail;  ///< more about the cause, and what to do; may be empty
+  std::string call;    ///< names the call of a dispatcher, as "17 of decode"
   std::vector<undelivered_messages> undelivered;
 
-  /// Whether something failed.
+  /// True if something failed.
   explicit operator bool() const noexcept { return cause != cause::none; }
-  /// Whether the failure ended a world, not only one operation.
+  /// Returns whether the failure ended a world, not only one operation.
   [[nodiscard]] bool breaks_world() const noexcept {
     return cause >= cause::peer_died && cause <= cause::forked;
   }
-  /// "left@3 broken: rank 1 (pid 4711) died; noticed after at most 0.4 ms, in recv"
+  /// Returns a line like
+  /// "left@3 broken: rank 1 (pid 4711) died; noticed after at most 0.4 ms, in recv".
   [[nodiscard]] std::string text() const;
 };
 

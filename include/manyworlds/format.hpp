@@ -17,13 +17,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// What has a name of its own: causes, kinds of operations, states, element types, log
+/// Types that `name_of` names: causes, kinds of operations, states, element types, log
 /// levels.
 template <class T>
 concept named = std::same_as<T, enum cause> || std::same_as<T, operation_kind> ||
     std::same_as<T, world_state> || std::same_as<T, dtype> || std::same_as<T, log_level>;
 
-/// What prints itself: addresses, incarnations, failures.
+/// Types that print themselves: addresses, incarnations, failures.
 template <class T>
 concept self_printing = std::same_as<T, failure> || std::same_as<T, socket_address> ||
     std::same_as<T, incarnation> || std::same_as<T, process_address>;
@@ -57,7 +57,7 @@ struct fmt::formatter<manyworlds::inline_text<Capacity>>
   }
 };
 
-/// "rank 3", or "any"
+/// Prints "rank 3", or "any".
 template <>
 struct fmt::formatter<manyworlds::from> : fmt::formatter<std::string_view> {
   template <class Context>
@@ -76,7 +76,7 @@ struct fmt::formatter<manyworlds::to> : fmt::formatter<std::string_view> {
   }
 };
 
-/// "lane 7"
+/// Prints "lane 7".
 template <>
 struct fmt::formatter<manyworlds::lane> : fmt::formatter<std::string_view> {
   template <class Context>

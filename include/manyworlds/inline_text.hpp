@@ -15,9 +15,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// At most `Capacity` bytes of text by value. Options are made of it, so that they stay
-/// designated initialisers, safe in awaited expressions (g++ 12.2 frees other strings
-/// there twice).
+/// Holds at most `Capacity` bytes of text by value. Options use it, so that designated
+/// initialisers are safe in awaited expressions: g++ 12.2 frees other strings there
+/// twice.
 template <std::size_t Capacity>
 class inline_text {
  public:
@@ -37,7 +37,7 @@ class inline_text {
   constexpr inline_text(const char* text) : inline_text(std::string_view(text)) {}
   inline_text(const std::string& text) : inline_text(std::string_view(text)) {}
 
-  /// The front of a text that may be longer, for what only people read.
+  /// Returns the front of a text that may be longer, for texts that only people read.
   [[nodiscard]] static constexpr inline_text clipped(std::string_view text) {
     return inline_text(text.substr(0, Capacity));
   }

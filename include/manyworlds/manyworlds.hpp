@@ -1,4 +1,4 @@
-// The map of the public interface. Include this, or only what you need of it.
+// The map of the public interface. Include this, or only the headers that you need.
 #pragma once
 
 // Vocabulary
@@ -59,8 +59,8 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 
-// Serving: supervised worlds, elastic ones, worlds by name, requests over a changing set
-// of them, hosted stores
+// Serving: supervised worlds, elastic ones, worlds by name, requests over a changing
+// set of them, hosted stores
 #include "manyworlds/serve/accept.hpp"
 #include "manyworlds/serve/call_server.hpp"
 #include "manyworlds/serve/connect.hpp"

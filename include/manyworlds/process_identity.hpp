@@ -1,4 +1,4 @@
-// Process identity: who a process is, for people.
+// Process identity: the pid and host of a process, for people.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// Printed in errors and dumps, never trusted.
+/// Names a process in errors and dumps. It is never trusted.
 struct process_identity {
   std::int64_t pid = 0;
-  /// Cut short if it is longer.
-  inline_text<63> host;
+  inline_text<63> host;  ///< cut if it is longer
 };
 
 }  // namespace manyworlds::inline v0

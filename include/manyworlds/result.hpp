@@ -8,8 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// What `co_await outcome(op)` gives: the operation's value, or the failure it would have
-/// thrown. Reads like std::expected, which libstdc++ 12 does not have in C++20.
+/// The value of `co_await outcome(op)`: the operation's value, or the failure that it
+/// would have thrown. It reads like std::expected, which libstdc++ 12 lacks in C++20.
 template <class T>
 class [[nodiscard]] result {
  public:
@@ -21,14 +21,14 @@ class [[nodiscard]] result {
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
 
-  /// Only if there is one.
+  /// Precondition, of these five: there is a value.
   T& operator*() & noexcept { return *value_; }
   const T& operator*() const& noexcept { return *value_; }
   T&& operator*() && noexcept { return std::move(*value_); }
   T* operator->() noexcept { return &*value_; }
   const T* operator->() const noexcept { return &*value_; }
 
-  /// The value, or throws world_error.
+  /// Returns the value, or throws world_error.
   T& value() & {
     if (!value_) throw world_error(failure_);
     return *value_;
@@ -38,7 +38,7 @@ class [[nodiscard]] result {
     return std::move(*value_);
   }
 
-  /// What failed; says "nothing" if there is a value.
+  /// Returns what failed; a default-constructed failure if there is a value.
   [[nodiscard]] const failure& error() const noexcept { return failure_; }
 
  private:

@@ -5,8 +5,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// As std::source_location, which clang 14 lacks with libstdc++ 12. As a default argument
-/// it names the caller's line.
+/// Stands for std::source_location, which clang 14 lacks with libstdc++ 12. A default
+/// argument of this type names the caller's line.
 class source_position {
  public:
   constexpr source_position(

@@ -13,12 +13,12 @@ struct version_number {
   friend bool operator==(const version_number&, const version_number&) = default;
 };
 
-/// What the headers in use say. Differs from `linked_version()` when a program was
-/// compiled against one installation and runs with another.
+/// The version of the headers in use. It differs from `linked_version()` when a program
+/// was compiled against one installation and runs with another.
 inline constexpr version_number header_version{
     MANYWORLDS_VERSION_MAJOR, MANYWORLDS_VERSION_MINOR, MANYWORLDS_VERSION_PATCH};
 
-/// What the library that was linked says. Callable from any thread.
+/// Returns the version of the library that was linked. Thread: any.
 version_number linked_version() noexcept;
 
 }  // namespace manyworlds::inline v0

@@ -11,9 +11,9 @@ constexpr rank_t any_number = std::numeric_limits<rank_t>::max();
 constexpr std::size_t any_bytes = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kib = 1024;
 
-// Where the numbers come from: mwbench's collectives, 2 and 4 members on 2 CPUs. One step
-// beats a tree as long as what it copies more costs less than a wake-up (1 us on one CPU,
-// 35 us across two that sleep).
+// The numbers come from mwbench's collectives, 2 and 4 members on 2 CPUs. One step
+// beats a tree as long as its additional copies cost less than a wake-up (1 us on one
+// CPU, 35 us across two that sleep).
 constexpr auto rules = [] {
   using enum operation_kind;
   using enum algorithm;

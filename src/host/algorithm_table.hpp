@@ -1,4 +1,4 @@
-// Algorithm table: which algorithm a collective is done by.
+// Algorithm table: which algorithm carries out a collective.
 #pragma once
 
 #include "manyworlds/host/algorithms.hpp"
@@ -12,7 +12,8 @@ struct collective_extent {
   bool one_host = false;
 };
 
-/// By the first of `own`, then of the default rules that fits and that can be done.
+/// Returns the algorithm of the first possible rule that fits, of `own` and then of the
+/// defaults.
 [[nodiscard]] algorithm choose_algorithm(std::span<const algorithm_rule> own,
                                          const collective_extent& extent) noexcept;
 

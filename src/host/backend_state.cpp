@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "shared_connection.hpp"
 #include "stream_connection.hpp"
 
@@ -9,8 +10,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// How often begun transfers are looked after, and how long small credits wait for
-// company.
+// How often begun transfers are checked, and how long small credits wait for another
+// frame.
 constexpr duration watch_period = std::chrono::milliseconds(250);
 constexpr duration tidy_delay = std::chrono::milliseconds(20);
 constexpr duration late_by = std::chrono::seconds(1);
@@ -89,6 +90,7 @@ bool host_backend::state::withdraw(operation& op) {
       return true;
     case host::stage::taking: {
       auto& m = *static_cast<host::inbound_message*>(op.backend.state);
+      MW_ASSERT(m.taker == &op, "a pulled message and its receive know each other");
       host::connection& c = *to(m.source);
       const bool at_once = c.receiving().withdraw(m);
       c.cancel_given_up();
@@ -108,8 +110,8 @@ void host_backend::state::discard(rank_t peer, lane on) {
   for_each_connection([](host::connection& c) { c.pump(); });
 }
 
-// What waits ends last: it may be followed by a receive on the same lane, which is meant
-// for what comes from then on.
+// Waiting receives end last: one may be followed by a receive on the same lane, which
+// is for what comes from then on.
 void host_backend::state::discard_lane(rank_t peer, std::uint64_t number) {
   for (rank_t from = 0; from < size; ++from) {
     host::connection* const c = to(from);
@@ -120,7 +122,7 @@ void host_backend::state::discard_lane(rank_t peer, std::uint64_t number) {
     }
     c->receiving().note_ready(number);
   }
-  // Answers of other connections than the one whose step this is.
+  // These are answers of connections other than the one that runs this step.
   tidy_soon();
   for (rank_t from = 0; from < size; ++from) {
     if (peer == no_rank || peer == from) matcher_.fail_discarded(from, number);
@@ -136,20 +138,20 @@ void host_backend::state::posted(const operation& op) {
     touched_ = c;
   }
   touched_all_ = op.peer == no_rank;
-  // In a step of one connection nothing is sent by the others.
+  // In a step of one connection the others send nothing.
   if (touched_all_) tidy_soon();
 }
 
 void host_backend::state::tell(rank_t peer, const host::frame& f) {
   host::connection* c = to(peer);
-  // Nothing but answers follows a leave.
+  // Only answers follow a leave.
   if (!c || left_ || c->has_left()) return;
   c->sending().control(f);
   c->pump();
 }
 
 void host_backend::state::peer_left(rank_t peer) {
-  // First: a member that disagrees and leaves has not only left.
+  // Collectives first: a member that disagrees and leaves has not only left.
   collectives_.peer_left(peer);
   if (stopping) return;
   matcher_.peer_left(peer);
@@ -161,6 +163,7 @@ void host_backend::state::peer_knows(rank_t peer) {
 }
 
 void host_backend::state::quiesce(work& quiet) noexcept {
+  MW_ASSERT(!quiet_, "a world is quiesced once");
   quiet_ = &quiet;
   stopping = true;
   collectives_.stop();
@@ -173,6 +176,7 @@ void host_backend::state::quiesce(work& quiet) noexcept {
 
 void host_backend::state::leave(work& gone, time_point deadline) {
   const std::string detail = "this member has left";
+  MW_ASSERT(!gone_ && !left_, "a world is left once");
   gone_ = &gone;
   leave_deadline_ = deadline;
   collectives_.leave();
@@ -180,13 +184,15 @@ void host_backend::state::leave(work& gone, time_point deadline) {
   left_ = true;
   matcher_.fail_waiting(cause::closed, detail);
   for_each_connection([](host::connection& c) { c.leave(); });
-  // The last quarter is for saying that we go, without what nobody took by then.
+  // The last quarter is for telling the peers that we leave, without the messages that
+  // were not taken by then.
   const duration left = std::max(deadline - home.now(), duration(0));
   home.timers().arm(deadline_, home.now() + left / 4 * 3);
   finish_ending();
 }
 
 void host_backend::state::deadline_passed() noexcept {
+  MW_ASSERT(home.is_current() && left_, "only a leave has a deadline");
   if (!abandoned_) {
     abandoned_ = true;
     home.timers().arm(deadline_, std::max(leave_deadline_, home.now()));
@@ -199,8 +205,8 @@ void host_backend::state::deadline_passed() noexcept {
   finish_ending();
 }
 
-// Each work given to us runs once, when no request of ours is left in the engine. In the
-// next turn: behind what the collectives have left there.
+// Each work runs once, when no request of ours is left in the engine. It runs in the
+// next turn, behind what the collectives have left there.
 void host_backend::state::finish_ending() noexcept {
   if (!quiet_ && !gone_) return;
   for (const auto& c : connections_) {
@@ -210,7 +216,7 @@ void host_backend::state::finish_ending() noexcept {
   home.timers().disarm(watch_);
   home.timers().disarm(tidy_);
   if (work* gone = std::exchange(gone_, nullptr)) {
-    // Nothing is in the engine any more: what the deadline cut short ends too.
+    // The engine holds nothing more: what the deadline cut short ends too.
     if (!quiet_) for_each_connection([](host::connection& c) { c.end_cut_short(); });
     stopping = true;
     collectives_.stop();
@@ -229,6 +235,7 @@ void host_backend::state::tidy_soon() noexcept {
 }
 
 void host_backend::state::look() noexcept {
+  MW_ASSERT(home.is_current(), "a timer expires in its reactor's turn");
   const time_point now = home.now();
   const bool late = now - watch_.when() > late_by;
   bool again = false;
@@ -243,6 +250,7 @@ void host_backend::state::look() noexcept {
 }
 
 void host_backend::state::tidy() noexcept {
+  MW_ASSERT(home.is_current(), "a timer expires in its reactor's turn");
   guarded(no_rank,
           [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
 }

@@ -8,6 +8,7 @@
 
 #include "collectives.hpp"
 #include "connection.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 
 namespace manyworlds::inline v0 {
@@ -65,6 +66,7 @@ class host_backend::state final : public host::core,
   };
 
   [[nodiscard]] host::connection* to(rank_t peer) const {
+    MW_ASSERT(peer >= 0 && peer < size, "a peer is a member");
     return connections_[static_cast<std::size_t>(peer)].get();
   }
   template <class Visit>
@@ -73,8 +75,8 @@ class host_backend::state final : public host::core,
       if (c) visit(*c);
     }
   }
-  /// The matcher's events only queue answers: sending them from there would come back
-  /// into it.
+  /// Sends what the matcher's events have queued. They only queue answers: sending from
+  /// within them would re-enter the matcher.
   void pump_touched() noexcept {
     host::connection* const c = std::exchange(touched_, nullptr);
     if (!c) return;
@@ -130,9 +132,9 @@ class host_backend::state final : public host::core,
   host::lane_matcher matcher_;
   host::collectives collectives_;
   std::vector<std::unique_ptr<host::connection>> connections_;
-  rank_t shared_ = 0;  ///< connections through shared memory
+  rank_t shared_ = 0;  ///< the number of connections through shared memory
   host::connection* touched_ = nullptr;
-  /// And every other one.
+  /// All other connections were touched as well.
   bool touched_all_ = false;
   hooked_timer watch_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};

@@ -1,4 +1,4 @@
-// Byte queue: memory that frames are written to, without first being cleared.
+// Byte queue: memory that frames are written to without clearing it first.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,8 @@
 #include <cstring>
 #include <memory>
 #include <span>
+
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -18,7 +20,9 @@ class byte_queue {
 
   void append(std::span<const std::byte> bytes) {
     if (bytes.empty()) return;
+    MW_ASSERT(bytes.data() != nullptr, "bytes that are appended lie somewhere");
     reserve(size_ + bytes.size());
+    MW_ASSERT(size_ + bytes.size() <= capacity_, "what is appended has room");
     std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
     size_ += bytes.size();
   }

@@ -11,16 +11,17 @@
 
 namespace manyworlds::inline v0::host {
 
-/// The header stands as on the wire; what follows it stands behind it if it is this
-/// short, else in a chunk of the slab; a slice of a message that is asked for in as many
-/// as it fills, one behind another.
+/// The header has the layout of the wire. Content of up to `inline_bytes` follows it in
+/// the cell; longer content stands in a chunk of the slab. A slice of a pulled message
+/// fills several adjacent chunks.
 inline constexpr std::size_t inline_bytes = 16;
 inline constexpr std::size_t cell_content_limit = shm::chunk_size;
 inline constexpr std::size_t cell_slice_limit = 4 * shm::chunk_size;
 
 static_assert(sizeof(shm::cell_content{}.body) == frame_size + inline_bytes);
 
-/// Where the content of a frame stands: 0 in the cell, n + 1 from chunk n on.
+/// Returns where a frame's content stands: a head of 0 means in the cell, n + 1 from
+/// chunk n on.
 [[nodiscard]] inline std::optional<unsigned> chunk_of(
     const shm::cell_content& c) noexcept {
   if (c.head == 0) return std::nullopt;
@@ -45,25 +46,25 @@ inline void set_chunk(shm::cell_content& c, unsigned index) noexcept {
   return reinterpret_cast<std::byte*>(c.body.data()) + frame_size;
 }
 
-/// Where an offered payload lies in its sender's memory; stands in the offer's chunk,
-/// behind the head.
+/// Says where an offered payload lies in its sender's memory. It stands in the offer's
+/// chunk, behind the head.
 struct remote_payload {
   shm::offer_ticket ticket;
-  /// Of the payload, or of an array of so many `const_buffer_view`s.
+  /// The address of the payload, or of an array of `views` `const_buffer_view`s.
   std::uint64_t address = 0;
   std::uint64_t views = 0;
-  /// If all of it lies in shared pools: the payload, or an array of so many
-  /// `pool_piece`s, stands at `offset` of the pool that the peer calls `pool - 1`. 0: it
-  /// does not.
+  /// 0 unless all of the payload lies in shared pools. Otherwise the payload, or an
+  /// array of `pieces` `pool_piece`s, stands at `offset` of the pool that the peer
+  /// calls `pool - 1`.
   std::uint64_t pool = 0;
   std::uint64_t offset = 0;
   std::uint64_t pieces = 0;
 };
 
-/// The same of a payload that lies in one place of plain memory, if no head goes along:
-/// it stands in the cell, and no chunk is needed.
+/// Says the same of a payload in one place of plain memory without a head: it fits into
+/// the cell, so that no chunk is needed.
 struct payload_in_one_place {
-  /// Generation and index: of 54 bits a generation never comes again either.
+  /// Generation and index. A generation of 54 bits never repeats either.
   std::uint64_t ticket = 0;
   std::uint64_t address = 0;
 
@@ -84,7 +85,7 @@ struct payload_in_one_place {
 static_assert(sizeof(payload_in_one_place) == inline_bytes);
 static_assert(shm::offer_table::offers <= payload_in_one_place::index_mask + 1);
 
-/// A part of a payload, in a shared pool, by the name that the peer has for it.
+/// Names a part of a payload in a shared pool by the peer's name for the pool.
 struct pool_piece {
   std::uint64_t pool;
   std::uint64_t offset;

@@ -9,10 +9,12 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Of one turn (law 9): half a ring, so that the writer has room again meanwhile, and of
-// contents as much as a slice of the other transports.
+// Limits of one turn (law 9): half a ring of cells, so that the writer has room again
+// meanwhile, and as much content as a slice of the other transports.
 constexpr int cells_at_once = 32;
 constexpr std::size_t content_at_once = std::size_t{256} * 1024;
+static_assert(cells_at_once * 2 == shm::cell_ring::capacity, "half a ring");
+static_assert(cell_slice_limit <= content_at_once, "a turn has room for a slice");
 
 }  // namespace
 
@@ -33,10 +35,11 @@ const char* cell_receiver::take(bool& any) {
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
     wrong = handle_cell(c);
-    // An operation that ended may have ended the world.
+    // The end of an operation may have ended the world.
     if (core_.stopping || core_.counters.bytes_received >= enough) break;
   }
-  // Also of a world that is over: its link's others use the same chunks.
+  // This is done also for a world that is over: other worlds of its link use the same
+  // chunks.
   if (std::exchange(has_freed_, false) && link_.chunks_in().writer_waits()) {
     link_.notify(slot_);
   }

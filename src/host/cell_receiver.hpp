@@ -15,31 +15,33 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Only this process writes its receives' memory. Whoever sends a large message leaves it
-/// where it is; what was read of it counts only if its offer still stood afterwards.
+/// Only this process writes its receives' memory. A large message stays in its sender's
+/// memory, and what was read of it counts only if its offer still stood afterwards.
 class cell_receiver final : public receiver {
  public:
   cell_receiver(core& shared, rank_t peer, sender& answers, frame_handler& others,
                 shm::shared_link& link, unsigned slot);
 
   [[nodiscard]] bool has_cells() const noexcept { return ring_.ready(); }
-  /// Handles what has come, a bounded number of cells; `any` if there was something.
-  /// Null, or what is wrong with it.
+  /// Handles a bounded number of cells that have come; sets `any` if there were any.
+  /// Returns null, or what is wrong with one.
   [[nodiscard]] const char* take(bool& any);
-  /// Reads the next slice of an offered payload. Null, or what is wrong with it.
+  /// Reads the next slice of an offered payload. Returns null, or what is wrong with
+  /// it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
-  /// All that is left to read is with the mover.
+  /// Returns whether the mover has all that is left to read.
   [[nodiscard]] bool awaits_mover() const noexcept;
-  /// Nothing writes to the memory of a receive any more.
+  /// Stops all writing to the memory of receives.
   void shut() noexcept {
     stop_moving();
     readings_.clear();
   }
-  /// Offers that may be kept, and that nobody took as they came.
+  /// Returns whether there are offers that may be kept and that no receive took on
+  /// arrival.
   [[nodiscard]] bool has_untaken() const noexcept { return !untaken_.empty(); }
-  /// Keeps those that still wait, so that their senders need not: no two members wait for
-  /// each other's receive with what both may send unasked.
+  /// Copies the offers that still wait, so that their senders need not wait. Thus no
+  /// two members wait for each other's receive with data that both may send unasked.
   void collect_untaken();
 
  private:
@@ -58,17 +60,18 @@ class cell_receiver final : public receiver {
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
   [[nodiscard]] const char* handle_content(const frame& f,
                                            std::span<const std::byte> content);
-  /// The next slice is in its place: `count` bytes. None: it was let go.
+  /// Brings the next slice to its place and sets `count`. A count of 0 means that the
+  /// message was let go or is asked for.
   [[nodiscard]] const char* read_from(remote_cursor& source, inbound_message& m,
                                       std::size_t& count);
   [[nodiscard]] const char* read_from(pool_cursor& source, inbound_message& m,
                                       std::size_t& count);
-  /// The next slice is what can be read in time, as the last one was read.
+  /// Sizes the next slice so that it can be read in time, at the speed of the last one.
   void fit_slice(std::size_t bytes, duration took) noexcept;
-  // The mover's part of a payload, at most one job at a time.
+  // The mover's part of a payload: at most one job at a time.
   [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
   void start_moving(remote_cursor& source, inbound_message& m);
-  /// What it has read by now is in its place. Null, or what is wrong with it.
+  /// Accounts for what the mover has read. Returns null, or what is wrong with it.
   [[nodiscard]] const char* collect_moved(inbound_message& m);
   void stop_moving() noexcept;
   [[nodiscard]] const char* finish_reading(inbound_message& m);
@@ -84,7 +87,7 @@ class cell_receiver final : public receiver {
   std::shared_ptr<shm::move_job> moving_;
   inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
-  /// Chunks whose writer has not been told yet, if it waits for one.
+  /// Chunks were freed, and their writer was not yet told of it, if it waits for one.
   bool has_freed_ = false;
 };
 

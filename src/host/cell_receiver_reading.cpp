@@ -1,5 +1,5 @@
-// How an offered payload comes: read from its sender's memory, copied from a shared pool,
-// or, where neither can be, asked for.
+// How an offered payload comes: it is read from its sender's memory, copied from a
+// shared pool, or, where neither is possible, asked for.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -8,35 +8,43 @@
 
 #include "cell_receiver.hpp"
 #include "copy_past_caches.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
 namespace {
 
 constexpr std::size_t pieces_at_once = 64;
-/// Of one system call, whose own cost is that of some 8 KiB.
+/// Limits of one system call; its fixed cost is that of about 8 KiB.
 constexpr std::size_t largest_slice = std::size_t{512} * 1024;
 constexpr std::size_t smallest_slice = std::size_t{64} * 1024;
-/// What a slice may take: memory differs by a factor of ten, and so do new pages.
+static_assert(largest_slice % smallest_slice == 0);
+/// The time for one slice: the speed of memory differs by a factor of ten, and so does
+/// that of new pages.
 constexpr duration slice_time = std::chrono::microseconds(60);
-/// What is smaller is as good as over when a second thread has woken up: of 2 MiB it made
-/// 7 to 23 GB/s out of 11, of 3 MiB and more always 1.6 to 1.8 times as much.
+/// Less than this is nearly done when a second thread has woken up. With two threads 2
+/// MiB moved at 7 to 23 GB/s instead of 11; from 3 MiB on it was always 1.6 to 1.8
+/// times as fast.
 constexpr std::size_t least_moved = std::size_t{3} * 1024 * 1024;
-/// The mover reads half of what is left at a time, and no more than this. It keeps no
-/// turn waiting, and a job that follows another costs both threads 10 to 20 us: in jobs
-/// of a slice, two threads were slower than one (16 MiB: 2.0 ms, so 1.0, one alone 1.6).
+/// The mover reads half of what is left at a time, up to this limit. It keeps no turn
+/// waiting, and each further job costs both threads 10 to 20 us. With jobs of one
+/// slice, two threads were slower than one (16 MiB: 2.0 ms; so 1.0; one alone 1.6).
 constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
-/// Of a list. A peer that offers next to nothing in each must not keep us looking.
+/// Limits the windows of one list: a peer that offers next to nothing in each must not
+/// keep us busy.
 constexpr unsigned most_windows = shm::move_job::most_pieces / piece_window::most + 1;
-/// From so much on before the end of a payload its sender does not fall asleep. Before
-/// that it may: of a long payload it would only keep a CPU busy.
+/// This far before the end of a payload its sender no longer falls asleep. Before that
+/// it may: staying awake for a long payload would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
-/// What is smaller is over before it would fall asleep, and to say so costs both sides a
-/// cache line a message.
+/// Less than this ends before the sender would fall asleep, and telling it would cost
+/// both sides a cache line a message.
 constexpr std::size_t soon_read = std::size_t{256} * 1024;
-/// So much before the end it is woken, if it sleeps all the same: that takes about as
-/// long as reading so much.
+/// This far before the end a sleeping sender is woken: waking takes about as long as
+/// reading this much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+static_assert(soon_read <= wake_ahead && wake_ahead <= kept_awake,
+              "a wake-up falls into the end that is announced");
+static_assert(2 * largest_slice <= least_moved, "what is moved is worth two slices");
 
 std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
   std::size_t bytes = 0;
@@ -47,13 +55,17 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }  // namespace
 
 void cell_receiver::begin(inbound_message& m) {
+  MW_ASSERT(m.offered && m.is_being_brought(),
+            "an offer is read for a receive or to keep it");
+  MW_ASSERT(m.target.remaining() == m.payload_bytes,
+            "a payload is brought from its start");
   if (m.payload_bytes >= soon_read && m.payload_bytes <= kept_awake) {
     link_.note_reading();
   }
   if (m.remote.pool > 0) {
     const char* wrong = nullptr;
     const bool can = link_.pools().pool_of_peer(m.remote.pool - 1, wrong) != nullptr;
-    // What is wrong is said by the step that reads.
+    // The step that reads reports what is wrong.
     if (can || wrong) {
       readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
       return;
@@ -63,8 +75,8 @@ void cell_receiver::begin(inbound_message& m) {
   readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
 }
 
-// The receive's memory may be another's when this has returned: the mover's slice is
-// waited for.
+// The receive's memory may have another owner after this returns: it waits for the
+// mover's slice.
 void cell_receiver::let_go(inbound_message& m) noexcept {
   if (moved_for_ == &m) stop_moving();
   std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
@@ -73,20 +85,25 @@ void cell_receiver::let_go(inbound_message& m) noexcept {
 const char* cell_receiver::read_slice() {
   if (moved_for_ && moving_->has_ended()) {
     if (const char* wrong = collect_moved(*moved_for_)) return wrong;
-    // It was let go for that.
+    // An error let the message go.
     if (readings_.empty()) return nullptr;
   }
+  MW_ASSERT(!readings_.empty(), "a slice is read of what is being read");
   reading& r = readings_.front();
   inbound_message& m = *r.message;
+  MW_ASSERT(m.offered && m.is_being_brought(), "what is read was not let go");
+  MW_ASSERT(std::visit([](const auto& source) { return source.remaining(); }, r.source) ==
+                m.target.remaining(),
+            "a payload has as many bytes left as the place that it goes to");
   if (auto* source = std::get_if<remote_cursor>(&r.source)) {
-    // Another world of this link may have found out that it must not read.
+    // Another world of this link may have found that reading is forbidden.
     if (!link_.memory()) {
       ask_instead(m);
       return nullptr;
     }
     if (source->remaining() == 0) {
       if (moved_for_ != &m) return finish_reading(m);
-      // The mover may be waiting for this very CPU.
+      // The mover may be waiting for this CPU.
       if (awaits_mover() && !link_.others_have_something(slot_)) {
         std::this_thread::yield();
       }
@@ -100,7 +117,7 @@ const char* cell_receiver::read_slice() {
   std::size_t count = 0;
   const char* const wrong =
       std::visit([&](auto& source) { return read_from(source, m, count); }, r.source);
-  // Without a byte it has been let go, or is had otherwise from now on.
+  // Without a byte it was let go, or comes another way from now on.
   if (wrong || count == 0) return wrong;
   const std::size_t left = std::visit(
       [count](auto& source) {
@@ -115,7 +132,8 @@ const char* cell_receiver::read_slice() {
   if (left <= kept_awake) link_.note_reading();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
   if (!link_.offers_in().still_offered(m.remote.ticket)) {
-    // A sender that gave it up says so in its turn; one whose world broke says that.
+    // A sender that gave it up says so in its turn, and one with a broken world says
+    // that.
     let_go(m);
   } else {
     turn_to_next_reading();
@@ -139,30 +157,34 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
   if (m.payload_bytes < least_moved || !link_.mover() || !link_.mover()->is_free()) {
     return false;
   }
-  // Who only sends waits. What others do while no collective is on is not known.
+  // Members that only send wait. What the others do outside a collective is unknown.
   const rank_t receivers = m.taker ? m.taker->receivers : 0;
   const rank_t threads = receivers > 0 ? 2 * receivers : core_.size;
   return threads <= link_.mover()->cpus();
 }
 
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
+  MW_ASSERT(!moving_ && !moved_for_, "the mover has at most one job of a connection");
   auto job = std::make_shared<shm::move_job>(*link_.memory());
   job->places = m.target.fill(job->here, std::min(source.remaining() / 2, largest_job));
   const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
-  // Of a list the cursor shows a window at a time; a job is as large as of one piece.
+  // The cursor shows one window of a list at a time; a job is as large as for one
+  // piece.
   remote_cursor rest = source;
   for (unsigned windows = 0; windows < most_windows && job->bytes < part; ++windows) {
     if (job->pieces == job->there.size()) break;
     const auto free = std::span(job->there).subspan(job->pieces);
     int error = 0;
     const std::size_t pieces = rest.fill(*link_.memory(), free, part - job->bytes, error);
-    // Whatever is wrong with it, the reading that comes to it meets it too.
+    // The reading that comes to a wrong view reports it.
     if (pieces == 0) break;
     const std::size_t bytes = bytes_of(free.first(pieces));
     rest.advance(bytes);
     job->pieces += pieces;
     job->bytes += bytes;
   }
+  MW_ASSERT(job->bytes <= part && job->pieces <= job->there.size(),
+            "a job has a place for each byte that it reads");
   if (job->bytes == 0 || !link_.mover()->start(job)) return;
   source = rest;
   m.target.advance(job->bytes);
@@ -171,6 +193,7 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
 }
 
 const char* cell_receiver::collect_moved(inbound_message& m) {
+  MW_ASSERT(moving_ && moved_for_ == &m, "what has moved belongs to its message");
   const std::shared_ptr<shm::move_job> job = std::exchange(moving_, nullptr);
   moved_for_ = nullptr;
   if (job->error() != 0) return cannot_read(m, job->error());
@@ -196,7 +219,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   const std::size_t places = m.target.fill(into, bytes_of(there));
   const bool is_measured = bytes_of(there) >= smallest_slice;
   const time_point before = is_measured ? core_.home.now() : time_point();
-  // What the sender wrote last is its line.
+  // The sender has written the offer's line last, so it is fetched ahead.
   if (bytes_of(there) == source.remaining()) {
     link_.offers_in().expect_to_take(m.remote.ticket);
   }
@@ -207,7 +230,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   return nullptr;
 }
 
-// One that was interrupted makes but the next one small.
+// An interrupted slice makes only the next one small.
 void cell_receiver::fit_slice(std::size_t bytes, duration took) noexcept {
   const auto parts = static_cast<std::size_t>(std::max(took, duration(1)).count());
   const std::size_t fits = bytes * static_cast<std::size_t>(slice_time.count()) / parts;
@@ -223,7 +246,7 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
   const std::size_t pieces =
       source.fill(link_.pools(), from, core_.options.slice, held, wrong);
   if (pieces == 0) {
-    // A sender that gave up may have used the memory for something else since.
+    // A sender that gave up may have reused the memory since.
     if (!link_.offers_in().still_offered(m.remote.ticket)) {
       let_go(m);
     } else if (!wrong) {
@@ -244,9 +267,10 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
 }
 
 const char* cell_receiver::finish_reading(inbound_message& m) {
+  MW_ASSERT(moved_for_ != &m, "a payload is read when the mover has ended too");
   let_go(m);
-  // Given up meanwhile: what was read may be anything. A peer that has not died since was
-  // the owner of its pid all the time.
+  // If the sender gave up meanwhile, what was read may be anything. A peer that has not
+  // died since owned its pid all the time.
   if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
     complete(m);
   }
@@ -266,7 +290,7 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
     case EPERM:
     case EACCES:
     case ENOSYS:
-      // Our rights have changed since it was probed.
+      // Our rights have changed since reading was probed.
       if (link_.stop_reading()) {
         core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
                             shm::unreadable_text(error));
@@ -274,7 +298,7 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
       ask_instead(m);
       return nullptr;
     case ESRCH:
-      // Its death is told by its link.
+      // Its link reports its death.
       let_go(m);
       return nullptr;
     default:

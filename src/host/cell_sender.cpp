@@ -3,15 +3,23 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Of one turn: as much as a slice of the other transports.
+// Slices of one turn: as much as a slice of the other transports.
 constexpr int slices_at_once = 8;
-/// Of the offers that a link's worlds share: for those that a receive waits for, and for
-/// collectives. Lanes that are not received on must not use up all.
+/// Offers kept of those that a link's worlds share, for messages that a receive waits
+/// for and for collectives. Lanes that are not received on must not use up all.
 constexpr std::uint32_t offers_in_reserve = shm::offer_table::offers / 4;
+static_assert(offers_in_reserve > 0 && offers_in_reserve < shm::offer_table::offers);
+static_assert(operation::largest_head + sizeof(remote_payload) <= shm::chunk_size,
+              "an offer's head and place fit into one chunk");
+static_assert(cell_slice_limit % shm::chunk_size == 0 &&
+                  cell_slice_limit / shm::chunk_size <= shm::chunk_states::chunks,
+              "a slice fills whole chunks");
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
   while (bytes > 0) {
@@ -35,7 +43,7 @@ cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
 void cell_sender::shut() noexcept {
   for_each_pending([this](pending_send& p) {
     if (p.eager) return;
-    // Taken or withdrawn: in either case the peer reads it for nothing from now on.
+    // Taken or withdrawn: in both cases what the peer reads no longer counts.
     (void)link_.offers_out().withdraw(p.ticket);
     link_.offers_out().finish(p.ticket);
   });
@@ -54,17 +62,18 @@ bool cell_sender::has_chunk() noexcept {
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
+      MW_ASSERT(got.index < shm::chunk_states::chunks, "a chunk lies in its slab");
       link_.owners_out().note_allocated(got.index, slot_);
       spare_ = got.index;
       return true;
     }
     if (got.result == outcome::corrupt) {
-      violation_ = "chunk states that it cannot have set";
+      violation_ = "chunk states that a reader cannot set";
       return false;
     }
     if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
-    // The peer tells of chunks that come back, but nobody tells of memory that does, nor
-    // of chunks of worlds that are over.
+    // The peer tells of chunks that come back. No notice comes of memory that becomes
+    // available, nor of chunks of worlds that are over.
     core_.tidy_soon();
     return false;
   }
@@ -76,7 +85,7 @@ bool cell_sender::is_full() noexcept {
     case shm::room::enough:
       break;
     case shm::room::corrupt:
-      violation_ = "that it has read what was not sent";
+      violation_ = "a ring position beyond what was sent";
       [[fallthrough]];
     case shm::room::full:
       return true;
@@ -87,30 +96,34 @@ bool cell_sender::is_full() noexcept {
 bool cell_sender::has_offer_room(bool asked) noexcept {
   const std::uint32_t limit = shm::offer_table::offers - (asked ? 0 : offers_in_reserve);
   if (link_.offers_out().in_use() < limit) return true;
-  // Another world's end of an offer is not told to this one.
+  // This world is not told when another one ends an offer.
   core_.tidy_soon();
   return false;
 }
 
-// Whoever looks again in each turn does not ask to be told: that would cost the peer a
-// notice for each chunk, as soon as it is the slower of the two.
+// Do not request a notice while this side still looks in each turn: it would cost the
+// peer a notice for each chunk whenever the peer is the slower side.
 bool cell_sender::could_go_on_or_is_told() noexcept {
   if (!is_starving() || violation_ || is_shut_) return false;
-  // The ring first: only with room in it are chunks looked for everywhere.
+  // The ring first: chunks are looked for everywhere only if the ring has room.
   if (ring_.reserve(1) == shm::room::full && ring_.must_wait_for_room(1)) return false;
   if (!is_full()) return true;
-  // One that has just come back is looked at once more, also by who does not need it:
-  // the flag that it took down may have been another world's.
+  // A chunk that has just come back is looked at once more, even if this world does not
+  // need it: the flag that it took down may have been another world's.
   return !violation_ && !spare_ && !link_.chunks_out().must_wait_for_chunk();
 }
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {
+  MW_ASSERT(!is_shut_, "a sender that was shut leaves the shared memory alone");
+  MW_ASSERT(ring_.reserve(1) == shm::room::enough,
+            "a cell is written where there is room");
   ring_.fill(0, c);
   ring_.publish(1);
   written_ = true;
 }
 
 std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
+  MW_ASSERT(spare_.has_value(), "a message that was found room for has a chunk reserved");
   const unsigned index = *std::exchange(spare_, std::nullopt);
   set_chunk(c, index);
   return link_.chunk_out(index);
@@ -122,12 +135,15 @@ shm::allocated_chunk cell_sender::take_run(std::size_t bytes) noexcept {
   while (count > 1) {
     const shm::allocated_chunk got = link_.chunks_out().allocate(count);
     if (got.result == outcome::allocated) {
+      MW_ASSERT(got.count == count && got.index + count <= shm::chunk_states::chunks,
+                "a run of chunks lies in its slab");
       link_.owners_out().note_allocated(got.index, slot_);
       return got;
     }
     // A smaller slice is better than none.
     if (got.result == outcome::corrupt || !link_.add_chunks()) --count;
   }
+  MW_ASSERT(spare_.has_value(), "a slice that was found room for has a chunk reserved");
   return {outcome::allocated, *std::exchange(spare_, std::nullopt), 1};
 }
 
@@ -148,12 +164,15 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
 void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_send* p) {
   const std::size_t payload = op.source.total_bytes();
   const bool fits = op.head_bytes + payload <= inline_bytes;
+  MW_ASSERT(op.head_bytes + payload <= cell_content_limit,
+            "what is sent unasked fits into a chunk");
+  MW_ASSERT(op.head_bytes == 0 || op.head, "a head that has bytes lies somewhere");
   std::byte* into = fits ? inline_content(c) : take_chunk(c);
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
   const_view_cursor cursor;
   if (op.source.size() == 1) {
-    // Most messages: no cursor needed.
+    // Most messages need no cursor.
     if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
   } else {
     cursor = const_view_cursor(op.source);
@@ -168,13 +187,19 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
   const bool in_one_place = first.size() == p.cursor.remaining();
   remote_payload where;
   pools_.describe(op.source, p.id, where);
-  p.ticket = *link_.offers_out().offer();
+  const std::optional<shm::offer_ticket> ticket = link_.offers_out().offer();
+  MW_ASSERT(ticket.has_value(), "a payload is offered where there is room for offers");
+  p.ticket = *ticket;
+  MW_ASSERT(shm::offer_receiver::valid(p.ticket), "the peer accepts what it is offered");
   where.ticket = p.ticket;
   where.views = in_one_place ? 0 : op.source.size();
   where.address = reinterpret_cast<std::uintptr_t>(
       in_one_place ? static_cast<const void*>(first.data()) : &op.source[0]);
   if (in_one_place && where.pool == 0 && op.head_bytes == 0) {
     const auto brief = payload_in_one_place::of(where);
+    MW_ASSERT(brief.whole().ticket.index == where.ticket.index &&
+                  brief.whole().ticket.generation == where.ticket.generation,
+              "the short form of an offer names the same offer");
     std::memcpy(inline_content(c), &brief, sizeof brief);
     return;
   }
@@ -184,6 +209,7 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
 }
 
 bool cell_sender::revoke(pending_send& p) noexcept {
+  MW_ASSERT(!p.eager, "only an offer can be revoked");
   if (is_shut_) return true;
   using standing = shm::offer_sender::standing;
   switch (link_.offers_out().withdraw(p.ticket)) {
@@ -191,7 +217,7 @@ bool cell_sender::revoke(pending_send& p) noexcept {
       taken_.push_back(&p);
       return false;
     case standing::corrupt:
-      violation_ = "an offer's word that it cannot have set";
+      violation_ = "an offer's word that a receiver cannot set";
       [[fallthrough]];
     default:
       return true;
@@ -223,6 +249,8 @@ void cell_sender::finish_taken() {
 }
 
 void cell_sender::send_slice(pending_send& p) {
+  MW_ASSERT(!p.eager && p.at == phase::pulled, "slices are sent of what is pulled");
+  MW_ASSERT(!p.cursor.at_end(), "a slice has bytes");
   frame data;
   data.kind = frame_kind::data;
   data.id = p.id;

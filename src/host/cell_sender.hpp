@@ -25,39 +25,41 @@ class cell_sender final : public sender {
     return !overflow_.empty() || !active_.empty();
   }
 
-  /// Sends what there is room for, a bounded number of slices. True if it could go on at
-  /// once.
+  /// Sends what there is room for, a bounded number of slices. Returns whether it could
+  /// go on at once.
   bool progress();
-  /// Shows the peer what was written, once for all of it.
+  /// Shows the peer all that was written, with one notice.
   void flush() noexcept {
     if (std::exchange(written_, false)) link_.notify(slot_);
   }
-  /// Whether the peer was told of all messages that were written.
+  /// Returns whether the peer was told of all written messages.
   [[nodiscard]] bool is_flushed() const noexcept { return !written_; }
-  /// The peer gets nothing more of it, the offers that stand are withdrawn (law 4), and
-  /// the shared memory is not touched again.
+  /// Ends all sending: withdraws the offers that stand (law 4), and touches the shared
+  /// memory no more.
   void shut() noexcept;
 
-  /// Something waits for room, and there is some now.
+  /// Returns whether something waits for room and there is some now.
   [[nodiscard]] bool could_go_on() noexcept { return is_starving() && !is_full(); }
-  /// The same, for whoever will not look again: if not, the peer notifies of room.
+  /// Returns the same for a caller that will not look again: if false, the peer
+  /// notifies of room.
   [[nodiscard]] bool could_go_on_or_is_told() noexcept;
-  /// What waits for room in memory that the link's worlds share.
+  /// Returns whether something waits for room in memory that the link's worlds share.
   [[nodiscard]] bool is_starving() const noexcept {
     return has_something() || may_send();
   }
 
-  /// Another world of the link needs a chunk more than this one may need it.
+  /// Gives the reserved chunk to another world of the link. Returns whether there was
+  /// one.
   bool give_back_spare() noexcept {
     if (!spare_) return false;
     link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
     return true;
   }
 
-  /// Sends that the peer had taken as they were given up.
+  /// Returns whether there are sends that the peer had taken when they were given up.
   [[nodiscard]] bool has_taken() const noexcept { return !taken_.empty(); }
   void finish_taken();
-  /// What the peer did to the shared memory that it may not; null if nothing.
+  /// Returns what the peer did to the shared memory against the rules, or null.
   [[nodiscard]] const char* violation() const noexcept { return violation_; }
   [[nodiscard]] time_point last_progress() const noexcept { return last_progress_; }
   void restart_window(time_point now) noexcept { last_progress_ = now; }
@@ -78,7 +80,8 @@ class cell_sender final : public sender {
 
   [[nodiscard]] bool has_chunk() noexcept;
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
-  /// Chunks one behind another for so many bytes, or for fewer: one at least is there.
+  /// Returns adjacent chunks for `bytes`, or for fewer. Precondition: a chunk is
+  /// reserved.
   [[nodiscard]] shm::allocated_chunk take_run(std::size_t bytes) noexcept;
   void put_eager(shm::cell_content& c, const operation& op, pending_send* p);
   void put_offer(shm::cell_content& c, const operation& op, pending_send& p);
@@ -89,9 +92,9 @@ class cell_sender final : public sender {
   const unsigned slot_;
   shm::ring_writer ring_;
   pool_offers pools_;
-  /// One chunk is held ready, so that whoever found room has it.
+  /// A reserved chunk, so that a send that has found room has one.
   std::optional<unsigned> spare_;
-  /// Control frames that found no room; they are bounded by what they answer.
+  /// Control frames that found no room. What they answer bounds their number.
   std::deque<frame> overflow_;
   std::vector<pending_send*> taken_;
   const char* violation_ = nullptr;

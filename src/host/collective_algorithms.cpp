@@ -1,8 +1,9 @@
 #include "collective_algorithms.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
+
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -16,8 +17,8 @@ task<void> all_gather(exchange& x, algorithm use) {
     co_await gather_parts(x, s.out_parts, s.out, use);
     co_return;
   }
-  // Out of `in`, while it is copied: the others wait for nothing, nor do they read what
-  // has just been written and is in this CPU's cache.
+  // The others read from `in` while it is copied: they wait for nothing, and do not
+  // read what was just written into this CPU's cache.
   for (rank_t d = 1; d < x.size(); ++d) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
     x.send(x.after(d), s.in);
@@ -63,7 +64,7 @@ task<void> carry_out(exchange& x, algorithm use) {
 
 task<void> copy_slices(exchange& x, std::span<const std::byte> from,
                        std::span<std::byte> into) {
-  assert(from.size() == into.size());
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   if (from.data() == into.data()) co_return;
   for (std::size_t at = 0; at < from.size(); at += exchange::largest_slice) {
     if (at > 0) co_await x.breath();
@@ -138,7 +139,7 @@ task<void> scatter_from_root(exchange& x) {
   co_await x.settled();
 }
 
-// Each begins with its neighbour, so that not all ask the same member first.
+// Each member begins with its neighbour, so that not all ask the same member first.
 task<void> all_to_all_at_once(exchange& x) {
   const collective_shape& s = x.shape();
   for (rank_t d = 1; d < x.size(); ++d) {

@@ -1,19 +1,19 @@
-// Collective algorithms: what each member sends to whom. See `algorithm` for where they
-// come from.
+// Collective algorithms: what each member sends to which other. See `algorithm` for the
+// sources.
 #pragma once
 
-#include <cassert>
 #include <cstring>
 
 #include "exchange.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// Carries out the exchange's shape by that algorithm, which can do its kind.
+/// Carries out the exchange's shape. Precondition: the algorithm can do its kind.
 [[nodiscard]] task<void> carry_out(exchange& x, algorithm use);
 
-// Each ends when this member's buffers are no longer in use.
+// Each of these ends when this member's buffers are no longer in use.
 
 [[nodiscard]] task<void> barrier_of_all(exchange& x);
 [[nodiscard]] task<void> barrier_by_dissemination(exchange& x);
@@ -30,32 +30,32 @@ namespace manyworlds::inline v0::host {
 [[nodiscard]] task<void> scatter_from_root(exchange& x);
 [[nodiscard]] task<void> all_to_all_at_once(exchange& x);
 
-// Halves of others. `whole` is divided by `by`; this member's part of it is there, and
-// the others come.
+// Halves of other algorithms. `whole` is divided by `by`.
 [[nodiscard]] task<void> gather_parts(exchange& x, const parts& by,
                                       std::span<std::byte> whole, algorithm use);
-/// The reduction of this member's part of all members' `whole` gets into `own`, which may
-/// be its place in `whole`.
+/// Reduces this member's part of all members' `whole` into `own`, which may be its
+/// place in `whole`.
 [[nodiscard]] task<void> reduce_parts(exchange& x, const parts& by,
                                       std::span<const std::byte> whole,
                                       std::span<std::byte> own, algorithm use);
 
-// In slices, with a breath between them.
+// These work in slices and yield between them.
 
 [[nodiscard]] task<void> copy_slices(exchange& x, std::span<const std::byte> from,
                                      std::span<std::byte> into);
-/// What is one slice is copied at once, without a coroutine, which may take longer than
-/// that. False if it is more.
+/// Copies one slice at once, without a coroutine, which may take longer than the copy.
+/// Returns false if there is more than a slice.
 [[nodiscard]] inline bool copy_one_slice(std::span<const std::byte> from,
                                          std::span<std::byte> into) noexcept {
   if (from.size() > exchange::largest_slice) return false;
-  assert(from.size() == into.size());
-  // What is empty may be nowhere, which memcpy does not allow.
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
+  // Empty spans may have null pointers, which memcpy does not allow.
   if (!from.empty() && from.data() != into.data())
     std::memcpy(into.data(), from.data(), from.size());
   return true;
 }
-/// `into` may be exactly one of both. `is_last`: all have contributed now.
+/// Combines `low` and `high` into `into`, which may be exactly one of both. `is_last`
+/// says that all members have contributed.
 [[nodiscard]] task<void> combine_slices(exchange& x, std::span<const std::byte> low,
                                         std::span<const std::byte> high,
                                         std::span<std::byte> into, bool is_last = false);

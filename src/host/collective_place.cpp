@@ -9,7 +9,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// The end of a path: whole names if the last one fits.
+/// Returns the end of a path, with whole names if the last one fits.
 std::string_view end_of_path(std::string_view path, std::size_t most) noexcept {
   if (path.size() <= most) return path;
   const std::string_view end = path.substr(path.size() - most);
@@ -19,8 +19,8 @@ std::string_view end_of_path(std::string_view path, std::size_t most) noexcept {
   return end.substr(name + 1);
 }
 
-// Characters travel in words, the first in the lowest bits, whatever this machine's order
-// of bytes.
+// Characters travel in words, the first in the lowest bits, whatever this machine's
+// byte order.
 std::uint64_t word_of(const char* characters) noexcept {
   std::uint64_t word = 0;
   for (unsigned i = 0; i < 8; ++i) {
@@ -62,7 +62,7 @@ std::string collective_place::text() const {
   std::string file;
   for (const char c : file_) {
     if (c == '\0') break;
-    // It ends in a log: no control characters of a stranger's.
+    // It is written to a log: a stranger's control characters are replaced.
     file += c > ' ' && c <= '~' ? c : '?';
   }
   return fmt::format(" at {}:{}", file, line_);

@@ -1,4 +1,4 @@
-// Collective place: where in its source a member has entered a collective, as it travels.
+// Collective place: where in its source a member has entered a collective.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace manyworlds::inline v0::host {
 
-/// A position in the sender's source, in the fields of one frame: the line, and of the
-/// file's path as many of its last characters as fit, which name one among the program's
-/// own. Sent only when members are asked what they have entered.
+/// Carries a position in the sender's source in the fields of one frame: the line, and
+/// as many of the last characters of the file's path as fit. Sent only when members are
+/// asked what they have entered.
 class collective_place {
  public:
-  /// Not known.
+  /// Makes an unknown position.
   constexpr collective_place() noexcept = default;
   explicit collective_place(source_position where) noexcept;
-  /// Of a frame that a stranger may have written.
+  /// Reads a frame that a stranger may have written.
   explicit collective_place(const frame& f) noexcept;
 
   [[nodiscard]] bool is_known() const noexcept { return line_ != 0; }
   [[nodiscard]] frame to_frame(std::uint64_t number) const noexcept;
-  /// " at train/step.cpp:12", or nothing where it is not known.
+  /// Returns " at train/step.cpp:12", or nothing if the position is unknown.
   [[nodiscard]] std::string text() const;
 
  private:

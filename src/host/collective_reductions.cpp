@@ -3,12 +3,13 @@
 #include <memory>
 
 #include "collective_algorithms.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// What all members contributed to one slice, by rank.
+/// Holds what all members contributed to one slice, by rank.
 class contributions {
  public:
   contributions(exchange& x, std::size_t slice)
@@ -18,11 +19,13 @@ class contributions {
 
   [[nodiscard]] std::span<std::byte> of(rank_t rank, std::size_t bytes) const {
     const rank_t place = rank < x_.self() ? rank : rank - 1;
+    MW_ASSERT(rank != x_.self() && bytes <= slice_,
+              "a contribution has room for a slice");
     return memory_.subspan(slice_ * static_cast<std::size_t>(place), bytes);
   }
 
-  /// Of each so much at once that all of it stays in the cache and takes a part of a turn
-  /// (law 9), however many they are.
+  /// Returns how much of each contribution is combined at once: all of it stays in the
+  /// cache and takes a part of a turn (law 9), for any number of members.
   [[nodiscard]] std::size_t step() const noexcept {
     constexpr std::size_t together = exchange::largest_slice / 2;
     constexpr std::size_t least = 1024;
@@ -30,11 +33,12 @@ class contributions {
     return std::max(together / others / 64 * 64, least);
   }
 
-  /// In the order of ranks, whoever does it: `own` is this member's, and may be `into`.
-  /// `from` is where the others' begins. At most a step.
+  /// Combines at most a step in the order of ranks, whichever member does it. `own` is
+  /// this member's contribution, and may be `into`; the others' begin at `from`.
   void combine(std::span<const std::byte> own, std::span<std::byte> into,
                std::size_t from = 0) const {
     const std::size_t bytes = own.size();
+    MW_ASSERT(bytes == into.size(), "a sum has the size of what is combined");
     const auto of = [this, from](rank_t rank, std::size_t count) {
       return this->of(rank, from + count).subspan(from);
     };
@@ -43,7 +47,8 @@ class contributions {
     for (rank_t r = 1; r <= last; ++r) {
       const bool is_own = r == x_.self();
       const std::span<const std::byte> high = is_own ? own : of(r, bytes);
-      // Never `own`'s place before its turn: the sum so far stays in what has come.
+      // `own`'s place is not overwritten before its turn: the sum so far stays in what
+      // has come.
       const std::span<std::byte> sum = r == last ? into
                                        : is_own  ? of(r - 1, bytes)
                                                  : of(r, bytes);
@@ -69,7 +74,7 @@ task<void> combine_in_steps(exchange& x, const contributions& all,
   }
 }
 
-/// What is one step is combined at once, without a coroutine. False if it is more.
+/// Combines one step at once, without a coroutine. Returns false if there is more.
 bool combine_one_step(const contributions& all, std::span<const std::byte> own,
                       std::span<std::byte> into) {
   if (own.size() > all.step()) return false;
@@ -77,17 +82,17 @@ bool combine_one_step(const contributions& all, std::span<const std::byte> own,
   return true;
 }
 
-/// Announced before they are reduced. With one, members that share a CPU kept step with
-/// all others slice by slice, and a third of the time was looking (reduce of 16 MiB, four
-/// members on two CPUs: 18.5 ms, with four 14.5, with eight 12.8).
+/// Slices announced before they are reduced. With one, members that share a CPU kept
+/// step with all others slice by slice, and spent a third of the time looking (reduce
+/// of 16 MiB, four members on two CPUs: 18.5 ms, with four 14.5, with eight 12.8).
 constexpr std::size_t slices_ahead = 8;
 
-/// So large that starting it costs little, so small that what all contribute to it stays
-/// in the cache, of which two members may share one.
+/// Returns a size so large that starting a slice costs little, and so small that all
+/// contributions to it stay in the cache, which two members may share.
 std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
   constexpr std::size_t together = std::size_t{512} * 1024;
-  // Well above what a receiver copies while nobody receives it (`eager_limit`): of what
-  // is announced ahead that would be most.
+  // Well above what a receiver copies although no receive waits (`eager_limit`): it
+  // would copy most of what is announced ahead.
   constexpr std::size_t least = std::size_t{128} * 1024;
   if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
@@ -103,7 +108,7 @@ std::span<Byte> slice_of(std::span<Byte> part, std::size_t number, std::size_t s
 }
 
 std::size_t slices_of(std::size_t bytes, std::size_t slice) {
-  // Of nothing too there is one: it says that this member has entered.
+  // Even zero bytes are one slice: it tells the others that this member has entered.
   return std::max<std::size_t>((bytes + slice - 1) / slice, 1);
 }
 
@@ -120,8 +125,8 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
   std::size_t announced = 0;
   for (std::size_t k = 0; k < rounds; ++k) {
     for (; announced < std::min(rounds, k + slices_ahead); ++announced) {
-      // Who has less to reduce than the others waits for them here. Not all can: whoever
-      // is waited for is behind, and who is behind all others has what it receives next.
+      // A member that has less to reduce than the others waits for them here. Not all
+      // can wait: the member that is behind all others has what it receives next.
       co_await x.sends_left(2 * slices_ahead * others);
       for (rank_t d = 1; d < x.size(); ++d) {
         const auto part = by.of(whole, x.after(d));
@@ -141,7 +146,8 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
   co_await x.settled();
 }
 
-// The sum of a part goes round and grows, until it comes to the member whose it is.
+// The sum of a part goes round and grows, until it comes to the member that owns the
+// part.
 task<void> reduce_parts_in_ring(exchange& x, const parts& by,
                                 std::span<const std::byte> whole,
                                 std::span<std::byte> own) {
@@ -200,7 +206,7 @@ task<void> all_reduce_at_each(exchange& x) {
     x.send(x.after(d), s.in);
     x.receive(x.after(-d), all.of(x.after(-d), s.in.size()));
   }
-  // Sends too: `out` may be what is sent.
+  // The sends must end too: `out` may be what is sent.
   co_await x.settled();
   if (!combine_one_step(all, s.in, s.out)) {
     co_await combine_in_steps(x, all, s.in, s.out);

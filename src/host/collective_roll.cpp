@@ -6,15 +6,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Later than this, a timer says more about us than about the others.
+// A timer that is later than this says more about this member than about the others.
 constexpr duration lateness_limit = std::chrono::seconds(1);
 constexpr duration longest_period = std::chrono::milliseconds(500);
 constexpr duration shortest_period = std::chrono::milliseconds(1);
-// A member whose thread is not in user code answers in a turn.
+// A member that runs no user code answers in a turn.
 constexpr duration answer_limit = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -110,6 +112,8 @@ void collective_roll::tell_closed(std::uint64_t number, rank_t culprit) {
 }
 
 const char* collective_roll::handle(rank_t peer, const frame& f) {
+  MW_ASSERT(peer >= 0 && peer < core_.size && peer != core_.self,
+            "frames come from peers");
   switch (f.kind) {
     case frame_kind::ask:
       return on_ask(peer, f);
@@ -121,7 +125,7 @@ const char* collective_roll::handle(rank_t peer, const frame& f) {
       places_[peer] = {f.id, collective_place(f)};
       return nullptr;
     default:
-      return "a frame that does not belong here";
+      return "a frame of an unexpected kind";
   }
 }
 
@@ -147,7 +151,8 @@ const char* collective_roll::on_entered(rank_t peer, const frame& f) {
   known = std::max(known, f.bytes);
   if (dispute_ && dispute_->peer == peer && dispute_->number == f.id) {
     const collective_signature theirs(f.word);
-    // What it has entered under that number, if that differs; else what its message says.
+    // What it has entered under that number, if that differs; otherwise what its
+    // message says.
     if (theirs.word() != 0 && !said(f.id).agrees_with(theirs)) dispute_->theirs = theirs;
     settle_now();
     return nullptr;
@@ -156,7 +161,7 @@ const char* collective_roll::on_entered(rank_t peer, const frame& f) {
   return nullptr;
 }
 
-// One that either has refused, or forgotten, agrees with everything.
+// A member that has refused, or has forgotten, agrees with everything.
 void collective_roll::compare(rank_t peer, std::uint64_t number,
                               collective_signature theirs) {
   const collective_signature ours = said(number);
@@ -203,6 +208,7 @@ void collective_roll::peer_left(rank_t peer) {
 }
 
 void collective_roll::settle_dispute() {
+  MW_ASSERT(dispute_.has_value(), "a dispute is settled that was raised");
   core_.home.timers().disarm(dispute_timer_);
   is_settled_ = true;
   told_.disagree(dispute_->peer, text_of(*dispute_));
@@ -232,14 +238,16 @@ duration collective_roll::period() const noexcept {
 }
 
 void collective_roll::begin(std::uint64_t number, operation_kind kind) noexcept {
+  MW_ASSERT(number_ == 0, "one collective at a time");
+  MW_ASSERT(number > 0 && number <= entered_, "a collective begins that was entered");
   number_ = number;
   kind_ = kind;
   since_ = core_.home.recently();
   asked_ = false;
   remarked_ = false;
   if (core_.size < 2 || timer_.is_armed()) return;
-  // Armed at most once a period, however many collectives pass meanwhile. What this turn
-  // has taken so far shows in no lateness of a timer that is armed only now.
+  // Armed at most once a period, however many collectives pass meanwhile. The time that
+  // this turn has taken so far does not count as lateness of the timer.
   since_ = core_.home.now();
   look_later();
 }
@@ -252,14 +260,15 @@ std::vector<rank_t> collective_roll::absent() const {
   std::vector<rank_t> ranks;
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     const bool is_in = entered_by_[static_cast<std::size_t>(rank)] >= number_;
-    // Who has left in order had done its part, or the collective would be closed.
+    // A member that has left in order had done its part, or the collective would be
+    // closed.
     if (rank != core_.self && !is_in && !told_.has_left(rank)) ranks.push_back(rank);
   }
   return ranks;
 }
 
-// All of them at first, also those that are known to be ahead: they may be ahead with
-// something else.
+// All of them at first, even those that are known to be ahead: they may be ahead with
+// another collective.
 void collective_roll::ask() {
   const std::vector<rank_t> missing = absent();
   for (rank_t rank = 0; rank < core_.size; ++rank) {
@@ -296,6 +305,7 @@ std::string collective_roll::waits_for(const std::vector<rank_t>& ranks) const {
 }
 
 void collective_roll::look() noexcept {
+  MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
   if (number_ == 0) return;
   const time_point now = core_.home.now();
   const duration late = now - timer_.when();
@@ -304,10 +314,11 @@ void collective_roll::look() noexcept {
   if (waited >= period()) {
     const std::vector<rank_t> missing = absent();
     if (asked_ && missing.empty()) {
-      // What takes long now is the work itself, which has limits of its own.
+      // Only the work itself takes long now, and has its own limits.
       if (waited < core_.options.collective_log) return look_later();
-      return core_.events.remark(fmt::format(
-          "{} {} is not done, and all are in: see dump()", name_of(kind_), number_));
+      return core_.events.remark(
+          fmt::format("{} {} is not done, and all members have entered: see dump()",
+                      name_of(kind_), number_));
     }
     if (asked_ && waited >= core_.options.collective_break) {
       return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));

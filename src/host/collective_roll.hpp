@@ -1,4 +1,5 @@
-// Collective roll: which member has entered what, as far as this one must know.
+// Collective roll: which member has entered which collective, as far as this one must
+// know.
 #pragma once
 
 #include <array>
@@ -13,43 +14,44 @@
 #include "collective_signature.hpp"
 #include "core.hpp"
 #include "frame.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// What the roll tells its collectives.
+/// Receives what the roll tells its collectives.
 class roll_events {
  public:
   virtual void tell(rank_t peer, const frame& f) = 0;
   [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
-  /// A member does something else than this one: the world must break.
+  /// A member has entered something else than this one: the world must break.
   virtual void disagree(rank_t peer, std::string detail) = 0;
-  /// The collective of that number, and all later ones, cannot end: a member has left.
+  /// The collective of that number and all later ones cannot end: a member has left.
   virtual void closed_from(std::uint64_t number, rank_t culprit) = 0;
 
  protected:
   ~roll_events() = default;
 };
 
-/// A member's message that belongs to no collective of this one's: what it says of
-/// itself.
+/// A member's message that belongs to no collective of this member.
 struct contradiction {
   rank_t peer = no_rank;
-  /// Under which this member has entered something else.
+  /// The number under which this member has entered something else.
   std::uint64_t number = 0;
   collective_signature theirs;
-  /// What to say beyond what each has entered.
+  /// What to say beyond what each member has entered.
   std::string more;
 };
 
-/// Members are not asked while all goes well. One that waits for long asks the others how
-/// far they are (ASK, answered by ENTERED): who is behind is absent, and is named in the
-/// log, later to break the world; who does something else under the same number breaks it
-/// at once. One whose collective fails while the others' may go on says so unasked
-/// (REFUSE): for bad arguments, or because a member has left.
+/// Tracks which member has entered what. Members are not asked while all goes well. A
+/// member that waits for long asks the others how far they are (ASK, answered by
+/// ENTERED). A member that is behind is absent: it is named in the log, and later
+/// breaks the world. A member that has entered something else under the same number
+/// breaks it at once. A member that fails while the others may go on says so unasked
+/// (REFUSE): its arguments are wrong, or a member has left.
 ///
-/// What members ask and answer comes with the place in the source where each has entered
-/// (PLACE). A message alone does not say it: a member that learns from one that they
-/// disagree asks for it, and both name both places.
+/// What members ask and answer is preceded by the place in the source where each has
+/// entered (PLACE). A message carries no place: a member that finds a disagreement in
+/// one asks for it, and both name both places.
 class collective_roll {
  public:
   collective_roll(core& shared, roll_events& told);
@@ -57,41 +59,47 @@ class collective_roll {
   collective_roll& operator=(const collective_roll&) = delete;
   ~collective_roll() { stop(); }
 
-  /// Under which this member enters next.
+  /// Returns the number under which this member enters next.
   [[nodiscard]] std::uint64_t next_number() const noexcept { return entered_ + 1; }
-  /// Entered by this member; false if another member refused to, and the world breaks.
+  /// Notes that this member has entered. Returns false if another member refused to,
+  /// and the world breaks.
   bool enter(collective_signature s, source_position where);
-  /// Refused by this member, whose arguments are wrong.
+  /// Notes and tells that this member's arguments are wrong.
   void refuse(collective_signature s, source_position where);
 
-  /// The number of a message's collective, of which it carries the last bits.
+  /// Returns the number of a message's collective, of which the message carries the
+  /// last bits.
   [[nodiscard]] std::uint64_t number_of(collective_signature s) const noexcept;
-  /// Whether a member's message cannot be one of the collectives that this member has
-  /// entered: under its number it has entered something else, or its messages have all
-  /// come (`is_over`) and what it was is not remembered.
+  /// Returns whether a member's message cannot belong to a collective that this member
+  /// has entered. Then this member has entered something else under its number, or that
+  /// collective's messages have all come (`is_over`) and its signature is forgotten.
   [[nodiscard]] bool contradicts(collective_signature theirs, bool is_over) const;
-  /// The world will break; before, the member is asked where it is in its source. Of
-  /// several the first counts.
+  /// Asks the member where it is in its source; then the world breaks. Only the first
+  /// dispute counts.
   void dispute(contradiction c);
   [[nodiscard]] bool is_disputed() const noexcept { return dispute_.has_value(); }
-  /// What is disputed is settled without its answer: with that member, or at all.
+  /// The dispute with a member that has left is settled without its answer.
   void peer_left(rank_t peer);
   void settle_now() {
     if (dispute_ && !is_settled_) settle_dispute();
   }
-  /// What each of both has entered, in one line.
+  /// Returns what each of both has entered, in one line.
   [[nodiscard]] std::string text_of(const contradiction& c) const;
 
-  /// For dumps; nothing is under way if its number is 0.
+  /// Returns what dumps show. A number of 0 says that nothing is under way.
   [[nodiscard]] collective_status status() const;
-  /// The member's collective of that number fails since `culprit` has left.
+  /// Tells the others that the collective of that number fails since `culprit` has
+  /// left.
   void tell_closed(std::uint64_t number, rank_t culprit);
 
-  /// Carried out from now on; the clock runs.
+  /// Starts the clock of a collective that is carried out from now on.
   void begin(std::uint64_t number, operation_kind kind) noexcept;
-  void end() noexcept { number_ = 0; }
+  void end() noexcept {
+    MW_ASSERT(number_ != 0, "a collective ends that has begun");
+    number_ = 0;
+  }
 
-  /// A frame of a member. Null, or what is wrong with it.
+  /// Handles a member's frame. Returns null, or what is wrong with it.
   const char* handle(rank_t peer, const frame& f);
   void stop() noexcept {
     core_.home.timers().disarm(timer_);
@@ -118,12 +126,14 @@ class collective_roll {
     std::uint64_t number = 0;
     collective_place where;
   };
-  /// Who asks more often gets no answer, or it could make this member queue them without
-  /// end.
+  /// More frequent questions get no answer: their answers would queue here without
+  /// limit.
   static constexpr duration between_answers = std::chrono::milliseconds(1);
-  /// How many signatures are remembered, for who asks late.
+  /// How many signatures are remembered for members that ask late.
   static constexpr std::uint64_t remembered = 64;
-  /// Refusals of numbers that this member has not come to, and its own.
+  static_assert(remembered < std::uint64_t{1} << 15,
+                "the last 16 bits of a number tell all that is remembered apart");
+  /// Limits the refusals of numbers that this member has not come to, and its own.
   static constexpr std::size_t most_refusals = 1024;
 
   [[nodiscard]] duration period() const noexcept;
@@ -131,7 +141,7 @@ class collective_roll {
   [[nodiscard]] collective_signature said(std::uint64_t number) const noexcept;
   [[nodiscard]] bool has_refused(std::uint64_t number) const noexcept;
   [[nodiscard]] collective_place place_of(rank_t rank, std::uint64_t number) const;
-  /// Ahead of a frame about the same collective.
+  /// Tells this member's place, ahead of a frame about the same collective.
   void tell_place(rank_t peer, std::uint64_t number);
   void tell_ask(rank_t peer, std::uint64_t number);
   void settle_dispute();
@@ -151,7 +161,7 @@ class collective_roll {
   std::uint64_t entered_ = 0;  ///< by this member
   std::array<entered, remembered> said_{};
   std::vector<std::uint64_t> entered_by_;  ///< as far as they have answered
-  /// What each said last; few ever say it.
+  /// The last place that each member has told; few tell any.
   std::unordered_map<rank_t, placed> places_;
   std::optional<contradiction> dispute_;
   bool is_settled_ = false;
@@ -159,7 +169,7 @@ class collective_roll {
   std::deque<std::uint64_t> own_refusals_;
   std::deque<refusal> refusals_;
 
-  std::uint64_t number_ = 0;  ///< of the collective under way, or 0
+  std::uint64_t number_ = 0;  ///< the number of the collective under way, or 0
   operation_kind kind_ = operation_kind::none;
   time_point since_{};
   bool asked_ = false;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <optional>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -16,7 +18,7 @@ bool reduces(operation_kind kind) noexcept {
   return kind == reduce || kind == all_reduce || kind == reduce_scatter;
 }
 
-/// The buffers of this member that count; the others may hold anything.
+/// Says which buffers of this member count; the others may hold anything.
 struct used_buffers {
   bool in = true;
   bool out = true;
@@ -53,8 +55,8 @@ std::string wrong_count(const char* buffer, std::size_t has, std::size_t wants,
   return fmt::format("{} has {} elements, not {}: {}", buffer, has, wants, why);
 }
 
-/// Where this rank's part of the longer buffer begins, in elements, if the buffers may be
-/// in the same place at all.
+/// Returns where this rank's part of the longer buffer begins, in elements. Returns
+/// nothing if the buffers may not be in the same place at all.
 std::optional<std::size_t> place_of_own_part(const operation& op, rank_t self) {
   using enum operation_kind;
   const collective_part& part = *op.collective;
@@ -182,7 +184,7 @@ std::string objection_to_sizes(const operation& op, rank_t size, used_buffers us
   }
 }
 
-/// Of the forms in which all members give the same counts.
+/// Mixes the counts of those kinds in which all members give the same counts.
 std::uint64_t agreed_counts(const collective_part& part, operation_kind kind) noexcept {
   std::span<const std::size_t> counts;
   if (kind == operation_kind::all_gather) counts = part.target_counts;
@@ -240,6 +242,7 @@ std::string objection_to_collective(const operation& op, rank_t self, rank_t siz
 
 collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   collective_shape s;
+  MW_ASSERT(self >= 0 && self < size, "this process is a member");
   s.kind = op.kind;
   if (op.kind == operation_kind::barrier) return s;
   const collective_part& part = *op.collective;
@@ -249,9 +252,10 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   const used_buffers used = used_by(op.kind, part.root == self);
   const const_buffer_view in = source_of(op);
   const buffer_view out = target_of(op);
-  // Of no elements the type is unknown, and without meaning.
+  // Without elements the type is unknown, and meaningless.
   s.type = used.in && !in.empty() ? in.type() : used.out ? out.type() : in.type();
   const std::size_t element = size_of(s.type);
+  MW_ASSERT(std::has_single_bit(element), "the size of an element is a power of two");
   // Elements are 1, 2, 4 or 8 bytes long, and a division is slow.
   const auto elements = [shift = std::countr_zero(element)](std::size_t bytes) {
     return bytes >> shift;

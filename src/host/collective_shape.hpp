@@ -1,4 +1,4 @@
-// Collective shape: one member's part in a collective, its arguments checked.
+// Collective shape: one member's part in a collective, with checked arguments.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 #include "manyworlds/backend/collective_part.hpp"
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// How a buffer is divided among the ranks: as equally as its elements allow, or as the
-/// caller says.
+/// Divides a buffer among the ranks, as equally as its elements allow, or by the
+/// caller's counts.
 class parts {
  public:
   parts() noexcept = default;
@@ -23,9 +24,11 @@ class parts {
         element_bytes_(element_bytes) {}
   parts(std::span<const std::size_t> counts, std::size_t element_bytes);
 
-  /// In bytes.
+  /// Returns where a rank's part begins, in bytes.
   [[nodiscard]] std::size_t offset(rank_t rank) const noexcept {
     const auto at = static_cast<std::size_t>(rank);
+    MW_ASSERT(rank >= 0 && at <= (starts_.empty() ? members_ : starts_.size() - 1),
+              "a part belongs to a member");
     return (starts_.empty() ? share(elements_ * at) : starts_[at]) * element_bytes_;
   }
   [[nodiscard]] std::size_t bytes(rank_t rank) const noexcept {
@@ -34,11 +37,13 @@ class parts {
   [[nodiscard]] std::size_t longest() const noexcept;
   template <class Byte>
   [[nodiscard]] std::span<Byte> of(std::span<Byte> whole, rank_t rank) const noexcept {
+    MW_ASSERT(offset(rank) + bytes(rank) <= whole.size(), "a part lies in its buffer");
     return whole.subspan(offset(rank), bytes(rank));
   }
 
  private:
-  /// Each small collective divides several times: by half the bits in half the time.
+  /// Divides with half the bits, in half the time: each small collective divides
+  /// several times.
   [[nodiscard]] std::size_t share(std::size_t elements) const noexcept {
     if ((elements | members_) >> 32 != 0) return elements / members_;
     return static_cast<std::uint32_t>(elements) / static_cast<std::uint32_t>(members_);
@@ -58,24 +63,25 @@ struct collective_shape {
   bool is_variable = false;
   std::span<const std::byte> in;
   std::span<std::byte> out;
-  /// Of the buffers that have parts.
+  /// Divisions of the buffers that have parts.
   parts in_parts;
   parts out_parts;
-  /// What all members must agree on in size: the elements, of one rank's part where that
-  /// is the same for all, or all counts. 0 where the sizes of messages alone tell.
+  /// Sizes on which all members must agree: the elements, or those of one rank's part
+  /// where all parts are equal, or all counts. 0 where the sizes of messages alone
+  /// tell.
   std::uint64_t agreed_sizes = 0;
-  /// For the choice of an algorithm.
+  /// The size by which an algorithm is chosen.
   std::size_t bytes = 0;
 };
 
-/// Whether one member gives or gets all of it.
+/// Returns whether one member gives or receives everything.
 [[nodiscard]] bool has_root(operation_kind kind) noexcept;
 
-/// What is wrong with the arguments of this member alone; empty if nothing.
+/// Returns what is wrong with the arguments of this member alone; empty if nothing is.
 [[nodiscard]] std::string objection_to_collective(const operation& op, rank_t self,
                                                   rank_t size);
 
-/// Of arguments that are not objectionable.
+/// Returns this member's part. Precondition: there is no objection to its arguments.
 [[nodiscard]] collective_shape shape_of(const operation& op, rank_t self, rank_t size);
 
 }  // namespace manyworlds::inline v0::host

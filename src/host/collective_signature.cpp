@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -30,15 +32,19 @@ constexpr field root_field{30, 13};
 constexpr field variable_field{43, 1};
 constexpr field sizes_field{44, 20};
 
-/// The top bits of a product with the golden ratio: sizes that differ in a power of two
-/// differ here too.
+/// Returns the top bits of a product with the golden ratio: sizes that differ in a
+/// power of two differ here too.
 std::uint64_t mixed(std::uint64_t sizes) noexcept {
   return sizes * 0x9e3779b97f4a7c15 >> sizes_field.at;
 }
 
-/// Of who has no elements, whose type means nothing.
+/// The type of a member without elements, which means nothing.
 constexpr std::uint64_t any_type = 15;
 static_assert(dtype_count < any_type);
+static_assert(any_type <= type_field.mask());
+static_assert(static_cast<std::uint64_t>(algorithm::ring) <= algorithm_field.mask());
+static_assert(static_cast<std::uint64_t>(avg) <= reduction_field.mask());
+static_assert(sizes_field.at + sizes_field.bits == 64);
 
 constexpr auto first_kind = static_cast<std::uint64_t>(operation_kind::barrier);
 static_assert(static_cast<std::uint64_t>(operation_kind::all_to_all) - first_kind <
@@ -57,6 +63,9 @@ std::string number_of_type(std::uint64_t word) {
 
 collective_signature::collective_signature(const collective_shape& shape, algorithm use,
                                            std::uint64_t sequence) noexcept {
+  MW_ASSERT(
+      shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
+      "a collective is of a known kind");
   const bool has_elements = !shape.in.empty() || !shape.out.empty();
   word_ =
       sequence_field.put(sequence) |

@@ -1,5 +1,5 @@
-// Collective signature: what members must agree on, in the one word that every message of
-// a collective carries.
+// Collective signature: what members must agree on, in the word that every message of a
+// collective carries.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Of the sizes it carries 20 mixed bits, of the sequence the last 16; a difference that
-/// they do not show is seen by the sizes and the order of messages.
+/// Carries 20 mixed bits of the sizes and the last 16 bits of the sequence. Where these
+/// bits hide a difference, the sizes and the order of messages show it.
 class collective_signature {
  public:
   constexpr collective_signature() noexcept = default;
@@ -20,14 +20,14 @@ class collective_signature {
                        std::uint64_t sequence) noexcept;
 
   [[nodiscard]] constexpr std::uint64_t word() const noexcept { return word_; }
-  /// The last 16 bits of its number.
+  /// Returns the last 16 bits of its number.
   [[nodiscard]] constexpr std::uint16_t sequence() const noexcept {
     return static_cast<std::uint16_t>(word_);
   }
-  /// Whether this member and one that says `other` do the same.
+  /// Returns whether both members have entered the same collective.
   [[nodiscard]] bool agrees_with(collective_signature other) const noexcept;
-  /// "all_reduce 17 (float32, sum)"; `other` is what it is compared with, so that what
-  /// differs is said. Also of a word that a stranger made up.
+  /// Returns "all_reduce 17 (float32, sum)", where only what differs from `other` is in
+  /// parentheses. The word may be a stranger's.
   [[nodiscard]] std::string text(collective_signature other) const;
 
   friend constexpr bool operator==(collective_signature,

@@ -1,4 +1,4 @@
-// Algorithms of as many steps as the number of members has bits, and rings.
+// Rings, and algorithms of as many steps as the number of members has bits.
 #include <algorithm>
 #include <bit>
 
@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Ranks counted from the root, so that the root is 0 in every tree.
+// Counts ranks from the root, so that the root is 0 in every tree.
 class tree_place {
  public:
   tree_place(const exchange& x) noexcept
@@ -17,7 +17,8 @@ class tree_place {
         number_((x.self() - root_ + size_) % size_) {}
 
   [[nodiscard]] bool is_root() const noexcept { return number_ == 0; }
-  /// Of a member below the root, the lowest bit set; of the root, beyond all.
+  /// Returns the lowest set bit of a member below the root; for the root, a power of
+  /// two beyond all.
   [[nodiscard]] rank_t span() const noexcept {
     if (is_root()) {
       return static_cast<rank_t>(std::bit_ceil(static_cast<unsigned>(size_)));
@@ -89,7 +90,7 @@ task<void> broadcast_by_parts(exchange& x) {
     x.receive(s.root, by.of(s.out, x.self()));
     co_await x.received();
   }
-  // A ring that the root is only the beginning of: its data is not brought back to it.
+  // The ring begins at the root: its data is not brought back to it.
   const bool is_last = x.after(1) == s.root;
   for (rank_t step = 0; step < x.size() - 1; ++step) {
     if (!is_last) x.send(x.after(1), by.of(s.out, x.after(-step)));
@@ -98,8 +99,8 @@ task<void> broadcast_by_parts(exchange& x) {
   }
 }
 
-// A parent combines its children's sums in the order of their distance: the same for
-// every run.
+// A parent combines its children's sums in the order of their distance: the same order
+// in every run.
 task<void> reduce_by_tree(exchange& x) {
   const collective_shape& s = x.shape();
   const tree_place here(x);
@@ -122,9 +123,9 @@ task<void> reduce_by_tree(exchange& x) {
   co_await x.settled();
 }
 
-// Recursive doubling. Both of a pair combine the lower ranks' sum with the higher ones',
-// in this order, and so get the same bits. Of the members beyond a power of two each
-// gives what it has to its neighbour first, and gets the sum last.
+// Recursive doubling. Both of a pair combine the lower ranks' sum with the higher
+// ones', in this order, and so get the same bits. Each member beyond a power of two
+// gives its data to its neighbour first, and gets the sum last.
 task<void> all_reduce_by_doubling(exchange& x) {
   const collective_shape& s = x.shape();
   const std::size_t bytes = s.in.size();

@@ -5,6 +5,7 @@
 
 #include "algorithm_table.hpp"
 #include "collective_algorithms.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -25,6 +26,8 @@ std::string text_of(const std::exception_ptr& error) {
 collectives::step::step(collectives& owner, function f) noexcept
     : work([](work& w) noexcept {
         auto& self = static_cast<step&>(w);
+        MW_ASSERT(self.is_queued && self.owner.core_.home.is_current(),
+                  "queued work runs once, on its reactor");
         self.is_queued = false;
         if (self.owner.stopped_) return;
         try {
@@ -48,8 +51,8 @@ collectives::end_of_task::end_of_task(collectives& owner) noexcept
 collectives::collectives(core& shared, collective_port& port)
     : core_(shared), port_(port), exchange_(shared, *this), roll_(shared, *this) {}
 
-// The backend is quiet: nothing that the coroutine waits for comes any more, and what of
-// it was in the reactor's queue has run.
+// The backend is quiet: the coroutine waits for nothing that still comes, and its work
+// in the reactor's queue has run.
 collectives::~collectives() {
   if (task_runs_) task_.promise().cancel();
 }
@@ -65,6 +68,9 @@ void collectives::queue(step& s) noexcept {
 }
 
 algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
+  MW_ASSERT(
+      shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
+      "a collective is of a known kind");
   choice& last = choices_[static_cast<std::size_t>(shape.kind) - first_kind];
   if (last.bytes == shape.bytes) return last.use;
   collective_extent extent;
@@ -101,8 +107,8 @@ bool collectives::is_alone() const {
   return left == core_.size - 1;
 }
 
-// The others must not wait for this member, nor this member's next collective be taken
-// for this one.
+// The others must not wait for this member, nor take this member's next collective for
+// this one.
 void collectives::refuse(operation& op, std::string why) {
   collective_shape shape;
   shape.kind = op.kind;
@@ -119,8 +125,9 @@ void collectives::begin_next() {
   begin(op, std::move(shape), use);
 }
 
-// Of those that this member has entered. All messages of earlier ones have come: who does
-// the same has sent what was received, and no more.
+// Returns the first number entered for which messages may still come. All messages
+// of earlier ones have come: a member that agrees has sent what was received, and no
+// more.
 std::uint64_t collectives::first_open() const noexcept {
   if (active_) return active_->backend.number;
   const operation* const next = waiting_.front();
@@ -131,15 +138,15 @@ void collectives::note_message(rank_t peer, collective_signature theirs) noexcep
   has_early_ = true;
   if (found_ || stopped_ || closed_from_ != never) return;
   const std::uint64_t number = roll_.number_of(theirs);
-  // Not begun: looked at when it is.
+  // A collective that is not begun is checked when it begins.
   if (number > first_open() || (!active_ && number == first_open())) return;
   if (!roll_.contradicts(theirs, number < first_open())) return;
   found_ = contradiction{peer, number, theirs, {}};
   queue(dispute_step_);
 }
 
-// What has come early for the one that begins next. Behind a lane's first message nothing
-// is of an earlier one.
+// Checks what has come early for the collective that begins next. A lane's first
+// message is the earliest.
 bool collectives::is_contradicted() {
   if (found_) return true;
   if (!has_early_) return false;
@@ -178,6 +185,9 @@ std::optional<collective_status> collectives::status() const {
 }
 
 void collectives::begin(operation& op, collective_shape&& shape, algorithm use) {
+  MW_ASSERT(!active_ && !task_runs_, "one collective at a time");
+  MW_ASSERT(op.backend.number != 0 && stage_of(op) == stage::none,
+            "a collective that begins has a number and no longer waits");
   active_ = &op;
   given_up_ = false;
   is_reported_ = false;
@@ -191,8 +201,10 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   task_.promise().start(end_of_task_).resume();
 }
 
-// From within the coroutine's last suspension: its frame stays until the next begins.
+// Called from within the coroutine's last suspension: its frame stays until the next
+// begins.
 void collectives::task_ended() noexcept {
+  MW_ASSERT(task_runs_ && (active_ || stopped_), "an algorithm ends once");
   task_runs_ = false;
   if (stopped_) return;
   if (const std::exception_ptr& error = task_.promise().error()) {
@@ -203,6 +215,7 @@ void collectives::task_ended() noexcept {
 }
 
 void collectives::end_active(operation_end how) noexcept {
+  MW_ASSERT(active_ && !task_runs_, "a collective ends once (law 1)");
   operation& op = *std::exchange(active_, nullptr);
   const std::uint64_t number = op.backend.number;
   roll_.end();
@@ -242,8 +255,8 @@ void collectives::give_up_active() {
   end_active(operation_end::failed);
 }
 
-// A world that all others have left is over and breaks no more; those that have not ended
-// end by what was found. Where all have ended, the log alone can tell.
+// A world that all others have left is over and no longer breaks; operations that have
+// not ended end by what was found. If all have ended, only the log can tell.
 void collectives::disagree(rank_t peer, std::string detail) {
   if (!is_alone()) {
     return core_.events.must_break(peer, cause::mismatch, std::move(detail));
@@ -269,7 +282,8 @@ void collectives::closed_from(std::uint64_t number, rank_t culprit) {
 }
 
 void collectives::leave() {
-  // Found, and not told yet: this member would leave as if all were well.
+  // A disagreement that is found and not yet told: this member would leave as if all
+  // were well.
   dispute_found();
   roll_.settle_now();
   if (stopped_) return;

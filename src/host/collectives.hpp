@@ -1,4 +1,4 @@
-// Collectives: those of one world on host memory, one after the other.
+// Collectives: carries out those of one world on host memory, one after the other.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace manyworlds::inline v0::host {
 
-/// How the collectives reach the other members.
+/// Connects the collectives to the other members.
 class collective_port {
  public:
-  /// A frame without content.
+  /// Sends a frame without content.
   virtual void tell(rank_t peer, const frame& f) = 0;
   [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
-  /// A message of an algorithm, in the library's own lane.
+  /// Starts a message of an algorithm on the collectives' reserved lane.
   virtual void start_step(operation& op) noexcept = 0;
   virtual bool withdraw_step(operation& op) noexcept = 0;
 
@@ -29,23 +29,24 @@ class collective_port {
 };
 
 /// Numbers the collectives that this member starts, and carries them out in that order.
-/// Members that disagree on what number n is learn it from the first message between
-/// them, or, if each waits for the other's, by asking (`collective_roll`).
+/// Members that disagree about number n learn it from the first message between them.
+/// If each waits for the other's message they learn it by asking (`collective_roll`).
 ///
-/// A member that only gives, such as the root of a broadcast, learns nothing from its own
-/// messages. So each message is looked at also by a member that waits for none of it:
-/// when it comes, if the collective of its number was begun, else when that begins. That
-/// finds every disagreement on who is the root, by the first contradicting message and
-/// without one more:
-/// - Broadcast, scatter: a member that is the root in its own eyes sends down a tree that
-///   spans all; the first on the way with another root gets a message that contradicts.
-///   If no member is the root in its own eyes, all wait, and ask.
-/// - Gather, reduce: each that is not the root in its own eyes sends towards its root. A
-///   member on the way with another root gets a message that contradicts. If all on the
-///   way agree, the root waits for all: either for one that sends elsewhere, and asks, or
-///   all agree.
-/// A root that only gave may have gone on by then; its world breaks all the same, by the
-/// member that found it.
+/// A member that only gives, such as the root of a broadcast, learns nothing from its
+/// own messages. So a member also looks at each message for which it does not wait: on
+/// arrival if the collective of its number was begun, otherwise when that begins. This
+/// finds every disagreement about the root by the first contradicting message, and
+/// sends no further one:
+/// - Broadcast, scatter: a member that takes itself for the root sends down a tree that
+///   spans all. The first member on the way with another root gets a message that
+///   contradicts. If no member takes itself for the root, all wait, and ask.
+/// - Gather, reduce: each member that does not take itself for the root sends towards
+///   its root. A member on the way with another root gets a message that contradicts.
+///   If all on the way agree, the root waits for all: either one sends elsewhere, and
+///   the root asks, or all agree.
+///
+/// A root that only gave may have gone on by then. Its world breaks all the same, by
+/// the member that found the disagreement.
 class collectives final : private exchange_port, private roll_events {
  public:
   collectives(core& shared, collective_port& port);
@@ -54,17 +55,17 @@ class collectives final : private exchange_port, private roll_events {
   ~collectives();
 
   void enter(operation& op);
-  /// A frame about a collective. Null, or what is wrong with it.
+  /// Handles a frame about a collective. Returns null, or what is wrong with it.
   const char* handle(rank_t peer, const frame& f) { return roll_.handle(peer, f); }
-  /// A message of a collective has come for which no receive waits: with that signature.
+  /// Called when a message of a collective has come for which no receive waits.
   void note_message(rank_t peer, collective_signature theirs) noexcept;
-  /// Nothing follows from that member.
+  /// Called when nothing more follows from that member.
   void peer_left(rank_t peer);
-  /// The one under way, for dumps.
+  /// Returns the collective under way, for dumps.
   [[nodiscard]] std::optional<collective_status> status() const;
-  /// This member leaves: what was not begun fails.
+  /// Called when this member leaves: collectives that were not begun fail.
   void leave();
-  /// Nothing is ended or sent any more. What is in the reactor's queue still runs.
+  /// Ends and sends nothing afterwards. What is in the reactor's queue still runs.
   void stop() noexcept;
 
  private:
@@ -75,7 +76,7 @@ class collectives final : private exchange_port, private roll_events {
     function call;
     bool is_queued = false;
   };
-  /// Whom the algorithm's coroutine resumes when it ends.
+  /// Continues when the algorithm's coroutine ends.
   struct end_of_task final : continuation {
     explicit end_of_task(collectives& owner) noexcept;
     collectives& owner;
@@ -95,7 +96,7 @@ class collectives final : private exchange_port, private roll_events {
   void fail_waiting(std::uint64_t from, rank_t culprit);
   [[nodiscard]] std::string closed_text(rank_t culprit) const;
   void queue(step& s) noexcept;
-  /// Of each kind what the table said last: the same calls are mostly made again.
+  /// Caches the last choice of each kind: most calls repeat the call before.
   struct choice {
     std::size_t bytes = std::numeric_limits<std::size_t>::max();
     algorithm use = algorithm::flat;
@@ -104,7 +105,7 @@ class collectives final : private exchange_port, private roll_events {
   static constexpr std::size_t kinds =
       static_cast<std::size_t>(operation_kind::all_to_all) - first_kind + 1;
 
-  /// All others have left: the world is over, and breaks no more.
+  /// Returns whether all others have left: the world is over and no longer breaks.
   [[nodiscard]] bool is_alone() const;
 
   // exchange_port
@@ -130,13 +131,13 @@ class collectives final : private exchange_port, private roll_events {
   task<void> task_;
   end_of_task end_of_task_{*this};
   bool task_runs_ = false;
-  bool given_up_ = false;     ///< the active one
-  bool is_reported_ = false;  ///< that it fails, to the world
-  /// The first that cannot end, since `closed_by_` has left.
+  bool given_up_ = false;     ///< the active one was
+  bool is_reported_ = false;  ///< the world was told that the active one fails
+  /// The first number that cannot end, since `closed_by_` has left.
   std::uint64_t closed_from_ = never;
   rank_t closed_by_ = no_rank;
   bool stopped_ = false;
-  /// Messages of collectives that this member has not begun may be here.
+  /// Messages of collectives that were not begun here may have come.
   bool has_early_ = false;
   std::optional<contradiction> found_;
   step dispute_step_{*this, &collectives::dispute_found};

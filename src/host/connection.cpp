@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 const char* connection::handle(const frame& f) {
@@ -26,7 +28,7 @@ const char* connection::handle(const frame& f) {
     case frame_kind::left:
       if (!said_leave_) return confirmed();
       peer_knows_ = true;
-      // Before we say that nothing follows: it may end right after.
+      // Reported before we say that nothing follows: the peer may end right after.
       events_.peer_knows(peer_);
       return nullptr;
     default:
@@ -36,6 +38,7 @@ const char* connection::handle(const frame& f) {
 }
 
 void connection::leave() {
+  MW_ASSERT(!leaving_, "a member leaves once");
   leaving_ = true;
   receiving().ignore_messages();
   receiving().close("this member has left");

@@ -1,5 +1,4 @@
-// Connection: the way to one peer, and how it ends. What carries its frames is a stream,
-// or memory that both processes share.
+// Connection: the way to one peer over a stream or shared memory, and how it ends.
 #pragma once
 
 #include "core.hpp"
@@ -8,14 +7,14 @@
 
 namespace manyworlds::inline v0::host {
 
-/// What a connection tells its backend.
+/// Receives what a connection tells its backend.
 class connection_events {
  public:
   virtual const char* collective_frame(rank_t peer, const frame& f) = 0;
   virtual void peer_left(rank_t peer) = 0;
-  /// It knows that we have left, and may end.
+  /// The peer knows that we have left, and may end.
   virtual void peer_knows(rank_t peer) = 0;
-  /// No request is in flight and none will be.
+  /// No request is in flight, and none follows.
   virtual void came_to_rest() noexcept = 0;
 
  protected:
@@ -33,38 +32,40 @@ class connection : protected frame_handler {
   /// Starts receiving.
   virtual void open() noexcept = 0;
 
-  // Operations. Whoever calls these calls `pump` when it is done with them.
+  // Operations. A caller of these calls `pump` afterwards.
   [[nodiscard]] virtual class sender& sending() noexcept = 0;
   [[nodiscard]] virtual class receiver& receiving() noexcept = 0;
-  /// Sends what there is to send and can be sent now; not in the midst of a receive.
+  /// Sends what can be sent now. Does nothing in the midst of a receive.
   virtual void pump() noexcept = 0;
-  /// Asks for memory back that was given up and that the kernel holds.
+  /// Asks for the return of given-up memory that the kernel holds.
   virtual void cancel_given_up() noexcept = 0;
 
   [[nodiscard]] bool has_left() const noexcept { return peer_left_; }
-  /// Counts what was queued for the peer, and says of such a count whether all of it is
-  /// where it gets to the peer without this thread. True of what carries nothing more.
+  /// `queued` counts what was queued for the peer. `has_gone` returns whether all of
+  /// such a count reaches the peer without this thread; true for a connection that
+  /// carries nothing more.
   [[nodiscard]] virtual std::uint64_t queued() const noexcept = 0;
   [[nodiscard]] virtual bool has_gone(std::uint64_t queued) const noexcept = 0;
 
   // Leaving, see host_backend::leave.
   void leave();
   void abandon_sends();
-  /// At once; what is in flight ends first.
+  /// Stops at once; requests in flight end first.
   virtual void stop() noexcept = 0;
-  /// At rest and closed: fails what a leave's deadline has left over.
+  /// Fails what a leave's deadline has left over. Precondition: at rest and closed.
   virtual void end_cut_short() = 0;
   [[nodiscard]] virtual bool at_rest() const noexcept = 0;
   [[nodiscard]] virtual bool is_open() const noexcept = 0;
 
   // Timers of the backend.
   [[nodiscard]] virtual bool must_watch() noexcept = 0;
-  /// Looks for stalled and settling transfers; `late`: we ourselves were not looking.
+  /// Looks for stalled and settling transfers. `late` says that this side itself did
+  /// not look.
   virtual void look(time_point now, bool late) = 0;
   virtual void tidy() = 0;
 
  protected:
-  /// Nothing unwinds through the engine: what we have no memory for ends the world.
+  /// Ends the world if memory is short: no exception unwinds through the engine.
   template <class Step>
   void guarded(Step&& step) noexcept {
     try {
@@ -75,7 +76,8 @@ class connection : protected frame_handler {
     }
   }
   const char* handle(const frame& f) override;
-  /// A `left` that answers no leave of ours. Null, or what is wrong with it.
+  /// Handles a `left` that answers no leave of ours. Returns null, or what is wrong
+  /// with it.
   [[nodiscard]] virtual const char* confirmed() {
     return "an answer to a leave that was not made";
   }
@@ -91,10 +93,10 @@ class connection : protected frame_handler {
   const rank_t peer_;
   bool leaving_ = false;
   bool said_leave_ = false;
-  bool peer_left_ = false;   ///< said `leave`
-  bool peer_knows_ = false;  ///< said `left`
+  bool peer_left_ = false;   ///< the peer has said `leave`
+  bool peer_knows_ = false;  ///< the peer has said `left`
   bool stopped_ = false;
-  bool ended_ = false;  ///< it carries nothing any more
+  bool ended_ = false;  ///< it carries nothing more
 };
 
 }  // namespace manyworlds::inline v0::host

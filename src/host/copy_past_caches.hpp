@@ -1,4 +1,4 @@
-// Copying what is too large for the caches.
+// Copying of data that is too large for the caches.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,9 @@
 
 namespace manyworlds::inline v0::host {
 
-/// As memcpy, by non-temporal (streaming) stores: what is written goes to memory without
-/// its old content being fetched first, and without driving other things out of the
-/// caches. Half as fast as memcpy for what fits them, half again as fast for what does
-/// not.
+/// Copies like memcpy, by non-temporal (streaming) stores: they write to memory without
+/// fetching its old content and without evicting other data from the caches. Half as
+/// fast as memcpy for what fits the caches, half again as fast for what does not.
 inline void copy_past_caches(std::byte* into, const std::byte* from,
                              std::size_t bytes) noexcept {
 #if defined(__SSE2__)
@@ -40,16 +39,16 @@ inline void copy_past_caches(std::byte* into, const std::byte* from,
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  // Such stores are not ordered: nobody may hear of them before they are there.
+  // Streaming stores are not ordered: the fence completes them before later stores.
   _mm_sfence();
 #endif
   std::memcpy(into, from, bytes);
 }
 
-/// A payload that is larger is not kept in the caches on its way.
+/// A larger payload is not kept in the caches on its way.
 inline constexpr std::size_t largest_cached = std::size_t{16} * 1024 * 1024;
 
-/// A part of a payload of `whole` bytes, to where it belongs; moves the cursor.
+/// Copies a part of a payload of `whole` bytes to its place, and moves the cursor.
 inline void copy_part(const std::byte* from, std::size_t bytes, view_cursor& target,
                       std::size_t whole) {
   while (bytes > 0) {

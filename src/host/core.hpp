@@ -1,4 +1,4 @@
-// Core: what the parts of one host backend share.
+// Core: the state that the parts of one host backend share.
 #pragma once
 
 #include <cstdint>
@@ -8,47 +8,51 @@
 
 #include "lane_matcher.hpp"
 #include "manyworlds/backend/backend.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/io/reactor.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// Of the host backend, for its connections and its collectives.
+/// Shares the backend's state with its connections and its collectives.
 struct core {
   core(reactor& r, backend_events& events, const host_backend_options& options,
        rank_t self, rank_t size) noexcept
-      : home(r), events(events), options(options), self(self), size(size) {}
+      : home(r), events(events), options(options), self(self), size(size) {
+    MW_ASSERT(self >= 0 && self < size, "this process is a member");
+  }
 
   reactor& home;
   backend_events& events;
   const host_backend_options& options;
   const rank_t self;
   const rank_t size;
-  /// What may be unreceived of one peer, all the user's lanes together.
+  /// Limits what may be unreceived of one peer, over all the user's lanes.
   std::size_t peer_window = 0;
-  /// Lanes of the library's own: their numbers from `lane::reserved | 1` on.
+  /// The library's reserved lanes have the numbers from `lane::reserved
+  /// 1` on.
   static constexpr std::uint64_t own_lanes = 2;
   static constexpr std::uint64_t collective_lane = lane::reserved | 2;
-  /// What the library says to itself has a window for each such lane: it must not wait
-  /// behind what users have not received, nor they behind it.
+  /// Each reserved lane has a separate window: the library's messages do not wait
+  /// behind what users have not received, nor the reverse.
   [[nodiscard]] static constexpr bool is_own(std::uint64_t lane_number) noexcept {
     return (lane_number & lane::reserved) != 0;
   }
   lane_matcher* matcher = nullptr;
   transfer_counters counters;
-  /// `quiesce` was called: nothing is sent, received, ended or reported any more.
+  /// `quiesce` was called: nothing is sent, received, ended or reported afterwards.
   bool stopping = false;
-  /// A send that waits for the window that all lanes share was logged.
+  /// A send that waits for the shared window was logged.
   bool has_logged_window = false;
 
-  /// A message of a collective is here: with that signature, from that member.
+  /// Called when a message of a collective has come from that member.
   virtual void note_collective_message(rank_t peer, std::uint64_t signature) noexcept = 0;
 
-  /// Arms the timer that looks after stalled and settling transfers.
+  /// Arms the timer that checks stalled and settling transfers.
   virtual void watch() noexcept = 0;
-  /// As `backend::discard`.
+  /// Discards a lane, as `backend::discard` does.
   virtual void discard_lane(rank_t peer, std::uint64_t number) = 0;
-  /// Arms the timer that returns credits and memory of connections that fell silent.
+  /// Arms the timer that returns credits and memory of connections that are silent.
   virtual void tidy_soon() noexcept = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// Elsewhere: how a message begins whose payload another backend brings. What travels is
-// its description, as an eager message's payload; this is the description's first part.
+// Elsewhere: messages with a payload that another backend brings. Their eager payload
+// carries the description of it; this is the description's first part.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct described_payload {
 
 inline constexpr std::size_t described_payload_size = 16;
 
-/// Little-endian: bytes u64, element type u8, seven zeros.
+/// Writes, little-endian: bytes u64, element type u8, seven zeros.
 inline void encode(const described_payload& p,
                    std::span<std::byte, described_payload_size> into) noexcept {
   std::uint64_t left = p.bytes;
@@ -28,7 +28,7 @@ inline void encode(const described_payload& p,
   into[8] = static_cast<std::byte>(p.type);
 }
 
-/// Read as if a stranger wrote it; nothing if it cannot be.
+/// Reads a description as if a stranger wrote it; returns nothing if it is invalid.
 [[nodiscard]] inline std::optional<described_payload> decode_described(
     std::span<const std::byte> description) noexcept {
   if (description.size() < described_payload_size) return std::nullopt;

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/reduce_elements.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// One message, of bytes: what they are is in the signature. The list of its one view,
+/// Holds one message, of bytes; the signature says what they are. Its list of one view,
 /// and the view, lie beside it.
 struct exchange::step : operation {
   explicit step(exchange& x) noexcept
@@ -29,7 +30,7 @@ struct exchange::step : operation {
 
 namespace {
 
-/// Of large messages, who receives one while this member does.
+/// Returns how many members receive a large message while this one does.
 rank_t at_once(operation_kind kind, rank_t members) noexcept {
   switch (kind) {
     case operation_kind::gather:
@@ -50,12 +51,15 @@ exchange::exchange(core& shared, exchange_port& port) noexcept
 exchange::~exchange() = default;
 
 exchange::step& exchange::take_step(operation_kind kind, rank_t peer) {
+  MW_ASSERT(peer >= 0 && peer < core_.size && peer != core_.self,
+            "messages go to the other members");
   step* s = idle_;
   if (s) {
     idle_ = s->next_idle;
   } else {
     s = &steps_.emplace_back(*this);
   }
+  MW_ASSERT(!s->is_under_way, "an idle step is not under way");
   s->kind = kind;
   s->peer = peer;
   s->on = lane(lane_number);
@@ -94,6 +98,9 @@ void exchange::receive(rank_t peer, std::span<std::byte> into) {
 }
 
 void exchange::step_ended(step& s, operation_end how) noexcept {
+  MW_ASSERT(s.is_under_way, "a message ends once (law 1)");
+  MW_ASSERT((s.kind == operation_kind::send ? sends_ : receives_) > 0,
+            "each message under way is counted once");
   --(s.kind == operation_kind::send ? sends_ : receives_);
   s.is_under_way = false;
   if (how == operation_end::failed) {
@@ -123,7 +130,8 @@ void exchange::note_failure(step& s) noexcept {
   const bool is_disagreement = s.failed_with == cause::size_mismatch ||
                                s.failed_with == cause::type_mismatch ||
                                s.failed_with == cause::memory_mismatch;
-  // Who takes back what is being read fails with this collective: a member has left.
+  // A member that takes back what is being read fails with this collective: a member
+  // has left.
   if (s.failed_with == cause::cancelled_by_peer) s.failed_with = cause::closed;
   if (!is_disagreement) {
     return fail({s.peer, s.failed_with, std::move(s.failure_detail), {}});
@@ -148,6 +156,8 @@ void exchange::fail(exchange_failure why) noexcept {
 void exchange::take_back() {
   for (step& s : steps_) {
     if (!s.is_under_way || !port_.withdraw_step(s)) continue;
+    MW_ASSERT(s.is_under_way && under_way() > 0,
+              "a message that is withdrawn does not end");
     --(s.kind == operation_kind::send ? sends_ : receives_);
     s.is_under_way = false;
     s.next_idle = std::exchange(idle_, &s);
@@ -155,6 +165,7 @@ void exchange::take_back() {
 }
 
 void exchange::open(collective_shape&& shape, collective_signature signature) noexcept {
+  MW_ASSERT(under_way() == 0 && !waiter_, "one collective at a time");
   shape_ = std::move(shape);
   signature_ = signature;
   receivers_ = at_once(shape_.kind, size());
@@ -165,6 +176,8 @@ void exchange::open(collective_shape&& shape, collective_signature signature) no
 }
 
 exchange_failure exchange::close() noexcept {
+  MW_ASSERT(under_way() == 0 && !waiter_,
+            "a collective ends when its messages have (law 4)");
   if (scratch_bytes_ > scratch_kept) {
     scratch_.reset();
     scratch_bytes_ = 0;
@@ -185,12 +198,18 @@ std::span<std::byte> exchange::scratch(std::size_t bytes) {
 
 void exchange::combine(std::span<const std::byte> low, std::span<const std::byte> high,
                        std::span<std::byte> into) noexcept {
+  MW_ASSERT(low.size() == into.size() && high.size() == into.size(),
+            "what is combined has one size");
+  MW_ASSERT(into.size() <= largest_slice && into.size() % size_of(shape_.type) == 0,
+            "a slice is bounded (law 9) and ends with an element");
   reduce_elements(shape_.type, shape_.by, low.data(), high.data(), into.data(),
                   into.size() / size_of(shape_.type));
 }
 
 void exchange::finish_reduction(std::span<std::byte> data) noexcept {
   if (shape_.by != avg) return;
+  MW_ASSERT(data.size() <= largest_slice && data.size() % size_of(shape_.type) == 0,
+            "a slice is bounded (law 9) and ends with an element");
   divide_elements(shape_.type, data.data(), data.size() / size_of(shape_.type),
                   core_.size);
 }

@@ -13,42 +13,43 @@
 #include "collective_signature.hpp"
 #include "core.hpp"
 #include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// How an exchange reaches the other members, and whom it tells that it failed.
+/// Connects an exchange to the other members, and learns that it failed.
 class exchange_port {
  public:
   virtual void start_step(operation& op) noexcept = 0;
   virtual bool withdraw_step(operation& op) noexcept = 0;
-  /// A message could not be brought. From within the backend: only notes it.
+  /// Called when a message failed, from within the backend: only notes it.
   virtual void step_failed() noexcept = 0;
-  /// After a failure: nothing of the exchange touches any buffer any more.
+  /// Called after a failure, once the exchange touches no buffer any longer.
   virtual void came_to_rest() noexcept = 0;
 
  protected:
   ~exchange_port() = default;
 };
 
-/// What went wrong with a collective's messages.
+/// Says what went wrong with a collective's messages.
 struct exchange_failure {
   rank_t peer = no_rank;
   enum cause why = cause::none;
-  /// Of a mismatch, what to say beyond what each has entered.
+  /// For a mismatch: what to say beyond what each member has entered.
   std::string detail;
-  /// Of a mismatch: what the peer's message says that it has entered.
+  /// For a mismatch: what the peer has entered, as its message says.
   collective_signature theirs;
 };
 
-/// Algorithms are coroutines that say what goes where, and wait. They have no error
-/// paths: when a message fails, what is under way is taken back and the coroutine is
-/// destroyed at its await.
+/// Carries the messages of algorithms, which are coroutines that send, receive and
+/// wait. They have no error paths: when a message fails, those under way are taken back
+/// and the coroutine is destroyed at its await.
 class exchange {
  public:
-  /// The library's own lane, in which all of it goes.
+  /// The reserved lane that carries all messages.
   static constexpr std::uint64_t lane_number = core::collective_lane;
-  /// Largest part that is reduced in one turn of the reactor (law 9): it takes some 25
-  /// us.
+  /// The largest part that is reduced in one turn of the reactor (law 9): it takes
+  /// about 25 us.
   static constexpr std::size_t largest_slice = std::size_t{256} * 1024;
 
   exchange(core& shared, exchange_port& port) noexcept;
@@ -61,55 +62,56 @@ class exchange {
   [[nodiscard]] const collective_shape& shape() const noexcept { return shape_; }
   [[nodiscard]] rank_t self() const noexcept { return core_.self; }
   [[nodiscard]] rank_t size() const noexcept { return core_.size; }
-  /// The member `distance` behind this one, or before it, once round at most.
+  /// Returns the member `distance` behind this one, or before it. Precondition: less
+  /// than a round.
   [[nodiscard]] rank_t after(rank_t distance) const noexcept {
-    // Not by a remainder: a small collective asks often, and each takes 5 ns.
+    // No remainder: a small collective asks often, and each division takes 5 ns.
     const rank_t rank = core_.self + distance;
     return rank < 0 ? rank + core_.size : rank >= core_.size ? rank - core_.size : rank;
   }
 
-  /// Both begin at once; their memory is in use until the waits below say otherwise.
+  /// Both begin at once. Their memory is in use until a wait below has ended.
   void send(rank_t peer, std::span<const std::byte> data);
   void receive(rank_t peer, std::span<std::byte> into);
 
   class wait;
-  /// Until all receives have ended.
+  /// Waits until all receives have ended.
   [[nodiscard]] wait received() noexcept;
-  /// Until at most so many sends have not ended.
+  /// Waits until at most `most` sends have not ended.
   [[nodiscard]] wait sends_left(std::size_t most) noexcept;
-  /// Until everything has ended.
+  /// Waits until everything has ended.
   [[nodiscard]] wait settled() noexcept;
-  /// Until the reactor's next turn.
+  /// Waits until the reactor's next turn.
   [[nodiscard]] wait breath() noexcept;
-  /// Not at all, or until the next turn if this one is used up.
+  /// Waits until the next turn if this one is used up; otherwise not at all.
   [[nodiscard]] wait share_of_turn() noexcept;
 
-  /// Memory until the collective ends; one at a time.
+  /// Returns memory that lasts until the collective ends or the next call.
   [[nodiscard]] std::span<std::byte> scratch(std::size_t bytes);
 
-  /// `into` may be exactly one of both; at most a slice.
+  /// Combines at most a slice. `into` may be exactly one of both.
   void combine(std::span<const std::byte> low, std::span<const std::byte> high,
                std::span<std::byte> into) noexcept;
-  /// What `avg` does last, with what all have contributed to; at most a slice.
+  /// Does the last step of `avg`, on at most a slice to which all have contributed.
   void finish_reduction(std::span<std::byte> data) noexcept;
 
   // --- for the collectives
 
   void open(collective_shape&& shape, collective_signature signature) noexcept;
-  /// Over: gives what failed, if it did.
+  /// Ends the exchange. Returns what failed, if something did.
   exchange_failure close() noexcept;
-  /// Nothing begins any more, and nobody is told of anything.
+  /// Begins nothing and reports nothing afterwards.
   void stop() noexcept {
     failing_ = true;
     stopped_ = true;
   }
   [[nodiscard]] collective_signature signature() const noexcept { return signature_; }
   [[nodiscard]] std::size_t under_way() const noexcept { return sends_ + receives_; }
-  /// Takes everything back that is under way; nothing begins any more.
+  /// Withdraws everything that is under way; nothing begins afterwards.
   void take_back();
   [[nodiscard]] bool is_failing() const noexcept { return failing_; }
   [[nodiscard]] const exchange_failure& failure() const noexcept { return failure_; }
-  /// Fails for a reason that is not a message's.
+  /// Fails the exchange; `why` need not come from a message.
   void fail(exchange_failure why) noexcept;
 
  private:
@@ -119,9 +121,9 @@ class exchange {
     std::size_t receives = 0;
   };
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-  /// What is kept between collectives: an idle world is small.
+  /// How much is kept between collectives: an idle world is small.
   static constexpr std::size_t scratch_kept = 16 * 1024;
-  /// To copy or combine so much takes less than a microsecond.
+  /// Copying or combining this much takes less than a microsecond.
   static constexpr std::size_t brief_bytes = 4 * 1024;
 
   [[nodiscard]] step& take_step(operation_kind kind, rank_t peer);
@@ -133,7 +135,8 @@ class exchange {
   }
   void resume_if_reached() noexcept;
 
-  /// Resumes the algorithm: the library's work, though it is a coroutine's.
+  /// Resumes the algorithm. This counts as the library's work, though a coroutine does
+  /// it.
   struct next_step final : work {
     next_step() noexcept
         : work([](work& w) noexcept {
@@ -142,7 +145,8 @@ class exchange {
     using work::set_kind;
     continuation* waiter = nullptr;
   };
-  /// What has come is combined next: on top of a turn's worth of reading it is too much.
+  /// What has come is combined next, which is too much on top of a turn's worth of
+  /// reading.
   [[nodiscard]] bool has_done_enough() const noexcept {
     return next_.kind() == work_kind::library && core_.home.is_turn_used_up();
   }
@@ -175,7 +179,7 @@ class exchange {
   std::size_t scratch_bytes_ = 0;
 };
 
-/// Gives nothing; ends the coroutine if the exchange fails.
+/// Gives no value; ends the coroutine if the exchange fails.
 class exchange::wait {
  public:
   wait(exchange& x, goal g, bool yields) noexcept : x_(x), goal_(g), yields_(yields) {}
@@ -183,7 +187,8 @@ class exchange::wait {
   wait& operator=(const wait&) = delete;
   ~wait() = default;
 
-  /// Never once it fails, when nothing is under way: the coroutine is destroyed here.
+  /// Never true after a failure with nothing under way: the coroutine is destroyed
+  /// here.
   bool await_ready() const noexcept {
     return !yields_ && !x_.failing_ && x_.is_reached(goal_) && !x_.has_done_enough();
   }
@@ -191,10 +196,11 @@ class exchange::wait {
     if (!x_.failing_ && (yields_ || x_.is_reached(goal_))) {
       return x_.resume_next_turn(k);
     }
+    MW_ASSERT(!x_.waiter_, "one algorithm waits for an exchange");
     x_.waiter_ = &k;
     x_.goal_ = goal_;
   }
-  /// False if the coroutine is in the reactor's queue already.
+  /// Returns false if the coroutine is in the reactor's queue already.
   bool await_cancel() noexcept { return std::exchange(x_.waiter_, nullptr) != nullptr; }
   bool await_must_resume() const noexcept { return !x_.failing_; }
   void await_resume() const noexcept {}

@@ -10,7 +10,7 @@ namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Which fields a kind may set.
+// Says which fields a kind may set.
 enum frame_field : unsigned {
   uses_nothing = 0,
   uses_type = 1U << 0,
@@ -92,7 +92,7 @@ Number get(std::span<const std::byte, frame_size> bytes, std::size_t at) noexcep
 
 const char* check_message(const frame& f, const frame_limits& limits) noexcept {
   if (f.head_bytes > operation::largest_head) return "a head of more than 4096 bytes";
-  if (f.bytes > largest_message) return "a message longer than any can be";
+  if (f.bytes > largest_message) return "a message beyond the largest size";
   if (f.bytes % size_of(f.type) != 0) return "a message that ends within an element";
   if (f.kind == frame_kind::offer) {
     if (f.generation > offer_granted) return "an offer with unknown flags";
@@ -102,7 +102,7 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
       eager_wants_taken | eager_elsewhere | eager_granted | eager_empty_payload;
   if (f.generation > known) return "an eager message with unknown flags";
   if ((f.generation & eager_granted) && !(f.generation & eager_wants_taken))
-    return "a granted message whose send has ended";
+    return "a granted message without the flag for its answer";
   if ((f.generation & eager_empty_payload) && (f.bytes > 0 || f.head_bytes == 0))
     return "an eager message with flags that it cannot have";
   if (f.bytes + f.head_bytes > limits.eager_bytes)
@@ -154,7 +154,7 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
 frame_bytes encode(const frame& f) noexcept {
   frame_bytes bytes;
   const bool typed = (fields_of(f.kind) & uses_type) != 0;
-  // One store: copied next in wider loads, four would stall those (store forwarding,
+  // One store: four would stall the wider loads that copy them next (store forwarding,
   // 5 ns).
   const std::uint64_t type = typed ? static_cast<std::uint8_t>(f.type) : 0;
   put(bytes, 0,

@@ -1,5 +1,5 @@
-// Frame: the units of the backend's byte stream, 40 bytes little-endian each, some
-// followed by content. What each kind means stands in README.md beside this file.
+// Frame: the units of the backend's byte stream, 40 bytes little-endian each. Content
+// follows some of them. README.md beside this file says what each kind means.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@ enum class frame_kind : std::uint8_t {
   accepted,   ///< receiver: it keeps a copy of the whole message for a later receive
   unpull,     ///< receiver: stop, the receive was given up
   withdraw,   ///< sender: forget this message unless a receive has it
-  withdrawn,  ///< receiver: forgotten, no receive has it
+  withdrawn,  ///< receiver: forgotten, no receive has the message
   credit,     ///< receiver: this much of a lane's window is free again
   want,       ///< sender: a lane's first send waits for the window that all lanes share
   relaxed,    ///< sender: no send waits for that window any longer
   ready,      ///< receiver: a receive waits for the next message of a lane
   returned,   ///< receiver: no receive takes a granted message; the send waits again
-  discarded,  ///< receiver: dropped, it takes no more on that lane
-  ask,        ///< who waits in a collective: have you entered it?
+  discarded,  ///< receiver: dropped, the lane is no longer received on
+  ask,        ///< a waiting member of a collective: have you entered it?
   entered,    ///< the answer: how far this member is
   refuse,     ///< this member's part in a collective will not come
   leave,      ///< nothing follows but answers
@@ -38,13 +38,13 @@ enum class frame_kind : std::uint8_t {
 inline constexpr std::uint8_t last_frame_kind =
     static_cast<std::uint8_t>(frame_kind::place);
 
-/// One header. Fields that a kind does not use are zero on the wire, and checked to be.
+/// Holds one header. Fields that a kind does not use are zero on the wire, and checked.
 struct frame {
   frame_kind kind = frame_kind::left;
   dtype type = dtype::uint8;     ///< eager, offer
   std::uint16_t head_bytes = 0;  ///< eager, offer
   std::uint32_t generation = 0;  ///< the pull it belongs to; else a small flag, see below
-  std::uint64_t on = 0;          ///< the lane. refuse: who has left
+  std::uint64_t on = 0;          ///< the lane. refuse: the member that has left
   std::uint64_t id = 0;          ///< the message, or the collective's number
   std::uint64_t word = 0;        ///< user word; data: offset; credit: content; of a
                                  ///< collective: its signature
@@ -56,15 +56,15 @@ struct frame {
 
 // Meanings of `generation` where there is no pull.
 inline constexpr std::uint32_t eager_wants_taken = 1;
-/// The payload is the description of one that another backend brings, see elsewhere.hpp.
+/// The payload describes one that another backend brings, see elsewhere.hpp.
 inline constexpr std::uint32_t eager_elsewhere = 2;
-/// Asked for by `ready`: it costs no window, and comes back unless a receive takes it.
+/// `ready` has asked for the message: it costs no window, and returns unless received.
 inline constexpr std::uint32_t eager_granted = 4;
-/// Behind the head stands a payload of no bytes, which a receive takes.
+/// A payload of no bytes stands behind the head, and a receive takes it.
 inline constexpr std::uint32_t eager_empty_payload = 8;
 inline constexpr std::uint32_t offer_may_be_kept = 1;
 inline constexpr std::uint32_t offer_granted = 2;
-/// Of `ready`: a receive waits that takes lanes which were not received on yet.
+/// For `ready`: a receive waits that takes lanes which were not received on yet.
 inline constexpr std::uint32_t ready_for_fresh_lanes = 1;
 inline constexpr std::uint32_t refuse_arguments = 0;
 inline constexpr std::uint32_t refuse_closed = 1;
@@ -72,7 +72,7 @@ inline constexpr std::uint32_t refuse_closed = 1;
 inline constexpr std::size_t frame_size = 40;
 using frame_bytes = std::array<std::byte, frame_size>;
 
-/// What one message costs of a window, besides its bytes that travel unasked.
+/// The cost of one message in a window, besides the bytes that travel unasked.
 inline constexpr std::size_t message_cost = 64;
 inline constexpr std::uint64_t largest_message = std::uint64_t{1} << 46;
 
@@ -83,12 +83,12 @@ struct frame_limits {
 
 [[nodiscard]] frame_bytes encode(const frame& f) noexcept;
 
-/// Reads a header as if a stranger wrote it. Null if `into` is well formed in itself,
-/// else what is wrong with it.
+/// Reads a header as if a stranger wrote it. Returns null if `into` is well formed in
+/// itself, otherwise what is wrong with it.
 [[nodiscard]] const char* decode(std::span<const std::byte, frame_size> bytes,
                                  const frame_limits& limits, frame& into) noexcept;
 
-/// Bytes that follow the header.
+/// Returns the number of content bytes that follow the header.
 [[nodiscard]] std::size_t content_bytes(const frame& f) noexcept;
 
 }  // namespace manyworlds::inline v0::host

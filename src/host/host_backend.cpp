@@ -12,7 +12,7 @@ std::vector<undelivered_messages> host_backend::state::undelivered() const {
   for (rank_t peer = 0; peer < size; ++peer) {
     if (!to(peer)) continue;
     to(peer)->sending().for_each_lane([&](const host::outgoing_lane& l) {
-      // Of the user's own lanes.
+      // Only the user's lanes count.
       if (l.undelivered_messages == 0 || (l.number & lane::reserved)) return;
       all.push_back({peer, lane(l.number), l.undelivered_messages, l.undelivered_bytes});
     });

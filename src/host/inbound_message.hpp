@@ -1,4 +1,5 @@
-// Inbound message: one that a peer has sent or announced, until a receive has all of it.
+// Inbound message: a message that a peer has sent or announced, until a receive has all
+// of it.
 #pragma once
 
 #include <array>
@@ -11,13 +12,14 @@
 #include "cell_frame.hpp"
 #include "elsewhere.hpp"
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
 
 struct inbound_lane;
 
-/// Stands in its lane's queue. Only the head of a queue can have a taker.
+/// Holds one message of its lane's queue. Only the head of a queue can have a taker.
 struct inbound_message {
   rank_t source = no_rank;
   inbound_lane* on = nullptr;
@@ -33,55 +35,59 @@ struct inbound_message {
   bool is_kept = false;       ///< in its lane's queue, and on the heap
   bool offered = false;       ///< the payload is still at the sender
   bool wants_taken = false;
-  /// What is here as its payload is the description of one that another backend brings.
+  /// The content is not a payload but the description of one that another backend
+  /// brings.
   bool elsewhere = false;
   described_payload described;
   /// It costs no window, and is sent back if no receive takes it.
   bool granted = false;
   bool may_be_kept = false;  ///< offered, but small enough to be copied unasked
-  /// The payload is being copied here although no receive waits; no receive gets the
-  /// message before that is done.
+  /// The payload is being copied here although no receive waits. No receive gets the
+  /// message before that ends.
   bool collecting = false;
   bool head_taken = false;
-  /// Something is received behind the head, be it of no bytes.
+  /// A receive takes something behind the head, even if it has no bytes.
   bool has_payload = true;
-  /// Its window was given back and its sender told, though it is still here.
+  /// Its window was returned and its sender told, though it is still here.
   bool is_settled = false;
-  /// The sender gave it up after its head was taken: the receive of its payload is told.
+  /// The sender gave it up after its head was taken; the receive of its payload is
+  /// told.
   bool cancelled = false;
-  /// Of an offer over shared memory: where its payload lies.
+  /// Where the payload lies; for an offer over shared memory.
   remote_payload remote;
   std::uint64_t arrival = 0;
   time_point came{};
-  /// Head, then payload if it came along.
+  /// The head, then the payload if it came along.
   std::span<const std::byte> content;
   std::unique_ptr<std::byte[]> owned_content;
   buffer_view collected;  ///< what a collected message is put together in
   inbound_message* next = nullptr;
 
-  // While a receive pulls it, or it is collected.
+  // The following fields count while a receive pulls the message or it is collected.
   operation* taker = nullptr;
   view_cursor target;
   std::uint32_t generation = 0;
-  /// The sender was asked for it, and its slices count.
+  /// The sender was asked for the message, and its slices count.
   bool asked = false;
   std::size_t received = 0;
-  /// The taker's memory is in the kernel's hands; it is given up when they are empty.
+  /// The kernel holds the taker's memory; the taker gives up once the kernel lets go.
   bool giving_up = false;
   time_point last_progress{};
 
   [[nodiscard]] std::size_t total_bytes() const noexcept {
     return head_bytes + payload_bytes;
   }
-  /// What is left of it is a payload of no bytes. It waits here for a receiver that takes
-  /// also that, and holds nothing of the window.
+  /// Returns whether only a payload of no bytes is left. It waits here for a receiver
+  /// that takes that too, and holds none of the window.
   [[nodiscard]] bool is_spent() const noexcept {
     return head_taken && (elsewhere ? described.bytes == 0 : payload_bytes == 0);
   }
   [[nodiscard]] bool is_being_brought() const noexcept { return taker || collecting; }
-  /// Where the payload goes, from its start.
+  /// Returns where the payload goes, from its start.
   [[nodiscard]] view_cursor payload_place() const {
     view_cursor place(taker ? taker->target : view_list(std::span(&collected, 1)));
+    MW_ASSERT(place.remaining() >= payload_bytes,
+              "a message has room for its payload where it is brought to");
     place.advance(place.remaining() - payload_bytes);
     return place;
   }
@@ -105,7 +111,7 @@ struct inbound_message {
   }
 };
 
-/// One in its lane's queue, which owns it. What is small needs no memory of its own.
+/// Belongs to its lane's queue. Small content needs no separate allocation.
 struct kept_message : inbound_message {
   explicit kept_message(inbound_message&& m) noexcept : inbound_message(std::move(m)) {}
 

@@ -6,11 +6,13 @@
 #include <deque>
 #include <unordered_set>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 /// A set with a limit: beyond it the lane that became known first is forgotten, unless
-/// `in_use`, asked right before, says that it is. A peer that uses a new lane per
-/// request must not grow us for ever.
+/// `in_use`, asked right before, says that it is in use. A peer that uses a new lane
+/// per request must not grow it without end.
 class known_lanes {
  public:
   explicit known_lanes(std::size_t limit) noexcept : limit_(limit) {}
@@ -24,7 +26,7 @@ class known_lanes {
   void insert(std::uint64_t lane, InUse&& in_use) {
     if (!lanes_.insert(lane).second) return;
     order_.push_back(lane);
-    // A few looks at most: if those are in use, the set grows with what uses them.
+    // A few tries at most: if those lanes are in use, the set grows with their users.
     for (int looks = 8; lanes_.size() > limit_ && looks > 0; --looks) {
       const std::uint64_t oldest = order_.front();
       order_.pop_front();
@@ -34,6 +36,7 @@ class known_lanes {
         lanes_.erase(oldest);
       }
     }
+    MW_ASSERT(order_.size() == lanes_.size(), "each known lane stands in the order once");
   }
 
  private:

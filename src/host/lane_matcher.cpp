@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -57,7 +59,7 @@ void lane_matcher::post(operation& op) {
 }
 
 void lane_matcher::find_message(operation& op) {
-  // A message that is available here is one that no earlier receive takes: it would have.
+  // No earlier receive takes a message that is available here: it would have taken it.
   inbound_lane* l =
       op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
   if (l) {
@@ -72,7 +74,7 @@ void lane_matcher::find_message(operation& op) {
     events_.posted(op);
 }
 
-// A receive that names a lane wants what comes there from now on.
+// A receive that names a lane takes what comes there from now on.
 void lane_matcher::take_again(const operation& op) {
   const auto from = [&](peer_lanes& p) {
     p.discarded.erase(op.on.number());
@@ -120,6 +122,7 @@ operation_queue& lane_matcher::queue_of(const operation& op) {
 }
 
 void lane_matcher::unqueue(operation& op) {
+  MW_ASSERT(stage_of(op) == stage::queued, "an operation that waits stands in a queue");
   auto& queue = *static_cast<operation_queue*>(op.backend.state);
   queue.remove(op);
   if (op.peer == no_rank && !op.takes_fresh_lanes && queue.empty()) {
@@ -137,7 +140,7 @@ void lane_matcher::unpost(operation& op) {
 bool lane_matcher::accepts(const operation& op, peer_lanes& p,
                            std::uint64_t number) const {
   if (op.on.number() == number) return true;
-  // What the library says to itself is no message to anybody else.
+  // Only the library takes the messages of its reserved lanes.
   return !(number & lane::reserved) && !p.known.contains(number);
 }
 
@@ -163,6 +166,7 @@ inbound_lane* lane_matcher::available(const operation& op, peer_lanes& p) {
   if (own && own->first && !own->first->is_being_brought()) found = own;
   if (op.takes_fresh_lanes && !p.fresh.empty()) {
     inbound_lane* fresh = p.fresh.front();
+    MW_ASSERT(fresh->is_fresh && fresh->first, "a fresh lane has messages");
     if (fresh->first->is_being_brought()) return found;
     if (!found || fresh->first->arrival < found->first->arrival) found = fresh;
   }
@@ -188,8 +192,8 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
     inbound_lane* l = p.lanes.find(oldest);
     if (!l) return false;
     if (oldest == number) return true;
-    // Who looks at the size receives it no more: of a lane for each request it would
-    // stay, and keep its lane.
+    // A receiver that looks at the size receives such a message no more. With a lane
+    // for each request the message would stay, and keep its lane.
     if (l->messages == 1 && l->first->is_spent()) consume(*l->first, true);
     const bool is_in_use = !l->idle();
     l->is_known = is_in_use;
@@ -201,7 +205,7 @@ void lane_matcher::set_known(rank_t rank, std::uint64_t number) {
   set_fresh(p, *own);
 }
 
-// A lane is fresh while it has messages and nobody has received on it.
+// A lane is fresh while it has messages and was not received on.
 void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
   const bool fresh = l.first && !l.is_known && !(l.number & lane::reserved);
   if (fresh == l.is_fresh) return;
@@ -214,6 +218,8 @@ void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
 }
 
 inbound_message* lane_matcher::arrive(inbound_message& whole) {
+  MW_ASSERT(!whole.offered && !whole.is_kept,
+            "a message that has come whole is not kept yet");
   inbound_lane& l = *whole.on;
   if (!l.first) {
     peer_lanes& p = peer(whole.source);
@@ -226,6 +232,7 @@ inbound_message* lane_matcher::arrive(inbound_message& whole) {
 }
 
 inbound_message* lane_matcher::keep(inbound_message& m) {
+  MW_ASSERT(!m.is_kept && !m.next && !m.is_being_brought(), "a message is kept once");
   auto* kept = new kept_message(std::move(m));
   if (!kept->content.empty()) {
     std::byte* into = kept->small_content.data();
@@ -240,6 +247,8 @@ inbound_message* lane_matcher::keep(inbound_message& m) {
   kept->is_kept = true;
   kept->arrival = ++arrived_;
   inbound_lane& l = *kept->on;
+  MW_ASSERT((l.messages == 0) == (l.first == nullptr) && !l.first == !l.last,
+            "a lane has as many messages as it counts");
   (l.last ? l.last->next : l.first) = kept;
   l.last = kept;
   ++l.messages;

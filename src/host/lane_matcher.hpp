@@ -1,5 +1,5 @@
-// Lane matcher: brings the messages of all peers and the waiting receives of one world
-// together.
+// Lane matcher: matches the messages of all peers with the waiting receives of one
+// world.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 #include "known_lanes.hpp"
 #include "lane_set.hpp"
 #include "lane_table.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "operation_queue.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// One lane of one peer, as its receiver sees it. Messages leave it in order: none is
-/// looked at before the one ahead was taken whole, so that a receive that is given up
+/// Holds one lane of one peer, as its receiver sees it. Messages leave it in order:
+/// none is matched before the one ahead was taken whole. So a receive that is given up
 /// loses nothing.
 struct inbound_lane {
   std::uint64_t number = 0;
@@ -27,7 +28,7 @@ struct inbound_lane {
   operation_queue waiting;
   bool is_fresh = false;      ///< stands in its peer's list of fresh lanes
   bool is_known = false;      ///< stands among its peer's known lanes
-  bool is_discarded = false;  ///< and among those on which no more is received
+  bool is_discarded = false;  ///< stands among its peer's discarded lanes
 
   std::uint64_t received = 0;
   std::size_t held_bytes = 0;  ///< of the window, by messages here or not yet credited
@@ -41,16 +42,18 @@ struct inbound_lane {
   }
 };
 
-/// What matching causes at the message's connection. Must not call back into the matcher.
+/// Receives what matching causes at the message's connection. Must not call back into
+/// the matcher.
 class match_events {
  public:
-  /// `m.taker` is set: have the payload sent into `m.target`.
+  /// `m.taker` is set: the payload must be brought into `m.target`.
   virtual void pull(inbound_message& m) = 0;
-  /// A receive has all of it, or it is gone for good; it is destroyed after this.
+  /// A receive has all of `m`, or `m` is gone; it is destroyed afterwards.
   virtual void consumed(inbound_message& m, bool was_received) = 0;
-  /// Only while a peer waits for the window (`tell_of_waiting`): `op` has begun to wait.
+  /// `op` has begun to wait. Called only while a peer waits for the window
+  /// (`tell_of_waiting`).
   virtual void posted(const operation&) {}
-  /// The same: a lane has no message left.
+  /// A lane has no message left. Called only while a peer waits for the window.
   virtual void emptied(rank_t, inbound_lane&) {}
 
  protected:
@@ -65,66 +68,75 @@ class lane_matcher {
   ~lane_matcher();
 
   [[nodiscard]] inbound_lane& lane_of(rank_t peer, std::uint64_t number);
-  /// Null if nothing is known of it.
+  /// Returns null if the lane is not known.
   [[nodiscard]] inbound_lane* find_lane(rank_t rank, std::uint64_t number) {
     return peer(rank).lanes.find(number);
   }
 
-  /// The first message of a lane that no receive has taken; null if there is none.
+  /// Returns the first message of a lane that no receive has taken, or null.
   [[nodiscard]] const inbound_message* first_message(rank_t peer, std::uint64_t number) {
     const inbound_lane* const l = this->peer(peer).lanes.find(number);
     return l ? l->first : nullptr;
   }
 
-  /// A receive or an arrival begins: it ends at once, takes an offered message, or waits.
+  /// Begins a receive or an arrival: it ends at once, takes an offered message, or
+  /// waits.
   void post(operation& op);
-  /// Takes a waiting operation out.
+  /// Takes out a waiting operation.
   void unpost(operation& op);
 
-  /// A message has come whole. Its content is borrowed: copied to a receive, or to keep
-  /// it. Returns the message if it stays here.
+  /// Matches a message that has come whole. Its content is borrowed: it is copied to a
+  /// receive, or to keep it. Returns the message if it stays here.
   inbound_message* arrive(inbound_message& whole);
-  /// Puts a message behind those of its lane, with a copy of its content.
+  /// Appends a message to its lane, with a copy of its content.
   inbound_message* keep(inbound_message& m);
-  /// A kept message may be looked at: it is announced, its payload still at the sender.
+  /// Lets an offered message be matched: it is announced, its payload still at the
+  /// sender.
   void announce(inbound_message& kept) { match(kept.source, *kept.on); }
 
-  /// All of a pulled message is in its taker's memory.
+  /// Called when all of a pulled message is in its taker's memory.
   void complete(inbound_message& m);
-  /// All of a message that nobody takes was brought here.
+  /// Called when all of a message that no receive takes was copied here.
   void collected(inbound_message& m);
-  /// The taker of a pulled message gives up; the message is whole again at the head of
-  /// its lane and the next receive takes it. The caller has stopped the sender.
+  /// Gives up the taker of a pulled message. The message is whole again at the head of
+  /// its lane, and the next receive takes it. Precondition: the caller has stopped the
+  /// sender.
   void release_taker(inbound_message& m);
-  /// The sender gave up a message that is here.
+  /// Called when the sender has given up a message that is here.
   void withdraw(inbound_message& m);
 
-  /// A message that no receive takes goes for good.
+  /// Removes a message that no receive takes.
   void drop(inbound_message& m);
 
-  /// No more is received on this lane, until a receive or an arrival names it: what
-  /// arrives stays here only until its connection has dropped it.
+  /// Marks a lane as discarded until a receive or an arrival names it. What arrives
+  /// stays only until its connection has dropped it.
   void set_discarded(rank_t peer, std::uint64_t number);
-  /// Those that wait on a discarded lane fail with `cancelled`; of `no_rank` those that
-  /// wait for any peer.
+  /// Fails operations that wait on a discarded lane with `cancelled`; for `no_rank`
+  /// those that wait for any peer.
   void fail_discarded(rank_t peer, std::uint64_t number);
 
-  /// A peer waits for the window, or no longer does.
-  void tell_of_waiting(bool waits) noexcept { waiting_peers_ += waits ? 1 : -1; }
-  /// A message that arrived now on this lane would not stay: a receive or an arrival
-  /// waits for it, or the lane is discarded.
+  /// Called when a peer begins or ceases to wait for the window.
+  void tell_of_waiting(bool waits) noexcept {
+    waiting_peers_ += waits ? 1 : -1;
+    MW_ASSERT(waiting_peers_ >= 0 &&
+                  static_cast<std::size_t>(waiting_peers_) < peers_.size() + 1,
+              "each peer that waits is counted once");
+  }
+  /// Returns whether a message that arrived now on this lane would not stay: a receive
+  /// or an arrival waits for it, or the lane is discarded.
   [[nodiscard]] bool would_take(rank_t peer, std::uint64_t number);
   [[nodiscard]] bool waits_for_fresh_lanes(rank_t peer) const noexcept {
     return !waiting_for_any_fresh_.empty() ||
            !peers_[static_cast<std::size_t>(peer)].waiting_for_fresh.empty();
   }
 
-  /// Nothing follows from this peer: what waits for it alone fails with `closed`.
+  /// Called when nothing follows from this peer: what waits for it alone fails with
+  /// `closed`.
   void peer_left(rank_t peer);
-  /// Everything that waits fails.
+  /// Fails everything that waits.
   void fail_waiting(enum cause why, const std::string& detail);
 
-  /// Forgets an idle lane if there are many.
+  /// Forgets an idle lane if there are many lanes.
   void tidy(rank_t peer, inbound_lane& l);
 
   template <class Visit>
@@ -143,12 +155,14 @@ class lane_matcher {
     known_lanes known;
     lane_set discarded;
     operation_queue waiting_for_fresh;
-    /// Lanes not known that have messages, in order of their first.
+    /// Unknown lanes that have messages, in order of their first.
     std::deque<inbound_lane*> fresh;
     bool left = false;
   };
 
   [[nodiscard]] peer_lanes& peer(rank_t rank) {
+    MW_ASSERT(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size(),
+              "a peer is a member");
     return peers_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] bool accepts(const operation& op, peer_lanes& p,
@@ -163,7 +177,8 @@ class lane_matcher {
   void set_fresh(peer_lanes& p, inbound_lane& l);
   void take_again(const operation& op);
 
-  /// It ends at once, takes an offered message, or waits in its queue.
+  /// Matches an operation: it ends at once, takes an offered message, or waits in its
+  /// queue.
   void find_message(operation& op);
   void match(rank_t source, inbound_lane& l);
   bool give(operation& op, inbound_message& m);
@@ -182,9 +197,9 @@ class lane_matcher {
   std::size_t next_peer_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t arrived_ = 0;
-  /// Peers that wait for the window.
+  /// The number of peers that wait for the window.
   int waiting_peers_ = 0;
-  /// Some lane was discarded.
+  /// A lane was discarded at some time.
   bool has_discarded_ = false;
 };
 

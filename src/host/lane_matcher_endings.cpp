@@ -3,17 +3,21 @@
 #include <utility>
 
 #include "lane_matcher.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Lanes kept although nothing is on them, so that steady traffic allocates none.
+// Lanes kept although they are idle, so that steady traffic allocates none.
 constexpr std::size_t idle_lanes_kept = 64;
 
 }  // namespace
 
 void lane_matcher::complete(inbound_message& m) {
+  MW_ASSERT(
+      m.taker && stage_of(*m.taker) == stage::taking && m.taker->backend.state == &m,
+      "a pulled message and its receive know each other");
   operation& op = *m.taker;
   inbound_lane& l = *m.on;
   const rank_t source = m.source;
@@ -26,12 +30,16 @@ void lane_matcher::complete(inbound_message& m) {
 }
 
 void lane_matcher::collected(inbound_message& m) {
+  MW_ASSERT(m.collecting && !m.taker, "what is collected has no taker");
   m.collecting = false;
   m.offered = false;
   match(m.source, *m.on);
 }
 
 void lane_matcher::release_taker(inbound_message& m) {
+  MW_ASSERT(
+      m.taker && stage_of(*m.taker) == stage::taking && m.taker->backend.state == &m,
+      "a pulled message and its receive know each other");
   set_stage(*m.taker, stage::none, nullptr);
   m.taker = nullptr;
   m.giving_up = false;
@@ -43,12 +51,14 @@ void lane_matcher::withdraw(inbound_message& m) {
   inbound_lane& l = *m.on;
   const rank_t source = m.source;
   operation* taker = std::exchange(m.taker, nullptr);
+  MW_ASSERT(!taker || (stage_of(*taker) == stage::taking && taker->backend.state == &m),
+            "a pulled message and its receive know each other");
   const bool given_up = m.giving_up;
   const bool begun = m.received > 0 || given_up;
   const bool is_told = m.head_taken && !begun;
   if (is_told) {
-    // Whoever took the head goes on to the payload, and must not meet the next message
-    // instead.
+    // The receiver that took the head goes on to the payload, and must not meet the
+    // next message instead.
     m.cancelled = true;
     m.offered = false;
     // Its receive may never come, and what is left needs no window.
@@ -62,13 +72,14 @@ void lane_matcher::withdraw(inbound_message& m) {
     if (given_up) {
       taker->end(operation_end::withdrawn);
     } else if (begun) {
-      taker->fail(cause::cancelled_by_peer,
-                  "rank " + std::to_string(source) + " gave up the message half way");
+      taker->fail(
+          cause::cancelled_by_peer,
+          "rank " + std::to_string(source) + " gave up the message after a part of it");
     } else if (is_told) {
       queue_of(*taker).push_in_order(*taker);
     } else {
-      // Meanwhile another member's message may have come, or one that waits for the
-      // window may have been told that nothing takes it.
+      // Another member's message may have come meanwhile, or one that waits for the
+      // window may have been told that no receive takes it.
       find_message(*taker);
     }
   }
@@ -76,6 +87,7 @@ void lane_matcher::withdraw(inbound_message& m) {
 }
 
 void lane_matcher::settle(inbound_message& m, bool was_received) {
+  MW_ASSERT(!m.is_settled, "the window of a message is given back once");
   if (was_received) ++m.on->received;
   events_.consumed(m, was_received);
   m.wants_taken = false;
@@ -107,7 +119,7 @@ void lane_matcher::fail_discarded(rank_t rank, std::uint64_t number) {
     inbound_lane* l = find_lane(rank, number);
     if (!l || l->waiting.empty()) return;
     l->waiting.fail_all(cause::cancelled, text);
-    // What has ended may have been followed by something that forgot the lane.
+    // An operation that ended may have caused the lane to be forgotten.
     l = find_lane(rank, number);
     if (l) tidy(rank, *l);
     return;
@@ -123,14 +135,21 @@ void lane_matcher::fail_discarded(rank_t rank, std::uint64_t number) {
 void lane_matcher::unlink(inbound_message& m) noexcept {
   inbound_lane& l = *m.on;
   inbound_message* before = nullptr;
-  for (inbound_message* at = l.first; at != &m; at = at->next) before = at;
+  MW_ASSERT(m.is_kept && l.messages > 0, "only a message in its lane leaves it");
+  for (inbound_message* at = l.first; at != &m; at = at->next) {
+    MW_ASSERT(at != nullptr, "a kept message stands in its lane");
+    before = at;
+  }
   (before ? before->next : l.first) = m.next;
   if (l.last == &m) l.last = before;
   --l.messages;
+  MW_ASSERT((l.messages == 0) == (l.first == nullptr) && !l.first == !l.last,
+            "a lane has as many messages as it counts");
 }
 
 void lane_matcher::peer_left(rank_t rank) {
   peer_lanes& p = peer(rank);
+  MW_ASSERT(!p.left, "a peer leaves once");
   p.left = true;
   const std::string text = has_left_text(rank);
   p.lanes.for_each([&](inbound_lane& l) { l.waiting.fail_all(cause::closed, text); });
@@ -153,6 +172,8 @@ void lane_matcher::fail_waiting(enum cause why, const std::string& detail) {
 
 void lane_matcher::tidy(rank_t rank, inbound_lane& l) {
   peer_lanes& p = peer(rank);
+  MW_ASSERT(!l.idle() || (!l.is_fresh && l.messages == 0 && l.owed_bytes == 0),
+            "no list holds an idle lane");
   if (p.lanes.size() > idle_lanes_kept && l.idle()) p.lanes.erase(l.number);
 }
 

@@ -1,8 +1,9 @@
-// How a message and the operation that was found for it meet.
+// How a message meets the operation that was found for it.
 #include <cstring>
 
 #include "copy_past_caches.hpp"
 #include "lane_matcher.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
@@ -13,14 +14,15 @@ std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
          what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
-/// Whether elements of one type may be received as those of the other. Bytes are any
-/// elements, for a member that only passes them on; lists of several types go as bytes.
+/// Returns whether elements of one type may be received as those of the other. Bytes go
+/// with all types, for a member that only passes them on; lists of several types go as
+/// bytes.
 bool goes_with(dtype room, dtype sent) noexcept {
   return room == sent || room == dtype::uint8 || sent == dtype::uint8;
 }
 
-/// The first type in a receive's views that does not go with what was sent. Asks each
-/// view only where the list has no one type.
+/// Returns the first view of a receive that does not take the type sent. Looks
+/// at each view only if the list has several types.
 const_buffer_view unfit_view(const view_list& room, dtype sent) {
   if (!goes_with(room.type(), sent)) {
     for (std::size_t i = 0; i < room.size(); ++i) {
@@ -39,7 +41,7 @@ std::string two_types(dtype room, dtype sent) {
          std::string(name_of(sent)) + "; it stays at the head of its lane";
 }
 
-/// What has come of the message; `m.target` is where the rest goes.
+/// Copies what has come of the message; `m.target` becomes the place of the rest.
 void copy_content(operation& op, inbound_message& m) {
   m.target = view_cursor(op.target);
   copy_part(m.content.data(), m.content.size(), m.target, m.content.size());
@@ -47,8 +49,11 @@ void copy_content(operation& op, inbound_message& m) {
 
 }  // namespace
 
-// True if the message was consumed by it.
+// Returns whether the message was consumed.
 bool lane_matcher::give(operation& op, inbound_message& m) {
+  MW_ASSERT(stage_of(op) == stage::none,
+            "an operation that is given a message has left its queue");
+  MW_ASSERT(!m.is_being_brought(), "a message is given to one receive at a time");
   if (op.kind == operation_kind::arrival) {
     op.info = m.info(m.on->number);
     op.end(operation_end::done);
@@ -56,9 +61,9 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
   }
   if (!m.on->is_known) set_known(m.source, m.on->number);
   if (m.cancelled) {
-    const std::string who = "rank " + std::to_string(m.source);
+    const std::string source = "rank " + std::to_string(m.source);
     consume(m, false);
-    op.fail(cause::cancelled_by_peer, who + " gave up the message after its head");
+    op.fail(cause::cancelled_by_peer, source + " gave up the message after its head");
     return true;
   }
   if (op.head_bytes > 0) return give_head(op, m);
@@ -70,9 +75,9 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
 bool lane_matcher::give_description(operation& op, inbound_message& m) {
   if (!op.elsewhere || !m.elsewhere) {
     op.fail(cause::memory_mismatch,
-            m.elsewhere ? "the message lies in device memory: receive it into such; it "
+            m.elsewhere ? "the message lies in device memory: receive it there; it "
                           "stays at the head of its lane"
-                        : "the message lies in host memory: receive it into such; it "
+                        : "the message lies in host memory: receive it there; it "
                           "stays at the head of its lane");
     return false;
   }
@@ -101,7 +106,7 @@ bool lane_matcher::give_description(operation& op, inbound_message& m) {
 }
 
 // A receiver that looks at the size does not receive a payload of no bytes; one that
-// always receives does. Both meet the next head.
+// always receives does. Both then get the next head.
 bool lane_matcher::pass_over(operation& op, inbound_message& m) {
   consume(m, true);
   find_message(op);
@@ -114,6 +119,8 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
     op.fail(cause::size_mismatch, two_sizes(op.head_bytes, m.head_bytes, "head"));
     return false;
   }
+  MW_ASSERT(op.head && m.content.size() >= m.head_bytes,
+            "a head has come with its message");
   std::memcpy(op.head, m.content.data(), m.head_bytes);
   op.info = m.info(m.on->number);
   op.bytes_moved = m.head_bytes;
@@ -124,8 +131,8 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
   if (whole) {
     consume(m, true);
   } else if (m.is_spent()) {
-    // At once: a lane that is used for one message must not hold its window because its
-    // receiver does not receive what has no bytes.
+    // It is settled at once: a lane that is used for one message must not hold its
+    // window because its receiver does not receive a payload of no bytes.
     settle(m, true);
   }
   op.end(operation_end::done);
@@ -153,6 +160,8 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
   }
   if (m.offered) {
+    MW_ASSERT(m.is_kept && m.target.remaining() == m.payload_bytes,
+              "a pulled message is kept and has room for its payload");
     m.taker = &op;
     m.received = 0;
     set_stage(op, stage::taking, &m);

@@ -1,4 +1,4 @@
-// Lane set: lanes of one peer by number, of which the oldest is forgotten first.
+// Lane set: lanes of one peer by number; the oldest is forgotten first.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,11 @@
 #include <list>
 #include <unordered_map>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
-/// A set with a limit. Lanes may be taken out again.
+/// A set with a limit, from which lanes may be removed again.
 class lane_set {
  public:
   explicit lane_set(std::size_t limit) noexcept : limit_(limit) {}
@@ -18,7 +20,7 @@ class lane_set {
   }
   [[nodiscard]] std::size_t size() const noexcept { return lanes_.size(); }
 
-  /// The lane that had to be forgotten for it, or the lane itself if there was none.
+  /// Returns the lane that was forgotten for it, or the lane itself if none was.
   std::uint64_t insert(std::uint64_t lane) {
     if (contains(lane)) return lane;
     order_.push_back(lane);
@@ -26,6 +28,7 @@ class lane_set {
     if (lanes_.size() <= limit_) return lane;
     const std::uint64_t oldest = order_.front();
     erase(oldest);
+    MW_ASSERT(lanes_.size() == limit_, "one lane is forgotten for one that is added");
     return oldest;
   }
   void erase(std::uint64_t lane) {
@@ -33,6 +36,7 @@ class lane_set {
     if (found == lanes_.end()) return;
     order_.erase(found->second);
     lanes_.erase(found);
+    MW_ASSERT(order_.size() == lanes_.size(), "each lane stands in the order once");
   }
 
  private:

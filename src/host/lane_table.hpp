@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 /// Remembers the last lane asked for: traffic mostly stays on one, and the hash table
@@ -12,17 +14,18 @@ namespace manyworlds::inline v0::host {
 template <class Lane>
 class lane_table {
  public:
-  /// Null if there is none.
+  /// Returns null if there is none.
   [[nodiscard]] Lane* find(std::uint64_t number) noexcept {
     if (last_ && last_->number == number) return last_;
     const auto found = lanes_.find(number);
     if (found == lanes_.end()) return nullptr;
     return last_ = &found->second;
   }
-  /// Makes it if there is none.
+  /// Returns the lane, which is made if there is none.
   [[nodiscard]] Lane& at(std::uint64_t number) {
     if (Lane* known = find(number)) return *known;
     last_ = &lanes_[number];
+    MW_ASSERT(last_->number == 0, "a lane that is made had no number yet");
     last_->number = number;
     return *last_;
   }

@@ -1,16 +1,16 @@
-// Operation queue: operations that wait, in order, linked through their own backend
-// hooks.
+// Operation queue: waiting operations in order, linked through their backend hooks.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
 #include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::host {
 
-/// Where an operation of this backend stands (`operation::backend.stage`), and so what
-/// `operation::backend.state` points to.
+/// Says where an operation of this backend stands (`operation::backend.stage`), and so
+/// what `operation::backend.state` points to.
 enum class stage : std::size_t {
   none,     ///< ended, or not begun
   queued,   ///< in the operation_queue `state`
@@ -30,7 +30,7 @@ inline std::string has_left_text(rank_t rank) {
   return "rank " + std::to_string(rank) + " has left";
 }
 
-/// First in, first out; anything can be taken out of the middle. Owns nothing.
+/// Links operations first in, first out; any can be removed. Owns nothing.
 class operation_queue {
  public:
   operation_queue() = default;
@@ -47,7 +47,7 @@ class operation_queue {
   void push_back(operation& op) noexcept { insert_after(last_, op); }
   void push_front(operation& op) noexcept { insert_after(nullptr, op); }
 
-  /// Back to where its number says it was.
+  /// Inserts an operation at the place that its number gives.
   void push_in_order(operation& op) noexcept {
     operation* before = last_;
     while (before && before->backend.number > op.backend.number) {
@@ -57,6 +57,11 @@ class operation_queue {
   }
 
   void remove(operation& op) noexcept {
+    MW_ASSERT(stage_of(op) == stage::queued && op.backend.state == this,
+              "an operation is removed only from the queue that it stands in");
+    MW_ASSERT(size_ > 0, "a queue has as many operations as it counts");
+    MW_ASSERT((op.backend.previous ? op.backend.previous->backend.next : first_) == &op,
+              "the neighbours of a linked operation point to it");
     (op.backend.previous ? op.backend.previous->backend.next : first_) = op.backend.next;
     (op.backend.next ? op.backend.next->backend.previous : last_) = op.backend.previous;
     op.backend.next = op.backend.previous = nullptr;
@@ -70,13 +75,17 @@ class operation_queue {
     return op;
   }
 
-  /// Fails all that wait, oldest first.
+  /// Fails all operations, oldest first.
   void fail_all(enum cause why, const std::string& detail) {
     while (operation* op = pop_front()) op->fail(why, detail);
   }
 
  private:
   void insert_after(operation* before, operation& op) noexcept {
+    MW_ASSERT(stage_of(op) == stage::none && !op.backend.next && !op.backend.previous,
+              "an operation that begins to wait is not linked yet");
+    MW_ASSERT((size_ == 0) == (first_ == nullptr),
+              "a queue has as many operations as it counts");
     op.backend.previous = before;
     op.backend.next = before ? before->backend.next : first_;
     (before ? before->backend.next : first_) = &op;

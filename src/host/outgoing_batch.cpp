@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -12,6 +14,7 @@ constexpr std::array<std::byte, 16 * 1024> zeros{};
 }  // namespace
 
 void outgoing_batch::open() {
+  MW_ASSERT(!is_open(), "a batch is opened only when the one before was sent whole");
   std::swap(queued_, sending_);
   queued_.clear();
   gone_ = std::exchange(opened_, appended_);
@@ -33,20 +36,24 @@ void outgoing_batch::open_with_slice(frame data, const_view_cursor& cursor,
   if (ends) append(last);
   open();
 
+  MW_ASSERT(count_ == 1 && before >= frame_size, "one entry stands before the slice");
   entries_[0].iov_len = before;
   for (std::size_t i = 0; i < used; ++i) entries_[count_++] = slice[i];
   if (ends) entries_[count_++] = {sending_.data() + before, frame_size};
   behind_user_ = ends ? frame_size : 0;
   user_left_ = bytes;
+  MW_ASSERT(count_ <= entries_.size(), "a batch has a bounded number of entries");
   left_ = before + bytes + behind_user_;
   cursor.advance(bytes);
 }
 
 void outgoing_batch::advance(std::size_t bytes) noexcept {
+  MW_ASSERT(bytes <= left_, "no more of a batch is sent than it has");
   left_ -= bytes;
   user_left_ = std::min(user_left_, left_ > behind_user_ ? left_ - behind_user_ : 0);
   if (!has_zeros_) gone_ = opened_ - (left_ - user_left_);
   while (bytes > 0) {
+    MW_ASSERT(first_ < count_, "what is left of a batch lies in its entries");
     iovec& entry = entries_[first_];
     const std::size_t step = std::min(bytes, entry.iov_len);
     entry.iov_base = static_cast<std::byte*>(entry.iov_base) + step;
@@ -58,6 +65,8 @@ void outgoing_batch::advance(std::size_t bytes) noexcept {
 }
 
 void outgoing_batch::release_user_memory() noexcept {
+  MW_ASSERT(user_left_ > 0 && left_ >= user_left_ + behind_user_,
+            "memory is taken back only from a batch that still refers to it");
   // What stands before the slice is one entry, if it was not sent yet.
   const std::size_t before = left_ - user_left_ - behind_user_;
   std::size_t zeros_left = user_left_;

@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
 constexpr const char* beyond = "an offer beyond the end of its shared pool";
 
-// No number of pieces may overflow below.
+// With this limit the products below cannot overflow.
 constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
 
 }  // namespace
 
 bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
+  MW_ASSERT(fetched_ <= where_.pieces, "no more pieces are fetched than there are");
   const std::uint64_t left = where_.pieces - fetched_;
   if (where_.pieces > most_pieces || left == 0) {
     wrong = "an offer of less than it says";
@@ -34,12 +37,13 @@ bool pool_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
   if (!list) return false;
   window_.clear();
   for (std::size_t i = 0; i < count; ++i) {
-    // Once: what is checked in the copy cannot change afterwards.
+    // Each piece is read once: what is checked in the copy cannot change afterwards.
     pool_piece piece;
     std::memcpy(&piece, list + i * sizeof piece, sizeof piece);
     window_.add(piece);
   }
   fetched_ += count;
+  MW_ASSERT(window_.pieces().size() == count, "a window holds what was fetched");
   return true;
 }
 
@@ -52,7 +56,7 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
   held = pools.pool_of_peer(name, wrong);
   if (!held) return 0;
   std::size_t used = 0;
-  // Of one pool at a time: what is held is what is read.
+  // One pool at a time: only the held pool is read.
   for (const pool_piece& piece : window_.pieces()) {
     if (used == entries.size() || limit == 0 || piece.pool != name) break;
     const std::size_t step = std::min<std::uint64_t>(piece.bytes, limit);

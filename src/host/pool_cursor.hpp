@@ -13,8 +13,8 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Everything here is what a peer says of its own pools: whatever it says, only they are
-/// read, and no more of them than the message has bytes.
+/// Walks what a peer says of its pools. Whatever it says, only its pools are read, and
+/// at most the message's number of bytes.
 class pool_cursor {
  public:
   pool_cursor(const remote_payload& where, std::size_t bytes) noexcept
@@ -24,9 +24,9 @@ class pool_cursor {
 
   [[nodiscard]] std::size_t remaining() const noexcept { return window_.remaining(); }
 
-  /// The next pieces, as this process sees them, at most `entries` many and `limit`
-  /// bytes; `held` keeps them there. None: `wrong` says what the peer did, or if it did
-  /// nothing, they cannot be had here.
+  /// Returns the number of next pieces, as this process sees them: at most `limit`
+  /// bytes. `held` keeps them mapped. If 0, `wrong` says what the peer did; if it did
+  /// nothing wrong, this process cannot reach them.
   [[nodiscard]] std::size_t fill(shm::pool_exchange& pools, std::span<iovec> entries,
                                  std::size_t limit,
                                  std::shared_ptr<shm::mapped_pool>& held,

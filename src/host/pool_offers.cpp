@@ -38,7 +38,7 @@ void pool_offers::describe(const const_view_list& source, std::uint64_t id,
 
 bool pool_offers::fill(const const_view_list& source, std::byte* into,
                        std::uint64_t& pieces) {
-  // Lists are long, and mostly of one pool.
+  // Lists are long, and most lie in one pool.
   std::shared_ptr<pool_memory> last;
   unsigned last_name = 0;
   for (std::size_t i = 0; i < source.size(); ++i) {

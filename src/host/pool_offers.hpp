@@ -12,17 +12,17 @@
 
 namespace manyworlds::inline v0::host {
 
-/// A payload in one place is named by its pool and offset; one in many places by a list
-/// of them, which lies in a pool too while it is offered, since nowhere else the peer is
-/// sure to find it.
+/// Describes payloads in shared pools. A payload in one place is named by pool and
+/// offset. One in several places is named by a list in the pool, where the peer surely
+/// finds it while the payload is offered.
 class pool_offers {
  public:
   explicit pool_offers(shm::shared_link& link) noexcept : link_(link) {}
 
-  /// Says in `where` what lies in pools; nothing if any of it does not, or the peer
-  /// cannot be told. `id` is the message's.
+  /// Sets `where` if all of the payload lies in pools and the peer can be told of them.
+  /// `id` is the message's.
   void describe(const const_view_list& source, std::uint64_t id, remote_payload& where);
-  /// The message is not offered any more.
+  /// Called when the message is no longer offered.
   void forget(std::uint64_t id) noexcept {
     if (!lists_.empty()) lists_.erase(id);
   }

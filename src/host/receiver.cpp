@@ -4,11 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-// Lanes that are told to be ready one by one; with more the peer asks for each.
+// Up to this many lanes are told to be ready one by one; with more the peer asks for
+// each.
 constexpr std::size_t most_ready = 1024;
 
 }  // namespace
@@ -51,6 +54,8 @@ const char* receiver::handle(const frame& f, std::span<const std::byte> content)
 }
 
 void receiver::note_progress(inbound_message& m, std::size_t bytes) noexcept {
+  MW_ASSERT(bytes <= m.payload_bytes - m.received,
+            "no more of a payload is brought than it has");
   m.received += bytes;
   m.last_progress = core_.home.now();
   if (!m.taker) return;
@@ -67,15 +72,18 @@ void receiver::answer(frame_kind kind, std::uint64_t id, std::uint32_t generatio
 }
 
 void receiver::pull(inbound_message& m) {
+  MW_ASSERT(m.is_kept && m.offered && m.taker,
+            "a receive pulls a message that is offered");
   m.last_progress = core_.home.now();
   pulled_.push_back(&m);
   begin(m);
   core_.watch();
 }
 
-// It is watched by nobody: no operation has begun here, and a peer that has no time for
-// it stalls none.
+// A collected message is not watched: no operation has begun here, and a peer that has
+// no time for it stalls none.
 void receiver::collect(inbound_message& m) {
+  MW_ASSERT(m.offered && !m.is_being_brought(), "a message is brought once at a time");
   const std::size_t head = m.content.size();
   auto whole = std::make_unique_for_overwrite<std::byte[]>(head + m.payload_bytes);
   if (head > 0) std::memcpy(whole.get(), m.content.data(), head);
@@ -89,6 +97,7 @@ void receiver::collect(inbound_message& m) {
 }
 
 void receiver::complete(inbound_message& m) {
+  MW_ASSERT(m.received == m.payload_bytes, "a message is complete with its last byte");
   if (!m.collecting) return core_.matcher->complete(m);
   named_.erase(m.id);
   m.content = {m.owned_content.get(), m.content.size() + m.payload_bytes};
@@ -130,6 +139,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   l.owed_content += m.accounted;
   if (m.is_accounted) ++l.owed_messages;
   owed_bytes_ += m.cost;
+  MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
   if (!l.is_owed) {
     l.is_owed = true;
     owing_.push_back(&l);
@@ -137,22 +147,26 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   }
 }
 
-// Small credits ride with other frames: by themselves they would cost a packet per
-// message.
+// Small credits ride with other frames: alone they would cost a packet per message.
 void receiver::return_owed(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;
   if (std::exchange(owes_now_, false) || is_tight_) all = true;
   if (owed_bytes_ >= core_.peer_window / 2) all = true;
   std::erase_if(owing_, [&](inbound_lane* l) {
     if (!all && l->owed_bytes < worth_it) return false;
+    MW_ASSERT(l->is_owed, "a lane in the list of owed credit knows it");
     frame f;
     f.kind = frame_kind::credit;
     f.on = l->number;
     f.id = l->owed_messages;
     f.word = l->owed_content;
     f.bytes = l->owed_bytes;
-    // What was granted costs nothing.
+    // A granted message costs nothing.
     if (f.bytes > 0) answers_.control(f);
+    MW_ASSERT(l->held_bytes >= l->owed_bytes && owed_bytes_ >= l->owed_bytes,
+              "credit is returned once for what a lane holds");
+    MW_ASSERT(core::is_own(l->number) || held_bytes_ >= l->owed_bytes,
+              "the shared window has all that lanes hold of it");
     l->held_bytes -= l->owed_bytes;
     if (!core::is_own(l->number)) held_bytes_ -= l->owed_bytes;
     owed_bytes_ -= l->owed_bytes;
@@ -162,6 +176,7 @@ void receiver::return_owed(bool all) {
     core_.matcher->tidy(peer_, *l);
     return true;
   });
+  MW_ASSERT(!owing_.empty() || owed_bytes_ == 0, "all credit is owed by lanes");
   if (worth_saying_ == 0) {
     if (answers_.is_backed_up()) return;
     say_ready();
@@ -179,7 +194,7 @@ void receiver::set_tight(bool tight) {
 const char* receiver::on_want(const frame& f) {
   if (ignoring_) return nullptr;
   if (!is_tight_) set_tight(true);
-  // What begins to wait for it later is noted then.
+  // A receive that begins to wait later is noted then.
   if (core_.matcher->would_take(peer_, f.on)) note_ready(f.on);
   return nullptr;
 }
@@ -191,7 +206,7 @@ void receiver::note_posted(const operation& op) {
 }
 
 void receiver::note_ready(std::uint64_t lane_number) {
-  // The library's own lanes have windows of their own.
+  // The reserved lanes have separate windows.
   if (!is_tight_ || core::is_own(lane_number)) return;
   worth_saying_ = 0;
   if (ready_.size() < most_ready) {
@@ -201,8 +216,8 @@ void receiver::note_ready(std::uint64_t lane_number) {
   }
 }
 
-// Only a receive that still waits is told of: given up meanwhile, it would bring a
-// message here only to be sent back.
+// Only a receive that still waits is reported: otherwise the message would come only to
+// be sent back.
 void receiver::say_ready() {
   std::sort(ready_.begin(), ready_.end());
   ready_.erase(std::unique(ready_.begin(), ready_.end()), ready_.end());
@@ -224,6 +239,7 @@ void receiver::say_ready() {
 }
 
 void receiver::remove(inbound_message& m, frame_kind answered) {
+  MW_ASSERT(!m.taker, "a message that a receive takes is not dropped under it");
   named_.erase(m.id);
   std::erase(pulled_, &m);
   if (m.offered) stop(m);
@@ -247,19 +263,22 @@ void receiver::discard(inbound_lane& l) {
   for (inbound_message* m = l.first; m; m = m->next) {
     if (!m->taker) dropped.push_back(m);
   }
-  // From the last: were the first gone, a receive that waits behind it would take the
-  // next.
+  // Last message first: if the first went first, a receive that waits behind it would
+  // take the next.
   std::reverse(dropped.begin(), dropped.end());
   for (inbound_message* m : dropped) remove(*m, frame_kind::discarded);
 }
 
 void receiver::give_up(inbound_message& m) {
+  MW_ASSERT(m.taker && stage_of(*m.taker) == stage::taking,
+            "a receive gives up the message that it takes");
   const operation& op = *m.taker;
   unpull(m);
   if (op.discards && !op.takes_fresh_lanes) core_.discard_lane(op.peer, op.on.number());
 }
 
 void receiver::unpull(inbound_message& m) {
+  MW_ASSERT(!is_in_use(m), "no receive ends while the kernel writes its memory (law 4)");
   std::erase(pulled_, &m);
   stop(m);
   let_go(m);

@@ -1,9 +1,10 @@
-// What each frame about a message does to its receiver. All of it is read as if a
-// stranger wrote it.
+// What each frame about a message does to its receiver. All frames are read as if a
+// stranger wrote them.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "receiver.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -18,11 +19,13 @@ inbound_message* receiver::find(std::uint64_t id) {
 }
 
 const char* receiver::on_message(const frame& f, std::span<const std::byte> content) {
+  MW_ASSERT(content.size() == content_bytes(f),
+            "a transport hands on a message with all of its content");
   if (f.id != last_id_ + 1) return "a message out of sequence";
   last_id_ = f.id;
   if (ignoring_) return nullptr;
   if (f.on > (lane::reserved | core::own_lanes)) [[unlikely]]
-    return "a lane of the library's own that there is not";
+    return "a message on a reserved lane that does not exist";
   const bool offered = f.kind == frame_kind::offer;
   std::size_t cost = message_cost + content.size();
   const bool may_be_kept = offered && f.generation == offer_may_be_kept;
@@ -44,9 +47,11 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   }
   l.held_bytes += cost;
   if (!core::is_own(f.on)) held_bytes_ += cost;
+  MW_ASSERT(l.held_bytes <= core_.options.lane_window && held_bytes_ <= core_.peer_window,
+            "what is here never exceeds its windows");
 
-  // One object for all that come: to clear a new one would cost each message 8 ns. Set is
-  // what matching reads, or changes before the message is kept.
+  // All messages share one object: to clear a new one would cost each message 8 ns.
+  // This sets what matching reads, or changes before the message is kept.
   inbound_message& m = arriving_;
   m.source = peer_;
   m.on = &l;
@@ -68,7 +73,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.elsewhere = !offered && (f.generation & eager_elsewhere) != 0;
   if (m.elsewhere) [[unlikely]] {
     const auto described = decode_described(content.subspan(f.head_bytes));
-    if (!described) return "a description that cannot be one";
+    if (!described) return "an invalid description of a payload";
     m.described = *described;
   }
   m.is_accounted = !m.wants_taken;
@@ -76,9 +81,11 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   const bool is_collective = f.on == core::collective_lane;
   if (m.offered) {
     if (is_collective) core_.note_collective_message(peer_, f.word);
-    // Named before it is matched: a receive that waits pulls it at once.
+    // It is named before it is matched: a receive that waits pulls it at once.
     inbound_message* kept = core_.matcher->keep(m);
     kept->came = core_.home.recently();
+    MW_ASSERT(kept->is_kept && kept->id == last_id_,
+              "the newest message is the one kept");
     named_[f.id] = kept;
     const bool must_be_taken = granted || l.is_discarded;
     core_.matcher->announce(*kept);
@@ -97,8 +104,8 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   into = nullptr;
   if (const char* wrong = check_id(f)) return wrong;
   inbound_message* m = find(f.id);
-  if (m && f.generation > m->generation) return "a slice that nobody asked for";
-  // Sent before our `unpull` was read.
+  if (m && f.generation > m->generation) return "a slice of a pull that was not made";
+  // The slice was sent before our `unpull` was read.
   if (!m || !m->offered || !m->asked || f.generation != m->generation) return nullptr;
   if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
     return "a slice that does not follow the one before";
@@ -124,7 +131,7 @@ const char* receiver::on_withdraw(const frame& f) {
   inbound_message* m = find(f.id);
   if (!m) return nullptr;
   answer(frame_kind::withdrawn, f.id);
-  // Its window goes back with the answer.
+  // Its window returns with the answer.
   owes_now_ = true;
   worth_saying_ = std::min<std::size_t>(worth_saying_, 1);
   drop(*m);
@@ -151,7 +158,7 @@ void receiver::drop_offers() {
   for (inbound_message* m : offers) drop(*m);
 }
 
-// Nothing waits any more, so that what is whole again is not taken again.
+// No receive waits any longer, so that none takes a message that is whole again.
 void receiver::close(const std::string& detail) {
   closed_detail_ = detail;
   const std::vector<inbound_message*> taken = pulled_;

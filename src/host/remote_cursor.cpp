@@ -6,13 +6,15 @@
 #include <optional>
 #include <type_traits>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
-// The peer's views are read as they stand in its memory: the same library, the same
+// The peer's views are read as they stand in its memory. The same library has the same
 // layout, which is part of the arena's version.
 static_assert(std::is_trivially_copyable_v<const_buffer_view>);
 
-/// A view as a peer may have written it: its type may be none.
+/// Holds a view as a peer may have written it: its type may be invalid.
 struct raw_view {
   std::uint64_t data;
   std::uint64_t count;
@@ -21,7 +23,7 @@ struct raw_view {
 static_assert(sizeof(const_buffer_view) == sizeof(raw_view));
 static_assert(sizeof(dtype) == sizeof(raw_view::type));
 
-/// Windows in a row with nothing but empty views: more would be a way to keep us busy.
+/// Limits the windows in a row that hold only empty views: more would keep us busy.
 constexpr unsigned most_empty = 1024;
 
 bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
@@ -39,16 +41,18 @@ bool remote_cursor::fetch(const shm::remote_memory& from, int& error) {
       return false;
     }
     fetched_ += count;
+    MW_ASSERT(fetched_ <= where_.views, "no more views are fetched than there are");
     window_.clear();
     for (std::size_t i = 0; i < count; ++i) {
       const std::optional<dtype> type = dtype_from_wire(raw[i].type);
       if (!type) {
-        // Whoever comes to it again finds the same.
+        // The next look at the same view finds the same.
         window_.clear();
         fetched_ -= count;
         return false;
       }
-      // More elements than bytes are left: the product below must not overflow.
+      // A view may claim more elements than there are bytes left: the product must not
+      // overflow.
       const std::uint64_t elements = std::min<std::uint64_t>(raw[i].count, remaining());
       if (elements > 0) window_.add({0, raw[i].data, elements * size_of(*type)});
     }

@@ -13,8 +13,8 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Everything here is what a peer says of its own memory: whatever it says, only that
-/// memory is read, and no more of it than the message has bytes.
+/// Walks what a peer says of its memory. Whatever it says, only that memory is read,
+/// and at most the message's number of bytes.
 class remote_cursor {
  public:
   remote_cursor(const remote_payload& where, std::size_t bytes) noexcept
@@ -24,8 +24,8 @@ class remote_cursor {
 
   [[nodiscard]] std::size_t remaining() const noexcept { return window_.remaining(); }
 
-  /// The next pieces, at most `entries` many and `limit` bytes. None: the views end
-  /// before the payload does, or cannot be read (`error` is set).
+  /// Returns the number of next pieces, of at most `limit` bytes. 0 says that the views
+  /// end before the payload does, or cannot be read (`error` is set).
   [[nodiscard]] std::size_t fill(const shm::remote_memory& from, std::span<iovec> entries,
                                  std::size_t limit, int& error);
   void advance(std::size_t bytes) noexcept { window_.advance(bytes); }

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// What an eager message is, however it came to be sent.
+/// Returns the flags of an eager message, whether granted or not.
 std::uint32_t eager_flags(const operation& op) noexcept {
   std::uint32_t flags = 0;
   if (op.gives_payload && op.source.total_bytes() == 0) flags |= eager_empty_payload;
@@ -23,7 +25,7 @@ std::size_t sender::cost_of(const operation& op) const noexcept {
 }
 
 bool sender::is_eager(const operation& op) const noexcept {
-  // A description is small, or was refused before.
+  // A description is small; larger ones were refused before.
   return op.elsewhere || whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
 }
 
@@ -44,7 +46,11 @@ send_obstacle sender::obstacle_to(const outgoing_lane& l, const operation& op) n
 }
 
 void sender::start(operation& op) {
+  MW_ASSERT(op.kind == operation_kind::send, "a sender is given sends alone");
+  MW_ASSERT(stage_of(op) == stage::none, "an operation is started once");
   outgoing_lane& l = lanes_.at(op.on.number());
+  MW_ASSERT(l.is_blocked || (l.waiting.empty() && !l.granted),
+            "a lane with sends that wait stands among the blocked ones");
   if (l.is_blocked) {
     op.waits_for = send_obstacle::earlier_sends;
     l.waiting.push_back(op);
@@ -75,6 +81,7 @@ frame sender::announcement(const outgoing_lane& l, const operation& op, bool eag
 
 pending_send& sender::expect_end(const frame& f, operation& op) {
   pending_send& p = pending_[f.id];
+  MW_ASSERT(!p.op && stage_of(op) == stage::none, "a send is announced once at a time");
   p.id = f.id;
   p.op = &op;
   p.eager = f.kind == frame_kind::eager;
@@ -100,6 +107,10 @@ void sender::announce(outgoing_lane& l, operation& op) {
   const std::size_t cost = cost_of(op);
   l.used_window += cost;
   if (!core::is_own(l.number)) used_window_ += cost;
+  MW_ASSERT(l.used_window <= core_.options.lane_window,
+            "a send never takes more than its lane's window");
+  MW_ASSERT(used_window_ <= core_.peer_window,
+            "sends never take more than the window that all lanes share");
   ++l.sent;
   ++core_.counters.messages_sent;
   if (eager) {
@@ -112,14 +123,16 @@ void sender::announce(outgoing_lane& l, operation& op) {
   op.end(operation_end::done);
 }
 
-// A payload behind a head stays here, however small: a receiver that takes the head may
-// never take the rest, and would keep it.
+// A payload behind a head stays at the sender, however small: a receiver that takes the
+// head may never take the payload, and would have to keep it.
 bool sender::is_eager_if_granted(const operation& op) const noexcept {
   const bool has_both = op.head_bytes > 0 && op.source.total_bytes() > 0;
   return is_eager(op) && (op.elsewhere || !has_both);
 }
 
 void sender::announce_granted(outgoing_lane& l, operation& op) {
+  MW_ASSERT(!l.granted && !core::is_own(l.number),
+            "a user's lane has at most one granted message");
   const bool eager = is_eager_if_granted(op);
   frame f = announcement(l, op, eager);
   if (eager) {
@@ -139,6 +152,8 @@ void sender::announce_granted(outgoing_lane& l, operation& op) {
 }
 
 operation& sender::take_first(outgoing_lane& l) {
+  MW_ASSERT(waiting_ > 0 && !l.waiting.empty(),
+            "a send that is taken from a lane was counted as waiting");
   operation& op = *l.waiting.pop_front();
   --waiting_;
   op.waits_for = send_obstacle::none;
@@ -147,6 +162,7 @@ operation& sender::take_first(outgoing_lane& l) {
 }
 
 void sender::note_obstacle(outgoing_lane& l, send_obstacle obstacle) {
+  MW_ASSERT(l.is_blocked && !l.waiting.empty(), "only a send that waits has an obstacle");
   l.waiting.front()->waits_for = obstacle;
   if (obstacle != send_obstacle::world_window) return stop_wanting(l);
   if (!l.is_wanting) {
@@ -171,14 +187,14 @@ void sender::ask(outgoing_lane& l) {
   control(f);
 }
 
-// What is said next of it has to be asked anew: an answer that comes meanwhile finds
-// nothing that it could be for.
+// The lane's next send has to ask anew: an answer to this one finds no wanting send.
 void sender::stop_wanting(outgoing_lane& l) noexcept {
   l.has_asked = false;
+  MW_ASSERT(!l.is_wanting || wanting_ > 0, "each wanting lane is counted once");
   if (std::exchange(l.is_wanting, false)) --wanting_;
 }
 
-// Not while the window is nearly used up: a lane that wants would follow soon.
+// Not while most of the window is used: a lane would soon be wanting again.
 void sender::relax() {
   if (!has_wanted_ || wanting_ > 0 || used_window_ > core_.peer_window / 2) return;
   has_wanted_ = false;
@@ -190,6 +206,7 @@ void sender::relax() {
 void sender::forget_if_idle(outgoing_lane& l) {
   const bool idle = l.used_window == 0 && l.waiting.empty() && !l.is_blocked &&
                     !l.is_ready && l.undelivered_messages == 0;
+  MW_ASSERT(!idle || (!l.is_wanting && !l.granted), "an idle lane waits for nothing");
   if (idle && lanes_.size() > idle_lanes_kept) lanes_.erase(l.number);
 }
 
@@ -210,10 +227,11 @@ bool sender::send_waiting(outgoing_lane& l) {
   return false;
 }
 
-// They need no window, so that no other lane can starve them.
+// Granted messages need no window, so that no other lane can starve them.
 void sender::send_ready() {
   while (!ready_.empty() && !is_full()) {
     outgoing_lane& l = *ready_.front();
+    MW_ASSERT(l.is_ready, "a lane in the list of ready ones knows it");
     const bool wants = l.is_wanting && !l.granted && !l.waiting.empty();
     if (wants && !is_eager_if_granted(*l.waiting.front()) && !has_offer_room(true)) {
       wants_offer_room_ = ready_lacks_offer_ = true;
@@ -223,7 +241,7 @@ void sender::send_ready() {
     l.is_ready = false;
     if (!wants) continue;
     announce_granted(l, take_first(l));
-    // The peer asks again if it has a receive left for fresh lanes.
+    // The peer asks again if it has another receive for fresh lanes.
     asks_left_ = 0;
   }
 }
@@ -237,13 +255,14 @@ void sender::ask_again() {
     outgoing_lane* l = blocked_.front();
     blocked_.pop_front();
     blocked_.push_back(l);
+    MW_ASSERT(l->is_blocked, "a lane in the list of blocked ones knows it");
     if (!l->is_wanting) continue;
     l->has_asked = false;
     ask(*l);
   }
 }
 
-// Lanes take turns at being first, so that the one window they share starves none.
+// Lanes take turns at being first, so that their shared window starves none.
 void sender::send_all_waiting() {
   send_ready();
   ask_again();
@@ -256,7 +275,9 @@ void sender::send_all_waiting() {
     }
     outgoing_lane* l = blocked_.front();
     blocked_.pop_front();
-    // A lane that waits for room alone gets it without a credit.
+    MW_ASSERT(l->is_blocked, "a lane in the list of blocked ones knows it");
+    // Room appears without a CREDIT frame: a lane blocked only on room must be retried
+    // here.
     const bool wants_room = send_waiting(*l);
     l->is_blocked = !l->waiting.empty() || l->granted;
     if (l->is_blocked) {

@@ -1,4 +1,4 @@
-// Sender: the outgoing half of one connection, without what carries it: lanes, windows,
+// Sender: the transport-independent outgoing half of one connection: lanes, windows,
 // offers, and how sends end.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Head and payload of a send.
+/// Returns the bytes of a send's head and payload.
 [[nodiscard]] inline std::size_t whole_bytes(const operation& op) noexcept {
   return op.head_bytes + op.source.total_bytes();
 }
@@ -26,15 +26,15 @@ struct pending_send;
 struct outgoing_lane {
   std::uint64_t number = 0;
   operation_queue waiting;
-  /// Stands in the sender's list of blocked lanes: sends wait, or one is granted.
+  /// It stands in the sender's list of blocked lanes: sends wait, or one is granted.
   bool is_blocked = false;
-  /// Its first send waits for the window that all lanes share; since when.
+  /// Its first send waits for the window that all lanes share.
   bool is_wanting = false;
   bool has_asked = false;  ///< the peer was told of that send
   bool is_ready = false;   ///< stands in the sender's list of lanes that may go on
   time_point wanting_since{};
-  /// Sent because a receive waits, without a window. Nothing of the lane follows before
-  /// it has ended, since it may come back.
+  /// A message that was sent without a window because a receive waits. Nothing of the
+  /// lane follows before it has ended, since it may come back.
   pending_send* granted = nullptr;
   std::size_t used_window = 0;  ///< sent and not credited
   std::uint64_t sent = 0;
@@ -42,11 +42,11 @@ struct outgoing_lane {
   std::size_t undelivered_bytes = 0;
 };
 
-/// A send whose end depends on the peer: an offer, or an eager message that is to be
-/// delivered.
+/// Holds a send that ends by what the peer does: an offer, or an eager message that is
+/// to be delivered.
 struct pending_send {
   enum class phase : std::uint8_t {
-    offered,  ///< nobody pulls it
+    offered,  ///< not pulled
     pulled,   ///< its slices are being sent
     sent,     ///< nothing is left to send
   };
@@ -59,9 +59,9 @@ struct pending_send {
   bool granted = false;
   std::uint32_t generation = 0;
   const_view_cursor cursor;
-  /// Over shared memory: decides between the receiver's taking and our giving up.
+  /// Decides over shared memory between the receiver's taking and our giving up.
   shm::offer_ticket ticket;
-  /// How it ends once the kernel has let go of the user's memory, or the peer has
+  /// How it ends once the kernel lets go of the user's memory, or the peer has
   /// answered.
   ending wanted = ending::no;
   time_point settle_by = time_point::max();
@@ -79,12 +79,12 @@ class sender {
 
   // Operations.
   void start(operation& op);
-  /// As `backend::withdraw`.
+  /// Withdraws a send, as `backend::withdraw` does.
   bool withdraw(operation& op);
-  /// Ends everything as closed, at once or when the kernel lets go, and tells the peer.
+  /// Ends all sends as closed, at once or when the kernel lets go, and tells the peer.
   void close(const std::string& detail);
 
-  // What the peer says. Null, or what is wrong with it.
+  // The peer's frames. Each returns null, or what is wrong with the frame.
   const char* on_pull(const frame& f);
   const char* on_unpull(const frame& f);
   const char* on_taken(const frame& f);
@@ -95,29 +95,29 @@ class sender {
   const char* on_returned(const frame& f);
   const char* on_discarded(const frame& f);
 
-  /// Sends a frame without content, in order, however full everything is.
+  /// Sends a frame without content, in order, even if everything is full.
   virtual void control(const frame& f) = 0;
-  /// Frames that were given to `control` do not find room.
+  /// Returns whether frames that were given to `control` find no room.
   [[nodiscard]] virtual bool is_backed_up() const noexcept { return false; }
-  /// Frames or slices wait to be sent.
+  /// Returns whether frames or slices wait to be sent.
   [[nodiscard]] virtual bool has_something() const noexcept = 0;
 
-  /// Nothing waits, nothing is pending.
+  /// Returns whether no send waits and none is pending.
   [[nodiscard]] bool is_drained() const noexcept {
     return waiting_ == 0 && pending_.empty();
   }
   [[nodiscard]] bool has_begun() const noexcept { return !active_.empty(); }
-  /// Since when, if it has.
+  /// Returns since when slices are sent. Precondition: `has_begun`.
   [[nodiscard]] time_point active_since() const noexcept { return active_since_; }
   [[nodiscard]] bool is_settling() const noexcept { return settling_ > 0; }
   void settle_overdue(time_point now);
-  /// Whether `log_waiting` has something to look after.
+  /// Returns whether `log_waiting` has something to check.
   [[nodiscard]] bool is_wanting() const noexcept {
     return wanting_ > 0 && !core_.has_logged_window;
   }
-  /// Says once a world that a send has waited for long, and for what.
+  /// Logs once a world that a send has waited for long, and why.
   void log_waiting(time_point now);
-  /// Only this is told of offers that another user of their table has ended.
+  /// Called when another user of the offer table may have ended offers.
   void look_for_offer_room() noexcept {
     if (!std::exchange(wants_offer_room_, false)) return;
     ready_lacks_offer_ = false;
@@ -130,37 +130,39 @@ class sender {
   }
 
  protected:
-  // What carries the frames.
-  /// The largest message, head included, that may be sent unasked.
+  // The transport's part.
+  /// Returns the size of the largest message, head included, that may be sent unasked.
   [[nodiscard]] virtual std::size_t eager_limit() const noexcept = 0;
-  /// No message can be announced now. It is asked again when that may have changed.
+  /// Returns whether no message can be announced now. It is asked again when that may
+  /// have changed.
   [[nodiscard]] virtual bool is_full() noexcept = 0;
-  /// A payload can be offered: unasked, or (`asked`) with what is kept in reserve for
-  /// those that a receive waits for.
+  /// Returns whether a payload can be offered. With `asked`, the reserve for messages
+  /// that a receive waits for is used too.
   [[nodiscard]] virtual bool has_offer_room(bool asked) noexcept = 0;
-  /// Announces `op`: its head goes along, and if it is eager its payload. `p` is set if
+  /// Announces `op` with its head, and with its payload if it is eager. `p` is set if
   /// its end depends on the peer.
   virtual void put(const frame& f, const operation& op, pending_send* p) = 0;
-  /// The memory of `p` is in the kernel's hands.
+  /// Returns whether the kernel holds the memory of `p`.
   [[nodiscard]] virtual bool is_in_use(const pending_send& p) const noexcept = 0;
-  /// Decides for good that the peer does not get an offer; false if it has it.
+  /// Decides finally that the peer does not get an offer. Returns false if the peer has
+  /// it.
   [[nodiscard]] virtual bool revoke(pending_send& p) noexcept = 0;
-  /// The peer says that it has the offer, of which nothing was sent. Null, or what is
-  /// wrong with that.
+  /// Called when the peer says that it has the offer, of which nothing was sent.
+  /// Returns null, or what is wrong with that.
   [[nodiscard]] virtual const char* check_taken(const pending_send& p) const noexcept = 0;
-  /// `p` is about to be forgotten.
+  /// Called when `p` is about to be forgotten.
   virtual void forget(pending_send& p) noexcept = 0;
 
-  /// Whether `send_all_waiting` may find something to do.
+  /// Returns whether `send_all_waiting` may find something to do.
   [[nodiscard]] bool may_send() const noexcept {
     return may_go_on_ || (!ready_.empty() && !ready_lacks_offer_) || asks_left_ > 0;
   }
   void send_all_waiting();
-  /// True if nothing but the operation's end is left to do; else it ends later, as `how`
-  /// or better.
+  /// Returns true if only the operation's end is left to do. Otherwise it ends later,
+  /// as `how` or better.
   bool give_up(pending_send& p, ending how);
   void finish(pending_send& p, ending how);
-  /// A granted message comes back: its send is the first of its lane again.
+  /// Puts a granted message that comes back first in its lane again.
   void requeue(pending_send& p);
   [[nodiscard]] pending_send* find(std::uint64_t id);
   template <class Visit>
@@ -169,14 +171,13 @@ class sender {
   }
 
   core& core_;
-  /// Something changed for which sends wait: credit, room, or who is first.
+  /// Credit, room or the first of a lane has changed: waiting sends may go on.
   bool may_go_on_ = false;
-  /// A payload could not be offered for want of room for offers.
+  /// A payload found no room in the table of offers.
   bool wants_offer_room_ = false;
-  /// So could that of the first lane that is ready.
+  /// The first ready lane found no such room either.
   bool ready_lacks_offer_ = false;
-  /// Pulled, in turns: a large message does not delay another lane's by more than a
-  /// slice.
+  /// Pulled sends, in turns: a large message delays another lane by at most a slice.
   std::deque<pending_send*> active_;
   time_point active_since_{};
 
@@ -185,47 +186,48 @@ class sender {
 
   [[nodiscard]] std::size_t cost_of(const operation& op) const noexcept;
   [[nodiscard]] bool is_eager(const operation& op) const noexcept;
-  /// The same of a message that a receive waits for.
+  /// Returns the same for a message that a receive waits for.
   [[nodiscard]] bool is_eager_if_granted(const operation& op) const noexcept;
-  /// Offered because that is faster, but small enough to be accepted before a receive.
+  /// Returns whether an offer is small enough to be accepted before a receive: it is
+  /// offered only because that is faster.
   [[nodiscard]] bool may_be_kept(const operation& op) const noexcept;
-  /// Asked once for each attempt: room that comes between two questions would not be
-  /// told.
+  /// Returns what holds a send up. Called once for each attempt: room that appears
+  /// between two calls would not be noticed.
   [[nodiscard]] send_obstacle obstacle_to(const outgoing_lane& l,
                                           const operation& op) noexcept;
   void announce(outgoing_lane& l, operation& op);
-  /// The same, because a receive waits for it.
+  /// Announces `op` without a window, because a receive waits for it.
   void announce_granted(outgoing_lane& l, operation& op);
   [[nodiscard]] frame announcement(const outgoing_lane& l, const operation& op,
                                    bool eager);
   pending_send& expect_end(const frame& f, operation& op);
   [[nodiscard]] operation& take_first(outgoing_lane& l);
   void note_obstacle(outgoing_lane& l, send_obstacle obstacle);
-  /// Says that the first send of a lane waits for a receive, unless that was said.
+  /// Tells once that the first send of a lane waits for a receive.
   void ask(outgoing_lane& l);
   void stop_wanting(outgoing_lane& l) noexcept;
   void send_ready();
   void ask_again();
   void relax();
   void forget_if_idle(outgoing_lane& l);
-  /// True if it was stopped by want of room alone.
+  /// Returns whether only want of room has stopped it.
   [[nodiscard]] bool send_waiting(outgoing_lane& l);
   void stop_slices(pending_send& p);
   operation& release(pending_send& p);
-  /// The peer has all of it.
+  /// Ends a send of which the peer has everything.
   void end_taken(pending_send& p);
 
   lane_table<outgoing_lane> lanes_;
   std::deque<outgoing_lane*> blocked_;
   std::size_t waiting_ = 0;
   std::size_t used_window_ = 0;
-  /// Lanes that are wanting.
+  /// The number of wanting lanes.
   std::size_t wanting_ = 0;
-  /// The peer was told that some are, and not that none is.
+  /// The peer was told of wanting lanes, and not yet that none is left.
   bool has_wanted_ = false;
   /// Wanting lanes for which a receive waits.
   std::deque<outgoing_lane*> ready_;
-  /// Blocked lanes for which the peer is asked once more.
+  /// The number of blocked lanes for which the peer is asked once more.
   std::size_t asks_left_ = 0;
   std::uint64_t last_id_ = 0;
   std::unordered_map<std::uint64_t, pending_send> pending_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "sender.hpp"
 
 namespace manyworlds::inline v0::host {
@@ -21,7 +22,7 @@ const char* sender::on_pull(const frame& f) {
     return "a pull out of turn";
   }
   p->generation = f.generation;
-  // A slice of the pull before may still be on its way to the kernel of a send that is
+  // A slice of the pull before may still be on its way to the kernel, of a send that is
   // given up.
   if (p->wanted != ending::no) return nullptr;
   p->at = phase::pulled;
@@ -80,7 +81,7 @@ const char* sender::on_accepted(const frame& f) {
       if (const char* wrong = check_taken(*p)) return wrong;
     }
   }
-  // Also of a send that was given up too late: its credit will come.
+  // This counts also for a send that was given up too late: its credit will come.
   ++l->undelivered_messages;
   l->undelivered_bytes += f.bytes;
   if (p) end_taken(*p);
@@ -107,6 +108,8 @@ const char* sender::on_credit(const frame& f) {
   }
   may_go_on_ = true;
   l.used_window -= f.bytes;
+  MW_ASSERT(core::is_own(f.on) || used_window_ >= f.bytes,
+            "the shared window has all that lanes have taken of it");
   if (!core::is_own(f.on)) used_window_ -= f.bytes;
   l.undelivered_messages -= f.id;
   l.undelivered_bytes -= f.word;
@@ -119,7 +122,7 @@ const char* sender::on_ready(const frame& f) {
     asks_left_ = blocked_.size();
     return nullptr;
   }
-  // No receive is remembered: what begins to wait for one later asks by itself.
+  // The receive is not remembered: a lane that wants later asks by itself.
   outgoing_lane* l = lanes_.find(f.on);
   if (!l || !l->is_wanting || std::exchange(l->is_ready, true)) return nullptr;
   ready_.push_back(l);
@@ -145,10 +148,12 @@ const char* sender::on_returned(const frame& f) {
 }
 
 void sender::requeue(pending_send& p) {
+  MW_ASSERT(p.granted, "only a granted message comes back");
   operation& op = release(p);
   op.begun = false;
   op.bytes_moved = 0;
   outgoing_lane& l = *lanes_.find(op.on.number());
+  MW_ASSERT(l.is_blocked && l.sent > 0, "a lane is blocked by its granted message");
   if (operation* next = l.waiting.front()) {
     next->waits_for = send_obstacle::earlier_sends;
   }
@@ -178,6 +183,7 @@ const char* sender::on_discarded(const frame& f) {
 bool sender::withdraw(operation& op) {
   if (stage_of(op) == stage::queued) {
     outgoing_lane& l = *lanes_.find(op.on.number());
+    MW_ASSERT(l.is_blocked && waiting_ > 0, "a lane of a send that waits is blocked");
     if (l.waiting.front() == &op) stop_wanting(l);
     l.waiting.remove(op);
     --waiting_;
@@ -186,8 +192,9 @@ bool sender::withdraw(operation& op) {
   }
   if (stage_of(op) != stage::pending) return false;
   pending_send& p = *static_cast<pending_send*>(op.backend.state);
+  MW_ASSERT(p.op == &op, "a pending send and its operation know each other");
   if (p.wanted == ending::returned) {
-    // It comes back as soon as the kernel has let go of it, and ends there.
+    // It comes back as soon as the kernel lets go of it, and ends there.
     p.wanted = ending::withdrawn;
     return false;
   }
@@ -196,12 +203,10 @@ bool sender::withdraw(operation& op) {
   return true;
 }
 
-// True if nothing but the operation's end is left to do; else it ends later, as `how` or
-// better.
 bool sender::give_up(pending_send& p, ending how) {
   stop_slices(p);
   if (is_in_use(p)) {
-    // What the peer has taken is not given up any more.
+    // What the peer has taken is no longer given up.
     if (p.wanted != ending::taken) p.wanted = how;
     return false;
   }
@@ -214,7 +219,8 @@ bool sender::give_up(pending_send& p, ending how) {
   f.id = p.id;
   control(f);
   if (p.at != phase::sent || how == ending::closed) return true;
-  // The peer may have the whole of it already, and says which.
+  MW_ASSERT(p.settle_by == time_point::max(), "a send is settled once");
+  // The peer may have all of it already, and says whether it does.
   p.wanted = how;
   p.settle_by = core_.home.now() + core_.options.settle_limit;
   ++settling_;
@@ -224,11 +230,18 @@ bool sender::give_up(pending_send& p, ending how) {
 
 operation& sender::release(pending_send& p) {
   operation& op = *p.op;
+  MW_ASSERT(stage_of(op) == stage::pending && op.backend.state == &p,
+            "a pending send ends once (law 1)");
+  MW_ASSERT(!is_in_use(p), "no send ends while the kernel reads its memory (law 4)");
   stop_slices(p);
   set_stage(op, stage::none, nullptr);
+  MW_ASSERT(p.settle_by == time_point::max() || settling_ > 0,
+            "each settling send is counted once");
   if (p.settle_by != time_point::max()) --settling_;
   forget(p);
   if (p.granted) [[unlikely]] {
+    MW_ASSERT(lanes_.find(op.on.number())->granted == &p,
+              "a lane knows its granted message until that ends");
     lanes_.find(op.on.number())->granted = nullptr;
     may_go_on_ = true;
   }
@@ -260,7 +273,7 @@ void sender::settle_overdue(time_point now) {
   for (pending_send* p : overdue) finish(*p, p->wanted);
 }
 
-// The lanes that hold most of it come first.
+// The lanes that hold most of the window are listed first.
 void sender::log_waiting(time_point now) {
   if (!is_wanting()) return;
   const outgoing_lane* oldest = nullptr;

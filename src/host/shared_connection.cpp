@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
@@ -20,6 +22,7 @@ shared_connection::~shared_connection() { stop(); }
 void shared_connection::open() noexcept { link_->attach(slot_.slot(), *this); }
 
 bool shared_connection::is_over(const char* wrong) noexcept {
+  MW_ASSERT(corked_, "a step that ends has begun");
   corked_ = false;
   if (stopped_) {
     rest();
@@ -31,6 +34,7 @@ bool shared_connection::is_over(const char* wrong) noexcept {
 }
 
 bool shared_connection::look() noexcept {
+  MW_ASSERT(core_.home.is_current(), "a slot is looked at in the reactor's turn");
   if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {
     const char* wrong = nullptr;
@@ -56,21 +60,23 @@ bool shared_connection::has_something_or_is_told() noexcept {
                              (sender_.could_go_on_or_is_told() || sender_.violation()));
 }
 
-// What a small message leaves to do, and 15 ns less than asking for everything else.
+// Returns whether a small message leaves nothing else to do: 15 ns less than checking
+// for everything.
 bool shared_connection::has_only_to_flush() noexcept {
   return !leaving_ && !peer_left_ && !is_pending_ && !sender_.is_starving() &&
          !sender_.violation() && !receiver_.has_to_read() && !receiver_.has_untaken() &&
          !receiver_.owes_answer();
 }
 
-// Who starts several operations at once, as a collective does, must not read a slice for
-// each: reading goes on with the next look.
+// A caller that starts several operations at once, as a collective does, must not read
+// a slice for each: reading goes on with the next look.
 void shared_connection::pump() noexcept {
   if (corked_ || stopped_ || ended_) return;
   progress(receiver_.has_to_read() && !core_.home.is_turn_used_up());
 }
 
 void shared_connection::progress(bool reads) noexcept {
+  MW_ASSERT(!corked_ && !stopped_ && !ended_, "one step at a time, and none at the end");
   if (has_only_to_flush()) return sender_.flush();
   core_.home.note_long_step();
   const char* wrong = nullptr;
@@ -82,25 +88,25 @@ void shared_connection::progress(bool reads) noexcept {
       if (reads && receiver_.has_to_read()) wrong = receiver_.read_slice();
       if (stopped_ || wrong) return;
       say_leave_when_drained();
-      // What is sent anyway takes the small credits along.
+      // Frames that are sent anyway carry the small credits.
       receiver_.return_credit(sender_.has_something());
       more = sender_.progress();
       sender_.flush();
       const bool can_say = receiver_.owes_readiness() && !sender_.is_backed_up();
       more = more || can_say || receiver_.has_untaken();
-      // Whoever waits for what has come is resumed first.
+      // A task that waits for what has come is resumed first.
     } while (reads && received == core_.counters.messages_received && may_read_on());
   });
   if (is_over(wrong)) return;
   if (is_done()) return stop();
-  // Reading goes on with the next look, which is the next turn's: what is scheduled runs
-  // many times in one.
+  // Reading goes on with the next look, in the next turn: scheduled work runs many
+  // times in one turn.
   is_pending_ = sender_.is_starving() || receiver_.has_to_read();
   link_->set_pending(slot_.slot(), is_pending_);
   if (more) go_on_soon();
 }
 
-// Slice after slice, as long as nobody else waits for this reactor.
+// Reads slice after slice, as long as nothing else waits for this reactor.
 bool shared_connection::may_read_on() noexcept {
   if (!receiver_.has_to_read() || receiver_.has_cells() || receiver_.awaits_mover()) {
     return false;
@@ -108,9 +114,9 @@ bool shared_connection::may_read_on() noexcept {
   return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.slot());
 }
 
-// There is no end of a stream to wait for. So who leaves first confirms the answer, and
-// who answered waits for that: its process may end right after, and must not seem to have
-// died.
+// Shared memory has no end of a stream. So the member that leaves first confirms the
+// answer, and the one that answered waits for that: a process may end right after, and
+// must not seem to have died.
 bool shared_connection::is_done() {
   if (!said_leave_) return peer_left_ && confirmed_;
   if (!peer_knows_) return false;
@@ -138,6 +144,8 @@ void shared_connection::go_on_soon() noexcept {
 }
 
 void shared_connection::go_on() noexcept {
+  MW_ASSERT(next_.is_scheduled && core_.home.is_current(),
+            "scheduled work runs once, on its reactor");
   next_.is_scheduled = false;
   if (stopped_) return rest();
   guarded([this] {
@@ -161,9 +169,9 @@ void shared_connection::stop() noexcept {
   if (!corked_) rest();
 }
 
-// Nothing of this side looks at the slot any more. The link stays: this may be a step of
-// its own.
+// This side no longer looks at the slot. The link stays: its step may be running.
 void shared_connection::rest() noexcept {
+  MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
   if (at_rest()) events_.came_to_rest();
 }
@@ -185,7 +193,7 @@ void shared_connection::look(time_point now, bool late) {
   sender_.settle_overdue(now);
   sender_.log_waiting(now);
   if (late) {
-    // Whoever did not look cannot say that nothing came.
+    // A side that did not look cannot say that nothing came.
     receiver_.restart_windows(now);
     sender_.restart_window(now);
     return;

@@ -1,5 +1,5 @@
-// Shared connection: the way to a peer on the same host, through a slot of the memory
-// that both share.
+// Shared connection: the way to a peer on the same host, through a slot of shared
+// memory.
 #pragma once
 
 #include "../link/shared_link.hpp"
@@ -10,7 +10,7 @@
 
 namespace manyworlds::inline v0::host {
 
-/// The peer's death is not seen here: its link sees it, and breaks the world.
+/// Does not see the peer's death: its link sees it, and breaks the world.
 class shared_connection final : public connection, private shm::slot_events {
  public:
   shared_connection(core& shared, connection_events& events, rank_t peer,
@@ -22,7 +22,7 @@ class shared_connection final : public connection, private shm::slot_events {
   [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
   void pump() noexcept override;
   void cancel_given_up() noexcept override;
-  // What is announced is written to the shared memory at once; its bell follows.
+  // Announcements are written to the shared memory at once; their notice follows.
   [[nodiscard]] std::uint64_t queued() const noexcept override { return 0; }
   [[nodiscard]] bool has_gone(std::uint64_t) const noexcept override {
     return stopped_ || ended_ || sender_.is_flushed();
@@ -58,8 +58,8 @@ class shared_connection final : public connection, private shm::slot_events {
   [[nodiscard]] bool is_done();
   void go_on() noexcept;
   void go_on_soon() noexcept;
-  /// Ends a step: true if nothing may follow it, because it was stopped meanwhile or
-  /// something is wrong, which is reported.
+  /// Ends a step. Returns true if nothing may follow it: the connection was stopped
+  /// meanwhile, or something is wrong, which is reported.
   bool is_over(const char* wrong) noexcept;
   void rest() noexcept;
 
@@ -69,8 +69,8 @@ class shared_connection final : public connection, private shm::slot_events {
   cell_receiver receiver_;
   next_step next_{*this};
   bool corked_ = false;
-  bool is_pending_ = false;  ///< what the link was told
-  bool confirmed_ = false;   ///< it has our answer to its leave
+  bool is_pending_ = false;  ///< as the link was told
+  bool confirmed_ = false;   ///< the peer has our answer to its leave
   bool said_goodbye_ = false;
 };
 

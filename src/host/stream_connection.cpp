@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 stream_connection::stream_connection(core& shared, connection_events& events, rank_t peer,
@@ -22,6 +24,7 @@ void stream_connection::open() noexcept { submit_receive(); }
 
 void stream_connection::submit_receive() {
   if (stopped_ || ended_) return rest();
+  MW_ASSERT(!receiving_now_, "one receive at most is in flight");
   const auto entries = receiver_.entries();
   receive_.buffers = entries.data();
   receive_.buffer_count = entries.size();
@@ -34,10 +37,11 @@ void stream_connection::pump() noexcept {
   guarded([this] {
     progress_ending();
     if (shut_down_) return;
-    // What is sent anyway takes the small credits along.
+    // Frames that are sent anyway carry the small credits.
     if (!sender_.batch().is_open()) receiver_.return_credit(sender_.has_something());
     if (!sender_.next_batch()) return;
     const auto entries = sender_.batch().entries();
+    MW_ASSERT(!sending_now_ && !entries.empty(), "one send at most is in flight");
     send_.buffers = entries.data();
     send_.buffer_count = entries.size();
     sending_now_ = true;
@@ -46,6 +50,7 @@ void stream_connection::pump() noexcept {
 }
 
 void stream_connection::sent() noexcept {
+  MW_ASSERT(sending_now_, "a request ends once");
   sending_now_ = false;
   if (stopped_) return rest();
   guarded([this] {
@@ -55,7 +60,7 @@ void stream_connection::sent() noexcept {
       last_sent_ = core_.home.now();
     } else if (result.error() != ECANCELED && result.error() != EINTR) {
       // What the peer had sent before may still be read, and says why: the receive
-      // reports.
+      // reports it.
       send_error_ = result.error();
       send_failed_ = core_.home.now();
       core_.watch();
@@ -70,6 +75,7 @@ void stream_connection::sent() noexcept {
 }
 
 void stream_connection::received() noexcept {
+  MW_ASSERT(receiving_now_, "a request ends once");
   receiving_now_ = false;
   if (stopped_) return rest();
   const io_result result = receive_.result;
@@ -97,7 +103,7 @@ void stream_connection::received() noexcept {
 
 void stream_connection::cancel_given_up() noexcept {
   if (sender_.must_cancel()) {
-    // Without a request (the stream can take no more) there is nothing to wait for.
+    // Without a request (the stream takes no more) there is no end to wait for.
     sending_now_ ? core_.home.io().cancel(send_) : guarded([this] { sender_.sent(0); });
   }
   if (receiving_now_ && receiver_.must_cancel()) core_.home.io().cancel(receive_);
@@ -113,7 +119,7 @@ void stream_connection::stop() noexcept {
 
 void stream_connection::rest() noexcept {
   if (!at_rest()) return;
-  // Only what is stopped or orderly ended is closed: a lost connection waits for its
+  // Only a stopped or orderly ended connection is closed: a lost one waits for its
   // world to break.
   if (stopped_ || shut_down_) {
     stopped_ = true;
@@ -133,7 +139,7 @@ void stream_connection::look(time_point now, bool late) {
   sender_.settle_overdue(now);
   sender_.log_waiting(now);
   if (late) {
-    // Whoever did not look cannot say that nothing came.
+    // A side that did not look cannot say that nothing came.
     receiver_.restart_windows(now);
     last_sent_ = now;
     return;

@@ -4,13 +4,15 @@
 #include <cstring>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
 
-/// Half a slice: a turn that sends one has time to receive so much.
+/// Half a slice: a turn that sends one has time to receive this much.
 constexpr std::size_t largest_read = std::size_t{128} * 1024;
-/// Behind a slice that another follows: what comes of that is copied once more.
+/// Behind a slice that another follows: what comes of the next one is copied once more.
 constexpr std::size_t between_slices = std::size_t{4} * 1024;
 
 }  // namespace
@@ -23,7 +25,7 @@ stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
       input_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
 
 std::span<const iovec> stream_receiver::entries() {
-  // A frame begun in the buffer must find room for its end.
+  // A frame that has begun in the buffer must find room for its end.
   if (begin_ == end_) {
     begin_ = end_ = 0;
   } else if (begin_ > 0) {
@@ -31,6 +33,9 @@ std::span<const iovec> stream_receiver::entries() {
     end_ -= begin_;
     begin_ = 0;
   }
+  MW_ASSERT(end_ < capacity_, "a frame that has begun finds room for its end");
+  MW_ASSERT((sink_ != nullptr) == (sink_left_ > 0) && (!sink_ || skip_left_ == 0),
+            "the rest of a slice goes to one place");
   std::size_t used = 0;
   std::size_t behind = capacity_ - end_;
   direct_ = 0;
@@ -42,6 +47,7 @@ std::span<const iovec> stream_receiver::entries() {
     if (!is_last) behind = std::min(behind, between_slices);
   }
   if (direct_ == sink_left_) entries_[used++] = {input_.get() + end_, behind};
+  MW_ASSERT(used > 0 && used <= entries_.size(), "the next bytes have a place");
   return std::span(entries_).first(used);
 }
 
@@ -51,6 +57,8 @@ const char* stream_receiver::received(std::size_t count) {
   core_.counters.bytes_received += count;
   if (direct > 0) fill_sink(direct, nullptr);
   end_ += count - direct;
+  MW_ASSERT(begin_ <= end_ && end_ <= capacity_,
+            "no more is read than there is room for");
   const char* wrong = parse();
   if (!wrong) settle();
   return wrong;
@@ -82,6 +90,8 @@ const char* stream_receiver::parse() {
       begin_ += frame_size;
       inbound_message* into = nullptr;
       if (const char* wrong = on_data(f, into)) return wrong;
+      MW_ASSERT(!sink_ && sink_left_ == 0 && skip_left_ == 0,
+                "a slice begins when the one before has ended");
       sink_ = into;
       (into ? sink_left_ : skip_left_) = static_cast<std::size_t>(f.bytes);
       continue;
@@ -95,8 +105,10 @@ const char* stream_receiver::parse() {
   return nullptr;
 }
 
-// Copies, or accounts for what the kernel has written there.
+// Copies bytes to the sink, or accounts for those that the kernel has written there.
 void stream_receiver::fill_sink(std::size_t bytes, const std::byte* from) {
+  MW_ASSERT(sink_ && bytes <= sink_left_,
+            "a sink takes no more than the rest of its slice");
   inbound_message& m = *sink_;
   if (from) {
     for (std::size_t copied = 0; copied < bytes;) {

@@ -10,17 +10,19 @@
 
 namespace manyworlds::inline v0::host {
 
-/// Bytes go through a small input buffer, but for what a receive waits for: that is read
-/// straight into its memory, with the buffer behind it for the next frame.
+/// Reads through a small input buffer. The rest of a slice that a receive waits for is
+/// read straight into its memory, with the buffer behind it for the next frame.
 class stream_receiver final : public receiver {
  public:
   stream_receiver(core& shared, rank_t peer, sender& answers, frame_handler& others);
 
-  /// Where the next bytes go. Valid until `received`.
+  /// Returns where the next bytes go. Valid until `received`.
   [[nodiscard]] std::span<const iovec> entries();
-  /// The request in flight ended with so many bytes. Null, or what is wrong with them.
+  /// Called when the request in flight has ended. Returns null, or what is wrong with
+  /// its bytes.
   const char* received(std::size_t count);
-  /// The request in flight should end early, so that a receive's memory is given back.
+  /// Returns whether the request in flight should end early, to return a receive's
+  /// memory.
   [[nodiscard]] bool must_cancel() const noexcept { return sink_ && sink_->giving_up; }
 
  private:
@@ -35,11 +37,11 @@ class stream_receiver final : public receiver {
   std::unique_ptr<std::byte[]> input_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  /// The rest of a slice: into a receive's memory, or nowhere.
+  /// The message that the rest of a slice belongs to; null if it is skipped.
   inbound_message* sink_ = nullptr;
   std::size_t sink_left_ = 0;
   std::size_t skip_left_ = 0;
-  /// Of the request in flight: bytes of it that go to the sink.
+  /// How many bytes of the request in flight go to the sink.
   std::size_t direct_ = 0;
   static constexpr std::size_t sink_entries = 64;
   std::array<iovec, sink_entries + 1> entries_;

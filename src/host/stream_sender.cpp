@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::host {
 
 namespace {
@@ -14,6 +16,7 @@ constexpr std::size_t queue_limit = 64 * 1024;
 bool stream_sender::is_full() noexcept { return batch_.queued_bytes() >= queue_limit; }
 
 void stream_sender::put(const frame& f, const operation& op, pending_send* p) {
+  MW_ASSERT(op.head_bytes == 0 || op.head, "a head that has bytes lies somewhere");
   batch_.append(f);
   batch_.append({static_cast<const std::byte*>(op.head), op.head_bytes});
   const_view_cursor cursor(op.source);
@@ -34,7 +37,10 @@ bool stream_sender::next_batch() {
     batch_.open();
     return batch_.is_open();
   }
+  MW_ASSERT(!source_, "a batch refers to one send's memory");
   pending_send& p = *active_.front();
+  MW_ASSERT(p.at == phase::pulled && !p.cursor.at_end(),
+            "slices are sent of what is pulled");
   active_.pop_front();
   frame data;
   data.kind = frame_kind::data;
@@ -62,11 +68,12 @@ void stream_sender::sent(std::size_t count) {
   batch_.advance(count);
   if (!source_) return;
   pending_send& p = *source_;
+  MW_ASSERT(p.op && stage_of(*p.op) == stage::pending, "a send outlives its slice");
   const bool gives_up = p.wanted == ending::withdrawn || p.wanted == ending::closed ||
                         p.wanted == ending::discarded;
   if (gives_up && batch_.reads_user_memory()) {
-    // The slice is filled up with zeros and never completed: nobody takes it for the
-    // message.
+    // The slice is filled with zeros and never completed, so that the peer does not
+    // take it for the message.
     batch_.release_user_memory();
     p.at = phase::offered;
   }

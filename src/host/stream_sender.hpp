@@ -16,13 +16,13 @@ class stream_sender final : public sender {
     return batch_.queued_bytes() > 0 || !active_.empty();
   }
 
-  /// Opens the next batch if there is anything to send; true if one is open.
+  /// Opens the next batch if there is something to send. Returns whether one is open.
   bool next_batch();
   [[nodiscard]] outgoing_batch& batch() noexcept { return batch_; }
   [[nodiscard]] const outgoing_batch& batch() const noexcept { return batch_; }
-  /// The request ended; the kernel took bytes, or none.
+  /// Called when the request has ended and the kernel has taken `count` bytes.
   void sent(std::size_t count);
-  /// The request in flight should end early, so that memory is given back.
+  /// Returns whether the request in flight should end early, to return memory.
   [[nodiscard]] bool must_cancel() const noexcept {
     return source_ &&
            (source_->wanted == ending::withdrawn || source_->wanted == ending::closed ||
@@ -46,7 +46,7 @@ class stream_sender final : public sender {
   void forget(pending_send&) noexcept override {}
 
   outgoing_batch batch_;
-  /// Whose memory the open batch refers to.
+  /// The send that owns the user memory in the open batch.
   pending_send* source_ = nullptr;
 };
 

@@ -21,6 +21,8 @@ biased_mutex::biased_mutex() noexcept
 
 void biased_mutex::lock() noexcept {
   others_.lock();
+  MW_ASSERT(!wanted_.load(std::memory_order_relaxed),
+            "one of the other threads wants the mutex at a time");
   wanted_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (others_fence_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
@@ -28,13 +30,16 @@ void biased_mutex::lock() noexcept {
 }
 
 void biased_mutex::unlock() noexcept {
-  // Release: pairs with the acquire in the owner's lock().
+  MW_ASSERT(wanted_.load(std::memory_order_relaxed),
+            "another thread releases what it has locked");
+  // Release: pairs with the acquire in owner_lock's constructor.
   wanted_.store(false, std::memory_order_release);
   others_.unlock();
 }
 
-// The owner lets the others go first: they are few, and each holds it once.
+// Lets the other threads go first: they are few, and each holds the mutex once.
 void biased_mutex::step_back() noexcept {
+  MW_ASSERT(held_.load(std::memory_order_relaxed), "only the owner steps back");
   held_.store(false, std::memory_order_release);
   { const std::lock_guard others(others_); }
   hold();

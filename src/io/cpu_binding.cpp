@@ -7,7 +7,7 @@ namespace manyworlds::inline v0 {
 cpu_binding cpu_binding::of_thread(int thread) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // More CPUs than the set can hold make the call fail; there are several of them then.
+  // The call fails if there are more CPUs than the set can hold: they are several then.
   if (::sched_getaffinity(thread, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1) {
     return to_several();
   }

@@ -18,11 +18,12 @@ constexpr double unlimited = 1e9;
 double cpus_by_affinity() noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // More CPUs than the set can hold make the call fail; there are enough of them then.
+  // The call fails if there are more CPUs than the set can hold: they are enough then.
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : unlimited;
 }
 
-/// "max 100000" or "50000 100000" (microseconds of CPU per period), of one control group.
+/// Reads one control group's "max 100000" or "50000 100000" (microseconds of CPU per
+/// period).
 double cpus_by_quota_file(const std::string& path) {
   std::ifstream file(path);
   double quota = 0;
@@ -30,7 +31,7 @@ double cpus_by_quota_file(const std::string& path) {
   return file >> quota >> period && quota > 0 && period > 0 ? quota / period : unlimited;
 }
 
-/// The own control group's path under version 2 ("0::/a/b"), or empty.
+/// Returns the process's control group path under version 2 ("0::/a/b"), or empty.
 std::string own_group() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -39,8 +40,8 @@ std::string own_group() {
   return {};
 }
 
-/// The tightest quota of the own group and those above it. Inside a container the root of
-/// what is mounted is the container's own group.
+/// Returns the tightest quota of the process's group and those above it. Inside a
+/// container the root of what is mounted is the container's own group.
 double cpus_by_quota() {
   double least = unlimited;
   std::string group = own_group();
@@ -52,7 +53,7 @@ double cpus_by_quota() {
   }
 }
 
-/// Out of memory while reading, it is without limit.
+/// Returns the quota; if memory runs out while reading, there is no limit.
 double quota_or_none() noexcept {
   try {
     return cpus_by_quota();

@@ -1,4 +1,4 @@
-// Owned descriptor: a file descriptor of the engines' own (event counters, epoll sets).
+// Owned descriptor: a file descriptor that an engine owns (event counters, epoll sets).
 #pragma once
 
 #include <sys/eventfd.h>
@@ -12,7 +12,8 @@ namespace manyworlds::inline v0 {
 
 class owned_descriptor {
  public:
-  /// Takes what a system call returned, and throws its errno if that is -1.
+  /// Takes what a system call returned. Throws its errno as std::system_error if that is
+  /// -1.
   owned_descriptor(int fd, const char* call) : fd_(fd) {
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), call);
   }
@@ -26,20 +27,20 @@ class owned_descriptor {
   int fd_;
 };
 
-/// An eventfd: notices that add up until they are cleared.
+/// An eventfd, which adds up notices until they are cleared.
 class event_counter {
  public:
   event_counter() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd") {}
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// From any thread. It can only fail when the counter is full, and then the notice is
-  /// given.
+  /// Gives a notice. It fails only when the counter is full, and then there is a notice
+  /// already. Thread: any.
   void give() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(fd(), &one, sizeof one);
   }
-  /// True if there was one.
+  /// Clears the notices. Returns true if there was one.
   bool clear() noexcept {
     std::uint64_t count = 0;
     return ::read(fd(), &count, sizeof count) > 0;

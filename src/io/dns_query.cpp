@@ -32,6 +32,7 @@ std::string text_of(const std::vector<socket_address>& servers) {
 #include "descriptor.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/stream.hpp"
 
 namespace manyworlds::inline v0 {
@@ -64,13 +65,13 @@ constexpr ares_socket_functions dns_socket_functions{
 
 }  // namespace
 
-// Not in an unnamed namespace: a coroutine's frame holds it, and has linkage.
+// This is not in an unnamed namespace: a coroutine's frame holds it, and has linkage.
 
-/// One channel of c-ares with one question. c-ares holds pointers to it: it never moves.
+/// One channel of c-ares with one question. It never moves: c-ares holds pointers to it.
 class dns_query {
  public:
-  /// Throws std::bad_alloc, std::system_error out of descriptors, std::runtime_error with
-  /// c-ares' own reason.
+  /// Errors: std::bad_alloc; std::system_error out of descriptors; std::runtime_error
+  /// with c-ares' own reason.
   dns_query(const host_and_port_number& name, const dns_settings& settings)
       : name_(name), servers_(text_of(settings.servers)) {
     open(settings);
@@ -84,12 +85,15 @@ class dns_query {
   ~dns_query() = default;
 
   [[nodiscard]] bool is_over() const noexcept { return result_.has_value(); }
-  [[nodiscard]] resolution take_result() { return std::move(*result_); }
+  [[nodiscard]] resolution take_result() {
+    MW_ASSERT(is_over(), "a query is over before its result is taken");
+    return std::move(*result_);
+  }
   /// Polls readable when `go_on` has something to do.
   [[nodiscard]] socket_handle descriptor() const noexcept {
     return static_cast<socket_handle>(ready_.get());
   }
-  /// Until a server is asked again, or given up.
+  /// Returns the time until a server is asked again, or given up.
   [[nodiscard]] duration pause() noexcept {
     timeval left{};
     timeval most{1, 0};
@@ -121,7 +125,7 @@ class dns_query {
     void operator()(ares_channeldata* c) const noexcept { ares_destroy(c); }
   };
 
-  // Each option is set that c-ares would otherwise take from the environment
+  // This sets each option that c-ares would otherwise take from the environment
   // (RES_OPTIONS, LOCALDOMAIN, HOSTALIASES) or from files that were read already.
   void open(const dns_settings& settings) {
     std::vector<std::string> search = settings.search;
@@ -159,7 +163,8 @@ class dns_query {
       throw std::runtime_error(std::string("c-ares: ") + ares_strerror(status));
   }
 
-  /// What c-ares waits for on one of its sockets has changed; nothing: it closes it next.
+  /// Called when c-ares waits for something else on one of its sockets. If it waits for
+  /// nothing, it closes the socket next.
   static void state_changed(void* query, ares_socket_t s, int reads,
                             int writes) noexcept {
     auto& self = *static_cast<dns_query*>(query);
@@ -170,7 +175,7 @@ class dns_query {
     if (interest.events == 0) {
       ::epoll_ctl(set, EPOLL_CTL_DEL, s, &interest);
     } else if (::epoll_ctl(set, EPOLL_CTL_MOD, s, &interest) != 0 && errno == ENOENT) {
-      // Should there be no memory for it, the pauses end the query.
+      // If there is no memory for it, the pauses end the query.
       ::epoll_ctl(set, EPOLL_CTL_ADD, s, &interest);
     }
   }
@@ -178,7 +183,7 @@ class dns_query {
   static void answered(void* query, int status, int, ares_addrinfo* answer) noexcept {
     const std::unique_ptr<ares_addrinfo, decltype(&ares_freeaddrinfo)> owner(
         answer, &ares_freeaddrinfo);
-    // As the channel is destroyed: the result is no longer asked for.
+    // The channel is being destroyed: the result is no longer asked for.
     if (status == ARES_EDESTRUCTION || status == ARES_ECANCELLED) return;
     auto& self = *static_cast<dns_query*>(query);
     if (status != ARES_SUCCESS) return self.fail(self.reason_of(status));
@@ -214,7 +219,7 @@ class dns_query {
   const std::string servers_;
   const owned_descriptor ready_{::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"};
   std::optional<resolution> result_;
-  // Last, so that what it closes as it goes is taken out of the set.
+  // The channel comes last, so that the sockets it closes are taken out of the set.
   std::unique_ptr<ares_channeldata, destroy> channel_;
 };
 

@@ -1,4 +1,4 @@
-// The engines of this machine, each by itself; `make_engine` chooses between them.
+// Engines: makes each engine of this machine; `make_engine` chooses between them.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,11 @@
 
 namespace manyworlds::inline v0 {
 
-/// Throws std::system_error if descriptors are exhausted.
+/// Makes an epoll engine. Throws std::system_error if descriptors are exhausted.
 [[nodiscard]] std::unique_ptr<engine> make_epoll_engine();
 
-/// Null where io_uring is refused, `refusal` then being the errno. Throws as above.
+/// Makes an io_uring engine. Returns null where io_uring is refused, and the errno in
+/// `refusal`. Throws std::system_error if descriptors are exhausted.
 [[nodiscard]] std::unique_ptr<engine> make_io_uring_engine(int& refusal);
 
 }  // namespace manyworlds::inline v0

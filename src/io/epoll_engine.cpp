@@ -10,6 +10,7 @@
 
 #include "descriptor.hpp"
 #include "engines.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "poll_budget.hpp"
 #include "posix_network.hpp"
 #include "request_list.hpp"
@@ -18,13 +19,13 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Readiness: a request is attempted in `poll`, parked on its descriptor if it would
-/// block, and attempted again when epoll says so.
+/// An engine by readiness: a request is attempted in `poll`, parked on its descriptor if
+/// it would block, and attempted again when epoll says so.
 ///
-/// Sockets are closed through `network`, without a word to the engine, and their numbers
-/// come back at once. So nothing is believed about the kernel's interest in a descriptor
-/// on which no request is parked, interest is one-shot, and readiness is never more than
-/// a hint to attempt again.
+/// Sockets are closed through `network`, without telling the engine, and their numbers
+/// come back at once. So the engine assumes nothing about the kernel's interest in a
+/// descriptor on which no request is parked. Interest is one-shot, and readiness is never
+/// more than a hint to attempt again.
 class epoll_engine final : public engine {
  public:
   epoll_engine() : epoll_(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1") {
@@ -45,8 +46,8 @@ class epoll_engine final : public engine {
     if (r.kind != io_kind::send) return put(r, place::pending);
     const bool is_bulk = poll_budget::is_bulk(r);
     if (is_bulk && sent_ >= poll_budget::bytes) return put(r, place::held_back);
-    // A send leaves now: whoever was told that it is accepted may block the thread next.
-    // It ends in the next poll all the same.
+    // A send leaves now: its sender may block the thread next. It still ends in the next
+    // poll.
     const io_result result = attempt(r);
     if (result.error() == EAGAIN) return park(r);
     if (is_bulk && result.ok()) sent_ += result.count();
@@ -63,8 +64,8 @@ class epoll_engine final : public engine {
     if (parked_ > 0 && ready_ == 0) fetch({});
     release_ready();
     sent_ = 0;
-    // What waited for this poll goes before what is sent on as a send ends. A receive
-    // mostly finds nothing there yet: what is sent in the same turn goes first.
+    // Requests that waited for this poll go before those that the end of a send submits.
+    // A receive mostly finds nothing yet, so what is sent in the same turn goes first.
     std::size_t uncounted = 0;
     bool any = attempt_some(pending_, uncounted);
     any |= attempt_some(held_back_, sent_);
@@ -84,8 +85,7 @@ class epoll_engine final : public engine {
       relative.tv_nsec = static_cast<long>((left % std::chrono::seconds(1)).count());
       limit = &relative;
     }
-    // Only here a wake-up is used up: one that comes between two waits must end the
-    // later.
+    // Only a wait uses up a wake-up: one that comes between two waits must end the later.
     if (fetch_for(limit)) wake_.clear();
   }
 
@@ -95,8 +95,8 @@ class epoll_engine final : public engine {
 
   bool prepare_foreign_wait() noexcept override {
     const bool woken = wake_.clear();
-    // Whatever has made the set readable must be taken out of it, or the foreign loop
-    // would not sleep; it may be the interest of a request that has ended.
+    // All that makes the set readable must be taken out of it, or the foreign loop would
+    // not sleep. It may be the interest of a request that has ended.
     if (ready_ == 0) fetch({});
     return woken || has_something();
   }
@@ -111,7 +111,7 @@ class epoll_engine final : public engine {
     ended
   };
 
-  /// What is parked on a descriptor, and what the kernel was last told to watch for.
+  /// The requests parked on a descriptor, and what the kernel was last told to watch for.
   struct parking {
     request_list reading;
     request_list writing;
@@ -141,8 +141,10 @@ class epoll_engine final : public engine {
   request_list& list_of(const io_request& r, place p) noexcept {
     switch (p) {
       case place::reading:
+        MW_ASSERT(slot_of(r) < parked_on_.size(), "a parked request has its place");
         return parked_on_[slot_of(r)].reading;
       case place::writing:
+        MW_ASSERT(slot_of(r) < parked_on_.size(), "a parked request has its place");
         return parked_on_[slot_of(r)].writing;
       case place::held_back:
         return held_back_;
@@ -161,14 +163,16 @@ class epoll_engine final : public engine {
 
   void take_out(io_request& r) noexcept {
     const place p = place_of(r);
+    MW_ASSERT(p != place::nowhere, "only a request that is somewhere is taken out");
     list_of(r, p).remove(r);
     r.engine.token = static_cast<std::uint64_t>(place::nowhere);
     if (p != place::reading && p != place::writing) return;
+    MW_ASSERT(parked_ > 0, "each parked request is counted");
     --parked_;
     parking& here = parked_on_[slot_of(r)];
     if (here.wanted() != 0) return;
-    // The descriptor may be closed, and its number be another socket's, before anything
-    // parks here.
+    // Before anything parks here again, the descriptor may be closed and its number may
+    // belong to another socket.
     here.interest = 0;
     epoll_event none{};
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, static_cast<int>(slot_of(r)), &none);
@@ -179,13 +183,15 @@ class epoll_engine final : public engine {
     put(r, place::ended);
   }
 
-  /// Looks at the clock only where one follows another.
+  /// Returns true if the time of this poll is used up. Looks at the clock only where one
+  /// request follows another.
   bool is_over(std::size_t done, time_point& until) const noexcept {
     if (done == 1) until = now() + poll_budget::time;
     return done > 1 && now() >= until;
   }
 
-  /// Who sends on as a send has ended has sent already, and is told in the next turn.
+  /// Ends what has ended since. A send that is submitted here leaves at once, and its end
+  /// is reported in the next turn.
   bool end_some() noexcept {
     const io_request* const last = ended_.back();
     time_point until;
@@ -200,8 +206,8 @@ class epoll_engine final : public engine {
     return count > 0;
   }
 
-  /// What is submitted meanwhile waits for the next turn: the next receive behind the
-  /// answer to the last, and who sends on and on behind everybody else.
+  /// Attempts what waits. What is submitted meanwhile waits for the next turn: the next
+  /// receive behind the answer to the last, and a sender without pause behind all others.
   bool attempt_some(request_list& waiting, std::size_t& moved) noexcept {
     bool any = false;
     const io_request* const last = waiting.back();
@@ -240,7 +246,7 @@ class epoll_engine final : public engine {
     }
   }
 
-  /// Tells the kernel what is wanted of a descriptor. The errno, or 0.
+  /// Tells the kernel what is wanted of a descriptor. Returns the errno, or 0.
   int watch(std::size_t slot) noexcept {
     parking& here = parked_on_[slot];
     const std::uint32_t wanted = here.wanted();
@@ -248,7 +254,7 @@ class epoll_engine final : public engine {
     epoll_event interest{};
     interest.events = wanted | EPOLLONESHOT;
     interest.data.fd = static_cast<int>(slot);
-    // Whether the kernel knows the descriptor depends on whether it was closed meanwhile.
+    // The kernel does not know the descriptor if it was closed meanwhile.
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, interest.data.fd, &interest) != 0) {
       if (errno != ENOENT) return errno;
       if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, interest.data.fd, &interest) != 0) {
@@ -259,8 +265,9 @@ class epoll_engine final : public engine {
     return 0;
   }
 
-  /// Moves what epoll says is ready back among the pending.
+  /// Moves the requests that epoll says are ready back to the pending ones.
   void release_ready() noexcept {
+    MW_ASSERT(ready_ <= events_.size(), "epoll gives no more events than there is room");
     for (std::size_t n = 0; n < ready_; ++n) release(events_[n]);
     ready_ = 0;
   }
@@ -282,16 +289,17 @@ class epoll_engine final : public engine {
 
   void release_all(request_list& parked) noexcept {
     while (io_request* r = parked.pop()) {
+      MW_ASSERT(parked_ > 0, "each parked request is counted");
       --parked_;
       put(*r, poll_budget::is_bulk(*r) ? place::held_back : place::pending);
     }
   }
 
-  /// True if a wake-up was among what is ready.
+  /// Asks epoll what is ready. Returns true if a wake-up was among it.
   bool fetch_for(const timespec* limit) noexcept {
     int count = ::epoll_pwait2(epoll_.get(), events_.data(), poll_budget::requests, limit,
                                nullptr);
-    // Missing before Linux 5.11; seccomp filters older than it answer EPERM.
+    // The call is missing before Linux 5.11; older seccomp filters answer EPERM.
     if (count < 0 && errno != EINTR) {
       count = ::epoll_wait(epoll_.get(), events_.data(), poll_budget::requests,
                            in_milliseconds(limit));

@@ -1,4 +1,4 @@
-// A thread that a forked child has the object of, but not the thread.
+// Forked thread: a thread object in a forked child, which does not have the thread.
 #pragma once
 
 #include <memory>
@@ -6,8 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Makes `gone` an empty object without a word to the thread library, which knows no such
-/// thread in this process: join would wait for ever, and detach touches the stack of a
+/// Makes `gone` an empty object without telling the thread library, which knows no such
+/// thread in this process. A join would never end, and detach touches the stack of a
 /// thread that does not exist (ThreadSanitizer ends the process for it).
 inline void forget_forked_thread(std::thread& gone) noexcept { std::construct_at(&gone); }
 

@@ -20,9 +20,11 @@ constexpr unsigned submissions = 512;
 // cheap, not what may be in flight: a bound on that would let parked receives keep out
 // everything else.
 constexpr unsigned completions = 4096;
+static_assert(completions >= 2 * submissions, "a full submission queue can complete");
 
-// With task work deferred, completions are made only when this thread asks for them, and
-// a flag in user memory tells that there is something to ask for. Linux 6.1; 5.19; 5.11.
+// With deferred task work, completions are made only when this thread asks for them, and
+// a flag in user memory tells that there is something to ask for. The flag sets need
+// Linux 6.1; 5.19; 5.11.
 constexpr std::array<unsigned, 3> flag_sets = {
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
         IORING_SETUP_SUBMIT_ALL | IORING_SETUP_R_DISABLED,

@@ -8,22 +8,22 @@
 
 namespace manyworlds::inline v0 {
 
-/// Made disabled on any thread; the thread that enables it owns it from then on
-/// (SINGLE_ISSUER).
+/// One io_uring. Thread: any may make it, disabled; the thread that enables it owns it
+/// from then on (SINGLE_ISSUER).
 class kernel_ring {
  public:
-  /// `error()` tells whether it could be made.
+  /// Makes the ring; `error()` tells if that failed.
   kernel_ring() noexcept;
   kernel_ring(const kernel_ring&) = delete;
   kernel_ring& operator=(const kernel_ring&) = delete;
   ~kernel_ring();
 
-  /// 0; or the errno for which there is no ring, or not one that can do all we need.
+  /// Returns 0, or the errno for which there is no ring with all that the engine needs.
   [[nodiscard]] int error() const noexcept { return error_; }
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
   void enable() noexcept;
-  /// Cancels all requests and waits, for a second at most without an end, until so many
-  /// with user data above `own` have ended.
+  /// Cancels all requests and waits until `in_flight` of them, with user data above
+  /// `own`, have ended. Gives up after a second without an end.
   void stop_everything(std::size_t in_flight, std::uint64_t own) noexcept;
   [[nodiscard]] io_uring* get() noexcept { return &ring_; }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t longest_hosts_line = 4096;
 constexpr std::size_t hosts_slice = std::size_t{64} * 1024;
 constexpr std::size_t longest_settings = std::size_t{64} * 1024;
-// As resolv.conf(5) limits them.
+// resolv.conf(5) sets these limits.
 constexpr std::size_t most_name_servers = 3;
 constexpr std::size_t most_domains = 16;
 constexpr int most_dots = 15;
@@ -25,10 +26,11 @@ constexpr int most_dns_tries = 5;
 constexpr int longest_try_seconds = 30;
 constexpr std::uint16_t dns_port = 53;
 
-/// A regular file that is read from its start; none if it cannot be opened.
+/// A regular file that is read from its start. A file that cannot be opened reads as
+/// empty.
 class plain_file {
  public:
-  // Without waiting for a writer, should it be a pipe.
+  // O_NONBLOCK: if it is a pipe, the open does not wait for a writer.
   explicit plain_file(const std::string& path) noexcept
       : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   plain_file(const plain_file&) = delete;
@@ -37,7 +39,8 @@ class plain_file {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  /// Replaces `into` by the next bytes, at most `most`. False at the end and on errors.
+  /// Replaces `into` by the next bytes, at most `most`. Returns false at the end and on
+  /// errors.
   bool read(std::string& into, std::size_t most) {
     into.resize(most);
     ssize_t count = -1;
@@ -61,7 +64,7 @@ bool is_same_name(std::string_view a, std::string_view b) noexcept {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
-/// Takes the next word off the front of a line; empty at its end.
+/// Takes the next word off the front of a line. Returns an empty one at its end.
 std::string_view take_word(std::string_view& line) noexcept {
   constexpr std::string_view blanks = " \t\r\v\f";
   const std::size_t begin = std::min(line.find_first_not_of(blanks), line.size());
@@ -71,7 +74,7 @@ std::string_view take_word(std::string_view& line) noexcept {
   return word;
 }
 
-/// "10.0.0.2", "::1", and with a port "10.0.0.2:5353", "[::1]:5353".
+/// Parses "10.0.0.2", "::1", and with a port "10.0.0.2:5353", "[::1]:5353".
 std::optional<socket_address> parse_address(std::string_view text, std::uint16_t port) {
   if (const auto with_port = socket_address::parse(text)) return with_port;
   const std::string end = ":" + std::to_string(port);
@@ -79,7 +82,7 @@ std::optional<socket_address> parse_address(std::string_view text, std::uint16_t
   return socket_address::parse("[" + std::string(text) + "]" + end);
 }
 
-/// The number of "name:number", at most `most`.
+/// Returns the number of "name:number", at most `most`.
 std::optional<int> option_value(std::string_view word, std::string_view name, int most) {
   if (!word.starts_with(name) || word.size() == name.size()) return std::nullopt;
   word.remove_prefix(name.size());
@@ -112,7 +115,7 @@ void take_settings_line(dns_settings& into, std::string_view line) {
     const std::size_t most = what == "domain" ? 1 : most_domains;
     for (auto word = take_word(line); !word.empty() && into.search.size() < most;
          word = take_word(line)) {
-      // The root: nothing to append.
+      // The root has nothing to append.
       if (word != ".") into.search.emplace_back(word);
     }
   } else if (what == "options") {
@@ -128,9 +131,10 @@ void hosts_scan::take(std::string_view piece) {
     const std::size_t end = piece.find('\n');
     const std::string_view part = piece.substr(0, end);
     piece.remove_prefix(end == std::string_view::npos ? piece.size() : end + 1);
-    // What is too long to be a line of such a file is read no further than it can be.
+    // A line that is too long for such a file is not read beyond the limit.
     begun_.append(
         part.substr(0, longest_hosts_line - std::min(longest_hosts_line, begun_.size())));
+    MW_ASSERT(begun_.size() <= longest_hosts_line, "a line is read up to the limit only");
     if (end == std::string_view::npos) return;
     take_line(begun_);
     begun_.clear();
@@ -163,7 +167,7 @@ task<std::vector<socket_address>> look_in_hosts(std::string path, std::string_vi
   std::string piece;
   while (file.read(piece, hosts_slice)) {
     scan.take(piece);
-    // Never in the same turn.
+    // The next slice is never read in the same turn.
     if (piece.size() == hosts_slice) co_await sleep_for(duration::zero());
   }
   co_return scan.finish();

@@ -14,9 +14,8 @@ namespace manyworlds::inline v0 {
 namespace {
 
 // Bounds how long the kernel retransmits to a host that is gone. It also ends connections
-// whose receiver keeps its window shut, so it must be far above any time a live process
-// stays away from its sockets; finding dead peers quickly is the business of liveness,
-// not of this.
+// to a receiver that keeps its window shut, so it must be far above any time that a live
+// process stays away from its sockets. Liveness, not this, finds dead peers quickly.
 constexpr unsigned user_timeout_ms = 120'000;
 
 int descriptor_of(socket_handle s) noexcept { return static_cast<int>(s); }
@@ -90,9 +89,9 @@ io_result result_of(ssize_t value) noexcept {
   return value < 0 ? io_result::failure(errno) : io_result::success(value);
 }
 
-// Asking again is how a connection attempt's outcome is learned: 0, EISCONN, the error it
-// met, or EALREADY while it is under way. Unlike SO_ERROR it is not fooled by a spurious
-// wake-up.
+// A second connect call tells the outcome of a connection attempt: 0, EISCONN, the error
+// it met, or EALREADY while it is under way. Unlike SO_ERROR it is not fooled by a
+// spurious wake-up.
 io_result attempt_connect(io_request& r) noexcept {
   const socklen_t length = prepare_address(r);
   if (::connect(descriptor_of(r.socket), native_address(r), length) == 0 ||
@@ -157,8 +156,8 @@ sockaddr* native_address(io_request& request) noexcept {
 io_result attempt(io_request& request) noexcept {
   for (;;) {
     const io_result r = attempt_once(request);
-    // A connection that its client gave up while it was queued is nobody's failure: take
-    // the next.
+    // A connection that its client gave up while it was queued is no failure of ours:
+    // take the next one.
     const bool given_up = request.kind == io_kind::accept && r.error() == ECONNABORTED;
     if (r.error() != EINTR && !given_up) return r;
   }

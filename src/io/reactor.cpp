@@ -11,8 +11,8 @@ namespace manyworlds::inline v0 {
 namespace {
 
 constexpr int last_turns = 100'000;
-/// How long the engine waits while pollers find something: epoll takes 300 ns to ask,
-/// more than a message in shared memory is under way.
+/// How long the engine is not asked while pollers find something: to ask epoll takes
+/// 300 ns, longer than a message in shared memory is under way.
 constexpr duration engine_pause = std::chrono::microseconds(4);
 constexpr unsigned most_turns_without_engine = 32;
 
@@ -28,27 +28,27 @@ reactor::reactor(std::unique_ptr<class engine> engine, reactor_options options)
   meter_.begin(recently_);
 }
 
-// A poster whose work has already run may not yet have woken the engine it is about to.
+// A poster may still be about to wake the engine although its work has already run.
 reactor::~reactor() { await_posters(); }
 
 void reactor::await_posters() const noexcept {
-  // They are past their count, so this lasts no longer than one system call of theirs.
+  // The posters are counted already, so this lasts no longer than one system call each.
   // Acquire: pairs with the release in `post` and `wake`; the engine is not touched after
   // that. Sequentially consistent for `try_post`, see there.
   while (posting_.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
 }
 
 void reactor::post(work& w) noexcept {
-  // Counted before the push: who takes the work by that push's release sees the count as
-  // well.
+  // The count comes before the push: the thread that takes the work by that push's
+  // release sees the count as well.
   posting_.fetch_add(1, std::memory_order_relaxed);
   if (inbox_.push(w)) engine_->wake();
   posting_.fetch_sub(1, std::memory_order_release);
 }
 
 bool reactor::try_post(work& w) noexcept {
-  // Counted, then asked; `close` says it, then looks at the count. In the one order of
-  // these four either we see that it is closed, or `close` waits for our push.
+  // We count, then ask; `close` sets the flag, then looks at the count. In the one order
+  // of these four either we see that it is closed, or `close` waits for our push.
   posting_.fetch_add(1, std::memory_order_seq_cst);
   const bool takes = !closed_.load(std::memory_order_seq_cst);
   if (takes && inbox_.push(w)) engine_->wake();
@@ -60,7 +60,7 @@ void reactor::close() noexcept {
   closed_.store(true, std::memory_order_seq_cst);
   await_posters();
   turn_scope here(*this);
-  // Bounded: what makes itself ready for ever must not hold up the end.
+  // The number is bounded: work that makes itself ready without end must not hold it up.
   for (int turns = 0; turns < last_turns; ++turns) {
     ready_.append(next_turn_);
     meter_.begin(now());
@@ -76,6 +76,7 @@ void reactor::wake() noexcept {
 }
 
 void reactor::add(poller& p) noexcept {
+  MW_ASSERT(!p.previous_ && !p.next_ && pollers_ != &p, "a poller is registered once");
   p.previous_ = nullptr;
   p.next_ = pollers_;
   if (pollers_) pollers_->previous_ = &p;
@@ -83,6 +84,9 @@ void reactor::add(poller& p) noexcept {
 }
 
 void reactor::remove(poller& p) noexcept {
+  MW_ASSERT((p.previous_ ? p.previous_->next_ : pollers_) == &p &&
+                (!p.next_ || p.next_->previous_ == &p),
+            "a poller is removed from the reactor that it is registered with");
   if (next_poller_ == &p) next_poller_ = p.next_;
   if (first_poller_ == &p) first_poller_ = p.next_;
   (p.previous_ ? p.previous_->next_ : pollers_) = p.next_;
@@ -93,7 +97,7 @@ void reactor::remove(poller& p) noexcept {
 
 bool reactor::turn() noexcept {
   const bool did = take_turn();
-  // What the caller does next is nobody's turn.
+  // What the caller does next belongs to no turn.
   end_turn();
   return did;
 }
@@ -129,7 +133,7 @@ bool reactor::take_work() noexcept {
 }
 
 bool reactor::ask_engine() noexcept {
-  // Counted as well, for where the clock stands still.
+  // The turns are counted as well, for a clock that stands still.
   if (pollers_found_ && recently_ - engine_asked_ < engine_pause &&
       ++turns_without_engine_ < most_turns_without_engine) {
     return false;
@@ -152,12 +156,12 @@ void reactor::note_step(work_kind whose) noexcept {
   meter_.enter(whose, [this] { return now(); });
 }
 
-// A turn without what costs most of it: the clock, and the engine, which may enter the
+// A turn without its most costly parts: the clock, and the engine, which may enter the
 // kernel.
 bool reactor::glance() noexcept {
   turn_scope here(*this);
   bool did = poll_pollers();
-  // What the pollers have made ready is run at once.
+  // What the pollers have made ready runs at once.
   did |= take_work();
   if (did) {
     meter_.note_anything();
@@ -166,7 +170,7 @@ bool reactor::glance() noexcept {
   return did;
 }
 
-// Only this thread writes it.
+// Only this thread writes the counter.
 void reactor::count_turn() noexcept {
   turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -200,7 +204,7 @@ bool reactor::poll_pollers() noexcept {
     const work_kind looks = p->looks_;
     if (!p->poll()) continue;
     did = true;
-    // What is brief is noted later: a task may wait for what it brought.
+    // A brief look is noted later: a task may wait for what it brought.
     if (looks != work_kind::brief) note_step(looks);
     if (is_turn_used_up()) {
       first_poller_ = next_poller_;
@@ -208,7 +212,7 @@ bool reactor::poll_pollers() noexcept {
     }
   }
   pollers_found_ |= did;
-  // Those before the first have not been asked.
+  // The pollers before the first have not been asked.
   return did || first;
 }
 

@@ -1,4 +1,4 @@
-// How a reactor waits: it spins, gives its CPU to others, and sleeps.
+// How a reactor waits: it spins, gives its CPU to other threads, and sleeps.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,11 +12,12 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// A yield that takes so long has given the CPU to others that soon yielded too: members
-/// that wait for one another. After some of these a wait begins with a yield.
+/// The shortest time of a yield that has given the CPU to threads that soon yielded too:
+/// members that wait for one another. After some of these a wait begins with a yield.
 ///
-/// Seen: a system call 0.07 us, a yield that nobody wants 0.2, a switch there and back
-/// 0.7 with nothing in between. In a sandbox such as gVisor each call takes microseconds.
+/// Measured: a system call takes 0.07 us, a yield that no thread uses 0.2, a switch there
+/// and back 0.7 with nothing in between. In a sandbox such as gVisor each call takes
+/// microseconds.
 duration shortest_switch() noexcept {
   const auto fastest = [](auto call) {
     duration found = duration::max();
@@ -33,17 +34,18 @@ duration shortest_switch() noexcept {
   return limit;
 }
 constexpr unsigned crowd = 8;
-/// One that takes even longer, to somebody who computes.
+/// A yield that takes even longer has given the CPU to a thread that computes.
 constexpr duration longest_switch = std::chrono::milliseconds(1);
-/// Members that start up beside us compute for a moment, others for ever: of four on two
-/// CPUs, two runs in five began with sleeping in place of switching, and kept to it for
-/// hundreds of milliseconds, as long as each such yield was followed by 50 ms without.
+/// How long not to yield after such a yield. Members that start up beside us compute for
+/// a moment, other programs without end. With 50 ms after each such yield, of four
+/// members on two CPUs, two runs in five began with sleeps instead of switches, and went
+/// on like that for hundreds of milliseconds.
 constexpr duration shortest_without_yields = std::chrono::milliseconds(5);
 constexpr duration longest_without_yields = std::chrono::milliseconds(50);
 constexpr duration memory_of_yields = std::chrono::seconds(1);
-/// What others had of the CPU prolongs a spin by so much at most.
+/// The most that the time of other threads prolongs a spin by.
 constexpr duration longest_stretch = std::chrono::milliseconds(1);
-/// How long to look on a CPU that is not given to who computes there.
+/// How long to spin on a CPU that is not yielded to a thread that computes there.
 constexpr duration selfish_spin = std::chrono::microseconds(10);
 
 void pause_cpu() noexcept {
@@ -57,7 +59,7 @@ void pause_cpu() noexcept {
 }  // namespace
 
 void reactor::rest() noexcept {
-  // What the caller did until now, and what it does next, is nobody's turn.
+  // What the caller did until now, and what it does next, belongs to no turn.
   recently_ = now();
   meter_.begin(recently_);
   rest_between_turns();
@@ -68,6 +70,8 @@ void reactor::rest_between_turns() noexcept {
   if (spin()) return;
   std::optional<time_point> until;
   if (prepare_sleep(until)) {
+    MW_ASSERT(sleep_prepared_ && ready_.empty() && next_turn_.empty(),
+              "a reactor sleeps only when prepared and without work");
     parked_.store(true, std::memory_order_relaxed);
     engine_->wait(until);
     parked_.store(false, std::memory_order_relaxed);
@@ -79,14 +83,14 @@ void reactor::rest_between_turns() noexcept {
 std::optional<duration> reactor::prepare_wait() noexcept {
   std::optional<time_point> until;
   // The engine is asked last: pollers may submit requests as they arm. It clears old
-  // notices then, which is safe because it tells us if there were any.
+  // notices then, which is safe because it reports if there were any.
   if (!prepare_sleep(until) || engine_->prepare_foreign_wait()) return duration::zero();
   if (!until) return std::nullopt;
   return std::max(*until - now(), duration::zero());
 }
 
-// Something in shared memory is found 8 to 10 ns after it came if nothing but the pollers
-// is asked, with the clock (25 ns) and the engine (epoll: 300 ns) 40 to 350.
+// Something in shared memory is found 8 to 10 ns after it came if only the pollers are
+// asked, and 40 to 350 ns with the clock (25 ns) and the engine (epoll: 300 ns).
 bool reactor::spin() noexcept {
   if (options_.spin <= duration::zero()) return false;
   if (thread_.load(std::memory_order_relaxed) == 0) [[unlikely]] {
@@ -107,7 +111,8 @@ bool reactor::spin() noexcept {
         if (glance()) return true;
       }
     }
-    // Just before a turn looks at the clock: what others do meanwhile is nobody's turn.
+    // The yield comes just before a turn looks at the clock, so its time belongs to no
+    // turn.
     if (++empty_turns < turns_before_yields || recently_ < yields_from_) {
       pause_cpu();
     } else {
@@ -120,19 +125,19 @@ bool reactor::spin() noexcept {
 
 cpu_binding reactor::binding() const noexcept {
   const int thread = thread_.load(std::memory_order_relaxed);
-  // The simulation turns its reactors itself, and what it does must not depend on where
-  // it runs.
+  // A simulation turns its reactors itself, and its result must not depend on where it
+  // runs.
   return thread == 0 ? cpu_binding::to_several() : cpu_binding::of_thread(thread);
 }
 
-// Whom we wait for may be ready to run on this very CPU, and would otherwise get it at
-// the next tick, milliseconds from now. If nobody is, it costs 0.2 us. What such others
-// had of the CPU is not time in which we have looked: whoever falls asleep meanwhile
-// costs them a wake-up, 20 times as much as a switch.
+// The peer that we wait for may be ready to run on this very CPU, and would otherwise get
+// it at the next tick, milliseconds from now. If none is, the yield costs 0.2 us. The
+// time that peers had the CPU is not time in which we have looked: falling asleep
+// meanwhile would cost them a wake-up, 20 times as much as a switch.
 //
-// Who computes keeps the CPU for milliseconds, whatever his share, if it is given to him.
-// Unless those we wait for are here too, we rather keep it and soon sleep, since who
-// wakes up gets it at once.
+// A thread that computes keeps a CPU that it is given for milliseconds, no matter what
+// its share is. Unless our peers are here too, we rather keep the CPU and soon sleep,
+// since a thread that wakes up gets it at once.
 duration reactor::yield() noexcept {
   const time_point before = now();
   std::this_thread::yield();
@@ -143,7 +148,7 @@ duration reactor::yield() noexcept {
     switches_ = std::min(switches_ + 4, 2 * crowd);
     return took;
   }
-  // One of these happens among members as well; several in a row do not.
+  // One such yield happens among members as well; several in a row do not.
   switches_ -= std::min(switches_, crowd);
   if (switches_ == 0) {
     without_yields_ = back - yields_from_ < memory_of_yields
@@ -155,7 +160,7 @@ duration reactor::yield() noexcept {
   return duration::zero();
 }
 
-// No wake-up is lost, because everybody who could give us something to do either comes
+// No wake-up is lost, because everything that could give us something to do either comes
 // before our last look at it or finds the announcement:
 // - Work is pushed by replacing the top of the inbox, and the announcement is such a
 //   replacement too. One of the two is first: either the announcement fails and we do not
@@ -187,8 +192,8 @@ bool reactor::prepare_sleep(std::optional<time_point>& until) noexcept {
   return true;
 }
 
-// The announcement in the inbox stays until posted work is next taken; a poster that
-// finds it before gives a wake-up that nobody needs, and no more.
+// The announcement in the inbox stays until posted work is next taken. A poster that
+// finds it before gives an unnecessary wake-up, which does no harm.
 void reactor::cancel_sleep() noexcept {
   if (!std::exchange(sleep_prepared_, false)) return;
   for (poller* p = pollers_; p; p = next_poller_) {

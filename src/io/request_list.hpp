@@ -1,33 +1,36 @@
-// Request list: requests linked through their engine state, in order of arrival.
+// Request list: requests that are linked through their engine state, in order of arrival.
 #pragma once
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/io_request.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Owns nothing. A request is in one list at most.
+/// A list that owns nothing. A request is in one list at most.
 class request_list {
  public:
   [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
 
   void push(io_request& r) noexcept {
+    MW_ASSERT(!r.engine.previous && !r.engine.next && head_ != &r,
+              "a request is in one list at a time");
     r.engine.next = nullptr;
     r.engine.previous = tail_;
     (tail_ ? tail_->engine.next : head_) = &r;
     tail_ = &r;
   }
 
-  /// The oldest, or null.
+  /// Returns the oldest, or null.
   [[nodiscard]] io_request* front() const noexcept { return head_; }
-  /// The newest, or null.
+  /// Returns the newest, or null.
   [[nodiscard]] io_request* back() const noexcept { return tail_; }
 
-  /// Whether it is here; for a request that can be in no other list.
+  /// Returns true if it is here. Precondition: the request can be in no other list.
   [[nodiscard]] bool holds(const io_request& r) const noexcept {
     return head_ == &r || r.engine.previous != nullptr;
   }
 
-  /// Takes the oldest, or gives null.
+  /// Takes the oldest, or returns null.
   io_request* pop() noexcept {
     io_request* r = head_;
     if (r) remove(*r);
@@ -35,6 +38,9 @@ class request_list {
   }
 
   void remove(io_request& r) noexcept {
+    MW_ASSERT((r.engine.previous ? r.engine.previous->engine.next : head_) == &r &&
+                  (r.engine.next ? r.engine.next->engine.previous : tail_) == &r,
+              "a request is removed from the list that it is in");
     (r.engine.previous ? r.engine.previous->engine.next : head_) = r.engine.next;
     (r.engine.next ? r.engine.next->engine.previous : tail_) = r.engine.previous;
     r.engine.next = r.engine.previous = nullptr;

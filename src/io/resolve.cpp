@@ -23,14 +23,14 @@ std::optional<host_and_port_number> split_name(std::string_view text) {
   host_and_port_number name(std::string(text.substr(0, colon)), 0);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, name.port);
-  // A colon in the host: an IPv6 address without its brackets, whose last group is no
+  // A colon in the host means an IPv6 address without its brackets: its last group is no
   // port.
   const bool is_name = name.host.find_first_of(":[]") == std::string::npos;
   if (error != std::errc{} || stop != end || !is_name) return std::nullopt;
   return name;
 }
 
-/// Whether a name is of this top-level domain, itself or below it; ASCII without case.
+/// Returns true if a name is this top-level domain or below it; ASCII without case.
 bool is_below(std::string_view name, std::string_view domain) noexcept {
   if (name.ends_with('.')) name.remove_suffix(1);
   if (name.size() < domain.size()) return false;
@@ -48,7 +48,7 @@ resolution cannot_resolve(const host_and_port_number& name, const std::string& w
 
 }  // namespace
 
-/// `asked` says which servers, as soon as they are known.
+/// Looks a name up. Sets `asked` to the servers as soon as they are known.
 task<resolution> look_up(reactor& home, const host_and_port_number& name,
                          const resolve_options& options, std::string& asked) {
   auto in_hosts = look_in_hosts(options.hosts_file.str(), name.host, name.port);
@@ -74,7 +74,7 @@ task<resolution> resolve(std::string host_and_port, resolve_options options) {
     co_return resolution::failed(
         "'" + host_and_port + "' is not an address: expected host:port or [IPv6]:port");
   }
-  // RFC 6761: this host, whatever a name server would say.
+  // RFC 6761: this host, no matter what a name server would say.
   if (is_below(name->host, "localhost")) {
     const auto v6 = socket_address::parse("[::1]:" + std::to_string(name->port));
     co_return resolution::success({socket_address::loopback(name->port), *v6});
@@ -95,7 +95,7 @@ task<resolution> resolve(std::string host_and_port, resolve_options options) {
     co_return cannot_resolve(
         *name, "no answer" + asked + " within " + duration_text(options.limit));
   } catch (const std::runtime_error& e) {
-    // Out of descriptors, or what c-ares says.
+    // The process is out of descriptors, or c-ares gives a reason.
     co_return cannot_resolve(*name, e.what());
   }
 }

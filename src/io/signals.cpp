@@ -39,8 +39,8 @@ sigset_t kernel_set(const signal_set& signals) noexcept {
   return set;
 }
 
-/// The first of the signals that the thread does not block; 0 if it blocks all of them,
-/// or if /proc does not tell.
+/// Returns the first of the signals that the thread does not block; 0 if it blocks all of
+/// them, or if /proc does not tell.
 int first_unblocked(const std::string& thread, const signal_set& signals,
                     std::string& name) {
   std::ifstream status(fmt::format("/proc/self/task/{}/status", thread));
@@ -56,8 +56,8 @@ int first_unblocked(const std::string& thread, const signal_set& signals,
   return 0;
 }
 
-/// A signal goes to any thread that does not block it, where its default action ends the
-/// process.
+/// Throws std::logic_error if a thread does not block all signals. A signal goes to any
+/// such thread, where its default action ends the process.
 void check_threads(const signal_set& signals) {
   const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"),
                                                     [](DIR* d) { return ::closedir(d); });
@@ -126,7 +126,7 @@ task<received_signal> until_signal(signal_set signals) {
   try {
     check_threads(signals);
   } catch (...) {
-    // What is not waited for has its effect as before.
+    // Signals that are not waited for keep their effect.
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }

@@ -1,4 +1,4 @@
-// Signals blocked: signals are the application's, for its own threads to handle.
+// Signals blocked: signals belong to the application, and its own threads handle them.
 #pragma once
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// All signals are blocked on this thread while it lives. A thread that is started
+/// Blocks all signals on the calling thread while it lives. A thread that is started
 /// meanwhile inherits that, and takes none of them.
 class signals_blocked {
  public:

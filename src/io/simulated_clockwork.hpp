@@ -1,5 +1,5 @@
-// What all parts of a simulation share: its time, its chance, what is to happen and what
-// has happened.
+// Simulated clockwork: what all parts of a simulation share, which is its time, its
+// chance, its coming events and its record.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/simulation.hpp"
 
 namespace manyworlds::inline v0 {
@@ -29,6 +30,8 @@ class simulated_clockwork {
   }
   [[nodiscard]] std::size_t events_ahead() const noexcept { return events_.size(); }
   void run_next_event() {
+    MW_ASSERT(!events_.empty() && events_.front().when <= now,
+              "an event happens when its time has come");
     std::pop_heap(events_.begin(), events_.end(), later);
     const std::function<void()> what = std::move(events_.back().what);
     events_.pop_back();

@@ -1,4 +1,4 @@
-// How connections come about, what travels on them, and how they end.
+// Simulated connections: how they come about, what travels on them, and how they end.
 #include <cerrno>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ void simulated_network::dial_arrives(socket_handle client, duration patience) {
   const std::size_t here = s->owner->index_;
   if (blocked_.count({here, there.index_}) > 0) return dial_again(client, patience);
   if (!listening) {
-    // A refusal that is held is a refusal not heard.
+    // A refusal that is held is not heard.
     if (blocked_.count({there.index_, here}) > 0) return dial_again(client, patience);
     clockwork_.at(clockwork_.now + travel_time(there, *s->owner),
                   [this, client] { dial_refused(client); });
@@ -90,6 +90,7 @@ void simulated_network::dial_arrives(socket_handle client, duration patience) {
 }
 
 void simulated_network::dial_again(socket_handle client, duration patience) {
+  MW_ASSERT(find(client), "only a socket that still exists dials again");
   simulated_socket& s = *find(client);
   const time_point limit = s.dialled + clockwork_.options.connect_limit;
   if (clockwork_.now >= limit) {
@@ -144,6 +145,7 @@ void simulated_network::connect_to(simulated_socket& listening, socket_handle cl
 
 void simulated_network::send_what_fits(const std::shared_ptr<simulated_connection>& c,
                                        std::size_t side) {
+  MW_ASSERT(c && side < 2, "a connection has two sides");
   simulated_pipe& pipe = c->pipes[side];
   if (pipe.reset_sent || pipe.end_sent) return;
   for (;;) {
@@ -174,7 +176,7 @@ void simulated_network::launch(const std::shared_ptr<simulated_connection>& c,
                            ? clockwork_.random.at_most(longest_local_way)
                            : travel_time(*c->processes[side], *c->processes[1 - side]);
   const time_point arrival = pipe.wire_free + way;
-  // One that would overtake waits in the queue for those before it.
+  // A segment that would overtake others waits in the queue for those before it.
   pipe.flight.push_back({kind, bytes, arrival});
   expect(c, side, arrival);
 }
@@ -246,14 +248,15 @@ void simulated_network::shut_down_sending(socket_handle handle) noexcept {
 
 void simulated_network::send_reset(const std::shared_ptr<simulated_connection>& c,
                                    std::size_t side) {
+  MW_ASSERT(side < 2, "a connection has two sides");
   simulated_pipe& pipe = c->pipes[side];
   if (std::exchange(pipe.reset_sent, true)) return;
   pipe.discard_unsent();
   launch(c, side, segment_kind::reset, 0);
 }
 
-// Bytes that came before a reset may be read still, or may be gone: Linux keeps them,
-// others do not.
+// Bytes that came before a reset may still be read, or may be gone: Linux keeps them,
+// other systems do not.
 void simulated_network::break_end(simulated_socket& s) {
   if (s.at == simulated_socket::stage::broken) return;
   s.error = s.incoming().end_arrived ? EPIPE : ECONNRESET;
@@ -265,8 +268,8 @@ void simulated_network::break_end(simulated_socket& s) {
   notify_all(s);
 }
 
-// The closed socket is not to be found any more. Who closes without having read all
-// resets (tcp(7), RFC 2525 2.17): the peer must not take its bytes for read.
+// The closed socket can no longer be found. A close before all bytes were read resets the
+// connection (tcp(7), RFC 2525 2.17): the peer must not take its bytes for read.
 void simulated_network::end_connection(simulated_socket& s, bool reset) {
   if (s.at == simulated_socket::stage::broken) return;
   if (s.at == simulated_socket::stage::connecting) return;

@@ -92,8 +92,8 @@ void simulated_engine::wait(std::optional<time_point> until) noexcept {
   waiting_ = false;
 }
 
-// Whoever polls again and again within one step looks at the clock and waits for it to
-// move.
+// A caller that polls again and again within one step looks at the clock and waits for it
+// to move.
 void simulated_engine::count_spinning() noexcept {
   if (polled_in_step_ == clockwork_.steps) clockwork_.now += std::chrono::microseconds(1);
   polled_in_step_ = clockwork_.steps;
@@ -105,6 +105,7 @@ void simulated_engine::perform_some() {
     const std::size_t chosen = static_cast<std::size_t>(clockwork_.random.below(left));
     std::swap(candidates[chosen], candidates[left - 1]);
     io_request& request = *candidates[left - 1];
+    MW_ASSERT(request.engine.submitted, "a request in flight has not ended");
     const bool later = performed_.size() >= requests_a_poll ||
                        (clockwork_.options.late_requests && !process_.is_dead() &&
                         clockwork_.random.one_in(8));
@@ -134,7 +135,7 @@ std::optional<io_result> simulated_engine::try_to_end(io_request& request) {
     return io_result::failure(request.kind == io_kind::send ? EPIPE : ECANCELED);
   }
   if (!request.engine.cancelled) return process_.network_.attempt(process_, request);
-  // Cancelling races with the operation itself, and either may win.
+  // The cancellation races with the operation itself, and either may win.
   if (clockwork_.random.one_in(2)) {
     if (const auto result = process_.network_.attempt(process_, request)) return result;
   }

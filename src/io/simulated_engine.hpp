@@ -1,4 +1,4 @@
-// The engine of a simulated process.
+// Simulated engine: the engine of a simulated process.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// What a process calls the network by.
+/// The network as one process sees it.
 class simulated_sockets final : public network {
  public:
   explicit simulated_sockets(simulated_process& process) : process_(process) {}
@@ -25,8 +25,8 @@ class simulated_sockets final : public network {
 };
 
 /// Performs requests in `poll` only, in an order of the seed, sometimes later than it
-/// could. A cancelled request may still be performed, as the seed has it. `wait` lets the
-/// rest of the simulation go on.
+/// could. A cancelled request may still be performed, as the seed decides. `wait` lets
+/// the rest of the simulation go on.
 class simulated_engine final : public engine {
  public:
   simulated_engine(simulated_process& process, simulated_clockwork& clockwork);
@@ -44,7 +44,7 @@ class simulated_engine final : public engine {
   int descriptor() noexcept override { return -1; }
   bool prepare_foreign_wait() noexcept override { return noticed_; }
 
-  /// `poll` may find something to do.
+  /// Returns true if `poll` may find something to do.
   [[nodiscard]] bool is_noticed() const noexcept { return noticed_; }
   [[nodiscard]] bool is_waiting() const noexcept { return waiting_; }
   [[nodiscard]] const std::vector<io_request*>& in_flight() const noexcept {
@@ -68,7 +68,7 @@ class simulated_engine final : public engine {
 };
 
 /// Ends the program: the code under test broke the contract of engine or network, and no
-/// result could tell it so.
+/// result could report that.
 [[noreturn]] void simulated_contract_broken(const simulated_process& p, const char* what,
                                             socket_handle socket) noexcept;
 

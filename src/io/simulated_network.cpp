@@ -14,6 +14,8 @@ namespace {
 
 std::size_t bytes_in(const io_request& request) noexcept {
   std::size_t sum = 0;
+  MW_ASSERT(request.buffers || request.buffer_count == 0,
+            "a request with buffers points to them");
   for (std::size_t i = 0; i < request.buffer_count; ++i)
     sum += request.buffers[i].iov_len;
   return sum;
@@ -61,8 +63,7 @@ simulated_socket* simulated_network::find(const simulated_process& p,
 
 simulated_socket& simulated_network::make_socket(simulated_process& p,
                                                  socket_handle& handle) {
-  // Numbers are not used again, so that a stale handle never names somebody else's
-  // socket.
+  // Numbers are not used again, so that a stale handle never names another socket.
   handle = static_cast<socket_handle>(first_handle + static_cast<int>(sockets_.size()));
   simulated_socket& s = *sockets_.emplace_back(std::make_unique<simulated_socket>());
   s.owner = &p;
@@ -123,6 +124,7 @@ void simulated_network::close(simulated_process& p, socket_handle handle) noexce
     simulated_contract_broken(p, "close with a request in flight", handle);
   }
   clockwork_.record(p.name_, "close", static_cast<int>(handle));
+  MW_ASSERT(!s->counted || p.open_sockets_ > 0, "each open socket is counted");
   if (s->counted) --p.open_sockets_;
   const std::unique_ptr<simulated_socket> closed = std::move(
       sockets_[static_cast<std::size_t>(static_cast<int>(handle) - first_handle)]);
@@ -138,6 +140,8 @@ void simulated_network::close_listener(simulated_socket& s) {
   for (const socket_handle waiting : s.arrived) {
     const std::size_t slot =
         static_cast<std::size_t>(static_cast<int>(waiting) - first_handle);
+    MW_ASSERT(slot < sockets_.size() && sockets_[slot],
+              "a connection that waits to be accepted exists");
     const std::unique_ptr<simulated_socket> dropped = std::move(sockets_[slot]);
     end_connection(*dropped, true);
   }
@@ -181,6 +185,8 @@ std::optional<io_result> simulated_network::accept(simulated_process& p,
   if (p.open_sockets_ >= p.descriptor_limit_) return io_result::failure(EMFILE);
   const socket_handle accepted = s.arrived.front();
   s.arrived.pop_front();
+  MW_ASSERT(find(accepted) && !find(accepted)->counted,
+            "a connection is accepted once, and is there until then");
   find(accepted)->counted = true;
   ++p.open_sockets_;
   return io_result::success(static_cast<int>(accepted));
@@ -218,6 +224,7 @@ std::optional<io_result> simulated_network::receive(simulated_process& p,
     if (allowed == 0) return std::nullopt;
     const std::size_t count =
         s.incoming().read(request.buffers, request.buffer_count, shorten(allowed));
+    MW_ASSERT(count <= allowed, "a read takes no more than it may");
     if (p.bytes_per_millisecond_ > 0) p.readable_now_ -= count;
     send_what_fits(s.connection, 1 - s.side);
     return io_result::success(static_cast<std::int64_t>(count));
@@ -255,7 +262,7 @@ std::size_t simulated_network::shorten(std::size_t bytes) {
   return clockwork_.random.up_to(bytes);
 }
 
-// A slow reader's reads are counted by whole milliseconds. One event serves all its
+// The reads of a slow reader are counted by whole milliseconds. One event serves all its
 // sockets.
 std::size_t simulated_network::may_read(simulated_process& p, std::size_t wanted) {
   if (p.bytes_per_millisecond_ == 0) return wanted;

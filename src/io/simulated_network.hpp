@@ -1,4 +1,4 @@
-// The sockets and connections of a simulation, and what can go wrong between them.
+// Simulated network: the sockets and connections of a simulation, and their faults.
 #pragma once
 
 #include <deque>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "simulated_clockwork.hpp"
 #include "simulated_pipe.hpp"
 
@@ -16,13 +17,13 @@ namespace manyworlds::inline v0 {
 
 class simulated_engine;
 
-/// Two ends and a pipe from each to the other one: `pipes[i]` leads away from `ends[i]`.
+/// Two ends and a pipe from each to the other one. `pipes[i]` leads away from `ends[i]`.
 struct simulated_connection {
   socket_handle ends[2];
   simulated_process* processes[2];
   simulated_pipe pipes[2];
   bool stalled = false;
-  /// A socket pair within one host: what is done to the network does not touch it.
+  /// It is a socket pair within one host, which faults of the network do not touch.
   bool is_local = false;
 };
 
@@ -34,10 +35,9 @@ struct simulated_socket {
   };
 
   simulated_process* owner = nullptr;
-  bool counted =
-      false;  ///< it is a descriptor of its owner; not so before it is accepted
+  bool counted = false;  ///< as a descriptor of its owner; not before it is accepted
   stage at = stage::fresh;
-  int error = 0;  ///< told once, as SO_ERROR is
+  int error = 0;  ///< reported once, as SO_ERROR is
   socket_address local;
   socket_address peer;
   std::size_t backlog = 0;
@@ -49,8 +49,14 @@ struct simulated_socket {
   request_slot writing;
   request_slot watching;
 
-  [[nodiscard]] simulated_pipe& incoming() const { return connection->pipes[1 - side]; }
-  [[nodiscard]] simulated_pipe& outgoing() const { return connection->pipes[side]; }
+  [[nodiscard]] simulated_pipe& incoming() const {
+    MW_ASSERT(connection && side < 2, "only a connected socket has pipes");
+    return connection->pipes[1 - side];
+  }
+  [[nodiscard]] simulated_pipe& outgoing() const {
+    MW_ASSERT(connection && side < 2, "only a connected socket has pipes");
+    return connection->pipes[side];
+  }
   [[nodiscard]] request_slot& slot_of(io_kind kind) noexcept {
     if (kind == io_kind::readable) return watching;
     return kind == io_kind::accept || kind == io_kind::receive ? reading : writing;
@@ -66,11 +72,11 @@ class simulated_network {
   void close(simulated_process& p, socket_handle handle) noexcept;
   void shut_down_sending(socket_handle handle) noexcept;
   void send_byte(simulated_process& p, socket_handle handle) noexcept;
-  /// A connected pair, one end for each; both none if either has too many open.
+  /// Makes a connected pair, one end for each; both none if either has too many open.
   [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(simulated_process& a,
                                                                   simulated_process& b);
   [[nodiscard]] simulated_socket* find(socket_handle handle) const noexcept;
-  /// A process may use its own sockets only.
+  /// Finds a socket of this process: a process may use its own sockets only.
   [[nodiscard]] simulated_socket* find(const simulated_process& p,
                                        socket_handle handle) const noexcept;
 
@@ -78,7 +84,7 @@ class simulated_network {
   std::optional<io_result> attempt(simulated_process& p, io_request& request);
 
   [[nodiscard]] static socket_address address_of(std::size_t host, std::uint16_t port);
-  /// The host of an address as `from` sees it, if it is one of this network.
+  /// Returns the host of an address as `from` sees it, if it is one of this network.
   [[nodiscard]] static std::optional<std::size_t> host_of(const simulated_process& from,
                                                           const socket_address& address);
 
@@ -88,7 +94,7 @@ class simulated_network {
   void heal(const simulated_process& a, const simulated_process& b);
   void cut(const simulated_process& a, const simulated_process& b);
   void delay(std::size_t from, std::size_t to, duration latency, duration jitter);
-  /// The process that answers for a host when nobody listens there.
+  /// Sets the process that answers for a host when nothing listens there.
   void add_host(std::size_t host, simulated_process& p) { hosts_.try_emplace(host, &p); }
 
  private:
@@ -99,7 +105,7 @@ class simulated_network {
   };
 
   static constexpr int first_handle =
-      1000;  // a real descriptor used by mistake is not found
+      1000;  // above real descriptors: one that is used by mistake is not found
   static constexpr std::uint16_t first_free_port = 32768;
   static constexpr std::size_t longest_segment = 64 * 1024;
 
@@ -146,7 +152,7 @@ class simulated_network {
   simulated_clockwork& clockwork_;
   std::vector<std::unique_ptr<simulated_socket>> sockets_;
   std::vector<std::weak_ptr<simulated_connection>> connections_;
-  /// With more than that, those that have ended are forgotten.
+  /// The number above which those that have ended are forgotten.
   std::size_t connections_kept_ = 0;
   std::map<std::pair<std::size_t, std::uint16_t>, socket_handle> listeners_;
   std::map<std::size_t, std::uint16_t> last_port_;

@@ -1,4 +1,4 @@
-// What can go wrong between processes.
+// Simulated network faults: what can go wrong between processes.
 #include "simulated_network.hpp"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void simulated_network::heal(const simulated_process& a, const simulated_process
     c->stalled = false;
     for (std::size_t side : {std::size_t{0}, std::size_t{1}}) {
       if (c->pipes[side].flight.empty()) continue;
-      // Sent again, as it were: no earlier than the way takes.
+      // As if it was sent again: no earlier than the way takes.
       const time_point again =
           clockwork_.now + travel_time(*c->processes[side], *c->processes[1 - side]);
       for (simulated_segment& segment : c->pipes[side].flight) {

@@ -1,4 +1,4 @@
-// Socket pairs within one host.
+// Simulated pair: socket pairs within one host.
 #include "simulated_network.hpp"
 
 namespace manyworlds::inline v0 {

@@ -1,4 +1,4 @@
-// One direction of a simulated connection.
+// Simulated pipe: one direction of a simulated connection.
 #pragma once
 
 #include <sys/uio.h>
@@ -10,34 +10,42 @@
 #include <vector>
 
 #include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 enum class segment_kind : unsigned char { data, established, end, reset };
 
-/// What travels. The bytes themselves stay in the pipe; a segment of data says how many
-/// have left.
+/// A unit that travels. The bytes themselves stay in the pipe; a segment of data says how
+/// many have left.
 struct simulated_segment {
   segment_kind kind;
   std::size_t bytes;
   time_point arrival;
 };
 
-/// Bytes in order: first those that have arrived and are unread, then those on the wire,
-/// then those that wait in the sender's buffer.
+/// The bytes of one direction in order: first those that have arrived and are unread,
+/// then those on the wire, then those that wait in the sender's buffer.
 class simulated_pipe {
  public:
   [[nodiscard]] std::size_t unread() const noexcept { return unread_; }
   [[nodiscard]] std::size_t flying() const noexcept { return flying_; }
-  [[nodiscard]] std::size_t unsent() const noexcept { return size() - unread_ - flying_; }
+  [[nodiscard]] std::size_t unsent() const noexcept {
+    MW_ASSERT(unread_ + flying_ <= size(), "what has left is in the pipe");
+    return size() - unread_ - flying_;
+  }
 
-  /// Copies up to `most` bytes in.
+  /// Copies up to `most` bytes in. Returns how many.
   std::size_t write(const iovec* buffers, std::size_t count, std::size_t most);
-  /// Copies up to `most` of the unread bytes out.
+  /// Copies up to `most` of the unread bytes out. Returns how many.
   std::size_t read(const iovec* buffers, std::size_t count, std::size_t most);
 
-  void depart(std::size_t bytes) noexcept { flying_ += bytes; }
+  void depart(std::size_t bytes) noexcept {
+    MW_ASSERT(bytes <= unsent(), "only unsent bytes depart");
+    flying_ += bytes;
+  }
   void land(std::size_t bytes) noexcept {
+    MW_ASSERT(bytes <= flying_, "only bytes on the wire land");
     flying_ -= bytes;
     unread_ += bytes;
   }
@@ -55,7 +63,10 @@ class simulated_pipe {
   bool reset_sent = false;
 
  private:
-  [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - head_; }
+  [[nodiscard]] std::size_t size() const noexcept {
+    MW_ASSERT(head_ <= bytes_.size(), "what was read was in the pipe");
+    return bytes_.size() - head_;
+  }
 
   std::vector<std::byte> bytes_;
   std::size_t head_ = 0;

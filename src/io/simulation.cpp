@@ -5,14 +5,15 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "simulation_machinery.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
 
-// So many turns without waiting are a loop that will never wait: from then on time passes
-// as well.
+// More turns than this without waiting are a loop that will never wait: from then on time
+// passes as well.
 constexpr std::uint64_t patience_with_loops = 10'000;
 
 }  // namespace
@@ -87,7 +88,7 @@ bool simulation::step_before(time_point limit) {
     clock.now += std::chrono::microseconds(1);
   clock.now += clock.random.at_most(clock.options.longest_turn);
 
-  // A reactor may wake up for nothing, as from a real wait.
+  // A reactor may wake up without a reason, as from a real wait.
   if (!choices.sleepers.empty() && clock.random.one_in(32)) {
     choices.reactors.push_back(choices.sleepers[static_cast<std::size_t>(
         clock.random.below(choices.sleepers.size()))]);
@@ -105,6 +106,7 @@ bool simulation::step_before(time_point limit) {
 void simulation::turn(driven_reactor& r) {
   machinery& m = *machinery_;
   simulated_process& p = *r.process;
+  MW_ASSERT(r.may_turn(), "a reactor turns once at a time, and only in a live process");
   m.clockwork.record(p.name_, "turn");
   r.turning = true;
   r.awake = false;
@@ -136,7 +138,7 @@ void simulation::sleep(simulated_engine& sleeper, std::optional<time_point> unti
       return;
     }
     if (!m.stuck) continue;
-    std::fprintf(stderr, "nothing can happen any more, and %s sleeps:\n%s",
+    std::fprintf(stderr, "nothing can happen any longer, and %s sleeps:\n%s",
                  p.name().c_str(), describe().c_str());
     std::abort();
   }

@@ -31,8 +31,8 @@ void simulation::kill(simulated_process& p) {
   for (simulated_engine* e : p.engines_) e->wake();
 }
 
-// The kernel marks the words of the dead before it closes their sockets; who waits for
-// them is woken about then, and runs when it gets to it.
+// The kernel marks the words of the dead before it closes their sockets. It wakes the
+// waiters of these words about then, and they run when they get a CPU.
 void simulation::tell_neighbours(simulated_process& dead) {
   for (simulated_resident* r : dead.residents_) r->killed();
   simulated_clockwork& clock = machinery_->clockwork;

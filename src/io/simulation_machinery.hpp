@@ -1,4 +1,4 @@
-// What a simulation is made of.
+// Simulation machinery: the parts of a simulation.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ struct simulation::machinery {
         network(clockwork),
         test_random(clockwork.random.fork()) {}
 
-  /// What a step may choose from.
+  /// The things that a step may choose from.
   struct choices {
     std::vector<driven_reactor*> reactors;
     std::vector<driven_reactor*> sleepers;

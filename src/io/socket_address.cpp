@@ -75,7 +75,8 @@ std::optional<socket_address> socket_address::from_native(const sockaddr* addres
                                                           unsigned length) noexcept {
   socket_address a;
   if (address == nullptr || length < sizeof(sa_family_t)) return std::nullopt;
-  // Copied out: the caller's storage need not be aligned for, or typed as, what it holds.
+  // It is copied out: the caller's storage need not have the type or the alignment of
+  // what it holds.
   sa_family_t native_family{};
   std::memcpy(&native_family,
               reinterpret_cast<const char*>(address) + offsetof(sockaddr, sa_family),

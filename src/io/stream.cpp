@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 socket::socket(socket&& other) noexcept
@@ -26,8 +28,10 @@ void socket::close() noexcept {
 
 io_awaiter::io_awaiter(reactor* r, io_kind kind, socket_handle socket) noexcept
     : io_request([](io_request& request) noexcept {
-        // The waiter may destroy this awaiter as soon as it is resumed, so that is done
-        // last.
+        MW_ASSERT(static_cast<io_awaiter&>(request).waiter_,
+                  "a request ends once (law 1)");
+        // The waiter may destroy this awaiter as soon as it is resumed, so the resumption
+        // comes last.
         std::exchange(static_cast<io_awaiter&>(request).waiter_, nullptr)->resume();
       }),
       reactor_(r) {
@@ -63,12 +67,14 @@ io_awaiter& io_awaiter::with_address(const socket_address& to) noexcept {
 }
 
 void io_awaiter::await_start(continuation& k) noexcept {
+  MW_ASSERT(reactor_ && !waiter_, "a request is in flight once at a time");
+  MW_ASSERT(buffers || buffer_count == 0, "a request with buffers points to them");
   waiter_ = &k;
   reactor_->io().submit(*this);
 }
 
 bool io_awaiter::await_cancel() noexcept {
-  // No waiter: the request has ended and its resumption is on the way.
+  // Without a waiter the request has ended and its resumption is on the way.
   if (waiter_) {
     cancelled_ = true;
     reactor_->io().cancel(*this);
@@ -91,7 +97,7 @@ task<io_result> stream::connect(reactor& r, socket_address address, stream& into
   request.with_address(address);
   const io_result connected = co_await request;
   if (!connected.ok()) co_return connected;
-  // Dialling a port of the ephemeral range that nobody listens on can meet itself: the
+  // A dial to a port of the ephemeral range without a listener can meet itself: the
   // kernel may choose that very port for our side, and TCP then opens from both ends at
   // once.
   if (net.local_address(s.handle()) == net.peer_address(s.handle())) {

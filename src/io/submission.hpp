@@ -1,4 +1,4 @@
-// Submission: how a request reads in io_uring's own terms.
+// Submission: turns a request into io_uring's own terms.
 #pragma once
 
 #include <liburing.h>
@@ -15,14 +15,14 @@ namespace manyworlds::inline v0 {
   return r.kind == io_kind::send || r.kind == io_kind::connect;
 }
 
-/// A submission entry's length has 32 bits, of which newer kernels refuse the highest;
-/// what does not fit is for the next request. (A message header's lengths are as wide as
-/// ours.)
+/// Returns the length for a submission entry, which has 32 bits, and newer kernels refuse
+/// the highest. What does not fit is left to the next request. (A message header's
+/// lengths are as wide as ours.)
 [[nodiscard]] inline std::size_t length_of(const iovec& single) noexcept {
   return std::min(single.iov_len, std::size_t{1} << 30);
 }
 
-/// The request itself.
+/// Prepares the request itself.
 inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
   const int fd = static_cast<int>(r.socket);
   switch (r.kind) {
@@ -50,14 +50,14 @@ inline void prepare_operation(io_uring_sqe& sqe, io_request& r) noexcept {
   }
 }
 
-/// Waiting until the request can be tried again.
+/// Prepares a wait until the request can be tried again.
 inline void prepare_readiness(io_uring_sqe& sqe, const io_request& r) noexcept {
   io_uring_prep_poll_add(&sqe, static_cast<int>(r.socket),
                          needs_writable(r) ? POLLOUT : POLLIN);
 }
 
-/// What a completion means for the request: a poll's result is a set of events, ours is
-/// 0, or nothing achieved if the operation was still to be tried.
+/// Returns what a completion means for the request. A poll's result is a set of events.
+/// Ours is 0, or ECANCELED if the operation was still to be tried.
 [[nodiscard]] inline io_result value_of(const io_request& r, io_result completion,
                                         bool was_readiness) noexcept {
   if (!completion.ok()) return completion;

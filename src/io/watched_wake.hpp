@@ -1,4 +1,4 @@
-// Watched wake: the wake-up of a ring that sleeps, as a request of that ring.
+// Watched wake: wakes a ring that sleeps, by a request of that ring.
 #pragma once
 
 #include <liburing.h>
@@ -7,29 +7,32 @@
 #include <utility>
 
 #include "descriptor.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 class watched_wake {
  public:
-  /// From any thread.
+  /// Gives a wake-up. Thread: any.
   void give() noexcept { counter_.give(); }
   [[nodiscard]] int fd() const noexcept { return counter_.fd(); }
 
   [[nodiscard]] bool is_watched() const noexcept { return watched_; }
-  /// Prepares the request whose completion is to be told to `note`.
+  /// Prepares the request. Its completion must be reported to `note`.
   void watch(io_uring_sqe& sqe) noexcept {
+    MW_ASSERT(!watched_, "one request watches for wake-ups at a time");
     io_uring_prep_poll_add(&sqe, counter_.fd(), POLLIN);
     watched_ = true;
   }
   void note() noexcept {
+    MW_ASSERT(watched_, "each watch completes once");
     watched_ = false;
     look();
   }
-  /// Uses the wake-up up, and keeps that it was given.
+  /// Clears the wake-up, and remembers that it was given.
   void look() noexcept { given_ |= counter_.clear(); }
   void forget() noexcept { given_ = false; }
-  /// Whether one was given since.
+  /// Returns true if one was given since the last call.
   [[nodiscard]] bool take() noexcept { return std::exchange(given_, false); }
 
  private:

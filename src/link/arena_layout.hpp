@@ -12,15 +12,15 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Of the two processes of a link: side 0 made the arena. Direction 0 is written by
-/// side 0 and read by side 1.
+/// The two processes of a link: side 0 made the arena. Direction 0 is written by side 0
+/// and read by side 1.
 inline constexpr int sides = 2;
 inline constexpr std::size_t page_bytes = 4096;
 
 inline constexpr std::uint64_t arena_magic = 0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
 inline constexpr std::uint32_t arena_version = 5;
 
-/// What the maker writes at offset 0, before the peer maps it.
+/// Written by the maker at offset 0, before the peer maps the arena.
 struct arena_header {
   std::uint64_t magic = arena_magic;
   std::uint32_t version = arena_version;
@@ -30,18 +30,19 @@ struct arena_header {
 
 namespace offset {
 
-// Pairs of lines: the prefetcher of many processors fetches two at a time.
+// Fields of different writers are two lines apart, since many prefetchers fetch two
+// lines.
 inline constexpr std::size_t two_lines = 128;
 
 [[nodiscard]] constexpr std::size_t of_side(std::size_t first, int side) noexcept {
   return first + static_cast<std::size_t>(side) * two_lines;
 }
 
-/// Written by the side that reads: whether it sleeps, and which rings it looks at.
+/// Written by the reading side: whether it sleeps, and which rings it polls.
 [[nodiscard]] constexpr std::size_t attention(int side) noexcept {
   return of_side(two_lines, side);
 }
-/// Written by the other side: what it is to look at.
+/// Written by the other side: the rings that the reading side must look at.
 [[nodiscard]] constexpr std::size_t bell(int side) noexcept {
   return of_side(3 * two_lines, side);
 }
@@ -89,5 +90,8 @@ static_assert(sizeof(chunk_states) <= offset::two_lines);
 static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);
 static_assert(sizeof(beat_line) <= offset::two_lines);
 static_assert(offset::rings_begin % page_bytes == 0);
+static_assert(sizeof(arena_header) <= offset::attention(0));
+static_assert(sizeof(bell_line<hardware_memory>) <= offset::two_lines);
+static_assert(offset::chunks_begin >= offset::ring(slot_count, 0));
 
 }  // namespace manyworlds::inline v0::shm

@@ -10,30 +10,31 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Zeroed memory: no beat yet. No clock stands here: those of two containers may differ.
+/// Zeroed memory is a line without a beat. It holds no time: the clocks of two
+/// containers may differ.
 struct alignas(line_size) beat_line {
   std::atomic<std::uint64_t> beats;
-  /// Of the user reactor: grows while it turns, or is parked.
+  /// Progress of the user reactor: grows while it turns, or is parked.
   std::atomic<std::uint64_t> progress;
-  /// Which CPU the user reactor is bound to; see cpu_binding.
+  /// The CPU that the user reactor is bound to; see cpu_binding.
   std::atomic<std::uint32_t> cpu;
 };
 
-/// What one beat says.
+/// The content of one beat.
 struct beat_signs {
   std::uint64_t progress = 0;
   cpu_binding cpu;
 };
 
-/// One side's use of both lines, on its service thread. Silence is measured here, by our
-/// clock, between two looks that found another number; so whatever a peer writes, it can
-/// only seem alive or silent, which it could anyhow.
+/// One side's use of both lines. Thread: the service thread. Silence is measured by our
+/// clock, between two looks that found another number. So a peer can only seem alive or
+/// silent by what it writes, as it could anyway.
 class beat_exchange {
  public:
   beat_exchange(beat_line& ours, const beat_line& theirs) noexcept
       : ours_(&ours), theirs_(&theirs) {}
 
-  /// Shows the peer that we live.
+  /// Shows the peer a sign of life.
   void beat(const beat_signs& signs) noexcept {
     ours_->progress.store(signs.progress, std::memory_order_relaxed);
     ours_->cpu.store(signs.cpu.word(), std::memory_order_relaxed);
@@ -41,7 +42,7 @@ class beat_exchange {
     ours_->beats.store(++count_, std::memory_order_release);
   }
 
-  /// What the peer says, if it has beaten since the last call.
+  /// Returns the peer's signs, if it has beaten since the last call.
   [[nodiscard]] std::optional<beat_signs> look() noexcept {
     const auto now = theirs_->beats.load(std::memory_order_acquire);
     if (now == seen_) return std::nullopt;
@@ -55,7 +56,7 @@ class beat_exchange {
  private:
   beat_line* ours_;
   const beat_line* theirs_;
-  // Ours: what stands in the line could have been scribbled on.
+  // A private copy: the peer could overwrite the number in the line.
   std::uint64_t count_ = 0;
   std::uint64_t seen_ = 0;
 };

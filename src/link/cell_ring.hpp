@@ -7,20 +7,21 @@
 #include <cstdint>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
 
 namespace manyworlds::inline v0::shm {
 
-/// What a cell carries: 4 bytes and some words; 60 bytes on the hardware.
+/// The content of a cell: 4 bytes and some words; 60 bytes on the hardware.
 template <std::size_t Words>
 struct basic_content {
   std::uint32_t head = 0;
   std::array<std::uint64_t, Words> body{};
 };
 
-/// One line. Its sequence is stored last and says which position the content belongs to:
-/// position + 1. A writer that is killed before that store has shown nothing.
+/// A cell is one line. Its sequence is stored last and is one more than the position of
+/// the content. A writer that is killed before that store has shown nothing.
 template <class Memory, std::size_t Words>
 struct alignas(line_size) basic_cell {
   typename Memory::template atomic<std::uint32_t> sequence;
@@ -28,34 +29,33 @@ struct alignas(line_size) basic_cell {
   std::array<typename Memory::template atomic<std::uint64_t>, Words> body;
 };
 
-/// All of a ring that is shared. Zeroed memory is an empty ring whose next position is 0.
+/// The shared part of a ring. Zeroed memory is an empty ring whose next position is 0.
 template <class Memory, std::size_t Words, std::uint32_t Capacity>
 struct basic_ring {
   static_assert((Capacity & (Capacity - 1)) == 0, "positions wrap at 2^32");
   static constexpr std::uint32_t capacity = Capacity;
-  /// The reader tells at each quarter what it has read. So a batch of at most this many
-  /// cells has room as soon as the reader has read all, and need not wait for it to say
-  /// so.
+  /// The reader reports at each quarter what it has read. So a batch of at most
+  /// `largest_batch` cells has room as soon as the reader has read all.
   static constexpr std::uint32_t quarter = Capacity / 4;
   static constexpr std::uint32_t largest_batch = Capacity / 2;
+  static_assert(Capacity > 0 && quarter + largest_batch <= Capacity);
 
   using memory = Memory;
   using cell = basic_cell<Memory, Words>;
   using content = basic_content<Words>;
 
   std::array<cell, Capacity> cells;
-  /// The position up to which the reader is done; written by it alone.
+  /// The position up to which the reader is done; written by the reader alone.
   alignas(line_size) typename Memory::template atomic<std::uint32_t> consumed;
-  /// Raised by a writer that waits for room. On the same line: it is written only when
-  /// the ring is full, and looked at only after `consumed` was written.
+  /// Raised by a writer that waits for room. It shares the line: it is written only
+  /// when the ring is full, and read only after `consumed` was written.
   wait_flag<Memory> starved;
 
   [[nodiscard]] cell& at(std::uint32_t position) noexcept {
     return cells[position % Capacity];
   }
 
-  /// Unrolled: a line that is written slowly is fetched away half written by who polls
-  /// it.
+  /// Is unrolled: a poller would fetch a slowly written line away half written.
   template <class Visit>
   static void for_each_word(Visit visit) noexcept {
     [&]<std::size_t... Word>(std::index_sequence<Word...>) { (visit(Word), ...); }
@@ -72,29 +72,35 @@ static_assert(sizeof(cell_ring) == 65 * line_size);
 enum class room : std::uint8_t {
   enough,
   full,
-  corrupt,  ///< the reader claims what it cannot have read; sticky
+  corrupt,  ///< the reader claims to have read what was not published; sticky
 };
 
 /// The writing end: reserve, fill, publish; then notify the reader (see doorbell.hpp).
-/// Lives as long as the ring. It believes nothing that it can know itself.
+/// It keeps its own position and trusts the shared one for nothing else. Lifetime: that
+/// of the ring.
 template <class Ring>
 class basic_ring_writer {
  public:
   using content = typename Ring::content;
 
-  /// The position is not 0 only in tests of the wrap.
+  /// Only tests of the wrap begin at another position than 0.
   explicit basic_ring_writer(Ring& ring, std::uint32_t position = 0) noexcept
       : ring_(&ring), position_(position), consumed_(position) {}
 
-  /// Whether `cells`, at most Ring::largest_batch, may be filled now.
+  /// Says whether `cells` may be filled now. Precondition: they are at most
+  /// Ring::largest_batch.
   [[nodiscard]] room reserve(std::uint32_t cells) noexcept {
+    MW_ASSERT(cells <= Ring::capacity, "a batch fits into the ring");
     if (Ring::capacity - (position_ - consumed_) >= cells) [[likely]]
       return room::enough;
     return look_for_room(cells);
   }
 
   /// Writes the cell that is `ahead` of the next position. It stays invisible.
+  /// Precondition: it was reserved.
   void fill(std::uint32_t ahead, const content& what) noexcept {
+    MW_ASSERT(position_ - consumed_ + ahead < Ring::capacity,
+              "only free cells are filled");
     auto& cell = ring_->at(position_ + ahead);
     cell.head.store(what.head, std::memory_order_relaxed);
     Ring::for_each_word([&](std::size_t word) {
@@ -102,17 +108,19 @@ class basic_ring_writer {
     });
   }
 
-  /// Shows the next `cells`, last one first: who sees the first sees all of them, and a
-  /// writer killed on the way has shown none.
+  /// Shows the next `cells`, last one first: a reader that sees the first sees all of
+  /// them, and a writer that is killed on the way has shown none.
   void publish(std::uint32_t cells) noexcept {
+    MW_ASSERT(position_ - consumed_ + cells <= Ring::capacity,
+              "only free cells are published");
     for (auto at = position_ + cells; at != position_; --at)
       // Release: pairs with the acquire in ready(), which then sees what fill() wrote.
       ring_->at(at - 1).sequence.store(at, std::memory_order_release);
     position_ += cells;
   }
 
-  /// After `full`. Returns whether to wait until the reader notifies; if not, reserve()
-  /// has another answer now.
+  /// Returns whether to wait until the reader notifies; if not, reserve() has another
+  /// answer now. Precondition: reserve() said `full`.
   [[nodiscard]] bool must_wait_for_room(std::uint32_t cells) noexcept {
     return ring_->starved.raise_unless(
         [this, cells] { return reserve(cells) != room::full; });
@@ -123,10 +131,10 @@ class basic_ring_writer {
  private:
   [[nodiscard]] room look_for_room(std::uint32_t cells) noexcept {
     if (corrupt_) return room::corrupt;
-    // Acquire: pairs with the release in pop(); the reader has done with what we
-    // overwrite.
+    // Acquire: pairs with the release in pop(); the reader is done with the cells that
+    // we overwrite.
     const auto consumed = ring_->consumed.load(std::memory_order_acquire);
-    // It never goes back, and never past what was published.
+    // It never goes back, and never beyond the published position.
     if (position_ - consumed > position_ - consumed_) {
       corrupt_ = true;
       return room::corrupt;
@@ -150,14 +158,14 @@ class basic_ring_reader {
   explicit basic_ring_reader(Ring& ring, std::uint32_t position = 0) noexcept
       : ring_(&ring), position_(position), told_(position) {}
 
-  /// Whether a cell is there: one load.
+  /// Says whether a cell has been published, by one load.
   [[nodiscard]] bool ready() const noexcept {
     // Acquire: pairs with the release in publish().
     return ring_->at(position_).sequence.load(std::memory_order_acquire) == position_ + 1;
   }
 
-  /// A copy of the next cell, once it is ready. Each word is read once: what is checked
-  /// in the copy cannot change afterwards.
+  /// Returns a copy of the next cell. Each word is read once, so that a checked copy
+  /// cannot change afterwards. Precondition: ready().
   [[nodiscard]] content front() const noexcept {
     const auto& cell = ring_->at(position_);
     content copy;
@@ -168,13 +176,16 @@ class basic_ring_reader {
     return copy;
   }
 
-  /// Gives the cell back. Returns whether the writer waits for room: then notify it.
+  /// Gives the cell back. Returns whether the writer waits for room and must be
+  /// notified.
   [[nodiscard]] bool pop() noexcept {
+    MW_ASSERT(position_ - told_ <= Ring::quarter, "the writer is told at each quarter");
     ++position_;
     if (position_ - told_ < Ring::quarter) [[likely]]
       return false;
     told_ = position_;
-    // Release: pairs with the acquire in look_for_room(); front() has read before.
+    // Release: pairs with the acquire in look_for_room(); front() has read the cells
+    // before.
     ring_->consumed.store(position_, std::memory_order_release);
     Memory::full_fence();
     return ring_->starved.take_after_fence();

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 death_watch::death_watch(reactor& home, std::string thread_name, remark_function remark)
@@ -20,7 +22,7 @@ death_watch::~death_watch() = default;
 
 bool death_watch::may_wait() {
   if (std::exchange(asked_, true)) return !refused_;
-  // Nothing to wait for is an invalid argument, where the call is known and allowed.
+  // A wait for no word is an invalid argument where the call is known and allowed.
   ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC);
   refused_ = errno != EINVAL;
   if (refused_) {
@@ -35,7 +37,8 @@ death_watch::ticket death_watch::add(life_word& word, std::function<void()> died
   if (!may_wait()) return ticket::none;
   const auto t = static_cast<ticket>(++last_ticket_);
   {
-    // The watching threads must not run out of memory.
+    // The watching threads must not run out of memory, so room for all notices is made
+    // here.
     const std::lock_guard lock(mutex_);
     dead_.reserve(dead_.size() + watched_.size() + 1);
     delivering_.reserve(dead_.capacity());
@@ -73,6 +76,7 @@ void death_watch::remove(ticket t) noexcept {
 void death_watch::tell(ticket t) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    MW_ASSERT(dead_.size() < dead_.capacity(), "a watching thread allocates nothing");
     dead_.push_back(t);
     if (std::exchange(posted_, true)) return;
   }
@@ -81,15 +85,16 @@ void death_watch::tell(ticket t) noexcept {
 
 void death_watch::deliver() noexcept {
   {
+    MW_ASSERT(delivering_.empty(), "deaths are delivered one round at a time");
     const std::lock_guard lock(mutex_);
     std::swap(dead_, delivering_);
     posted_ = false;
   }
-  // By index: what is called may add, and so move them.
+  // By index: `died` may add, which may move the elements.
   for (std::size_t i = 0; i < delivering_.size(); ++i) {
     const auto found = watched_.find(delivering_[i]);
     if (found == watched_.end()) continue;
-    // Moved: it may remove itself.
+    // Moved, since `died` may remove itself.
     const auto died = std::move(found->second.died);
     died();
   }

@@ -1,4 +1,4 @@
-// Death watch: who of our peers on this host has died, told by the kernel at once.
+// Death watch: learns from the kernel at once which peers on this host have died.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,35 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Waits on the words of peers (`robust_word` there) and tells the service reactor whose
-/// holder has died without letting go. It is the first of the notices, not the only one:
-/// a peer may write what it likes into its word, and gains or loses no more by it than
-/// the notice of its own death.
+/// Waits on the words of peers (their `robust_word`) and tells the service reactor
+/// which holder has died without releasing its word. It is the first of the notices,
+/// not the only one. A peer that overwrites its word affects only the notice of its own
+/// death.
 ///
-/// A thread waits on at most `words_per_thread` words (futex_waitv takes 128); the next
-/// thread begins with the word after that, and threads stay until the end, so there are
-/// as many as the most words at a time needed, and none where nothing was watched. They
-/// inherit the signal mask of the caller of `add`.
+/// Thread: each waiting thread takes at most `words_per_thread` words (futex_waitv
+/// takes 128), and the next word starts another one. Threads stay until the end; there
+/// is none before the first word. They inherit the signal mask of the caller of `add`.
 ///
-/// All calls on the reactor's thread. Destroyed before the reactor, once
-/// that turns no more: a notice may be in its queue.
+/// All calls are made on the reactor's thread. Lifetime: destroyed before the reactor,
+/// once that no longer turns, since a notice may be in its queue.
 class death_watch final : public death_notices {
  public:
   using remark_function = std::function<void(std::string)>;
 
-  /// Threads are called `thread_name`, of which the system shows 15 characters. `remark`
-  /// is given lines for the log, on any of its threads.
+  /// Names its threads `thread_name`, of which the system shows 15 characters. `remark`
+  /// receives lines for the log, on any of its threads.
   death_watch(reactor& home, std::string thread_name, remark_function remark);
   death_watch(const death_watch&) = delete;
   death_watch& operator=(const death_watch&) = delete;
   ~death_watch() override;
 
-  /// `none` where the kernel does not let us wait for several words (futex_waitv: Linux
-  /// 5.16) or gives no thread; that was remarked, once.
+  /// Returns `none` where the kernel refuses waits for several words (futex_waitv:
+  /// Linux 5.16) or a thread; that is logged.
   [[nodiscard]] ticket add(life_word& word, std::function<void()> died) override;
-  /// Waits for the watching thread to take notice, some 50 us.
+  /// Waits until the watching thread has noticed, some 50 us.
   void remove(ticket t) noexcept override;
 
-  /// How often words have been looked at, for tests: idle is free.
+  /// Returns how often words were looked at, for tests that idle is free.
   [[nodiscard]] std::uint64_t looks() const noexcept;
 
   static constexpr std::size_t words_per_thread = word_group::most;
@@ -80,7 +79,7 @@ class death_watch final : public death_notices {
   std::mutex mutex_;
   std::vector<ticket> dead_;
   bool posted_ = false;
-  /// Last: its threads use the others.
+  /// Declared last, since its threads use the other members.
   std::vector<std::unique_ptr<word_group>> groups_;
 };
 

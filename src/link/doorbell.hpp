@@ -1,4 +1,4 @@
-// Doorbells: which of a link's slots have something new, and whether the peer sleeps.
+// Doorbells: say which slots of a link have something new, and whether the peer sleeps.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
 
@@ -15,17 +16,25 @@ namespace manyworlds::inline v0::shm {
 
 inline constexpr unsigned slot_count = 256;
 
-/// Some of a link's slots.
+/// A set of slots of a link.
 class slot_set {
  public:
   static constexpr std::size_t words = slot_count / 64;
+  static_assert(slot_count % 64 == 0 && words == 4, "`empty` looks at four words");
 
-  void insert(unsigned slot) noexcept { bits_[slot / 64] |= bit(slot); }
+  void insert(unsigned slot) noexcept {
+    MW_ASSERT(slot < slot_count, "a slot lies in the set");
+    bits_[slot / 64] |= bit(slot);
+  }
   void insert(const slot_set& others) noexcept {
     for (std::size_t at = 0; at != words; ++at) bits_[at] |= others.bits_[at];
   }
-  void erase(unsigned slot) noexcept { bits_[slot / 64] &= ~bit(slot); }
+  void erase(unsigned slot) noexcept {
+    MW_ASSERT(slot < slot_count, "a slot lies in the set");
+    bits_[slot / 64] &= ~bit(slot);
+  }
   [[nodiscard]] bool contains(unsigned slot) const noexcept {
+    MW_ASSERT(slot < slot_count, "a slot lies in the set");
     return (bits_[slot / 64] & bit(slot)) != 0;
   }
   [[nodiscard]] bool empty() const noexcept {
@@ -53,54 +62,57 @@ class slot_set {
   std::array<std::uint64_t, words> bits_{};
 };
 
-/// Written by the side that reads the rings (and `sleeping` taken down by the other
-/// side): does it sleep, and which slots does it look at of itself? Those are *hot*. It
+/// Written by the side that reads the rings; the other side only takes down `sleeping`.
+/// It says whether the reader sleeps, and which slots it polls: those are *hot*. It
 /// changes rarely, so while messages flow both cores hold this line.
 template <class Memory>
 struct alignas(line_size) attention_line {
   wait_flag<Memory> sleeping;
-  /// Changes while this side reads what the other has offered, near the end of it.
+  /// Changes near the end of this side's reading of what the other has offered.
   typename Memory::template atomic<std::uint32_t> reads;
   std::array<typename Memory::template atomic<std::uint64_t>, slot_set::words> hot;
 };
 
-/// Rung by the side that writes the rings: slots that are not hot and have something.
+/// Written by the side that writes the rings: slots that are not hot and have
+/// something.
 template <class Memory>
 struct alignas(line_size) bell_line {
   std::array<typename Memory::template atomic<std::uint64_t>, slot_set::words> rung;
 };
 
-/// The writing side's view of the peer. Whatever the peer puts into its lines, the worst
-/// that follows is a needless ring or a missing one, to itself.
+/// The writing side's view of the peer. The worst that a peer can cause by writing to
+/// its lines is a needless or a missing wake-up of itself.
 template <class Memory>
 class basic_bell_ringer {
  public:
   basic_bell_ringer(attention_line<Memory>& peer, bell_line<Memory>& bell) noexcept
       : peer_(&peer), bell_(&bell) {}
 
-  /// Once after a batch was published in `slot`. Returns whether the peer sleeps and must
-  /// be woken through the socket.
+  /// Called once after a batch was published in `slot`. Returns whether the peer sleeps
+  /// and must be woken through the socket.
   [[nodiscard]] bool notify(unsigned slot) noexcept {
-    // Pairs with the fences in go_cold() and prepare_sleep(): either the peer's look
-    // after them finds the cells, or we see the slot cold, or the peer asleep.
+    // Pairs with the fences in go_cold() and prepare_sleep(): the peer's look after
+    // them finds the cells, or we see the slot cold or the peer asleep.
+    MW_ASSERT(slot < slot_count, "a slot that is notified exists");
     Memory::full_fence();
     ring(slot / 64, std::uint64_t{1} << (slot % 64));
     return peer_->sleeping.take_after_fence();
   }
 
-  /// Nothing was published: whether the peer sleeps and should be woken all the same.
+  /// Returns whether the peer sleeps and should be woken although nothing was
+  /// published.
   [[nodiscard]] bool wake() noexcept {
     Memory::full_fence();
     return peer_->sleeping.take_after_fence();
   }
 
-  /// Whether the peer has read some of what we offered since the last call.
+  /// Says whether the peer has read some of what we offered since the last call.
   [[nodiscard]] bool has_read() noexcept {
     const auto reads = peer_->reads.load(std::memory_order_relaxed);
     return std::exchange(reads_seen_, reads) != reads;
   }
 
-  /// `notify` for several slots, with one fence.
+  /// Notifies of several slots with one fence.
   [[nodiscard]] bool notify(const slot_set& slots) noexcept {
     Memory::full_fence();
     for (std::size_t at = 0; at != slot_set::words; ++at)
@@ -115,7 +127,7 @@ class basic_bell_ringer {
       return;
     // Release: pairs with the acquire in take(), which then sees the cells.
     bell_->rung[at].fetch_or(cold, std::memory_order_release);
-    // The bell too is something that the sleeper's second look must not miss.
+    // The sleeper's second look must not miss the bell either.
     Memory::full_fence();
   }
 
@@ -124,22 +136,22 @@ class basic_bell_ringer {
   std::uint32_t reads_seen_ = 0;
 };
 
-/// The reading side: what was rung, what is hot, and how to fall asleep.
+/// The reading side: takes what was rung, keeps the hot slots, and prepares to sleep.
 template <class Memory>
 class basic_bell_listener {
  public:
   basic_bell_listener(attention_line<Memory>& own, bell_line<Memory>& bell) noexcept
       : own_(&own), bell_(&bell) {}
 
-  /// Whether something was rung since the last take().
+  /// Says whether something was rung since the last take().
   [[nodiscard]] bool rung() const noexcept {
     std::uint64_t any = 0;
     for (const auto& word : bell_->rung) any |= word.load(std::memory_order_relaxed);
     return any != 0;
   }
 
-  /// The slots rung since the last call. They are not rung again for the same cells: read
-  /// each until its ring is empty, or make it hot.
+  /// Returns the slots rung since the last call. They are not rung again for the same
+  /// cells: read each until its ring is empty, or make it hot.
   [[nodiscard]] slot_set take() noexcept {
     slot_set taken;
     for (std::size_t at = 0; at != slot_set::words; ++at)
@@ -148,14 +160,15 @@ class basic_bell_listener {
     return taken;
   }
 
-  /// From now on the caller looks at the slot's ring of itself.
+  /// Makes the slot hot: from now on the caller polls its ring.
   void go_hot(unsigned slot) noexcept {
+    MW_ASSERT(slot < slot_count, "a slot that goes hot exists");
     hot_.insert(slot);
     tell(slot);
   }
 
-  /// From now on the bell is rung for the slot. `look_again` says whether its ring has
-  /// something; then the slot stays hot. Returns whether it is cold.
+  /// Makes the slot cold: from now on the bell is rung for it. It stays hot if
+  /// `look_again` says that its ring has something. Returns whether it is cold.
   template <class LookAgain>
   bool go_cold(unsigned slot, LookAgain look_again) {
     hot_.erase(slot);
@@ -170,21 +183,22 @@ class basic_bell_listener {
 
   [[nodiscard]] const slot_set& hot() const noexcept { return hot_; }
 
-  /// The other side should not fall asleep just now.
+  /// Tells the other side not to fall asleep just now.
   void note_reading() noexcept { own_->reads.store(++reads_, std::memory_order_relaxed); }
 
-  /// Before sleeping. `look_again` says whether the ring of any hot slot has something.
-  /// Returns whether to sleep; whoever publishes from now on wakes through the socket.
+  /// Called before sleeping. `look_again` says whether the ring of any hot slot has
+  /// something. Returns whether to sleep; then a peer that publishes wakes us through
+  /// the socket.
   template <class LookAgain>
   [[nodiscard]] bool prepare_sleep(LookAgain look_again) {
     return own_->sleeping.raise_unless([&] { return rung() || look_again(); });
   }
 
-  /// After sleeping, whatever ended it.
+  /// Called after sleeping, no matter what ended it.
   void cancel_sleep() noexcept { own_->sleeping.lower(); }
 
  private:
-  // From our copy: the line itself could have been scribbled on.
+  // Writes from the private copy: the peer could have overwritten the line.
   void tell(unsigned slot) noexcept {
     own_->hot[slot / 64].store(hot_.word(slot / 64), std::memory_order_relaxed);
   }

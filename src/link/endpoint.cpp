@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 #include "neighbourhood.hpp"
 
@@ -80,7 +81,9 @@ task<void> endpoint::contain(task<void> t) {
 }
 
 task<void> endpoint::run() {
+  MW_ASSERT(!scope_, "an endpoint runs once at a time");
   auto body = [this](scope& s) -> task<void> {
+    MW_ASSERT(service_.is_current(), "an endpoint runs on the service reactor");
     scope_ = &s;
     s.spawn(accept_all());
     s.spawn(beat());
@@ -88,12 +91,12 @@ task<void> endpoint::run() {
     co_await quiet_.wait();
     s.cancel();
   };
-  // Links and worlds must find no scope once it is over, however it ends.
+  // Links and worlds must find no scope once it is over, no matter how it ends.
   struct forget {
     endpoint& self;
     ~forget() {
       self.scope_ = nullptr;
-      // Before this thread may end, and with it what it held for them.
+      // Part from the links before this thread may end, since it holds the death words.
       for (const auto& l : self.links()) l->on_host().part();
       self.neighbours_->end();
     }
@@ -141,8 +144,10 @@ std::shared_ptr<endpoint::entry> endpoint::entry_of(const incarnation& id) {
 std::shared_ptr<link> endpoint::establish(stream s, process_address peer,
                                           bool dialled_by_us) {
   const auto e = entry_of(peer.id);
-  // The peer would not dial again with a link it believes in.
+  // A peer that still trusted its link would not dial again.
   if (e->up) e->up->end(cause::connection_lost, "the peer has made a new link");
+  MW_ASSERT(service_.is_current(), "links live on the service reactor");
+  MW_ASSERT(!e->up || !e->up->is_up(), "two processes share one link");
   e->up = std::make_shared<link>(service_, std::move(s), std::move(peer), events_,
                                  *neighbours_);
   e->dialled_by_us = dialled_by_us;

@@ -1,7 +1,8 @@
-// How an endpoint takes connections in: who may come, and what for.
+// Accepting: an endpoint takes connections in, and decides which may stay.
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"
 
 #include <cerrno>
@@ -13,22 +14,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Connections that are in their first words at once; the next wait in the backlog.
+/// The most connections in their first words at once; the next wait in the backlog.
 constexpr std::size_t most_greetings = 256;
-/// When that many are at it and for so long not one has ended, they are strangers who
-/// say nothing. Peers that dial by the thousand end their greetings one after the other.
+/// If none of that many greetings ends within this, all of them are strangers that say
+/// nothing. Peers that dial by the thousand end their greetings one after the other.
 constexpr duration standstill_limit = 250ms;
 
 }  // namespace
 
-/// A connection that is in its first words.
+/// Counts a connection that is in its first words.
 class endpoint::greeting {
  public:
-  explicit greeting(endpoint& at) noexcept : at_(&at) { ++at.greetings_; }
+  explicit greeting(endpoint& at) noexcept : at_(&at) {
+    MW_ASSERT(at.greetings_ < most_greetings, "greetings are limited");
+    ++at.greetings_;
+  }
   greeting(greeting&& other) noexcept : at_(std::exchange(other.at_, nullptr)) {}
   greeting& operator=(greeting&&) = delete;
   ~greeting() {
     if (!at_) return;
+    MW_ASSERT(at_->greetings_ > 0, "a greeting ends once");
     --at_->greetings_;
     at_->greeting_ended_.set();
   }
@@ -54,9 +59,9 @@ task<void> endpoint::accept_all() {
   }
 }
 
-// Whoever is hung up on must dial again, and few do so soon: a peer waits in the backlog.
-// All who stand still go at once, not the eldest alone: strangers who came by the hundred
-// would each keep those behind them waiting.
+// A stranger must dial again after this, and few do so soon, while a peer waits in the
+// backlog. All that stand still go at once: if only the oldest went, each of a hundred
+// strangers would delay those behind it.
 task<void> endpoint::until_one_more_may_greet() {
   while (greetings_ >= most_greetings) {
     greeting_ended_.reset();
@@ -65,21 +70,21 @@ task<void> endpoint::until_one_more_may_greet() {
     try {
       co_await within(greeting_ended_.wait(), standstill_limit);
     } catch (const timed_out&) {
-      // Late ourselves, we have not listened: they get a new window.
+      // A reactor that was late itself has not listened: they get a new window.
       stands_still = service_.now() - begun < 2 * standstill_limit;
     }
     if (!stands_still) continue;
     remark(log_level::info,
            std::to_string(greetings_) +
-               " connections stood still in their first words: hung up on");
+               " connections said nothing in their hello and were closed");
     hang_up_.set();
     hang_up_.reset();
   }
 }
 
-/// From the moment a dial of theirs is welcome until it is a link, we do not dial: either
-/// side would take the second connection for a new link and end the first under the
-/// worlds that use it.
+/// Keeps us from dialling from the moment the peer's dial is welcome until it is a
+/// link. Either side would take a second connection for a new link, and end the first
+/// under the worlds that use it.
 class endpoint::acceptance {
  public:
   acceptance() noexcept = default;
@@ -87,10 +92,12 @@ class endpoint::acceptance {
   acceptance& operator=(const acceptance&) = delete;
   ~acceptance() {
     if (!entry_) return;
+    MW_ASSERT(entry_->accepting > 0, "an acceptance ends once");
     --entry_->accepting;
     entry_->changed.set();
   }
   void begin(std::shared_ptr<entry> e) {
+    MW_ASSERT(!entry_, "an acceptance begins once");
     entry_ = std::move(e);
     ++entry_->accepting;
   }
@@ -111,7 +118,7 @@ task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welco
   auto ended = co_await when_any(within(greeter_.answer(s, decide_by), greeting_limit),
                                  hang_up_.wait());
   std::optional<std::optional<hello>>& words = std::get<0>(ended);
-  // Hung up on.
+  // It was closed as one of too many.
   if (!words) co_return std::nullopt;
   co_return std::move(*words);
 }
@@ -164,9 +171,10 @@ task<void> endpoint::answer_one(stream s) {
   try {
     co_await within(serve(s), greeting_limit);
   } catch (const timed_out&) {
-    // Whoever asked has its own deadline.
+    // The asking side has its own deadline.
   } catch (const wire_error& e) {
-    remark(log_level::info, std::string("a question made no sense: ") + e.what());
+    remark(log_level::info,
+           std::string("a question of a peer is malformed: ") + e.what());
   }
 }
 

@@ -1,6 +1,6 @@
-// What an endpoint does now and then: signs of life, and the end of links that nobody
-// uses.
+// Beating: an endpoint shows signs of life periodically, and ends unused links.
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "neighbour.hpp"
 
@@ -8,7 +8,7 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// A link nobody uses is kept this long: the next world with the peer is formed sooner.
+/// An unused link is kept this long, so that the next world with the peer forms sooner.
 constexpr duration linger = std::chrono::seconds(5);
 
 }  // namespace
@@ -20,16 +20,17 @@ task<void> endpoint::beat() {
   }
 }
 
-// A peer that polls our only CPU's memory could not run while we look. What it says is
-// believed: it can make us sleep sooner, and no more.
+// A peer that is bound to our only CPU cannot run while we spin. It is believed, since
+// a lie only makes us sleep sooner.
 bool endpoint::may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept {
   if (!cpu.only_cpu() || !l.is_up()) return false;
   const bool is_here = l.is_local() || l.peer().identity.host == self().identity.host;
-  // One that has not beaten yet may be bound as we are.
+  // A peer that has not beaten yet may be bound to the same CPU.
   return is_here && (!l.peer_cpu().is_known() || l.peer_cpu() == cpu);
 }
 
 void endpoint::beat_once() {
+  MW_ASSERT(service_.is_current(), "links beat on the service reactor");
   const time_point now = service_.now();
   // A detector that was late itself (stopped, starved, a paused machine) has not
   // listened: it gives every peer a new window instead of accusing it.
@@ -37,8 +38,8 @@ void endpoint::beat_once() {
   const bool beat_is_due = now.time_since_epoch() / options_.heartbeat !=
                            last_look_.time_since_epoch() / options_.heartbeat;
   last_look_ = now;
-  // Parked counts as a turn: it would make one at once. A reactor that is neither is
-  // blocked in user code, and its peers forbear (law 8).
+  // Parked counts as a turn, since the reactor would make one at once. A reactor that
+  // is neither is blocked in user code, and its peers tolerate that (law 8).
   if (user_ && user_->is_parked()) ++beats_parked_;
   const std::uint64_t progress = user_ ? user_->turns() + beats_parked_ : 0;
   const cpu_binding cpu = user_ ? user_->binding() : cpu_binding();
@@ -57,7 +58,7 @@ void endpoint::beat_once() {
       l->offer_end();
     }
   }
-  // Peers that were dialled in vain leave no trace.
+  // Peers that could not be dialled leave no entry.
   std::erase_if(entries_, [](const auto& each) {
     const auto& e = each.second;
     return !e->up && !e->dialling && e.use_count() == 1;

@@ -1,4 +1,4 @@
-// How an endpoint comes to a link, to a data connection, to an answer.
+// Dialling: an endpoint gets a link, a data connection, an answer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"
 
 namespace manyworlds::inline v0 {
@@ -26,7 +27,7 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
     if (service_.now() >= deadline) {
       throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
     }
-    // One that is about to end is waited for: the peer declines, or a new one follows.
+    // Wait for a link that is about to end: the peer declines, or a new one follows.
     const bool is_ending = e->up && e->up->is_up();
     bool wait_for_theirs = e->dialling || e->accepting > 0 || is_ending;
     if (!wait_for_theirs) {
@@ -37,7 +38,10 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
       {
         struct dialling {
           entry& e;
-          explicit dialling(entry& on) : e(on) { e.dialling = true; }
+          explicit dialling(entry& on) : e(on) {
+            MW_ASSERT(!e.dialling, "one dial to a peer at a time");
+            e.dialling = true;
+          }
           ~dialling() {
             e.dialling = false;
             e.changed.set();
@@ -52,7 +56,7 @@ task<link_hold> endpoint::reach(process_address peer, time_point deadline) {
     }
     if (wait_for_theirs && !(e->up && e->up->is_usable())) {
       e->changed.reset();
-      // Whoever dials, theirs or ours, says so; otherwise look again and perhaps dial.
+      // A dial of either side sets `changed`; otherwise look again and perhaps dial.
       try {
         co_await within(e->changed.wait(),
                         std::min<duration>(deadline - service_.now(),
@@ -84,12 +88,12 @@ task<stream> endpoint::dial(process_address peer, hello words, time_point deadli
   }
   if (late) throw link_error(cause::silent_peer, peer.text() + " did not answer in time");
   if (!connected.ok()) {
-    const bool nobody =
+    const bool no_listener =
         connected.error() == ECONNREFUSED || connected.error() == ECONNRESET;
     const bool ours = connected.error() == EMFILE || connected.error() == ENFILE;
-    throw link_error(nobody ? cause::peer_died
-                     : ours ? cause::out_of_resources
-                            : cause::silent_peer,
+    throw link_error(no_listener ? cause::peer_died
+                     : ours      ? cause::out_of_resources
+                                 : cause::silent_peer,
                      fmt::format("cannot reach {}: {}", peer.text(),
                                  std::strerror(connected.error())));
   }

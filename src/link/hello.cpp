@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -15,6 +17,7 @@ constexpr std::string_view client_role = "client";
 constexpr std::string_view server_role = "server";
 
 task<void> send_frame(stream& s, bytes frame) {
+  MW_ASSERT(frame.size() <= longest_frame, "a frame of a hello is one that peers take");
   wire_writer out;
   out.put(static_cast<std::uint32_t>(frame.size())).put_raw(frame);
   const bytes whole = out.take();
@@ -35,7 +38,7 @@ task<bytes> receive_frame(stream& s) {
   if (size > longest_frame) {
     throw link_error(
         cause::protocol_error,
-        fmt::format("the peer does not speak this protocol: its first word asks for "
+        fmt::format("the peer does not speak this protocol: its first frame announces "
                     "{} bytes",
                     size));
   }
@@ -73,7 +76,7 @@ decoded_hello decode(std::span<const std::byte> frame) {
   if (in.get<std::uint32_t>() != magic) throw wire_error("not a hello");
   decoded_hello d;
   d.words.version = in.get<std::uint16_t>();
-  // Another version may lay out the rest differently: only its number is read.
+  // Another version may lay out the rest differently, so only its number is read.
   d.known_version = d.words.version == hello::current_version;
   if (!d.known_version) return d;
   d.words.purpose = in.get_enum(connection_purpose::query);
@@ -103,7 +106,7 @@ decoded_hello decode(std::span<const std::byte> frame) {
                        fmt::format("another process answers at {}", where));
     default:
       throw link_error(cause::protocol_error,
-                       fmt::format("{} answered out of turn", where));
+                       fmt::format("{} sent an unexpected answer", where));
   }
 }
 
@@ -123,8 +126,10 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     wire_reader in(answer);
     const auto status = in.get_enum(hello_status::already_dialling);
     const auto version = in.get<std::uint16_t>();
-    // Whoever says that the expected one is gone must know the secret.
-    if (status == hello_status::another_process) throw wire_error("it proves nothing");
+    // An answer that the expected process is gone must prove the secret, which this one
+    // cannot.
+    if (status == hello_status::another_process)
+      throw wire_error("it says without a proof that the process is another");
     if (status != hello_status::welcome) throw_status(status, version, where);
     peer = process_address::read(in);
     in.take(nonce_size);
@@ -136,7 +141,7 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     if (!same_proof(proof, prove(secret_, server_role, proven))) {
       throw_status(hello_status::wrong_secret, version, where);
     }
-    // Or it would take the place of whoever it says it is.
+    // Otherwise the peer could take the place of another process.
     if (words.expected.is_set() && peer.id != words.expected) {
       throw_status(hello_status::another_process, version, where);
     }
@@ -148,7 +153,7 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
   co_await send_frame(s, bytes(mine.begin(), mine.end()));
   const bytes verdict = co_await receive_frame(s);
   if (verdict.size() != 1)
-    throw link_error(cause::protocol_error, where + ": bad verdict");
+    throw link_error(cause::protocol_error, where + ": its verdict is not one byte");
   const auto status = static_cast<hello_status>(verdict[0]);
   if (status == hello_status::already_dialling) co_return std::nullopt;
   if (status != hello_status::welcome)

@@ -7,6 +7,7 @@
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 
 namespace manyworlds::inline v0 {
@@ -39,8 +40,8 @@ void link::beat(std::uint64_t progress, cpu_binding cpu, bool is_due) {
     }
     return;
   }
-  // Something on its way says as much as a beat; a peer that reads nothing gets no pile
-  // of them.
+  // Outgoing data says as much as a beat, and beats must not pile up for a peer that
+  // reads nothing.
   if (!is_due || !outgoing_.empty()) return;
   wire_writer signs;
   signs.put(progress).put(cpu.word());
@@ -112,10 +113,11 @@ slot_lease link::lend_slot(std::uint64_t world_id, rank_t rank) {
 }
 
 task<void> link::run() {
-  // Keeps this object until both directions are quiet, whoever else lets go of it.
+  // Keeps this object until both directions are quiet, also if all others release it.
   const auto self = shared_from_this();
   co_await when_any(read(), write(), over_.wait());
   end(cause::runtime_stopped, "the link was closed here");
+  MW_ASSERT(!up_, "a link that is over was ended");
   connection_.close();
 }
 
@@ -127,7 +129,7 @@ task<void> link::read() {
     const io_result got =
         co_await connection_.receive_some(std::span(buffer).subspan(filled));
     if (!got.ok() || got.count() == 0) {
-      // What ends for lack of acknowledgement tells of the network only.
+      // An end for lack of acknowledgement says something about the network only.
       peer_ended_ = up_ && (got.ok() || got.error() == ECONNRESET);
       peer_is_gone(got.ok()
                        ? "end of its link"
@@ -136,6 +138,7 @@ task<void> link::read() {
     }
     note_heard(service_.now());
     filled += got.count();
+    MW_ASSERT(filled <= buffer.size(), "what is received fits into the buffer");
     std::size_t taken = 0;
     while (filled - taken >= header_size) {
       std::uint32_t size = 0;
@@ -154,9 +157,10 @@ task<void> link::read() {
       } catch (const wire_error& e) {
         end(cause::protocol_error, e.what());
       }
-      // Whatever the message brought about may have ended the link.
+      // The message may have ended the link.
       if (!up_) co_return;
       taken += header_size + size;
+      MW_ASSERT(taken <= filled, "only what was received is taken");
     }
     if (taken > 0) {
       std::memmove(buffer.data(), buffer.data() + taken, filled - taken);
@@ -166,6 +170,7 @@ task<void> link::read() {
 }
 
 void link::take(frame kind, std::span<const std::byte> body) {
+  MW_ASSERT(service_.is_current(), "a link reads on the service reactor");
   switch (kind) {
     case frame::beat: {
       wire_reader in(body);
@@ -201,13 +206,14 @@ void link::take(frame kind, std::span<const std::byte> body) {
     case frame::slots_ceded:
       return neighbour_->take_ceded(body);
     case frame::question:
-      // Behind all that was said before.
+      // The answer goes behind all that was said before.
       queue(frame::answer, {});
       break;
     case frame::answer:
       if (questions_answered_ == questions_asked_)
         throw wire_error("an answer that nothing had asked for");
       ++questions_answered_;
+      MW_ASSERT(questions_answered_ <= questions_asked_, "answers follow questions");
       answered_.set();
       break;
   }
@@ -219,8 +225,8 @@ task<void> link::write() {
       const bytes sending = std::exchange(outgoing_, {});
       const io_result sent = co_await connection_.send_all(sending);
       if (!sent.ok()) {
-        // The reading side tells how the peer went; it may still hold messages that say
-        // why.
+        // The reading side reports how the peer ended; it may still hold messages that
+        // say why.
         co_await over_.wait();
         co_return;
       }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/stream.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -17,7 +18,7 @@ namespace {
 socklen_t abstract_address(std::string_view name, sockaddr_un& into) noexcept {
   into = {};
   into.sun_family = AF_UNIX;
-  // The first byte stays zero: the abstract namespace.
+  // The first byte stays zero, which means the abstract namespace.
   const std::size_t size = std::min(name.size(), sizeof into.sun_path - 1);
   std::memcpy(into.sun_path + 1, name.data(), size);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
@@ -37,6 +38,7 @@ union control_block {
 
 io_result receive_packet(int fd, std::span<std::byte> buffer,
                          passed_descriptors& passed) noexcept {
+  MW_ASSERT(!buffer.empty(), "a packet is received into memory");
   iovec place{buffer.data(), buffer.size()};
   control_block control{};
   msghdr message{};
@@ -68,6 +70,7 @@ int send_packet(int fd, std::span<const std::byte> packet,
   msghdr message{};
   message.msg_iov = &place;
   message.msg_iovlen = 1;
+  MW_ASSERT(descriptors.size() <= most_passed, "a packet carries a few descriptors");
   const std::size_t size = sizeof(int) * std::min(descriptors.size(), most_passed);
   if (size > 0) {
     message.msg_control = control.bytes;
@@ -90,6 +93,7 @@ unique_descriptor::~unique_descriptor() {
 }
 
 int local_socket::open() noexcept {
+  MW_ASSERT(!fd_, "a local socket is opened once");
   fd_ = unique_descriptor(
       ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   return fd_ ? 0 : errno;

@@ -7,6 +7,7 @@
 
 #include "../memory/sealable_memory.hpp"
 #include "arena_layout.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/pool_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -19,12 +20,12 @@ const char* objection(int file, std::uint64_t bytes) noexcept {
   const sealed_file found = examine_sealed(file, pool_seals, bytes);
   if (found == sealed_file::not_sealed) return "a shared pool that is not sealed";
   if (found == sealed_file::unknown || found == sealed_file::of_another_kind) {
-    return "a shared pool of a kind that is not used";
+    return "a shared pool that is no memory of a known kind";
   }
   if (found == sealed_file::of_another_size || bytes == 0 || bytes % piece_bytes != 0) {
     return "a shared pool of another size than it said";
   }
-  // Of more than there can be of it nothing is used but our room for addresses.
+  // A pool larger than the memory could hold nothing and would only use up addresses.
   if (bytes / page_bytes > static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES))) {
     return "a shared pool larger than this machine's memory";
   }
@@ -44,7 +45,7 @@ std::shared_ptr<mapped_pool> mapped_pool::map(const unique_descriptor& file,
   if (wrong) return nullptr;
   void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return nullptr;
-  // A forked child is not this member: it must not hold the memory.
+  // A forked child is not this member and must not hold the memory.
   ::madvise(base, bytes, MADV_DONTFORK);
   try {
     return std::shared_ptr<mapped_pool>(
@@ -56,11 +57,12 @@ std::shared_ptr<mapped_pool> mapped_pool::map(const unique_descriptor& file,
 }
 
 const std::byte* mapped_pool::at(std::size_t offset, std::size_t bytes) noexcept {
+  MW_ASSERT(contains(offset, bytes), "a pool is read within its bounds");
   const std::size_t end =
       bytes == 0 ? offset / piece_bytes : (offset + bytes - 1) / piece_bytes + 1;
   for (std::size_t i = offset / piece_bytes; i < end; ++i) {
     if (seen_[i]) continue;
-    // Where the peer has left a hole that cannot be filled: an errno instead of a signal.
+    // A hole that cannot be filled gives an errno here instead of a signal later.
     std::byte* const place = const_cast<std::byte*>(base_) + i * piece_bytes;
     if (populate(place, piece_bytes, pages_for::reading) != 0) return nullptr;
     seen_[i] = true;

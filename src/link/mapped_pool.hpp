@@ -10,25 +10,26 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// What it holds is the peer's to change at any time. It cannot be cut off under us: that
-/// is sealed.
+/// Maps a peer's pool. The peer may change its content at any time, but its size is
+/// sealed and cannot shrink.
 class mapped_pool {
  public:
   mapped_pool(const mapped_pool&) = delete;
   mapped_pool& operator=(const mapped_pool&) = delete;
   ~mapped_pool();
 
-  /// Null: either `wrong` says what is wrong with it, or this process has no room for it.
+  /// Returns null if `wrong` says what is wrong with the pool, or if this process has
+  /// no room for it.
   [[nodiscard]] static std::shared_ptr<mapped_pool> map(const unique_descriptor& file,
                                                         std::uint64_t bytes,
                                                         const char*& wrong);
 
-  /// Whether so much lies within it.
+  /// Says whether the range lies within the pool.
   [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t bytes) const noexcept {
     return offset <= bytes_ && bytes <= bytes_ - offset;
   }
-  /// Of what it contains; makes sure that the pages are there. Null if they cannot be
-  /// had: the peer has left holes, and there is no memory for them.
+  /// Returns the address of a range, with its pages in memory. Returns null if the peer
+  /// has left holes and there is no memory for them. Precondition: contains().
   [[nodiscard]] const std::byte* at(std::size_t offset, std::size_t bytes) noexcept;
 
  private:
@@ -36,7 +37,7 @@ class mapped_pool {
 
   const std::byte* base_;
   std::size_t bytes_;
-  /// The pieces of it that were looked at before.
+  /// Pieces that were populated before.
   std::vector<bool> seen_;
 };
 

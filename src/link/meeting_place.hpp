@@ -1,5 +1,5 @@
-// Meeting place: where a process meets those of its host that it has links with, and what
-// two that have met share.
+// Meeting place: where a process meets the linked processes of its host, and what two
+// of them then share.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@ namespace manyworlds::inline v0::shm {
 
 using nonce = std::array<std::byte, 16>;
 
-/// What one side of a link says to the other over it, and nobody else knows: with the
-/// first word the visitor proves who it is, with the second the host does. A name or an
-/// address proves nothing: in containers the same may be somebody else's.
+/// Two secret words that one side of a link sends to the other over it. With the first
+/// the visitor proves its identity, with the second the host does. A name or an address
+/// proves nothing, since another process may have the same in another container.
 struct invitation {
   nonce visitor{};
   nonce host{};
@@ -31,33 +31,35 @@ struct invitation {
   friend bool operator==(const invitation&, const invitation&) noexcept = default;
 };
 
-/// What two processes of one host have in common.
+/// The resources that two processes of one host share.
 struct shared_parts {
   std::unique_ptr<shared_arena> arena;
-  /// One end of a stream socket: a byte on it wakes the peer's reactor.
+  /// One end of a stream socket; a byte on it wakes the peer's reactor.
   socket bell;
-  /// One end of the connection on which they have met, which carries descriptors; none
-  /// where the kernel is simulated.
+  /// One end of the connection on which they met, which carries descriptors; none where
+  /// the kernel is simulated.
   unique_descriptor line;
   /// The peer's process; 0 if this process has no name for it.
   pid_t pid = 0;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;
-  /// The errno why it may not; 0 without `memory`: that is turned off here.
+  /// The errno of the refusal; 0 without `memory` if reading is turned off here.
   int memory_refusal = 0;
   /// Null where the kernel is simulated.
   std::unique_ptr<process_watch> process;
-  /// Our word for the peer to watch, held since before the peer could see it.
+  /// Our word that the peer watches, held since before the peer could see it.
   std::unique_ptr<held_life> life;
 };
 
-/// What the owner of a meeting place knows and is told. On the service reactor.
+/// Answers the questions of a meeting place and receives its visitors. Thread: the
+/// service reactor.
 class same_host_events {
  public:
-  /// What was said over the link to that process; null if there is none to be met.
+  /// Returns the invitation sent over the link to that process, or null if no visitor
+  /// is expected.
   virtual const invitation* invited(const incarnation& from) = 0;
-  /// A visitor that has proven itself came with this. It is up when the visitor says so
-  /// over the link.
+  /// Receives the resources of a visitor that has proven its identity. They are in use
+  /// once the visitor confirms over the link.
   virtual void visited(const incarnation& from, shared_parts parts) = 0;
   virtual void remark(std::string line) noexcept = 0;
 
@@ -65,7 +67,7 @@ class same_host_events {
   ~same_host_events() = default;
 };
 
-/// Everything on the service reactor.
+/// Thread: the service reactor.
 class meeting_place {
  public:
   explicit meeting_place(environment& env) noexcept : env_(env) {}
@@ -73,11 +75,11 @@ class meeting_place {
   meeting_place& operator=(const meeting_place&) = delete;
   virtual ~meeting_place() = default;
 
-  /// From now on the arenas carry one of these words, by which the peer notices the end
-  /// of this thread. The words outlive all parts. Not where the kernel is simulated: no
-  /// thread ends with a process there.
+  /// Sets the words that later arenas carry, by which the peer notices the end of this
+  /// thread. Lifetime: the words outlive all parts. A simulated kernel needs none,
+  /// since no thread ends with a process there.
   virtual void hold_with(robust_words&) noexcept {}
-  /// Empty, or why nobody can be met (said once, by the owner).
+  /// Returns why no process can be met, or an empty text. The owner logs it once.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   [[nodiscard]] invitation invite() {
     invitation words;
@@ -89,11 +91,12 @@ class meeting_place {
   /// Receives visitors until cancelled.
   [[nodiscard]] virtual task<void> run() = 0;
 
-  /// Why a visit to a process of another host, or of another network namespace, fails.
+  /// The reason of a failed visit to another host or another network namespace.
   static constexpr const char* elsewhere = "it is on another host";
 
-  /// Goes to meet `peer`, with new memory. Nothing, and why, if it lives elsewhere, is
-  /// not who it should be, or either side cannot share memory; at most for `limit`.
+  /// Visits `peer` with new memory, for at most `limit`. Returns nothing, and why, if
+  /// the peer lives elsewhere, is another process, or if either side cannot share
+  /// memory.
   [[nodiscard]] task<std::optional<shared_parts>> visit(incarnation peer,
                                                         invitation words, duration limit,
                                                         std::string& why_not);

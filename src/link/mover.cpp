@@ -9,19 +9,20 @@
 #include <utility>
 
 #include "../io/signals_blocked.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::shm {
 
 namespace {
 
-/// The next slice of a payload comes this soon after the last, or not at all; a thread
-/// that sleeps takes about as long to wake.
+/// The next slice of a payload comes within this time or not at all; a sleeping thread
+/// takes about as long to wake.
 constexpr std::chrono::microseconds looks_on(100);
 
-/// Whoever ends a job waits for no more.
+/// The end of a job waits for no more than this.
 constexpr std::size_t most_at_once = std::size_t{256} * 1024;
 
-/// A list of pieces that is used up bit by bit.
+/// Consumes a list of pieces step by step.
 class iovec_walk {
  public:
   explicit iovec_walk(std::span<const iovec> list) noexcept : list_(list) {}
@@ -29,7 +30,9 @@ class iovec_walk {
   [[nodiscard]] std::span<const iovec> next(std::size_t bytes) noexcept {
     std::size_t count = 0;
     while (bytes > 0 && at_ < list_.size()) {
+      MW_ASSERT(count < next_.size(), "a job has a limited number of pieces");
       const iovec& piece = list_[at_];
+      MW_ASSERT(used_ <= piece.iov_len, "a cursor stays within its piece");
       const std::size_t step = std::min(bytes, piece.iov_len - used_);
       next_[count++] = {static_cast<std::byte*>(piece.iov_base) + used_, step};
       bytes -= step;
@@ -115,8 +118,8 @@ bool mover::launch() {
   return true;
 }
 
-// On a CPU to which the caller is pinned the kernel would let it wait for the next tick,
-// milliseconds away, if no other is idle at the moment: 16 MiB took 3.8 ms, not 1.0.
+// If the caller is pinned to a CPU and no other is idle, the kernel would let this
+// thread wait there for the next tick, milliseconds away: 16 MiB took 3.8 ms, not 1.0.
 cpu_set_t mover::beside_caller() const noexcept {
   cpu_set_t own;
   if (::sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) != 1)
@@ -129,6 +132,9 @@ cpu_set_t mover::beside_caller() const noexcept {
 }
 
 bool mover::start(std::shared_ptr<move_job> job) {
+  MW_ASSERT(job->pieces <= move_job::most_pieces && job->places <= move_job::most_pieces,
+            "a job's lists fit");
+  MW_ASSERT(job->bytes > 0, "a job has something to read");
   {
     const std::lock_guard lock(mutex_);
     if (!is_free() || !launch()) return false;

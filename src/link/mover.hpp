@@ -1,4 +1,4 @@
-// Mover: a second thread that reads part of what is large.
+// Mover: a second thread that reads part of a large payload.
 #pragma once
 
 #include <sched.h>
@@ -13,15 +13,16 @@
 #include <string>
 #include <thread>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "remote_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
 
-/// Part of a payload for the mover. Whoever made it must not let go of the memory that it
-/// is read into before `end` has returned, or `has_ended`.
+/// A part of a payload for the mover. Lifetime: the memory that it is read into must
+/// stay until `end` has returned, or `has_ended`.
 class move_job {
  public:
-  /// Of 16 KiB, as pages of a cache often are, 4 MiB.
+  /// 4 MiB if each has 16 KiB, as pages of a cache often do.
   static constexpr std::size_t most_pieces = 256;
 
   explicit move_job(const remote_memory& from) noexcept : from_(from) {}
@@ -33,16 +34,18 @@ class move_job {
   std::size_t bytes = 0;
 
   [[nodiscard]] bool has_ended() const noexcept {
-    // Acquire: pairs with the release in run(), and what was read is seen.
+    // Acquire: pairs with the release in run(), so that what was read is seen.
     return state_.load(std::memory_order_acquire) == state::ended;
   }
-  /// After it has ended: 0 if all its bytes were read, else the errno.
-  [[nodiscard]] int error() const noexcept { return error_; }
-  /// It reads no more; if it has begun, the slice that it is at is waited for, some 30
-  /// us.
+  /// Returns 0 if all its bytes were read, else the errno. Precondition: has_ended().
+  [[nodiscard]] int error() const noexcept {
+    MW_ASSERT(has_ended(), "only a job that has ended has a result");
+    return error_;
+  }
+  /// Ends the job. If it has begun, this waits for its current slice, some 30 us.
   void end() noexcept;
 
-  /// By the mover.
+  /// Called by the mover.
   void run() noexcept;
 
  private:
@@ -56,24 +59,25 @@ class move_job {
   int error_ = 0;
 };
 
-/// One for a runtime, shared by its links, on the reactor of its user. Its thread is
-/// started with the first job, does nothing but that, and ends with the mover.
+/// Reads jobs on a thread that starts with the first one and ends with the mover. A
+/// runtime has one mover, shared by its links. Thread: the user reactor.
 ///
-/// One job at a time and none waits: behind one whose pages the kernel has to fetch,
-/// other worlds would stand still (law 2).
+/// It takes one job at a time and queues none: behind a job whose pages the kernel has
+/// to fetch, other worlds would stand still (law 2).
 class mover {
  public:
-  /// It may use the CPUs that the calling thread may use now: whoever hands over a job
-  /// may be pinned to one of them.
+  /// Allows its thread the CPUs that the calling thread may use now, since the reactor
+  /// that starts jobs may be pinned to one of them.
   explicit mover(std::string thread_name);
   ~mover();
   mover(const mover&) = delete;
   mover& operator=(const mover&) = delete;
 
   [[nodiscard]] int cpus() const noexcept { return CPU_COUNT(&allowed_); }
-  /// The last job has ended.
+  /// Says that the last job has ended.
   [[nodiscard]] bool is_free() const noexcept { return !last_ || last_->has_ended(); }
-  /// False: it is not free, or there is no thread to be had.
+  /// Starts a job. Returns false if the mover is not free, or if the system gives no
+  /// thread. Precondition: the job has bytes.
   [[nodiscard]] bool start(std::shared_ptr<move_job> job);
 
  private:

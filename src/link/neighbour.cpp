@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/wire.hpp"
 #include "neighbourhood.hpp"
 #include "shared_link.hpp"
@@ -45,6 +46,7 @@ neighbour::~neighbour() = default;
 // --- meeting
 
 void neighbour::invite() {
+  MW_ASSERT(stage_ == stage::fresh, "a link invites once");
   wire_writer out;
   const std::string objection = all_.listening_objection();
   if (objection.empty()) {
@@ -59,7 +61,7 @@ void neighbour::invite() {
 }
 
 void neighbour::take_invitation(std::span<const std::byte> body) {
-  if (stage_ != stage::fresh) throw wire_error("an invitation that nobody waited for");
+  if (stage_ != stage::fresh) throw wire_error("an invitation that was not expected");
   wire_reader in(body);
   const bool is_welcome = in.get<std::uint8_t>() != 0;
   if (!is_welcome) {
@@ -112,6 +114,7 @@ const invitation* neighbour::expected() const noexcept {
 }
 
 void neighbour::receive(shared_parts parts) {
+  MW_ASSERT(expected(), "only an invited visitor is received");
   visitor_ = std::make_unique<shared_parts>(std::move(parts));
 }
 
@@ -133,7 +136,7 @@ void neighbour::take_outcome(std::span<const std::byte> body) {
 }
 
 void neighbour::note_refusal(bool is_elsewhere, const std::string& why_not) {
-  // What was turned off here needs no explanation.
+  // Sharing that is turned off here needs no explanation.
   if (!all_.objection().empty()) return;
   std::string line = fmt::format("no memory is shared with {}, tcp is used: {}",
                                  link_.peer().text(), why_not);
@@ -154,7 +157,7 @@ task<bool> neighbour::settled(time_point deadline) {
   try {
     co_await within(settled_.wait(), deadline - all_.service().now());
   } catch (const timed_out&) {
-    // Unknown is tcp; the peer looks for either.
+    // An unknown outcome means tcp; the peer accepts either.
   }
   co_return is_local();
 }
@@ -164,7 +167,7 @@ task<bool> neighbour::settled(time_point deadline) {
 slot_lease neighbour::lend(std::uint64_t world_id, rank_t rank) {
   if (!shared_) return {};
   return_slots();
-  // What was to be said may have been too much for the link.
+  // Queueing the returns may have ended the link.
   if (!shared_) return {};
   const std::optional<unsigned> slot = slots_->find_free();
   std::string trouble = "all its slots are in use";

@@ -1,4 +1,5 @@
-// Neighbour: what one link shares with its peer, if that lives on the same host.
+// Neighbour: the memory that one link shares with its peer, if both live on the same
+// host.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "beat_line.hpp"
 #include "death_notices.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/data_channel.hpp"
 #include "manyworlds/link/link.hpp"
 #include "meeting_place.hpp"
@@ -22,10 +24,10 @@ namespace manyworlds::inline v0::shm {
 class neighbourhood;
 class shared_link;
 
-/// Who accepted the link invites, over it; who dialled visits and says what came of it.
-/// If they have met, the link has shared memory from then on, and its worlds take slots
-/// there; else, and until that is known, they use tcp. Part of a link, on the service
-/// reactor.
+/// The side that accepted the link invites over it; the side that dialled visits and
+/// reports the outcome. If they have met, the link has shared memory from then on, and
+/// its worlds take slots there. Otherwise, and until that is known, they use tcp. A
+/// part of a link. Thread: the service reactor.
 class neighbour {
  public:
   neighbour(link& l, neighbourhood& all) noexcept : link_(l), all_(all) {}
@@ -33,41 +35,44 @@ class neighbour {
   neighbour& operator=(const neighbour&) = delete;
   ~neighbour();
 
-  /// Of a link that was accepted, as its first words.
+  /// Sends the invitation, the first message of a link that was accepted.
   void invite();
 
-  // What the peer says. Throws wire_error.
+  // Frames of the peer. Errors: wire_error.
   void take_invitation(std::span<const std::byte> body);
   void take_outcome(std::span<const std::byte> body);
   void take_slot(std::span<const std::byte> body);
   void take_returns(std::span<const std::byte> body);
   void take_ceded(std::span<const std::byte> body);
 
-  /// What a visitor must know; null if none is to come (any more).
+  /// Returns the words that a visitor must know, or null if none is expected.
   [[nodiscard]] const invitation* expected() const noexcept;
+  /// Keeps what a visitor brought until the peer confirms. Precondition: expected().
   void receive(shared_parts parts);
 
-  /// Whether memory is shared, once that is known, or at `deadline`.
+  /// Returns whether memory is shared, once that is known or at `deadline`.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept { return shared_ != nullptr; }
-  /// Of a local one: whether its memory is read.
+  /// Says whether a local peer's memory is read.
   [[nodiscard]] bool is_readable() const noexcept;
-  /// A place for a world; the peer is told whose. None, which is said once, if no slot or
-  /// no memory is left.
+  /// Takes a slot for a world and tells the peer the world and the rank. Returns an
+  /// empty lease, logged once, if no slot or no memory is left.
   [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);
-  /// Local: shows our life in the shared memory, and gives what the peer shows if it has
-  /// beaten since the last call.
+  /// Beats in the shared memory, and returns the peer's signs if it has beaten since
+  /// the last call. Precondition: is_local().
   [[nodiscard]] std::optional<beat_signs> exchange_beats(
       const beat_signs& ours) noexcept {
+    MW_ASSERT(beats_ && shared_, "a local link has beat lines");
     beats_->beat(ours);
     return beats_->look();
   }
   /// Tells the peer which slots were given back here.
   void return_slots();
 
-  /// The end of this process is no news to the peer any more.
+  /// Releases our word: the end of this process is no longer reported to the peer.
   void say_goodbye() noexcept { life_.reset(); }
-  /// The link is over. The memory stays for those who hold slots.
+  /// Called when the link is over; idempotent. Lifetime: the memory stays while a slot
+  /// is held.
   void part() noexcept;
 
  private:
@@ -76,7 +81,7 @@ class neighbour {
   [[nodiscard]] static task<void> visit(std::shared_ptr<link> l, invitation words);
   void share(shared_parts parts);
   void settle() noexcept;
-  /// The peer, if it hands out most of the slots, gets some of ours.
+  /// Cedes some of our free slots to a peer that runs short.
   void share_what_is_left();
   void tell_outcome(bool met, bool is_elsewhere, const std::string& why_not);
   void note_refusal(bool is_elsewhere, const std::string& why_not);
@@ -91,7 +96,7 @@ class neighbour {
   stage stage_ = stage::fresh;
   event settled_;
   invitation words_;
-  /// What a visitor brought, until it says that it has met us.
+  /// What a visitor brought, until it confirms over the link.
   std::unique_ptr<shared_parts> visitor_;
 
   std::shared_ptr<shared_link> shared_;
@@ -99,7 +104,7 @@ class neighbour {
   std::optional<beat_exchange> beats_;
   bool said_full_ = false;
   death_notices::ticket death_ = death_notices::ticket::none;
-  /// Released before the memory is let go.
+  /// Released before the memory.
   std::unique_ptr<held_life> life_;
 };
 

@@ -1,8 +1,9 @@
-// How the end of a neighbour is noticed, and the memory let go.
+// Watch of a neighbour: its end is noticed, and its memory released.
 #include <cerrno>
 
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 #include "neighbourhood.hpp"
 #include "shared_link.hpp"
@@ -16,9 +17,10 @@ constexpr const char* no_death_word =
     "copied through shared memory, which is slower; usual cause: a sandbox that refuses "
     "set_robust_list";
 
-/// The peer holds its word since before we could see the arena, or never will. Only that
-/// word tells at no cost that a process with the peer's number is the peer (see
-/// remote_memory): without it payloads are asked for.
+/// Says whether the peer holds its word; it does so before we can see the arena, or
+/// never. Only that word tells at no cost that a process with the peer's pid is the
+/// peer (see remote_memory). Without it the receiver asks for payloads and does not
+/// read them.
 bool is_held_by_peer(shared_arena& arena) noexcept {
   const auto& word =
       *reinterpret_cast<const life_word*>(arena.at(offset::death(arena.peer_side())));
@@ -28,9 +30,11 @@ bool is_held_by_peer(shared_arena& arena) noexcept {
 }  // namespace
 
 void neighbour::share(shared_parts parts) {
+  MW_ASSERT(!shared_ && !beats_ && parts.arena, "memory is shared once");
+  MW_ASSERT(all_.owner().user(), "memory is shared only for a user reactor");
   std::string refusal;
   if (parts.memory && !is_held_by_peer(*parts.arena)) {
-    // Whose death nobody would tell in time, another process could have its number.
+    // Another process could get the pid of a peer before we hear of its death.
     parts.memory.reset();
     refusal = no_death_word;
   } else if (!parts.memory && parts.memory_refusal != 0) {
@@ -58,6 +62,7 @@ bool neighbour::is_readable() const noexcept { return shared_ && shared_->reads_
 void neighbour::watch(std::unique_ptr<process_watch> process) {
   shared_arena& arena = shared_->arena();
   auto& word = *reinterpret_cast<life_word*>(arena.at(offset::death(arena.peer_side())));
+  MW_ASSERT(death_ == death_notices::ticket::none, "a peer's word is watched once");
   death_ = all_.deaths().add(word, [this] {
     all_.owner().spawn(mourn(link_.shared_from_this(), "its death word"));
   });
@@ -77,11 +82,11 @@ task<void> neighbour::until_process_ends(std::shared_ptr<link> l,
 }
 
 task<void> neighbour::mourn(std::shared_ptr<link> l, const char* noticed_by) {
-  // What it said last may wait in our socket: a goodbye, or why a world is broken. It is
-  // read first.
+  // The last messages of the peer, a goodbye or a BROKEN, may wait in our socket. They
+  // are read first.
   co_await sleep_for(duration::zero());
   co_await sleep_for(duration::zero());
-  // The second to notice takes back nothing of what the first has said.
+  // The first notice stands; a second one changes nothing.
   if (!l->is_up()) co_return;
   l->saw_death_ = true;
   l->peer_is_gone(noticed_by);

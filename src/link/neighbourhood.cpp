@@ -1,6 +1,7 @@
 #include "neighbourhood.hpp"
 
 #include "death_watch.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 #include "same_host.hpp"
 #include "simulated_deaths.hpp"
@@ -39,7 +40,7 @@ neighbourhood::~neighbourhood() = default;
 
 std::string neighbourhood::objection() const {
   if (!place_) return turned_off;
-  return owner_.user() ? "" : "nobody there would read it";
+  return owner_.user() ? "" : "no reactor there would read it";
 }
 
 std::string neighbourhood::listening_objection() const {
@@ -49,6 +50,7 @@ std::string neighbourhood::listening_objection() const {
 
 void neighbourhood::begin() {
   if (!place_ || simulated_) return;
+  MW_ASSERT(!words_, "the words are held from one begin to its end");
   words_.emplace();
   if (!words_->is_installed()) {
     remark(
@@ -80,7 +82,7 @@ void neighbourhood::visited(const incarnation& from, shared_parts parts) {
 }
 
 void neighbourhood::remark_refusal(const std::string& reason, std::string line) {
-  // What peers say may differ every time.
+  // Reasons of peers may differ every time, so their number is limited.
   const bool is_news = told_.size() < most_told && told_.insert(reason).second;
   owner_.remark(is_news ? log_level::warning : log_level::debug, std::move(line));
 }

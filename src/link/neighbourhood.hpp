@@ -1,4 +1,4 @@
-// Neighbourhood: what an endpoint has for its peers on this host, all together.
+// Neighbourhood: what an endpoint has for all its peers on this host.
 #pragma once
 
 #include <memory>
@@ -7,15 +7,16 @@
 #include <string>
 
 #include "death_notices.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "meeting_place.hpp"
 #include "robust_word.hpp"
 
 namespace manyworlds::inline v0::shm {
 
-/// Where visitors come, the words by which they hear of our death, and the watch by which
-/// we hear of theirs. On the service reactor; destroyed before it, once that turns no
-/// more.
+/// Owns the meeting place for visitors, the words by which they hear of our death, and
+/// the watch by which we hear of theirs. Thread: the service reactor. Lifetime:
+/// destroyed before it, once that no longer turns.
 class neighbourhood final : private same_host_events {
  public:
   neighbourhood(endpoint& owner, reactor& service, environment& env,
@@ -23,23 +24,26 @@ class neighbourhood final : private same_host_events {
   ~neighbourhood();
 
   static constexpr const char* turned_off = "it is turned off there";
-  /// Why no memory is shared with anybody here; empty if it is.
+  /// Says why no memory is shared here; empty if it is.
   [[nodiscard]] std::string objection() const;
-  /// Why nobody can visit; they may be visited.
+  /// Says why no peer can visit here; empty if peers can. Peers may still be visited.
   [[nodiscard]] std::string listening_objection() const;
 
-  /// On the thread whose end is to be noticed, before everything below.
+  /// Begins, before all calls below. Thread: the one whose end peers notice.
   void begin();
-  /// There, when no link shares memory any more.
+  /// Ends, when no link shares memory any longer. Thread: that of `begin`.
   void end() noexcept;
 
   /// Receives visitors until cancelled.
   [[nodiscard]] task<void> run();
-  [[nodiscard]] meeting_place& place() noexcept { return *place_; }
+  [[nodiscard]] meeting_place& place() noexcept {
+    MW_ASSERT(place_, "a place is used only where sharing is turned on");
+    return *place_;
+  }
   [[nodiscard]] death_notices& deaths() noexcept { return *deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
-  /// A line about something refused: the first one of a reason is a warning, those that
-  /// follow with other peers are for debugging.
+  /// Logs a refusal: the first one of a reason is a warning, later ones with other
+  /// peers are for debugging.
   void remark_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
   [[nodiscard]] const std::shared_ptr<class mover>& mover() const noexcept {
@@ -63,7 +67,7 @@ class neighbourhood final : private same_host_events {
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
   std::unique_ptr<meeting_place> place_;
-  /// Reasons told, also those that peers gave us.
+  /// Reasons that were logged, also those of peers.
   std::set<std::string> told_;
 };
 

@@ -1,4 +1,5 @@
-// Offers of large messages: the words on which sender and receiver agree who was first.
+// Offers of large messages: words that decide whether the sender or the receiver was
+// first.
 #pragma once
 
 #include <array>
@@ -7,20 +8,21 @@
 #include <cstdint>
 #include <optional>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {
 
 enum class offer_state : std::uint8_t { free, offered, taken, withdrawn };
 
-/// What an OFFER cell names: a word of the table, and which use of it.
+/// Content of an OFFER cell: a word of the table, and the use of it.
 struct offer_ticket {
   std::uint32_t index = 0;
   std::uint64_t generation = 0;
 };
 
-/// Generation and state in one word, so that no answer to an old offer meets a new one:
-/// with 56 bits a generation never comes again.
+/// Puts generation and state into one word, so that no answer to an old offer meets a
+/// new one. With 56 bits a generation does not repeat.
 [[nodiscard]] constexpr std::uint64_t offer_word(std::uint64_t generation,
                                                  offer_state state) noexcept {
   return generation << 8 | static_cast<std::uint64_t>(state);
@@ -36,10 +38,10 @@ struct basic_offer_table {
 
 using offer_table = basic_offer_table<hardware_memory, 1024>;
 
-/// The sender's end. An offered buffer is only ever *read* by the peer, and what it read
+/// The sender's end. An offered buffer is only *read* by the peer, and what it read
 /// counts only if its take() succeeded. So a sender that has withdrawn may give its
-/// buffer back at once, even to a peer that was stopped in mid-read and continues (law
-/// 4), and giving up needs no answer from the peer and fails nothing (law 10).
+/// buffer back at once, also while a stopped peer may yet read on (law 4). Giving up
+/// needs no answer from the peer and fails nothing (law 10).
 template <class Table>
 class basic_offer_sender {
  public:
@@ -52,8 +54,8 @@ class basic_offer_sender {
 
   explicit basic_offer_sender(Table& table) noexcept : table_(&table) {}
 
-  /// Nothing if all words are in use: wait until an offer is finished. The buffer must be
-  /// filled before.
+  /// Makes an offer, or returns nothing if all words are in use until one is finished.
+  /// Precondition: the buffer is filled.
   [[nodiscard]] std::optional<offer_ticket> offer() noexcept {
     if (in_use_ == Table::offers) return std::nullopt;
     while (uses_[next_].used) next_ = (next_ + 1) % Table::offers;
@@ -61,25 +63,27 @@ class basic_offer_sender {
     use.used = true;
     ++use.generation;
     ++in_use_;
+    MW_ASSERT(in_use_ <= Table::offers && next_ < Table::offers, "an offer has a word");
     // Relaxed: the cell that carries the ticket is published after it, with release.
     table_->words[next_].store(offer_word(use.generation, offer_state::offered),
                                std::memory_order_relaxed);
     return offer_ticket{next_, use.generation};
   }
 
-  /// How the offer stands, without changing it. Once taken, the buffer is the sender's.
+  /// Returns the state of the offer. Once it is taken, the buffer is the sender's.
   [[nodiscard]] standing look(const offer_ticket& ticket) const noexcept {
+    MW_ASSERT(ticket.index < Table::offers, "a ticket names a word");
     // Acquire: pairs with take(); the receiver has read all of the buffer.
     return standing_of(table_->words[ticket.index].load(std::memory_order_acquire),
                        ticket);
   }
 
-  /// Gives up. `withdrawn`: the peer gets nothing, and the buffer is the sender's now.
-  /// `taken`: the peer was first, the message is delivered, the buffer is the sender's
-  /// too.
+  /// Gives up; the buffer is the sender's afterwards. `withdrawn`: the peer gets
+  /// nothing. `taken`: the peer was first, and the message is delivered.
   [[nodiscard]] standing withdraw(const offer_ticket& ticket) noexcept {
+    MW_ASSERT(ticket.index < Table::offers, "a ticket names a word");
     auto word = offer_word(ticket.generation, offer_state::offered);
-    // Of this and the receiver's compare_exchange exactly one finds the word offered.
+    // Exactly one of this and the receiver's compare_exchange finds the word offered.
     table_->words[ticket.index].compare_exchange_strong(
         word, offer_word(ticket.generation, offer_state::withdrawn),
         std::memory_order_acq_rel, std::memory_order_acquire);
@@ -90,8 +94,10 @@ class basic_offer_sender {
   /// Ends an offer that is taken or withdrawn: its word may be used again. A receiver
   /// that still holds the ticket finds another generation.
   void finish(const offer_ticket& ticket) noexcept {
+    MW_ASSERT(ticket.index < Table::offers, "a ticket names a word");
     auto& use = uses_[ticket.index];
     if (!use.used || use.generation != ticket.generation) return;
+    MW_ASSERT(in_use_ > 0, "an offer is finished once");
     use.used = false;
     --in_use_;
     // The lowest words first, so that memory is touched only as far as it is needed.
@@ -118,7 +124,7 @@ class basic_offer_sender {
   }
 
   Table* table_;
-  // Generations are ours: those in the table are the peer's to scribble on.
+  // Private generations: the peer could overwrite those in the table.
   std::array<use, Table::offers> uses_{};
   std::uint32_t next_ = 0;
   std::uint32_t in_use_ = 0;
@@ -130,28 +136,32 @@ class basic_offer_receiver {
  public:
   explicit basic_offer_receiver(Table& table) noexcept : table_(&table) {}
 
-  /// Whether a ticket read from a cell can be one at all.
+  /// Says whether a ticket read from a cell can be one at all.
   [[nodiscard]] static bool valid(const offer_ticket& ticket) noexcept {
     return ticket.index < Table::offers && ticket.generation != 0 &&
            ticket.generation < std::uint64_t{1} << 56;
   }
 
-  /// The line that take() changes is fetched while the last of the payload is read.
+  /// Fetches the line that take() changes while the last of the payload is read.
   void expect_to_take(const offer_ticket& ticket) const noexcept {
     __builtin_prefetch(&table_->words[ticket.index], 1);
   }
 
-  /// Whether reading on makes sense; take() decides. Ask between slices.
+  /// Says whether reading on makes sense; take() decides. Called between slices.
+  /// Precondition: valid().
   [[nodiscard]] bool still_offered(const offer_ticket& ticket) const noexcept {
+    MW_ASSERT(valid(ticket), "a ticket of a cell was checked");
     // Acquire: what was read of the buffer is older than the answer.
     std::atomic_thread_fence(std::memory_order_acquire);
     return table_->words[ticket.index].load(std::memory_order_relaxed) ==
            offer_word(ticket.generation, offer_state::offered);
   }
 
-  /// After the last slice was read. True: all that was read is the message. False: the
-  /// sender has given up, and what was read may be anything; discard it.
+  /// Called after the last slice was read. Returns true if all that was read is the
+  /// message. False: the sender has given up, and what was read must be discarded.
+  /// Precondition: valid().
   [[nodiscard]] bool take(const offer_ticket& ticket) noexcept {
+    MW_ASSERT(valid(ticket), "a ticket of a cell was checked");
     auto word = offer_word(ticket.generation, offer_state::offered);
     // Release: our reads of the buffer come before the sender's next use of it.
     return table_->words[ticket.index].compare_exchange_strong(

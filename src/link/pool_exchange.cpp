@@ -6,11 +6,13 @@
 #include <span>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 namespace {
 
-/// More than a peer that keeps to the rules can have under way.
+/// More than a peer that follows the protocol can have under way.
 constexpr unsigned packets_at_once = 2 * most_pools;
 
 }  // namespace
@@ -26,17 +28,19 @@ std::optional<unsigned> pool_exchange::name_for_peer(const pool_memory& pool) no
   if (named != told_pools_.end()) {
     return static_cast<unsigned>(named - told_pools_.begin());
   }
-  // Names may have come free meanwhile.
+  // Names may have become free meanwhile.
   listen();
   const auto free = std::find_if(told_pools_.begin(), told_pools_.end(),
                                  [](const told_pool& t) { return t.id == 0; });
   if (free == told_pools_.end()) return std::nullopt;
   const auto index = static_cast<unsigned>(free - told_pools_.begin());
-  // Before the offer that names it is published: who reads that finds this. It fails if
-  // the peer listens to none, or may have no more descriptors under way.
+  // Sent before the offer that names it is published, so that a reader of the offer
+  // finds it. It fails if the peer takes none, or may have no more descriptors under
+  // way.
   if (!say({pool_notice::what::pool, index, pool.size()}, pool.descriptor())) {
     return std::nullopt;
   }
+  MW_ASSERT(told_ < most_pools, "a free name is among those not told");
   if (told_ == 0) removals_seen_ = ours_->removals();
   *free = {pool.id(), false};
   ++told_;
@@ -44,7 +48,7 @@ std::optional<unsigned> pool_exchange::name_for_peer(const pool_memory& pool) no
 }
 
 bool pool_exchange::tell_gone() noexcept {
-  // Read before we look: one that goes after that is seen by the next call.
+  // Read first: a pool that goes after that is seen by the next call.
   const std::uint64_t removals = ours_->removals();
   bool all = true;
   bool any = false;
@@ -85,7 +89,7 @@ void pool_exchange::listen() noexcept {
     const io_result got = receive_packet(
         line_.get(), std::as_writable_bytes(std::span(&notice, 1)), passed);
     if (!got.ok() && got.error() == EBADMSG) {
-      // We had no room for its descriptor: its payloads are had by other ways.
+      // There was no room for its descriptor: its payloads come by other ways.
       if (notice.kind == pool_notice::what::pool && notice.index < most_pools) {
         known_[notice.index].is_known = true;
       }
@@ -110,16 +114,19 @@ void pool_exchange::take(const pool_notice& notice, unique_descriptor file) noex
       try {
         k.pool = mapped_pool::map(file, notice.bytes, k.wrong);
       } catch (const std::bad_alloc&) {
-        // As with no address space: its payloads are had by other ways.
+        // As without address space, its payloads come by other ways.
       }
       mapped_ += k.pool ? 1 : 0;
+      MW_ASSERT(mapped_ <= most_pools, "a name stands for one mapping");
       return;
     case pool_notice::what::gone:
+      MW_ASSERT(!k.pool || mapped_ > 0, "a mapping is counted until it goes");
       mapped_ -= k.pool ? 1 : 0;
       k = {};
       return answer(notice.index);
     case pool_notice::what::unmapped:
       if (t.id == 0 || !t.gone) return;
+      MW_ASSERT(told_ > 0, "a pool that was told is counted until it is unmapped");
       t = {};
       --told_;
       return;
@@ -127,6 +134,7 @@ void pool_exchange::take(const pool_notice& notice, unique_descriptor file) noex
 }
 
 void pool_exchange::answer(unsigned index) noexcept {
+  MW_ASSERT(index < most_pools, "an answer is about a name");
   known_[index].owes_answer = !say({pool_notice::what::unmapped, index, 0});
   owes_answers_ = owes_answers_ || known_[index].owes_answer;
 }

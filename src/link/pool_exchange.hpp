@@ -1,4 +1,4 @@
-// Pool exchange: which shared pools the two processes of a link know of each other.
+// Pool exchange: tells the two processes of a link of each other's shared pools.
 #pragma once
 
 #include <array>
@@ -12,11 +12,12 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// At a time, in each direction; the peer's name for a pool is an index below it.
+/// The most pools at a time in each direction; a pool's name is an index below it.
 inline constexpr unsigned most_pools = 64;
 
-/// A packet between the two: a pool, with its descriptor, before the first offer that
-/// names it; that it is gone; that it was let go, from when its name may be another's.
+/// A packet between the two. `pool` carries a descriptor, before the first offer that
+/// names it; `gone` says that the pool ended; `unmapped` says that its name may be used
+/// again.
 struct pool_notice {
   enum class what : std::uint32_t { pool, gone, unmapped };
   what kind = what::pool;
@@ -24,11 +25,11 @@ struct pool_notice {
   std::uint64_t bytes = 0;
 };
 
-/// Over the connection on which the two have met, which carries descriptors; nothing of
-/// it waits. On the user reactor.
+/// Exchanges pools over the connection on which the two met, which carries descriptors.
+/// No call waits. Thread: the user reactor.
 class pool_exchange {
  public:
-  /// Without either of them nothing is shared.
+  /// Shares nothing if either argument is empty.
   pool_exchange(unique_descriptor line, std::shared_ptr<pool_registry> ours) noexcept
       : line_(std::move(line)), ours_(std::move(ours)) {}
 
@@ -37,21 +38,22 @@ class pool_exchange {
                                                   std::size_t bytes) const {
     return line_ && ours_ ? ours_->find(first, bytes) : nullptr;
   }
-  /// What the peer calls it, which is told of it now if it was not before. Nothing if it
-  /// cannot be: then it is memory as any other.
+  /// Returns the pool's name at the peer, which is told of the pool now if it was not
+  /// before. Returns nothing if it cannot be told; then it is memory like any other.
   [[nodiscard]] std::optional<unsigned> name_for_peer(const pool_memory& pool) noexcept;
-  /// Whether a pool that the peer knows may have gone: one load.
+  /// Says whether a pool that the peer knows may have gone, by one load.
   [[nodiscard]] bool may_have_lost_some() const noexcept {
     return told_ > 0 && ours_->removals() != removals_seen_;
   }
-  /// Tells the peer of those that have gone. True if it should be woken for that.
+  /// Tells the peer which pools have gone. Returns true if it should be woken for that.
   [[nodiscard]] bool tell_gone() noexcept;
 
   // Theirs.
-  /// Null: it is not to be read. Then `wrong` says what the peer did, if it did anything.
+  /// Returns the peer's pool, or null if it cannot be read; then `wrong` names the
+  /// peer's mistake, if there was one.
   [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint64_t name,
                                                           const char*& wrong) noexcept;
-  /// Takes what the peer has said; a bounded number of packets.
+  /// Takes a bounded number of packets from the peer.
   void listen() noexcept;
   [[nodiscard]] unsigned mapped() const noexcept { return mapped_; }
 

@@ -14,9 +14,10 @@
 #include <string_view>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/stream.hpp"
 
-// Newer than Debian 12's headers.
+// This is newer than Debian 12's headers.
 #if !defined(SO_PEERPIDFD)
 #define SO_PEERPIDFD 77
 #endif
@@ -25,8 +26,8 @@ namespace manyworlds::inline v0::shm {
 
 namespace {
 
-/// When a process was started, rounded down to the kernel's tick of 10 ms. Nothing where
-/// /proc does not tell.
+/// Returns when a process was started, rounded down to the kernel's tick of 10 ms, or
+/// nothing where /proc does not tell.
 std::optional<boot_time> start_of(pid_t number) {
   const std::string path = "/proc/" + std::to_string(number) + "/stat";
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -36,8 +37,8 @@ std::optional<boot_time> start_of(pid_t number) {
   ::close(fd);
   if (size <= 0) return {};
   std::string_view rest(text, static_cast<std::size_t>(size));
-  // The name, second, is the process's to choose: fields are counted from its last
-  // parenthesis. The start is the 22nd, the state right after the name the third.
+  // The process may choose any name, the second field, so fields are counted from its
+  // last parenthesis. The state is the third field, the start the 22nd.
   const std::size_t name_end = rest.rfind(") ");
   if (name_end == std::string_view::npos) return {};
   rest.remove_prefix(name_end + 2);
@@ -78,6 +79,7 @@ process_watch::~process_watch() {
 }
 
 process_watch process_watch::with(int descriptor) noexcept {
+  MW_ASSERT(descriptor >= 0, "a process is watched by a descriptor");
   process_watch w(state::watching);
   w.descriptor_ = descriptor;
   return w;
@@ -95,8 +97,8 @@ process_watch process_watch::of_peer(int connection, boot_time met) {
   if (::getsockopt(connection, SOL_SOCKET, SO_PEERPIDFD, &descriptor, &size) == 0) {
     return with(descriptor);
   }
-  // The process was there and has been waited for (which of the two depends on the
-  // kernel's version). Anything else: not known here, or refused.
+  // The process has ended and was waited for; the kernel's version decides which errno
+  // says so. Any other errno: not known here, or refused.
   if (errno == ESRCH || errno == EINVAL) return over();
   return of_peer_by_number(connection, met);
 }
@@ -108,7 +110,7 @@ process_watch process_watch::of_peer_by_number(int connection, boot_time met) {
     return blind(std::string("the kernel does not name the peer's process (") +
                  std::strerror(errno) + "): its end is noticed by its sockets");
   }
-  // Of another pid namespace.
+  // The peer lives in another pid namespace.
   if (peer.pid <= 0) {
     return blind(
         "the peer's process is not visible from here: its end is noticed by its "
@@ -127,25 +129,26 @@ process_watch process_watch::of_number(pid_t number, int connection, boot_time m
         "Linux before 5.3, a seccomp filter");
   }
   process_watch found = with(descriptor);
-  // Read after the descriptor was made, and the descriptor looked at after that: while
-  // its process had not ended, the number was nobody else's.
+  // The start is read after the descriptor was made and before that is polled: until
+  // its process ends, no other one has the number.
   const std::optional<boot_time> started = start_of(number);
   if (found.has_ended()) return over();
   if (started && *started > met) return over();
-  // Without /proc only the connection speaks for it: the peer's own end of it went with
-  // the peer, unless a child of the peer holds it.
+  // Without /proc only the connection tells: the peer's end of it closed with the peer,
+  // unless a child of the peer holds it.
   if (!started && is_hung_up(connection)) return over();
   return found;
 }
 
 bool process_watch::has_ended() const noexcept {
   if (state_ != state::watching) return state_ == state::ended;
+  MW_ASSERT(descriptor_ >= 0, "a process is watched by a descriptor");
   ::pollfd asked{descriptor_, POLLIN, 0};
   return ::poll(&asked, 1, 0) == 1;
 }
 
 task<void> process_watch::ended(reactor& service) const {
-  // A readiness may be taken back by no process, but the engine may fail to wait.
+  // Readiness of a pidfd is final, but the engine may fail to wait.
   while (!has_ended()) {
     const io_result woken = co_await io_awaiter(service, io_kind::readable,
                                                 static_cast<socket_handle>(descriptor_));

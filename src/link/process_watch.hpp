@@ -1,4 +1,4 @@
-// Process watch: the end of the process behind a Unix connection, told by its pidfd.
+// Process watch: reports the end of the process behind a Unix connection, by its pidfd.
 #pragma once
 
 #include <sys/types.h>
@@ -11,36 +11,38 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Time since the machine was started, as in which the kernel tells when processes were.
+/// Time since the machine was started, in which the kernel gives the start of
+/// processes.
 using boot_time = std::chrono::nanoseconds;
 [[nodiscard]] boot_time boot_time_now() noexcept;
 
-/// The last of the notices that a peer is dead: it comes after the peer's memory and
-/// descriptors are gone, but nobody can hold it back, and a process that got the same
-/// number since is not taken for it.
+/// Watches a process. This is the last of the notices that a peer is dead: it comes
+/// after the peer's memory and descriptors are gone. But no process can delay it, and a
+/// later process with the same number is not mistaken for the peer.
 class process_watch {
  public:
-  /// The process that made the other end of a connected Unix socket, or that listened for
-  /// it. `met`: the connection was there already then. Where the kernel does not name the
-  /// process by a descriptor (SO_PEERPIDFD: Linux 6.5), its number is believed only if
-  /// the process with it is not younger than that.
+  /// Watches the process that made the other end of a connected Unix socket, or that
+  /// listened for it. `met` is a time at which the connection existed. Where the kernel
+  /// gives no descriptor of the process (SO_PEERPIDFD: Linux 6.5), its number is
+  /// trusted only if that process started before `met`.
   [[nodiscard]] static process_watch of_peer(int connection, boot_time met);
-  /// As `of_peer`, by the number alone.
+  /// Works as `of_peer`, by the number alone.
   [[nodiscard]] static process_watch of_peer_by_number(int connection, boot_time met);
 
   process_watch(process_watch&& other) noexcept;
   process_watch& operator=(process_watch&&) = delete;
   ~process_watch();
 
-  /// There is something to wait for, or it has ended already.
+  /// Says that the end can be awaited, or has come already.
   [[nodiscard]] bool is_watching() const noexcept { return state_ != state::blind; }
-  /// If not, why: a line for the log. The other notices remain.
+  /// Returns a line for the log that says why it is not watching. The other notices
+  /// remain.
   [[nodiscard]] const std::string& objection() const noexcept { return objection_; }
-  /// Looks, without waiting. False where nothing is known.
+  /// Says without waiting whether the process has ended; false where nothing is known.
   [[nodiscard]] bool has_ended() const noexcept;
 
-  /// Awaits the end, on the service reactor; must not outlive this object. Not where
-  /// nothing is known.
+  /// Awaits the end. Thread: the service reactor. Lifetime: the task must not outlive
+  /// this object. Precondition: is_watching().
   [[nodiscard]] task<void> ended(reactor& service) const;
 
  private:

@@ -16,33 +16,34 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Where a process keeps some random bytes, so that a peer can see whether it reads the
-/// right process at all.
+/// The address and content of some random bytes of a process, by which a peer checks
+/// that it reads the right process.
 struct memory_probe {
   static constexpr std::size_t size = 16;
   std::uint64_t address = 0;
   std::array<std::byte, size> content{};
 };
 
-/// For the log, behind whose memory it is: that it may not be read, why, and what
-/// follows.
+/// Returns the end of a log line that begins with the peer: that its memory may not be
+/// read, why, and what follows.
 [[nodiscard]] std::string unreadable_text(int error);
 
-/// Reads in place of the kernel, where that is simulated.
+/// Reads in place of a simulated kernel.
 class memory_reader {
  public:
   virtual ~memory_reader() = default;
-  /// As process_vm_readv.
+  /// Works as process_vm_readv.
   [[nodiscard]] virtual ssize_t read(std::span<const iovec> into,
                                      std::span<const iovec> from) noexcept = 0;
 };
 
-/// Reads by process_vm_readv. A pid may belong to another process one day: whoever reads
-/// makes sure afterwards that the peer still lives, and only then believes what it read.
+/// Reads by process_vm_readv. A pid may belong to another process later, so the caller
+/// must check after a read that the peer still lives, before it uses what was read.
 class remote_memory {
  public:
-  /// Tries it on the probe. Nothing, and the errno: EPERM (ptrace rules, seccomp),
-  /// ENOSYS; ESRCH where the pid is not known or is somebody else's.
+  /// Tries to read the probe. Returns nothing, and the errno, if it fails: EPERM
+  /// (ptrace rules, seccomp), ENOSYS, or ESRCH where the pid is unknown or another
+  /// process's.
   [[nodiscard]] static std::optional<remote_memory> of(pid_t pid,
                                                        const memory_probe& probe,
                                                        int& error) noexcept;
@@ -50,8 +51,9 @@ class remote_memory {
   remote_memory(pid_t pid, std::shared_ptr<memory_reader> reader) noexcept
       : pid_(pid), reader_(std::move(reader)) {}
 
-  /// Copies from the peer's pieces to ours, in order, as much as fits both; counts bytes.
-  /// Less than asked, or -1 with errno: the memory is not there, or the peer is gone.
+  /// Copies from the peer's pieces to ours, in order, as much as fits both, and returns
+  /// the bytes. Errors: fewer bytes, or -1 with errno, if the memory is not there or
+  /// the peer is gone.
   [[nodiscard]] ssize_t read(std::span<const iovec> into,
                              std::span<const iovec> from) const noexcept {
     if (reader_) [[unlikely]]

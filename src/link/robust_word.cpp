@@ -5,12 +5,14 @@
 
 #include <climits>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 namespace {
 
-/// The kernel reads the list as the thread left it, in the order of the instructions:
-/// only the compiler has to be kept from another order.
+/// Keeps the compiler from reordering. The kernel reads the list as the thread left it,
+/// in the order of the instructions.
 void in_this_order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 bool set_list(::robust_list_head* head) noexcept {
@@ -20,7 +22,7 @@ bool set_list(::robust_list_head* head) noexcept {
 }  // namespace
 
 void wake_all(life_word& word) noexcept {
-  // Not the private kind: the watcher is another process.
+  // This is not the private kind, since the watcher is another process.
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX,
             nullptr, nullptr, 0);
 }
@@ -29,7 +31,7 @@ robust_words::robust_words() noexcept : thread_(::gettid()) {
   head_.list.next = &head_.list;
   head_.futex_offset = static_cast<long>(entry_distance);
   std::size_t length = 0;
-  // Refused by a filter: then there is nothing to put back, and none is put back.
+  // If a filter refuses this, there is nothing to restore.
   if (::syscall(SYS_get_robust_list, 0, &before_, &length) != 0) before_ = nullptr;
   in_this_order();
   installed_ = set_list(&head_);
@@ -48,15 +50,16 @@ robust_word::robust_word(robust_words& words, std::byte* in_first_page) noexcept
 
 void robust_word::announce() noexcept {
   in_this_order();
+  MW_ASSERT(!words_.head_.list_op_pending, "one word changes at a time");
   words_.head_.list_op_pending = &entry_;
   in_this_order();
 }
 
 bool robust_word::write_self() noexcept {
   const auto self = static_cast<std::uint32_t>(words_.thread_);
-  // Whoever watches already waits on the old value. The bit goes with it into the new
-  // one: without it the kernel wakes nobody. A peer that keeps changing the word only
-  // gets the plain one, and may miss our death.
+  // A watcher already waits on the old value. Its bit must be kept in the new one, or
+  // the kernel wakes no watcher. A peer that keeps changing the word gets the plain
+  // value, and may miss our death.
   std::uint32_t seen = word_.load(std::memory_order_relaxed);
   bool written = false;
   for (int attempt = 0; attempt < 64 && !written; ++attempt) {
@@ -68,6 +71,8 @@ bool robust_word::write_self() noexcept {
 }
 
 void robust_word::enter() noexcept {
+  MW_ASSERT(!held_ && !next_ && !previous_, "a word that is entered is in no list");
+  MW_ASSERT(words_.size_ < robust_words::most, "the kernel reads a limited list");
   entry_.next = words_.head_.list.next;
   next_ = words_.first_;
   if (next_) next_->previous_ = this;
@@ -79,6 +84,10 @@ void robust_word::enter() noexcept {
 }
 
 void robust_word::leave() noexcept {
+  MW_ASSERT(held_ && words_.size_ > 0, "a word that leaves is in the list");
+  MW_ASSERT(previous_ ? previous_->next_ == this : words_.first_ == this,
+            "the list leads to its word");
+  MW_ASSERT(!next_ || next_->previous_ == this, "the list leads back to its word");
   (previous_ ? previous_->entry_.next : words_.head_.list.next) = entry_.next;
   (previous_ ? previous_->next_ : words_.first_) = next_;
   if (next_) next_->previous_ = previous_;
@@ -95,6 +104,7 @@ bool robust_word::clear() noexcept {
 
 void robust_word::settle() noexcept {
   in_this_order();
+  MW_ASSERT(words_.head_.list_op_pending == &entry_, "an announced change settles");
   words_.head_.list_op_pending = nullptr;
   in_this_order();
 }

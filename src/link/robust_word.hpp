@@ -1,5 +1,4 @@
-// Robust word: a word in shared memory by which the kernel tells a peer that we have
-// died.
+// Robust word: a word in shared memory by which the kernel reports our death to a peer.
 #pragma once
 
 #include <linux/futex.h>
@@ -11,25 +10,26 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// What a peer watches: 0 (not held yet, or let go in order), or the id of the thread
-/// that holds it, with FUTEX_WAITERS once somebody watches; FUTEX_OWNER_DIED when that
-/// thread has ended holding it, set by the kernel before the process's memory is torn
-/// down.
+/// The word that a peer watches. It is 0 (not held yet, or released in order), or the
+/// id of the thread that holds it, with FUTEX_WAITERS once a peer watches. The kernel
+/// sets FUTEX_OWNER_DIED when the holding thread has ended, before it tears down the
+/// process's memory.
 using life_word = std::atomic<std::uint32_t>;
 static_assert(sizeof(life_word) == 4 && life_word::is_always_lock_free);
 
-/// How far before a word its entry stands: a page of the arena.
+/// The distance from an entry to its word behind it: a page of the arena.
 inline constexpr std::size_t entry_distance = 4096;
 
-/// Ends every wait on the word, in any process.
+/// Wakes every wait on the word, in any process.
 void wake_all(life_word& word) noexcept;
 
-/// The words that the calling thread holds, in the form the kernel reads when the thread
-/// ends: its robust list.
+/// The robust list of the calling thread: the words that it holds, in the form that the
+/// kernel reads when the thread ends.
 ///
-/// A thread has one such list, and glibc's is set aside while this one is there: no
-/// robust pthread mutex may be locked on the thread meanwhile. Made on the service
-/// thread; destroyed there, which puts glibc's list back, or after that thread has ended.
+/// A thread has one such list, and this one replaces glibc's. Precondition: no robust
+/// pthread mutex is locked on the thread meanwhile. Lifetime: made on the service
+/// thread; destroyed there, which restores glibc's list, or after that thread has
+/// ended.
 class robust_words {
  public:
   robust_words() noexcept;
@@ -37,13 +37,13 @@ class robust_words {
   robust_words& operator=(const robust_words&) = delete;
   ~robust_words();
 
-  /// The kernel takes the list. Where it does not, nothing can be held.
+  /// Says that the kernel takes the list. Where it does not, nothing can be held.
   [[nodiscard]] bool is_installed() const noexcept { return installed_; }
-  /// The caller is the thread whose list this is: not so in a forked child.
+  /// Says that the caller is the thread of this list, which a forked child is not.
   [[nodiscard]] bool is_mine() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// The kernel reads no more of a list than this (ROBUST_LIST_LIMIT).
+  /// The kernel reads at most this many entries of a list (ROBUST_LIST_LIMIT).
   static constexpr std::size_t most = 2048;
 
  private:
@@ -57,47 +57,48 @@ class robust_words {
   bool installed_ = false;
 };
 
-/// The moments of holding and letting go between which a kill may fall, for tests.
+/// The steps of holding and releasing, between which tests kill.
 enum class robust_step : unsigned char {
   announced,  ///< the kernel knows that the word is about to change
-  written,    ///< the word says whose it is (or, letting go, nobody's)
-  woken,      ///< who waited on the old value looks at the new one
-  listed,     ///< the word is in the list (or, letting go, no longer is)
+  written,    ///< the word names its holder (when releasing: none)
+  woken,      ///< the waiters on the old value look at the new one
+  listed,     ///< the word is in the list (when releasing: no longer)
   settled,    ///< the announcement is withdrawn
 };
 
-/// What tells a peer of our death; destroying it is a goodbye.
+/// Reports our death to a peer; destroying it is a goodbye.
 class held_life {
  public:
   virtual ~held_life() = default;
 };
 
-/// One word of ours in a link's arena, held from `hold` to `release` by the service
-/// thread, where all of it is called.
+/// One word of ours in a link's arena, held from `hold` to `release`. Thread: the
+/// service thread.
 ///
 /// The kernel follows the list's pointers when the thread ends, so they must not lie
-/// where a peer can write: the entry stands in the private page before the arena, as far
-/// from the page's start as the word is from the arena's, and so one distance
-/// (`entry_distance`) leads from any entry to its word. The word lies in the arena's
-/// first page, which must stay mapped until the word was released: at one it cannot read,
-/// the kernel stops.
+/// where a peer can write. The entry stands in the private page before the arena, at
+/// the same offset as the word in the arena. So one distance (`entry_distance`) leads
+/// from any entry to its word. Lifetime: the word lies in the arena's first page, which
+/// must stay mapped until the release, since the kernel stops at a word that it cannot
+/// read.
 class robust_word final : public held_life {
  public:
   robust_word(robust_words& words, std::byte* in_first_page) noexcept;
   robust_word(const robust_word&) = delete;
   robust_word& operator=(const robust_word&) = delete;
-  /// Releases. On another thread than the words' (a forked child, or after that thread
-  /// has ended) it leaves the word alone.
+  /// Releases the word. It leaves the word alone on another thread than that of the
+  /// words: in a forked child, or after that thread has ended.
   ~robust_word() override { release(); }
 
   [[nodiscard]] bool is_held() const noexcept { return held_; }
 
-  /// From here on the end of this thread is noticed, whatever ends it. False if it cannot
-  /// be: no list, or `robust_words::most` are held already.
+  /// Holds the word: from here on the peer notices the end of this thread, no matter
+  /// what ends it. Returns false without a list, or if `robust_words::most` are held
+  /// already.
   bool hold() noexcept {
     return hold([](robust_step) noexcept {});
   }
-  /// A goodbye: the end of this thread is no news any more.
+  /// Releases the word as a goodbye: the end of this thread is no longer reported.
   void release() noexcept {
     release([](robust_step) noexcept {});
   }
@@ -107,8 +108,8 @@ class robust_word final : public held_life {
     if (held_) return true;
     if (!words_.is_installed() || !words_.is_mine() || words_.size_ >= words_.most)
       return false;
-    // Killed before the word is written: nobody was promised anything. From then on the
-    // kernel finds it by the announcement or by the list.
+    // A kill before the word is written breaks no promise. From then on the kernel
+    // finds the word by the announcement or by the list.
     announce();
     after(robust_step::announced);
     const bool watched = write_self();
@@ -125,8 +126,8 @@ class robust_word final : public held_life {
   template <class Hook>
   void release(Hook&& after) noexcept {
     if (!held_ || !words_.is_mine()) return;
-    // Killed before the word is cleared: a death. After that: a goodbye, and the kernel
-    // wakes the watcher if we did not come to it.
+    // A kill before the word is cleared is a death. After that it is a goodbye, and the
+    // kernel wakes the watcher if we did not.
     announce();
     after(robust_step::announced);
     leave();
@@ -141,7 +142,7 @@ class robust_word final : public held_life {
 
  private:
   void announce() noexcept;
-  /// Both say whether somebody waits on the word.
+  /// Both return whether a watcher waits on the word.
   bool write_self() noexcept;
   bool clear() noexcept;
   void enter() noexcept;

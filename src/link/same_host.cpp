@@ -9,6 +9,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0::shm {
@@ -31,7 +32,7 @@ std::string name_of(const incarnation& id) {
   return name;
 }
 
-/// A visitor's words: who it is, the proof, where its memory may be probed.
+/// A visitor's words: its identity, the proof, and where its memory may be probed.
 struct visit_words {
   incarnation from;
   nonce proof{};
@@ -140,7 +141,7 @@ task<void> same_host::run() {
       local_socket visitor;
       const io_result accepted = co_await listener_.accept(service_, visitor);
       if (!accepted.ok()) {
-        // Most likely out of descriptors; the peer falls back to tcp meanwhile.
+        // Descriptors have most likely run out; the peer falls back to tcp meanwhile.
         co_await sleep_for(50ms);
         continue;
       }
@@ -154,7 +155,10 @@ task<void> same_host::receive_visitor(local_socket visitor) {
   struct counted {
     std::size_t& n;
     explicit counted(std::size_t& count) : n(++count) {}
-    ~counted() { --n; }
+    ~counted() {
+      MW_ASSERT(n > 0, "a visitor is counted once");
+      --n;
+    }
   } open(visitors_);
   const boot_time met = boot_time_now();
   std::array<std::byte, largest_packet> packet;
@@ -170,11 +174,11 @@ task<void> same_host::receive_visitor(local_socket visitor) {
   try {
     const visit_words words = decode_visit(std::span(packet).first(got.count()));
     const invitation* expected = events_.invited(words.from);
-    // Nothing is said to whoever cannot prove that it is the peer of a link.
+    // A process that cannot prove that it is the peer of a link gets no answer.
     if (!expected || expected->visitor != words.proof) {
       trouble = "it was not invited";
     } else if (!passed[0] || !passed[1] || !is_stream_socket(passed[1].get())) {
-      trouble = "it did not bring what it should";
+      trouble = "it did not bring an arena and a bell";
     } else {
       host_words answer;
       answer.proof = expected->host;
@@ -186,8 +190,8 @@ task<void> same_host::receive_visitor(local_socket visitor) {
       if (answer.welcome) hold_life(parts);
       parts.process = std::make_unique<process_watch>(
           process_watch::of_peer(visitor.descriptor(), met));
-      // The visitor reads our memory when it has the answer, we may read its now: it
-      // waits.
+      // The visitor waits for the answer, so its memory may be read now; it reads ours
+      // afterwards.
       probe_peer(parts, visitor.peer_pid(), words.probe);
       const bytes reply = encode(answer);
       if (visitor.send(reply, {}) == 0 && answer.welcome) {
@@ -205,7 +209,7 @@ void same_host::hold_life(shared_parts& parts) {
   if (!words_) return;
   std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
   auto life = std::make_unique<robust_word>(*words_, word);
-  // Where it cannot be held, the peer has its other notices.
+  // Without a held word the peer has its other notices.
   static_cast<void>(life->hold());
   parts.life = std::move(life);
 }

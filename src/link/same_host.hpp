@@ -11,11 +11,11 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Meets the processes of this host on a Unix socket named by our incarnation. Everything
-/// on the service reactor.
+/// Meets the processes of this host on a Unix socket named by our incarnation. Thread:
+/// the service reactor.
 class same_host final : public meeting_place {
  public:
-  /// `reads_peers`: whether it tries to read their memory.
+  /// Listens. With `reads_peers` it tries to read the memory of peers.
   same_host(reactor& service, environment& env, const incarnation& self,
             same_host_events& events, bool reads_peers = true);
 
@@ -34,7 +34,7 @@ class same_host final : public meeting_place {
   same_host_events& events_;
   const bool reads_peers_;
   local_socket listener_;
-  /// Peers read it to see whether they read us.
+  /// Peers read it to check that they read this process.
   std::unique_ptr<memory_probe> probe_;
   std::size_t visitors_ = 0;
   robust_words* words_ = nullptr;

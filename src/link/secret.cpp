@@ -22,7 +22,7 @@ secret_proof prove(const secret_text& secret, std::string_view role,
                    std::span<const std::byte> transcript) {
   secret_proof proof{};
   if (secret.empty()) return proof;
-  // The role is part of what is proven: a proof of one side must not serve the other.
+  // The role is part of the proof, so that one side's proof does not serve the other.
   const auto role_bytes = std::as_bytes(std::span(role));
   std::vector<std::byte> proven(role_bytes.begin(), role_bytes.end());
   proven.insert(proven.end(), transcript.begin(), transcript.end());

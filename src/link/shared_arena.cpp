@@ -9,6 +9,7 @@
 #include <new>
 
 #include "../memory/sealable_memory.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::shm {
 
@@ -38,7 +39,7 @@ std::string because(const char* what, int error = errno) {
   return std::string(what) + ": " + std::strerror(error) + usual_cause_of(error);
 }
 
-/// Empty, or why a peer's memory is not to be mapped.
+/// Returns why a peer's memory must not be mapped, or an empty text.
 std::string why_not_mapped(int descriptor) {
   switch (examine_sealed(descriptor, size_seals, arena_bytes)) {
     case sealed_file::as_it_should_be:
@@ -48,7 +49,7 @@ std::string why_not_mapped(int descriptor) {
     case sealed_file::unknown:
       return because("looking at the peer's shared memory");
     case sealed_file::of_another_kind:
-      return "the peer's shared memory is of a kind that is not used";
+      return "the peer's shared memory is of an unknown kind";
     case sealed_file::of_another_size:
       return "the peer's shared memory has another size: another version?";
   }
@@ -107,7 +108,8 @@ std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& 
 }
 
 bool shared_arena::map(std::string& why_not) {
-  // One reservation, so that the private page and the arena stand at a fixed distance.
+  // One reservation keeps the private page and the arena at a fixed distance.
+  MW_ASSERT(!base_, "an arena is mapped once");
   void* room = ::mmap(nullptr, page_bytes + arena_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
@@ -121,7 +123,7 @@ bool shared_arena::map(std::string& why_not) {
     ::munmap(room, page_bytes + arena_bytes);
     return false;
   }
-  // A forked child is not this member: it must neither hold the memory nor write to it.
+  // A forked child is not this member and must neither hold the memory nor write to it.
   ::madvise(base, arena_bytes, MADV_DONTFORK);
   base_ = base;
   return true;

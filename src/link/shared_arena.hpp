@@ -6,27 +6,28 @@
 #include <string>
 
 #include "arena_layout.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::shm {
 
-/// Chunks of each direction that have memory from the start: however little there is
-/// later, messages get through.
+/// Chunks of each direction that have memory from the start, so that messages get
+/// through even if there is no more later.
 inline constexpr unsigned first_chunks = 1;
 
-/// A mapping of `arena_bytes`, and one private page right before it (whose use is the
-/// robust futex's: the kernel's list of them must not lie where a peer can write).
+/// Maps `arena_bytes`, and one private page right before them for the robust futex,
+/// since the kernel's list must not lie where a peer can write.
 ///
-/// Its size is sealed, so that a peer cannot cut it off under us (SIGBUS). What it holds
-/// is the peer's to change at any time: read once, check, use (law 11). Pages are
+/// Its size is sealed, so that a peer cannot shrink it under us (SIGBUS). The peer may
+/// change its content at any time: read once, check, use (law 11). Pages must be
 /// reserved with `reserve` before they are first touched, so that a memory limit is an
 /// error code and not a signal.
 class shared_arena {
  public:
-  /// Makes one, as side 0. Null, and why, if the machine refuses: memfd_create, sealing,
-  /// memory.
+  /// Makes an arena, as side 0. Returns null, and why, if the machine refuses
+  /// memfd_create, sealing, or memory.
   [[nodiscard]] static std::unique_ptr<shared_arena> make(std::string& why_not);
-  /// Maps one that a peer made, as side 1; takes the descriptor in any case. Null, and
-  /// why, if it is not what it should be.
+  /// Maps an arena that a peer made, as side 1, and takes the descriptor in any case.
+  /// Returns null, and why, if it is not a valid arena.
   [[nodiscard]] static std::unique_ptr<shared_arena> attach(int descriptor,
                                                             std::string& why_not);
   ~shared_arena();
@@ -37,11 +38,12 @@ class shared_arena {
   [[nodiscard]] int peer_side() const noexcept { return 1 - side_; }
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept {
+    MW_ASSERT(base_ && offset < arena_bytes, "an address lies in the arena");
     return base_ + offset;
   }
   [[nodiscard]] std::byte* private_page() const noexcept { return base_ - page_bytes; }
 
-  /// Has the pages of this range there. 0, or the errno (ENOMEM, ENOSPC ...).
+  /// Reserves the pages of this range. Returns 0 or the errno (ENOMEM, ENOSPC ...).
   [[nodiscard]] int reserve(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:

@@ -6,14 +6,17 @@
 #include <cerrno>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 namespace {
 constexpr duration pause_of_reading = std::chrono::microseconds(200);
 constexpr duration without_bell = std::chrono::milliseconds(1);
-/// Had at once: a system call for each would cost more than the memory.
+/// Chunks that are reserved at once: a system call for each would cost more than the
+/// memory.
 constexpr unsigned chunks_at_once = 8;
-/// After a refusal: looking for room is far more frequent.
+/// The pause after a refusal, since room is looked for far more often.
 constexpr duration until_next_try = std::chrono::milliseconds(10);
 }  // namespace
 
@@ -39,9 +42,13 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
       pools_(std::move(parts.line), std::move(ours)),
       mover_(std::move(helper)) {}
 
-shared_link::~shared_link() = default;
+shared_link::~shared_link() {
+  MW_ASSERT(!is_listening_, "a link stays while the engine holds its request");
+}
 
 void shared_link::attach(unsigned slot, slot_events& events) {
+  MW_ASSERT(slot < slot_count, "a slot that is attached exists");
+  MW_ASSERT(!slots_[slot].events, "a slot is one world's");
   slots_[slot] = {&events, 0};
   owners_out_.reclaim(slot, [this](unsigned chunk) { chunks_out_.give_back(chunk); });
   if (++attached_ == 1) {
@@ -53,11 +60,13 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 }
 
 void shared_link::detach(unsigned slot) noexcept {
+  MW_ASSERT(slot < slot_count, "a slot that is detached exists");
   if (!slots_[slot].events) return;
+  MW_ASSERT(attached_ > 0, "a slot that is used is counted");
   slots_[slot] = {};
   pending_.erase(slot);
   postponed_.erase(slot);
-  // Whatever is still in its ring belongs to a world that is over.
+  // What is still in its ring belongs to a world that is over.
   if (listener_.hot().contains(slot)) listener_.go_cold(slot, [] { return false; });
   if (--attached_ > 0) return;
   user_.remove(*this);
@@ -68,7 +77,7 @@ bool shared_link::poll() noexcept {
   bool did = false;
   if (listener_.rung()) [[unlikely]] {
     listener_.take().for_each([this](unsigned slot) {
-      // A peer may ring for what is not open (any more): it is not looked at.
+      // A peer may ring for a slot that is not open; that is ignored.
       if (!slots_[slot].events) return;
       slots_[slot].empty_looks = 0;
       if (!listener_.hot().contains(slot)) listener_.go_hot(slot);
@@ -83,7 +92,8 @@ bool shared_link::poll() noexcept {
     if (!pending_.empty()) [[unlikely]]
       round.insert(pending_);
   }
-  // What a round leaves over is all of the next, so that each slot has its turn (law 9).
+  // The next round is what this one leaves over, so that each slot has its turn (law
+  // 9).
   bool is_enough = false;
   round.for_each([this, &did, &is_enough](unsigned slot) {
     slot_use& use = slots_[slot];
@@ -96,7 +106,7 @@ bool shared_link::poll() noexcept {
       is_enough = user_.is_turn_used_up();
       return;
     }
-    // Cold ones are looked at only while they have something pending.
+    // Cold slots are looked at only while they have something pending.
     if (!listener_.hot().contains(slot) || ++use.empty_looks != patience) return;
     listener_.go_cold(slot, [&use] { return use.events->has_something_or_is_told(); });
     use.empty_looks = 0;
@@ -115,6 +125,8 @@ bool shared_link::add_chunks() noexcept {
     next_try_ = user_.now() + until_next_try;
     return false;
   }
+  MW_ASSERT(wanted > chunks_with_memory_ && wanted <= chunk_states::chunks,
+            "memory is added up to the last chunk");
   chunks_with_memory_ = wanted;
   chunks_out_.allow(wanted);
   return true;
@@ -161,8 +173,8 @@ bool shared_link::others_have_something(unsigned slot) noexcept {
   return any;
 }
 
-// What is just being pulled is over before we would have woken up. A peer that pauses
-// does not keep us busy for longer than `pause_of_reading`.
+// A pull that is under way ends before we would have woken up. A peer that pauses does
+// not keep us busy for longer than `pause_of_reading`.
 bool shared_link::is_being_read() noexcept {
   const time_point now = user_.now();
   if (ringer_.has_read()) awake_until_ = now + pause_of_reading;
@@ -171,15 +183,15 @@ bool shared_link::is_being_read() noexcept {
 
 bool shared_link::prepare_sleep(std::optional<duration>& limit) noexcept {
   if (offers_out_.in_use() > 0 && is_being_read()) return false;
-  // A peer that has closed its bell and lives on is looked after now and then.
+  // A peer that has closed its bell and lives on is polled periodically.
   if (!is_listening_) limit = std::min(limit.value_or(without_bell), without_bell);
   return listener_.prepare_sleep([this] { return any_has_something(); });
 }
 
 void shared_link::cancel_sleep() noexcept { listener_.cancel_sleep(); }
 
-// It is not sent when the socket is full of rings that were not heard yet, or the peer is
-// gone: neither needs another.
+// Nothing is sent when the socket is full of unread rings, or the peer is gone: neither
+// needs another ring.
 void shared_link::ring() noexcept { sockets_.send_byte(bell_.handle()); }
 
 void shared_link::listen_for_bell() noexcept {
@@ -189,6 +201,7 @@ void shared_link::listen_for_bell() noexcept {
   listening_.socket = bell_.handle();
   listening_.buffers = &bell_place_;
   listening_.buffer_count = 1;
+  MW_ASSERT(!keeps_itself_ && attached_ > 0, "a link that is used listens once");
   is_listening_ = true;
   user_.count_loose_requests(1);
   keeps_itself_ = shared_from_this();
@@ -196,14 +209,15 @@ void shared_link::listen_for_bell() noexcept {
 }
 
 void shared_link::heard_bell() noexcept {
+  MW_ASSERT(is_listening_ && keeps_itself_, "a bell is heard by a link that listens");
   is_listening_ = false;
   user_.count_loose_requests(-1);
   const std::shared_ptr<shared_link> keeps = std::exchange(keeps_itself_, nullptr);
-  // An end of the stream is the peer's end: the link notices it, and breaks the worlds.
+  // The end of the stream is the peer's end; the link notices it and breaks the worlds.
   const bool over = !listening_.result.ok() ? listening_.result.error() != ECANCELED
                                             : listening_.result.count() == 0;
   if (attached_ == 0) return;
-  // It also rings when a pool of its has gone, which may be one that it only told of.
+  // The peer also rings when one of its pools has gone, which may be unused so far.
   pools_.listen();
   if (!over) return listen_for_bell();
   for (slot_use& use : slots_) {

@@ -1,5 +1,5 @@
-// Shared link: the memory between two processes of one host, as the user reactor uses it
-// for all their worlds.
+// Shared link: the memory between two processes of one host, as the user reactor uses
+// it for all their worlds.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chunk_owners.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "meeting_place.hpp"
 #include "mover.hpp"
@@ -16,105 +17,110 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// One world's use of a shared link: who is told when there is something in its slot.
+/// One world's use of a shared link: receives what happens in its slot.
 class slot_events {
  public:
-  /// Reads what is there, a bounded number of cells; also goes on with what waited for
-  /// room. True if there was anything.
+  /// Reads a bounded number of cells, and goes on with what waited for room. Returns
+  /// true if there was anything.
   virtual bool look() noexcept = 0;
-  /// Whether `look` would find something, or room that it waits for.
+  /// Says whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
-  /// The same, asked before nobody looks any more: if not, the peer rings for room.
+  /// Says the same before polling stops; if it is false, the peer rings for room.
   [[nodiscard]] virtual bool has_something_or_is_told() noexcept {
     return has_something();
   }
-  /// Gives back a chunk that is held ready and not used. True if there was one.
+  /// Gives back a chunk that is held ready and unused. Returns true if there was one.
   virtual bool give_back_spare() noexcept { return false; }
-  /// The peer has closed its end of the bell: it is gone, or uses the link no more.
+  /// Called when the peer has closed its end of the bell: it is gone, or no longer uses
+  /// the link.
   virtual void bell_ended() noexcept = 0;
 
  protected:
   ~slot_events() = default;
 };
 
-/// Polled by the user reactor while a world uses it: one line for all slots that are
-/// cold, and the ring of each slot that was used a moment ago. Sleeping, it is woken by a
-/// byte on the bell.
+/// Is polled by the user reactor while a world uses it: one line for all cold slots,
+/// and the ring of each slot that was used recently. While the reactor sleeps, a byte
+/// on the bell wakes it.
 ///
-/// Made on the service reactor; `attach` and everything after it belongs to the user
-/// reactor's thread. Slots are handed out by the service reactor (see link).
+/// Thread: made on the service reactor; `attach` and what follows it run on the user
+/// reactor. The service reactor hands out slots (see link).
 class shared_link final : public std::enable_shared_from_this<shared_link>,
                           private poller {
  public:
-  /// `ours`: the pools from which its worlds send; null for none. So is `helper`.
+  /// Takes the pools from which its worlds send and a mover; null for none.
   shared_link(reactor& user, network& sockets, shared_parts parts,
               std::shared_ptr<pool_registry> ours = nullptr,
               std::shared_ptr<class mover> helper = nullptr);
   ~shared_link();
 
-  // Any thread: fixed.
+  // Thread: any. These do not change, except that reading the peer may stop.
   [[nodiscard]] shared_arena& arena() noexcept { return *arena_; }
-  /// Whether the peer's memory is read; once not, never again.
+  /// Says whether the peer's memory is read. Once it is not, it never is again.
   [[nodiscard]] bool reads_peer() const noexcept {
     return reads_peer_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
   [[nodiscard]] int side() const noexcept { return arena_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
+    MW_ASSERT(slot < slot_count, "a slot has a ring");
     return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, side_)));
   }
   [[nodiscard]] cell_ring& incoming(unsigned slot) const noexcept {
+    MW_ASSERT(slot < slot_count, "a slot has a ring");
     return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, 1 - side_)));
   }
 
-  // The user reactor.
-  /// Set as long as the peer's memory may be read.
+  // Thread: the user reactor.
+  /// Is set while the peer's memory may be read.
   [[nodiscard]] const std::optional<remote_memory>& memory() const noexcept {
     return memory_;
   }
-  /// Reading is refused from now on; true the first time.
+  /// Stops reading the peer's memory. Returns true the first time.
   bool stop_reading() noexcept {
     reads_peer_.store(false, std::memory_order_relaxed);
     return std::exchange(memory_, std::nullopt).has_value();
   }
-  /// From now on the slot's events are called. Its pages must have been reserved.
+  /// Calls the slot's events from now on. Precondition: its pages are reserved, and no
+  /// other world is attached to it.
   void attach(unsigned slot, slot_events& events);
-  /// Nothing is called for the slot any more.
+  /// Ends that: no call follows for the slot. Idempotent.
   void detach(unsigned slot) noexcept;
-  /// The slot has something to go on with, or waits for room: as all slots share the
-  /// chunks and the offers, it is looked at in each turn, hot or cold.
+  /// Notes that the slot has something to go on with, or waits for room. All slots
+  /// share the chunks and the offers, so it is looked at in each turn, hot or cold.
   void set_pending(unsigned slot, bool is_pending) noexcept {
     is_pending ? pending_.insert(slot) : pending_.erase(slot);
   }
-  /// What was published in the slot may be seen by the peer; wakes it if it sleeps.
+  /// Shows the peer what was published in the slot, and wakes it if it sleeps.
   void notify(unsigned slot) noexcept {
     if (ringer_.notify(slot)) [[unlikely]]
       ring();
   }
-  /// Part of what the peer has offered was read, and it will soon have something to do:
-  /// it does not fall asleep now.
+  /// Keeps the peer awake: part of what it offered was read, and it will soon have
+  /// something to do.
   void note_reading() noexcept { listener_.note_reading(); }
-  /// The same, and if it sleeps already, it wakes meanwhile.
+  /// Wakes a peer that sleeps, for the same reason.
   void wake_peer() noexcept {
     if (ringer_.wake()) ring();
   }
-  /// Whether one of the others that are looked at has something.
+  /// Says whether another hot slot has something.
   [[nodiscard]] bool others_have_something(unsigned slot) noexcept;
-  /// Gets memory for more outgoing chunks: false if they all have it, or none is to be
-  /// had for now. Those that have it come back in any case.
+  /// Reserves memory for more outgoing chunks. Returns false if all have it, or if
+  /// there is none for now. Chunks that have it come back in any case.
   [[nodiscard]] bool add_chunks() noexcept;
-  /// The errno for which memory is refused, the first time; then 0.
+  /// Returns the errno for which memory is refused, the first time; then 0.
   [[nodiscard]] int tell_of_refusal() noexcept {
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
     return chunk_refusal_;
   }
-  /// The kernel has written into its death word: its pid may soon be another's.
+  /// Says that the kernel has marked the peer's word: its pid may soon be another
+  /// process's.
   [[nodiscard]] bool peer_has_died() const noexcept;
   [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }
-  /// Frees those that were sent in worlds that are over and that nobody will read. False
-  /// if there are none.
+  /// Frees chunks that were sent in worlds that are over and will not be read. Returns
+  /// false if there are none.
   bool reclaim_chunks() noexcept;
-  /// The same of those that other slots hold ready.
+  /// Does the same for chunks that slots hold ready.
   bool collect_spares() noexcept;
   [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
@@ -122,14 +128,16 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] offer_receiver& offers_in() noexcept { return offers_in_; }
   [[nodiscard]] pool_exchange& pools() noexcept { return pools_; }
   [[nodiscard]] std::byte* chunk_out(unsigned index) const noexcept {
+    MW_ASSERT(index < chunk_states::chunks, "a chunk lies in the slab");
     return arena_->at(offset::chunk(side_, index));
   }
   [[nodiscard]] const std::byte* chunk_in(unsigned index) const noexcept {
+    MW_ASSERT(index < chunk_states::chunks, "a valid chunk lies in the slab");
     return arena_->at(offset::chunk(1 - side_, index));
   }
 
  private:
-  /// Empty looks at a hot ring before the bell is trusted with it.
+  /// Empty looks at a hot ring before it goes cold.
   static constexpr unsigned patience = 2000;
 
   struct listening : io_request {
@@ -180,7 +188,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;
   slot_set pending_;
-  /// Not looked at, since the turn was used up: first in the next.
+  /// Slots that were not looked at, since the turn was used up; they come first in the
+  /// next.
   slot_set postponed_;
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
@@ -191,7 +200,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::array<std::byte, 64> bell_bytes_{};
   bool is_listening_ = false;
   time_point awake_until_{};
-  /// While the engine holds our request.
+  /// Set while the engine holds our request.
   std::shared_ptr<shared_link> keeps_itself_;
 };
 

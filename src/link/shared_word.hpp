@@ -1,4 +1,4 @@
-// How the code that runs on shared memory touches it: words that both processes see.
+// Shared word: how code accesses the words that two processes share.
 #pragma once
 
 #include <atomic>
@@ -7,26 +7,26 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Lines, not words, travel between cores.
+/// Cache lines, not words, move between cores.
 inline constexpr std::size_t line_size = 64;
 
 /// The memory policy of this folder's shared structures: what a word and a fence are.
-/// Tests put a model of memory in its place and run the same code through all
+/// Tests replace it by a model of memory and run the same code through all
 /// interleavings.
 ///
-/// All orders in these structures are relaxed, acquire, release, or a full fence: what
+/// All orders in these structures are relaxed, acquire, release, or a full fence, which
 /// the model knows.
 struct hardware_memory {
   template <class T>
   using atomic = std::atomic<T>;
 
-  // Orders earlier stores before later loads too, which release and acquire do not.
+  // Also orders earlier stores before later loads, which release and acquire do not.
   static void full_fence() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
 };
 
-// A lock would lie in one process only.
+// An atomic with a lock would have it in one process only.
 static_assert(std::atomic<std::uint8_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);

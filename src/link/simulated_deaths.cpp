@@ -9,7 +9,7 @@
 namespace manyworlds::inline v0::shm {
 
 namespace {
-/// As the id of a thread.
+/// Stands for the id of a thread.
 constexpr std::uint32_t some_thread = 1;
 
 bool says_dead(const life_word& word) noexcept {
@@ -27,17 +27,18 @@ simulated_life::simulated_life(simulated_process& self, shared_arena& arena)
 
 simulated_life::~simulated_life() {
   self_.remove_resident(*this);
-  // The dead say no goodbye.
+  // A dead process says no goodbye.
   if (!self_.is_dead()) word_.store(0, std::memory_order_relaxed);
 }
 
 void simulated_life::killed() noexcept {
   word_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
-  // The dead write nothing: what its objects do until they have ended stays their own.
+  // A dead process writes nothing, so its objects get a private copy until they have
+  // ended.
   void* const own =
       ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena_.descriptor(), 0);
-  // What stood there may be gone then.
+  // The old mapping may be gone then.
   if (own == MAP_FAILED) std::terminate();
 }
 
@@ -68,7 +69,7 @@ void simulated_deaths::look() noexcept {
   for (const ticket t : dead) {
     const auto found = watched_.find(t);
     if (found == watched_.end()) continue;
-    // Moved: it may remove itself.
+    // Moved, since `died` may remove itself.
     const auto died = std::exchange(found->second.died, nullptr);
     died();
   }

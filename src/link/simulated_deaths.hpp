@@ -1,5 +1,4 @@
-// Simulated deaths: what the kernel does with the words of the dead, where it is
-// simulated.
+// Simulated deaths: what a simulated kernel does with the words of the dead.
 #pragma once
 
 #include <map>
@@ -11,8 +10,8 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// One word of ours: a kill of the process marks it at once, as the kernel does before
-/// anything else of the process goes.
+/// One word of ours. A kill of the process marks it at once, as the kernel does before
+/// it tears down the process.
 class simulated_life final : public held_life, private simulated_resident {
  public:
   simulated_life(simulated_process& self, shared_arena& arena);
@@ -26,7 +25,7 @@ class simulated_life final : public held_life, private simulated_resident {
   life_word& word_;
 };
 
-/// Looks at the words it knows some time after a process of this host was killed.
+/// Looks at all words some time after a process of this host was killed.
 class simulated_deaths final : public death_notices, private simulated_resident {
  public:
   simulated_deaths(simulated_process& self, reactor& home);

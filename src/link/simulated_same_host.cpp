@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr duration first_look = 20us;
 constexpr duration longest_look = 10ms;
-/// A read that is shorter is one that the caller wants whole: descriptions of payloads.
+/// Shorter reads are of descriptions of payloads, which the caller wants whole.
 constexpr std::size_t shortest_slice = 4096;
 constexpr ssize_t bytes_a_nanosecond = 8;
 
@@ -33,8 +33,8 @@ std::uint64_t seed_of(environment& env) {
   return seed;
 }
 
-/// The memory of a process that is simulated in this one. By the system call all the
-/// same: what a sender has given up and freed must fail to be read, not crash.
+/// Reads the memory of a process that is simulated in this one. It still uses the
+/// system call, so that a read of freed memory fails and does not crash.
 class simulated_memory final : public memory_reader {
  public:
   simulated_memory(simulated_process& self, const simulated_process& peer,
@@ -49,7 +49,7 @@ class simulated_memory final : public memory_reader {
     std::size_t bytes = 0;
     for (const iovec& piece : from) bytes += piece.iov_len;
     iovec start = into.front();
-    // Slices of any length, so that much may happen between two.
+    // Slices have any length, so that much may happen between two.
     if (bytes >= shortest_slice && start.iov_len > 1 && random_.one_in(2)) {
       start.iov_len = random_.up_to(start.iov_len);
       into = {&start, 1};
@@ -74,7 +74,7 @@ class simulated_memory final : public memory_reader {
 
 }  // namespace
 
-/// A visitor's words, and what it is given.
+/// A visitor's words, and what it receives.
 struct simulated_same_host::visit_words {
   simulated_process* process = nullptr;
   incarnation from;
@@ -109,8 +109,8 @@ task<void> simulated_same_host::run() {
       receive(*visitor);
       visitor->is_answered = true;
     }
-    somebody_came_.reset();
-    co_await somebody_came_.wait();
+    visitor_came_.reset();
+    co_await visitor_came_.wait();
   }
 }
 
@@ -121,7 +121,7 @@ void simulated_same_host::come(std::shared_ptr<visit_words> visitor) {
 
 void simulated_same_host::arrived() noexcept {
   arrival_.is_posted = false;
-  somebody_came_.set();
+  visitor_came_.set();
 }
 
 void simulated_same_host::receive(visit_words& visitor) {
@@ -147,7 +147,7 @@ void simulated_same_host::receive(visit_words& visitor) {
   events_.visited(visitor.from, std::move(parts));
 }
 
-// Our word in the arena, and the peer's memory.
+// Adds our word in the arena and the peer's memory.
 void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) {
   parts.life = std::make_unique<simulated_life>(self_, *parts.arena);
   parts.pid = static_cast<pid_t>(peer.identity().pid);
@@ -178,13 +178,13 @@ task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,
   if (!visitor->parts.arena) co_return std::nullopt;
   furnish(visitor->parts, host->self_);
   host->come(visitor);
-  // From here on it may end at any time.
+  // The host may end at any time from here on.
   for (duration pause = first_look; !visitor->is_answered && !their_process.is_dead();
        pause = std::min(2 * pause, longest_look)) {
     co_await sleep_for(pause);
   }
   if (!visitor->parts.bell.is_open()) {
-    why_not = visitor->trouble.empty() ? "it hung up" : visitor->trouble;
+    why_not = visitor->trouble.empty() ? "it did not answer" : visitor->trouble;
     co_return std::nullopt;
   }
   if (visitor->host_proof != words.host) {

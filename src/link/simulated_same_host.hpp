@@ -14,10 +14,10 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Stands for the Unix socket and what it passes: the arena is the product's own, mapped
-/// twice into this process; the bell is a simulated socket pair; the peer's memory is
-/// this process's, readable while the peer lives. Chance refuses reading, for some pairs
-/// from the start and for some after a while.
+/// Replaces the Unix socket and what it passes. The arena is a real one, mapped twice
+/// into this process; the bell is a simulated socket pair; the peer's memory is this
+/// process's, readable while the peer lives. At random, reading is refused for some
+/// pairs, at once or after a while.
 class simulated_same_host final : public meeting_place, private simulated_resident {
  public:
   simulated_same_host(simulated_process& self, reactor& service, const incarnation& id,
@@ -52,7 +52,7 @@ class simulated_same_host final : public meeting_place, private simulated_reside
   const bool reads_peers_;
   simulated_random random_;
   std::deque<std::shared_ptr<visit_words>> visitors_;
-  event somebody_came_;
+  event visitor_came_;
   arrival arrival_{*this};
 };
 

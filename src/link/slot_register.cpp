@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0::shm {
 
 slot_register::slot_register(int side) noexcept {
+  MW_ASSERT(side == 0 || side == 1, "a link has two sides");
   for (unsigned slot = static_cast<unsigned>(side); slot < slot_count; slot += 2)
     own_.insert(slot);
 }
@@ -19,6 +21,7 @@ std::optional<unsigned> slot_register::find_free() const noexcept {
 }
 
 void slot_register::take(unsigned slot) noexcept {
+  MW_ASSERT(slot < slot_count && is_free(slot), "only a free slot is taken");
   ours_.insert(slot);
   theirs_.insert(slot);
 }
@@ -58,6 +61,7 @@ slot_set slot_register::cede() noexcept {
   mine.for_each([&](unsigned slot) {
     if (more == 0) return;
     --more;
+    MW_ASSERT(own_.contains(slot) && is_free(slot), "only a free slot of ours is ceded");
     own_.erase(slot);
     ceded.insert(slot);
   });
@@ -75,16 +79,19 @@ void slot_register::take_ceded(const slot_set& slots) {
 }
 
 void slot_register::give_back(unsigned slot) noexcept {
-  // Release: pairs with the acquire in collect_returns(); all that was done in the slot
-  // has been done before the peer hears of it.
-  returned_[slot / 64].fetch_or(std::uint64_t{1} << (slot % 64),
-                                std::memory_order_release);
+  MW_ASSERT(slot < slot_count, "a lease is of a slot");
+  // Release: pairs with the acquire in collect_returns(), so that the peer hears of it
+  // after all use of the slot.
+  [[maybe_unused]] const std::uint64_t before = returned_[slot / 64].fetch_or(
+      std::uint64_t{1} << (slot % 64), std::memory_order_release);
+  MW_ASSERT((before >> (slot % 64) & 1) == 0, "a slot is given back once");
 }
 
 slot_set slot_register::collect_returns() noexcept {
   slot_set returns;
   for (std::size_t at = 0; at < slot_set::words; ++at) {
     returns.word(at) = returned_[at].exchange(0, std::memory_order_acquire);
+    MW_ASSERT((returns.word(at) & ~ours_.word(at)) == 0, "only a taken slot comes back");
     ours_.word(at) &= ~returns.word(at);
   }
   return returns;

@@ -1,4 +1,4 @@
-// Slot register: which slots of a shared link are in use, as one side knows it.
+// Slot register: one side's record of the slots of a shared link that are in use.
 #pragma once
 
 #include <atomic>
@@ -9,36 +9,36 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Each slot is one side's to hand out, so that both may do it at once: at first the even
-/// ones side 0's, the odd ones side 1's. The side that sees the other run short cedes
-/// some that are free, which is safe as messages come in order: the peer has heard before
-/// that they were given back, and who cedes hands them out no more.
+/// One side hands out each slot, so that both may do it at once: at first side 0 the
+/// even ones, side 1 the odd ones. A side that sees the other run short cedes some free
+/// ones. That is safe since messages come in order: the peer has heard before that they
+/// were given back, and the ceding side no longer hands them out.
 ///
-/// A slot is used again when both sides have given it back; what the peer says of slots
-/// is checked (law 11), and a lie throws wire_error.
+/// A slot is used again when both sides have given it back. Errors: what the peer says
+/// of slots is checked (law 11), and wire_error is thrown if it is wrong.
 ///
-/// On the service reactor, but for `give_back`.
+/// Thread: the service reactor, except for `give_back`.
 class slot_register final : public slot_lender {
  public:
   explicit slot_register(int side) noexcept;
 
-  /// The lowest slot of ours that nobody uses; nothing if both use all.
+  /// Returns the lowest free slot that this side hands out, or nothing.
   [[nodiscard]] std::optional<unsigned> find_free() const noexcept;
-  /// Both sides use it from now on: one of ours.
+  /// Marks a slot as used by both sides. Precondition: it is free.
   void take(unsigned slot) noexcept;
-  /// The peer hands one of its own to us, who give it back.
+  /// Takes a slot that the peer hands out. Errors: wire_error.
   void take_from_peer(unsigned slot);
-  /// The peer uses these no more.
+  /// Notes that the peer no longer uses these. Errors: wire_error.
   void peer_gave_back(const slot_set& slots);
-  /// The peer has fewer than half as many left as we: gives those that are its own from
-  /// now on, so that both have the same. None else. After what `collect_returns` gave was
-  /// sent.
+  /// Cedes slots to a peer that has fewer than half as many left as we, so that both
+  /// have the same; otherwise none. Precondition: what `collect_returns` gave was sent.
   [[nodiscard]] slot_set cede() noexcept;
-  /// The peer has ceded these.
+  /// Takes slots that the peer has ceded. Errors: wire_error.
   void take_ceded(const slot_set& slots);
 
+  /// Notes that this side no longer uses the slot. Thread: any.
   void give_back(unsigned slot) noexcept override;
-  /// What was given back here since the last call, for the peer to know.
+  /// Returns the slots given back here since the last call, to tell the peer.
   [[nodiscard]] slot_set collect_returns() noexcept;
 
  private:
@@ -48,9 +48,9 @@ class slot_register final : public slot_lender {
 
   [[nodiscard]] slot_set left(bool own) const noexcept;
 
-  /// To hand out.
+  /// Slots that this side hands out.
   slot_set own_;
-  /// Used here, and there.
+  /// Slots that this side and the peer use.
   slot_set ours_;
   slot_set theirs_;
   std::array<std::atomic<std::uint64_t>, slot_set::words> returned_{};

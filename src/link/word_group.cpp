@@ -10,12 +10,14 @@
 #include <ctime>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::shm {
 
 namespace {
 
-/// A word that changed this often without a death is no longer waited on. One that is
-/// held and let go changes twice.
+/// A word that changed this often without a death is no longer waited on. Holding and
+/// releasing change it twice.
 constexpr int most_strikes = 16;
 constexpr long look_again_ns = 10'000'000;
 
@@ -58,6 +60,7 @@ word_group::~word_group() {
 
 bool word_group::add(life_word& word, std::uint64_t key) {
   const std::lock_guard lock(mutex_);
+  MW_ASSERT(key != 0, "a key is not 0");
   for (slot& s : slots_) {
     if (s.key != 0) continue;
     s = slot{};
@@ -75,14 +78,14 @@ void word_group::remove(std::uint64_t key) noexcept {
     if (s.key == key) s = slot{};
   }
   // Also for a word that is out already: the kernel may still hold its address for us,
-  // and would take the wake-up of whoever waits there next.
+  // and would take the wake-up of the next waiter there.
   const std::uint64_t round = rounds_;
   stir();
   round_begun_.wait(lock, [&] { return rounds_ != round; });
 }
 
-/// Under the lock, so that the thread, which reads the control word under it, either sees
-/// the change or is refused the wait.
+/// Called under the lock, so that the thread, which reads the control word under it,
+/// either sees the change or is refused the wait.
 void word_group::stir() noexcept {
   control_.fetch_add(1, std::memory_order_relaxed);
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&control_),
@@ -115,10 +118,12 @@ void word_group::look_at_all() noexcept {
     if (s.key == 0) continue;
     switch (look(s)) {
       case finding::dead:
+        MW_ASSERT(dead_count_ < dead_.size(), "a word dies once a look");
         dead_[dead_count_++] = s.key;
         s = slot{};
         break;
       case finding::wait_on_it:
+        MW_ASSERT(wait_count_ < waits_.size(), "a wait has room for all words");
         waited_slot_[wait_count_] = i;
         waited_key_[wait_count_] = s.key;
         waits_[wait_count_++] = wait_for_change(*s.word, s.expected, 0);
@@ -135,8 +140,8 @@ word_group::finding word_group::look(slot& s) noexcept {
   if (s.waited_on && (s.stirred || seen != s.expected)) ++s.strikes;
   s.stirred = false;
   s.waited_on = false;
-  // The kernel wakes nobody for a word without this bit. A peer that keeps changing the
-  // word would keep us here.
+  // The kernel wakes no waiter of a word without this bit. The attempts are limited,
+  // since a peer could keep changing the word.
   for (int attempt = 0; attempt < 4; ++attempt) {
     if ((seen & FUTEX_OWNER_DIED) != 0) return finding::dead;
     if (s.strikes >= most_strikes) return finding::look_again;
@@ -162,10 +167,10 @@ void word_group::wait() noexcept {
     slot& s = slots_[waited_slot_[index]];
     if (s.key == waited_key_[index]) s.stirred = true;
   } else if (error != EAGAIN && error != EINTR && error != ETIMEDOUT) {
-    // Out of kernel memory, or a filter that came later: looking now and then instead.
+    // Kernel memory ran out, or a filter came later: look periodically instead.
     if (!std::exchange(complained_, true)) {
       remark_(std::string("waiting for the deaths of peers failed (") +
-              std::strerror(error) + "): looked at every 10 ms instead");
+              std::strerror(error) + "): their words are polled every 10 ms instead");
     }
     wait_without_the_words();
   }
@@ -173,7 +178,7 @@ void word_group::wait() noexcept {
 
 void word_group::wait_without_the_words() noexcept {
   std::unique_lock lock(mutex_);
-  // Nobody notifies it for this: who changes the group waits at most so long.
+  // No change of the group notifies this wait: a caller waits at most this long.
   round_begun_.wait_for(lock, std::chrono::nanoseconds(look_again_ns));
 }
 

@@ -16,41 +16,42 @@
 
 namespace manyworlds::inline v0::shm {
 
-/// Waits in one system call on all words and on a control word of its own. A word is
-/// touched by this process only under the lock and while it is in the group.
+/// Waits in one system call on all words and on a private control word. This process
+/// touches a word only under the lock and while it is in the group.
 class word_group {
  public:
-  /// Called on the group's thread, unlocked, with the key of a word whose holder has
-  /// died; that word is out of the group then.
+  /// Called on the group's thread, unlocked, with the key of a word after its holder
+  /// has died; the word has left the group.
   using death_function = std::function<void(std::uint64_t key)>;
   using remark_function = std::function<void(std::string)>;
 
-  /// Throws std::system_error if there is no thread to be had.
+  /// Starts the thread. Errors: std::system_error if the system gives none.
   word_group(const std::string& thread_name, death_function died, remark_function remark);
   word_group(const word_group&) = delete;
   word_group& operator=(const word_group&) = delete;
   ~word_group();
 
-  /// False if it is full. A key is not 0.
+  /// Adds a word. Returns false if the group is full. Precondition: the key is not 0.
   [[nodiscard]] bool add(life_word& word, std::uint64_t key);
-  /// After it the word is not touched. Waits until the thread is out of the kernel.
+  /// Removes a word, which is not touched afterwards. Waits until the thread has left
+  /// the kernel.
   void remove(std::uint64_t key) noexcept;
 
   [[nodiscard]] std::uint64_t looks() const noexcept {
     return looks_.load(std::memory_order_relaxed);
   }
 
-  /// The control word is one more in a system call that takes 128.
+  /// The system call takes 128 words, one of which is the control word.
   static constexpr std::size_t most = FUTEX_WAITV_MAX - 1;
 
  private:
   struct slot {
     life_word* word = nullptr;
     std::uint64_t key = 0;
-    /// What the kernel was told the word is, the last time.
+    /// The value with which the kernel last waited.
     std::uint32_t expected = 0;
     bool waited_on = false;
-    /// The kernel woke us for it.
+    /// The kernel woke the thread for it.
     bool stirred = false;
     int strikes = 0;
   };
@@ -69,7 +70,7 @@ class word_group {
 
   std::mutex mutex_;
   std::condition_variable round_begun_;
-  /// The rest is the thread's own, or under the lock.
+  /// The rest belongs to the thread, or is guarded by mutex_.
   std::array<slot, most> slots_{};
   std::uint64_t rounds_ = 0;
   bool ending_ = false;
@@ -82,7 +83,7 @@ class word_group {
   std::array<std::uint64_t, most + 1> waited_key_{};
   bool must_look_again_ = false;
   bool complained_ = false;
-  /// Last: it uses the others from its start.
+  /// Declared last, since it uses the other members from its start.
   std::thread thread_;
 };
 

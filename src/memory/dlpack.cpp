@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dlpack_tensor.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::dlpack {
 
@@ -21,8 +22,8 @@ struct coded_type {
   std::uint8_t bits;
 };
 
-// Codes of DLDataTypeCode. Its kDLFloat8_e4m3 (8) has infinities and is not NCCL's e4m3,
-// which is kDLFloat8_e4m3fn (10).
+// The codes are those of DLDataTypeCode. Its kDLFloat8_e4m3 (8) has infinities and is not
+// NCCL's e4m3, which is kDLFloat8_e4m3fn (10).
 constexpr std::array<coded_type, dtype_count> coded_types{{
     {dtype::int8, 0, 8},
     {dtype::int32, 0, 32},
@@ -39,14 +40,14 @@ constexpr std::array<coded_type, dtype_count> coded_types{{
 }};
 
 constexpr std::uint8_t opaque_handle = 3;
-/// kDLFloat6_e2m3fn; behind it stand the others of less than a byte.
+/// The code of kDLFloat6_e2m3fn; the other floats of less than a byte follow it.
 constexpr std::uint8_t first_narrow_float = 15;
 
 constexpr std::int32_t cpu = 1;
 constexpr std::int32_t pinned_by_cuda = 3;
 constexpr std::int32_t pinned_by_rocm = 11;
 
-// Frameworks stay far below; a corrupt number must not be walked.
+// Frameworks stay far below this; a loop must not follow a corrupt number.
 constexpr std::int32_t most_dimensions = 1024;
 
 std::optional<dtype> element_type(data_type type) {
@@ -110,7 +111,8 @@ std::string described(const tensor& t) {
   throw std::invalid_argument(described(t) + ": " + reason);
 }
 
-/// Elements of a shape, or nothing when a number is negative or the product does not fit.
+/// Counts the elements of a shape; nothing when a number is negative or the product does
+/// not fit.
 std::optional<std::size_t> elements(std::span<const std::int64_t> shape) {
   constexpr std::uint64_t most = PTRDIFF_MAX;
   std::uint64_t product = 1;
@@ -131,7 +133,7 @@ bool in_c_order(const tensor& t) {
   if (t.strides == nullptr) return true;
   std::int64_t expected = 1;
   for (std::int32_t i = t.ndim - 1; i >= 0; --i) {
-    // Nobody steps along a dimension of one, so its stride may be anything.
+    // A dimension of one is never stepped along, so its stride may be anything.
     if (t.shape[i] != 1 && t.strides[i] != expected) return false;
     expected *= t.shape[i];
   }
@@ -167,6 +169,8 @@ owned_tensor export_elements(const plain_elements& view, device where,
     node->strides[i] = stride;
     if (node->shape[i] > 1 && view.count != 0) stride *= node->shape[i];
   }
+  MW_ASSERT(view.count == 0 || static_cast<std::size_t>(stride) == view.count,
+            "the strides of a tensor in C order end at its number of elements");
   node->keep_alive = std::move(keep_alive);
   node->managed = {{major_version, minor_version},
                    node.get(),
@@ -209,7 +213,7 @@ void refuse_writing(const tensor& source) {
 
 namespace {
 
-/// Where its elements lie, and how many they are; checks all but their type.
+/// Returns where the elements lie, and how many they are. Checks all but their type.
 plain_elements place_of(const tensor& source, const wanted_view& wanted) {
   if (source.ndim > 0 && source.shape == nullptr) refuse(source, "has no shape");
   if (!wanted.misplaced.empty()) refuse(source, wanted.misplaced);
@@ -222,14 +226,14 @@ plain_elements place_of(const tensor& source, const wanted_view& wanted) {
           dtype::uint8};
 }
 
-/// Before anything of a shape is read.
+/// Checks the number of dimensions. Called before anything of a shape is read.
 void check_dimensions(const tensor& source) {
   if (source.ndim < 0 || source.ndim > most_dimensions) {
     refuse(source, "no such number of dimensions");
   }
 }
 
-/// Bits that one element takes, or 0 if the tensor does not say it.
+/// Returns the bits that one element takes, or 0 if the tensor does not say it.
 std::uint64_t stride_in_bits(data_type type, packing how) {
   const std::uint64_t bits = type.bits;
   const std::uint64_t whole = bits * type.lanes;
@@ -271,7 +275,8 @@ plain_elements import_all_bytes(const tensor& source, packing how,
   }
   constexpr std::uint64_t most = std::uint64_t{PTRDIFF_MAX} * 8;
   if (found.count > most / each) refuse(source, "its shape is no number of elements");
-  // As two parts: the sum of bits and of what rounds them up may not fit.
+  // It is done in two parts: the sum of the bits and their rounding may not fit.
+  MW_ASSERT(found.data || found.count == 0, "elements have memory");
   const std::uint64_t bits = found.count * each;
   found.count = static_cast<std::size_t>(bits / 8 + (bits % 8 != 0 ? 1 : 0));
   return found;

@@ -1,4 +1,4 @@
-// DLPack tensor: what import and export do alike for host and device memory.
+// DLPack tensor: the parts of import and export that host and device memory share.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ struct plain_elements {
   dtype type;
 };
 
-/// Where a view was asked for, and what is said of a tensor that has none.
+/// Says where a view was asked for, and what the error says of a tensor that has none.
 struct wanted_view {
-  /// Why its memory is the wrong one; empty if it is not.
+  /// Says why its memory is the wrong one; empty if it is not.
   std::string misplaced;
   /// The functions that take its bytes.
   const char* byte_functions;
 };
 
-/// Throws std::invalid_argument for what cannot be a view.
+/// Returns a tensor's elements. Throws std::invalid_argument for what cannot be a view.
 plain_elements import_elements(const tensor& source, const wanted_view& wanted);
-/// The same, as elements of uint8.
+/// Returns the same as elements of uint8.
 plain_elements import_all_bytes(const tensor& source, packing elements,
                                 const wanted_view& wanted);
 

@@ -1,4 +1,4 @@
-// Element kernels: reduce_elements and divide_elements for one instruction set each.
+// Element kernels: reduce_elements and divide_elements, once for each instruction set.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// All of them give the same bits: wider vectors are only faster.
+/// The kernels of one instruction set. All sets give the same bits: wider vectors are
+/// only faster.
 struct element_kernels {
   const char* name;
   void (*reduce)(dtype type, reduction op, const std::byte* low, const std::byte* high,
@@ -19,7 +20,7 @@ struct element_kernels {
 };
 
 [[nodiscard]] const element_kernels& portable_kernels() noexcept;
-/// Null where the processor, or its kernel, does not have these instructions.
+/// Returns null where the processor, or its kernel, does not have these instructions.
 [[nodiscard]] const element_kernels* avx2_kernels() noexcept;
 
 }  // namespace manyworlds::inline v0

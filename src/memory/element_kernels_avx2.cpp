@@ -1,5 +1,7 @@
 #include "element_kernels.hpp"
 
+#include "manyworlds/detail/assertion.hpp"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -10,7 +12,7 @@
 
 #include "manyworlds/memory/small_float.hpp"
 
-// Whatever the rest is compiled for, this is for AVX2 and F16C.
+// This is compiled for AVX2 and F16C, no matter what the rest is compiled for.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
@@ -29,7 +31,8 @@ constexpr std::size_t vector_bytes = 32;
 // clang-format off: each of these needs the one before.
 #include "element_kinds.inc"
 
-/// The processor converts these itself. Half a vector of them is a vector of floats.
+/// The elements that the processor converts itself. Half a vector of them is a vector of
+/// floats.
 struct float16_elements {
   using vector = __m128i;
   template <class Operation, class... Vectors>
@@ -61,8 +64,8 @@ namespace manyworlds::inline v0 {
 
 const element_kernels* avx2_kernels() noexcept {
 #if defined(__x86_64__)
-  // clang 14's __builtin_cpu_supports does not know F16C; and the instruction is slow in
-  // a virtual machine, so it is asked once.
+  // clang 14's __builtin_cpu_supports does not know F16C. CPUID is slow in a virtual
+  // machine, so it runs once.
   static const bool has_f16c = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "element_kernels.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/small_float.hpp"
 
 namespace manyworlds::inline v0 {
@@ -10,7 +11,7 @@ namespace manyworlds::inline v0 {
 namespace {
 namespace portable_vectors {
 
-// What every 64-bit processor has, or what the compiler makes of it.
+// Every 64-bit processor has these vectors, or the compiler emulates them.
 constexpr std::size_t vector_bytes = 16;
 
 #include "vectors.inc"

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/pool_registry.hpp"
 #include "sealable_memory.hpp"
 
@@ -49,7 +50,8 @@ void pool_memory::map() {
     base_ = static_cast<std::byte*>(own);
     reserved_ = bytes_;
   }
-  // A forked child is not this member: it must neither hold the memory nor write to it.
+  // A forked child is not this member, so it must neither hold the memory nor write to
+  // it.
   ::madvise(base_, bytes_, MADV_DONTFORK);
 }
 
@@ -67,7 +69,8 @@ bool pool_memory::map_shared() {
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0) {
     return refused("ftruncate of a shared pool");
   }
-  // Before it is sealed: afterwards nobody, not even we, can map it to write.
+  // It is mapped before it is sealed: afterwards no process, not even ours, can map it to
+  // write.
   void* shared =
       ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (shared == MAP_FAILED) return refused("mapping a shared pool");
@@ -87,15 +90,17 @@ bool pool_memory::contains(const void* first, std::size_t bytes) const noexcept 
 }
 
 std::size_t pool_memory::offset_of(const void* first) const noexcept {
+  MW_ASSERT(contains(first, 0), "only an address in the pool has an offset");
   return static_cast<std::size_t>(static_cast<const std::byte*>(first) - base_);
 }
 
 bool pool_memory::reserve(std::size_t end) noexcept {
   if (end <= reserved_) return true;
   const std::size_t wanted = std::min(rounded_up(end, granule), bytes_);
+  MW_ASSERT(end <= wanted, "a part ends within the pool");
   const std::size_t more = wanted - reserved_;
   if (reserve_file(descriptor_, reserved_, more) != 0) return false;
-  // They are there: what is not mapped now is met by a fault.
+  // The pages exist: a fault maps what is not mapped now.
   static_cast<void>(populate(base_ + reserved_, more, pages_for::writing));
   reserved_ = wanted;
   return true;
@@ -109,6 +114,7 @@ std::byte* pool_memory::allocate(std::size_t bytes) noexcept {
     return part.second >= whole;
   });
   if (found == free_.end() || !reserve(found->first + whole)) return nullptr;
+  MW_ASSERT(found->first + found->second <= bytes_, "free parts lie within the pool");
   const std::size_t offset = found->first;
   const std::size_t left = found->second - whole;
   auto node = free_.extract(found);
@@ -124,10 +130,16 @@ void pool_memory::free(std::byte* first, std::size_t bytes) noexcept {
   const std::size_t begin = offset_of(first);
   const std::size_t size = rounded_up(bytes, line);
   const std::lock_guard lock(mutex_);
+  MW_ASSERT(begin % line == 0 && size > 0 && begin + size <= bytes_,
+            "a part that is freed was allocated from this pool");
   const auto next = free_.lower_bound(begin);
+  MW_ASSERT(next == free_.end() || begin + size <= next->first,
+            "a part is freed once: it does not reach into a free one");
   const bool joins_next = next != free_.end() && next->first == begin + size;
   if (next != free_.begin()) {
     const auto before = std::prev(next);
+    MW_ASSERT(before->first + before->second <= begin,
+              "a part is freed once: it does not lie in a free one");
     if (before->first + before->second == begin) {
       before->second += size;
       if (joins_next) {
@@ -138,7 +150,7 @@ void pool_memory::free(std::byte* first, std::size_t bytes) noexcept {
     }
   }
   if (joins_next) {
-    // Its node is used again: memory may be short when it is given back.
+    // Its node is used again, because memory may be short when a part is given back.
     auto node = free_.extract(next);
     node.key() = begin;
     node.mapped() += size;

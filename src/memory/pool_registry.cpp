@@ -2,11 +2,14 @@
 
 #include <iterator>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 std::shared_ptr<pool_memory> pool_registry::find(const void* first,
                                                  std::size_t bytes) const {
-  // Relaxed: whoever sends from a pool has made it, or heard of it by other means.
+  // Relaxed: a thread that sends from a pool has made it, or learned of it by other
+  // means.
   if (count_.load(std::memory_order_relaxed) == 0) return nullptr;
   std::shared_ptr<pool_memory> pool;
   {
@@ -25,6 +28,7 @@ bool pool_registry::has(std::uint64_t id) const {
 
 void pool_registry::add(const std::shared_ptr<pool_memory>& pool) {
   const std::lock_guard lock(mutex_);
+  MW_ASSERT(pool->base() && !by_id_.contains(pool->id()), "a pool is added once");
   const auto base = reinterpret_cast<std::uintptr_t>(pool->base());
   pools_[base] = pool;
   by_id_[pool->id()] = base;
@@ -36,7 +40,7 @@ void pool_registry::remove(const pool_memory& pool) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = by_id_.find(pool.id());
     if (found == by_id_.end()) return;
-    // Unmapped already, its addresses may be another pool's by now.
+    // It is unmapped already, so its addresses may belong to another pool by now.
     const auto at = pools_.find(found->second);
     if (at != pools_.end() && at->second.expired()) pools_.erase(at);
     by_id_.erase(found);

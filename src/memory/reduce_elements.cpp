@@ -1,6 +1,7 @@
 #include "manyworlds/memory/reduce_elements.hpp"
 
 #include "element_kernels.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -15,11 +16,14 @@ const element_kernels& fastest_kernels() noexcept {
 
 void reduce_elements(dtype type, reduction op, const std::byte* low,
                      const std::byte* high, std::byte* into, std::size_t count) noexcept {
+  MW_ASSERT(count == 0 || (low && high && into), "elements have memory");
   fastest_kernels().reduce(type, op, low, high, into, count);
 }
 
 void divide_elements(dtype type, std::byte* data, std::size_t count,
                      std::int64_t divisor) noexcept {
+  MW_ASSERT(count == 0 || data, "elements have memory");
+  MW_ASSERT(divisor > 0, "a world has members to divide by");
   fastest_kernels().divide(type, data, count, divisor);
 }
 

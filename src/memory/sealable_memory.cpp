@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-// Newer than Debian 12's headers.
+// These are newer than Debian 12's headers.
 #if !defined(MFD_NOEXEC_SEAL)
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -53,7 +53,7 @@ sealed_file examine_sealed(int descriptor, int seals, std::uint64_t bytes) noexc
   if (::fstat(descriptor, &file) != 0 || ::fstatfs(descriptor, &filesystem) != 0) {
     return sealed_file::unknown;
   }
-  // Huge pages can run out under us, with a signal.
+  // Huge pages can run out while we use them, which is a signal.
   if (filesystem.f_type != TMPFS_MAGIC) return sealed_file::of_another_kind;
   return file.st_size == static_cast<off_t>(bytes) ? sealed_file::as_it_should_be
                                                    : sealed_file::of_another_size;

@@ -5,10 +5,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
-// While bytes remain, `view_` has some of them behind `offset_`, and one that has the
-// next lies ahead: the walks below need no other end.
+// While bytes remain, `view_` has some of them behind `offset_`, and the view with the
+// next ones lies ahead: the loops below need no other end.
 
 template <class View>
 basic_view_cursor<View>::basic_view_cursor(const basic_view_list<View>& list)
@@ -20,6 +22,8 @@ template <class View>
 auto basic_view_cursor<View>::front(std::size_t max_bytes) const noexcept
     -> std::span<byte> {
   if (remaining_ == 0) return {};
+  MW_ASSERT(view_ && offset_ < view_->size_bytes(),
+            "a cursor stands within a view while bytes remain");
   return {static_cast<byte*>(view_->data()) + offset_,
           std::min(max_bytes, view_->size_bytes() - offset_)};
 }
@@ -33,6 +37,7 @@ std::size_t basic_view_cursor<View>::fill(std::span<iovec> entries,
   std::size_t used = 0;
   for (; left != 0 && used < entries.size();
        view = detail::view_at(view, 1), offset = 0) {
+    MW_ASSERT(offset <= view->size_bytes(), "an entry begins within its view");
     const auto length = std::min(left, view->size_bytes() - offset);
     if (length == 0) continue;
     auto* const start = static_cast<byte*>(view->data()) + offset;
@@ -55,6 +60,8 @@ void basic_view_cursor<View>::advance(std::size_t bytes) {
   for (; offset_ >= view_->size_bytes(); view_ = detail::view_at(view_, 1)) {
     offset_ -= view_->size_bytes();
   }
+  MW_ASSERT(offset_ < view_->size_bytes(),
+            "a cursor stands within a view while bytes remain");
 }
 
 std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
@@ -64,6 +71,7 @@ std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
     const auto to = destination.front(max_bytes - copied);
     const auto from = source.front(to.size());
     if (from.empty()) break;
+    MW_ASSERT(from.size() <= to.size(), "a copy stays within its destination");
     std::memcpy(to.data(), from.data(), from.size());
     source.advance(from.size());
     destination.advance(from.size());

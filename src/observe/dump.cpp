@@ -6,7 +6,7 @@
 namespace manyworlds::inline v0 {
 
 namespace {
-// Mutexes that another thread held at the fork stay locked for ever.
+// Mutexes that another thread held at the fork stay locked.
 constexpr const char* forked_text =
     "this is a forked child: the runtime lives in its parent, ask that process\n";
 constexpr const char* forked_json =

@@ -17,29 +17,32 @@
 #include "../io/descriptor.hpp"
 #include "../io/forked_thread.hpp"
 #include "../io/signals_blocked.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
 
-/// For a client to say what it wants.
+/// Limit for a client to send its request.
 constexpr dump_server::clock::duration request_patience = std::chrono::seconds(1);
-/// What passes while descriptors or memory are short.
+/// Pause while descriptors or memory are short.
 constexpr dump_server::clock::duration exhausted_pause = std::chrono::seconds(1);
 constexpr int most_servers = 1024;
 constexpr std::size_t longest_request = 16;
+static_assert(longest_request >= sizeof "json\n" && longest_request >= sizeof "text\n");
 
 [[noreturn]] void throw_dump_error(const char* what) {
   throw std::system_error(errno, std::generic_category(),
                           std::string("dump server: ") + what);
 }
 
-/// Binds the first name that is free. Abstract names end with their socket, so none is
-/// ever stale.
+/// Binds the first name that is free. Abstract names end with their socket, so no name
+/// is ever stale.
 std::string bind_free_name(int listening) {
   for (int n = 0; n < most_servers; ++n) {
     std::string name = fmt::format("manyworlds-{}-{}", ::getpid(), n);
     sockaddr_un address{};
+    MW_ASSERT(name.size() < sizeof address.sun_path, "a dump server's name fits");
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     const auto length =
@@ -81,7 +84,7 @@ dump_server::dump_server(source dump, clock::duration answer_patience)
 
 dump_server::~dump_server() {
   if (owner_ == ::getpid()) {
-    // Not given in a forked child: the eventfd is the parent's too.
+    // A forked child does not give: the eventfd is the parent's too.
     ending_->give();
     thread_.join();
   } else {
@@ -89,7 +92,7 @@ dump_server::~dump_server() {
   }
 }
 
-/// False when the time is up or the server ends.
+/// Returns false when the time is up or the server ends.
 bool dump_server::await(int descriptor, short events, clock::time_point until) const {
   pollfd waited[2] = {{descriptor, events, 0}, {ending_->fd(), POLLIN, 0}};
   int ready = 0;
@@ -107,8 +110,8 @@ void dump_server::serve() noexcept {
     const int accepted =
         ::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (accepted < 0) {
-      // Out of descriptors: the client stays in the queue, and poll would return at once
-      // for ever.
+      // Without descriptors the client stays in the queue, and poll would return at
+      // once each time.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
         (void)await(-1, 0, clock::now() + exhausted_pause);
       }
@@ -141,7 +144,8 @@ void dump_server::answer(int client) {
 
   const std::string text = dump_(as_json);
   std::string_view rest = text;
-  // For all of it: who takes a little now and then would hold up the others for ever.
+  // The limit is for the whole answer: a client that takes a little now and then would
+  // hold up the others.
   const clock::time_point taken_by = clock::now() + answer_patience_;
   while (!rest.empty()) {
     const ssize_t sent = ::send(client, rest.data(), rest.size(), MSG_NOSIGNAL);

@@ -30,6 +30,7 @@ std::size_t utf8_length(std::string_view text) noexcept {
   for (std::size_t i = 2; i < length; ++i) {
     if (at(i) < 0x80 || at(i) > 0xBF) return 0;
   }
+  MW_ASSERT(length <= text.size(), "a character ends within its text");
   return length;
 }
 

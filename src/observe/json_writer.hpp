@@ -1,5 +1,4 @@
-// JSON writer: objects and arrays in the order they are written, commas and escapes
-// included.
+// JSON writer: writes objects and arrays in call order, with commas and escapes.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,10 +9,12 @@
 #include <string>
 #include <string_view>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
-/// Opened braces are closed by the caller, in order; the rest is always valid. Bytes that
-/// are not UTF-8 become U+FFFD: readers refuse a text that holds any.
+/// Writes a JSON text. Precondition: the caller closes each brace that it opens, in
+/// order. Bytes that are not UTF-8 become U+FFFD: readers refuse a text that holds any.
 class json_writer {
  public:
   json_writer& object() { return open('{'); }
@@ -22,6 +23,8 @@ class json_writer {
   json_writer& end_array() { return close(']'); }
 
   json_writer& key(std::string_view name) {
+    MW_ASSERT(!text_.empty() && text_.back() != ':',
+              "a key stands in an object, behind a value");
     separate();
     quote(name);
     text_ += ':';
@@ -36,7 +39,7 @@ class json_writer {
   json_writer& value(const char* text) { return value(std::string_view(text)); }
   json_writer& value(bool flag) { return raw(flag ? "true" : "false"); }
   json_writer& value(std::integral auto number) { return raw(fmt::format("{}", number)); }
-  /// With microseconds' resolution, in the unit the caller says in the key.
+  /// Writes six decimals. The caller names the unit in the key.
   json_writer& value(double number) { return raw(fmt::format("{:.6f}", number)); }
   json_writer& null() { return raw("null"); }
 
@@ -56,6 +59,7 @@ class json_writer {
     return *this;
   }
   json_writer& close(char brace) {
+    MW_ASSERT(!text_.empty() && text_.back() != ':', "a brace is closed behind a value");
     text_ += brace;
     fresh_ = false;
     return *this;
@@ -75,8 +79,8 @@ class json_writer {
   bool fresh_ = true;
 };
 
-/// The bytes of the UTF-8 character that `text` begins with, 0 if it begins with none
-/// (overlong forms, surrogates and what lies beyond U+10FFFF are none).
+/// Returns the bytes of the UTF-8 character that `text` begins with, 0 if it begins
+/// with none (overlong forms, surrogates and what lies beyond U+10FFFF are none).
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 
 }  // namespace manyworlds::inline v0

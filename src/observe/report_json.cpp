@@ -7,7 +7,7 @@ namespace {
 
 double ms(duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-/// The member's number, or null where there is none.
+/// Writes the member's number, or null where there is none.
 void write_rank(json_writer& out, std::string_view key, rank_t rank) {
   out.key(key);
   if (rank == no_rank) {

@@ -35,8 +35,9 @@ std::string what(const operation_report& o) {
   return text + fmt::format(" on lane {}", o.lane);
 }
 
-/// How many took how long: what is below the first microsecond, then by doubling.
-void write_times(text_writer& out, std::string_view whose, const time_histogram& times) {
+/// Writes how many turns took how long: the first entry is below one microsecond, then
+/// by doubling.
+void write_times(text_writer& out, std::string_view part, const time_histogram& times) {
   if (times.count() == 0) return;
   std::string all;
   for (std::size_t b = 0; b < times.buckets; ++b) {
@@ -46,7 +47,7 @@ void write_times(text_writer& out, std::string_view whose, const time_histogram&
                    times.counts[b], is_last ? "longer than" : "under",
                    duration_text(times.begin_of(is_last ? b : b + 1)));
   }
-  out.line(1, "{} in a turn: at most {}; {}", whose, duration_text(times.longest), all);
+  out.line(1, "{} in a turn: at most {}; {}", part, duration_text(times.longest), all);
 }
 
 void write_head(text_writer& out, const runtime_report& r) {
@@ -58,8 +59,8 @@ void write_head(text_writer& out, const runtime_report& r) {
     if (x.silent_for) {
       out.line(
           0,
-          "{}: {}, {} turns; it has not answered for {}, being busy or turned by nobody: "
-          "{} unknown",
+          "{}: {}, {} turns; it has not answered for {}: it is busy, or no thread turns "
+          "it; {} unknown",
           name, x.engine, x.turns, duration_text(*x.silent_for), unknown);
     } else {
       out.line(0, "{}: {}, {} turns", name, x.engine, x.turns);
@@ -208,7 +209,7 @@ void write_recent(text_writer& out, const operation_report& o) {
            o.line);
 }
 
-/// Nothing for a runtime to which nothing of this has happened.
+/// Writes nothing for a runtime to which none of this has happened.
 void write_serving(text_writer& out, const serving_report& s) {
   if (s.bodies_failed != 0)
     out.line(0, "bodies that ended by an exception: {}", s.bodies_failed);

@@ -1,13 +1,17 @@
 #include "manyworlds/observe/reporter.hpp"
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
 
-/// A turn of a healthy reactor is far shorter, also on a busy machine.
+/// Time for one reactor to answer. A turn of a healthy reactor is far shorter, also on
+/// a busy machine.
 constexpr std::chrono::milliseconds answer_patience(100);
+// `reporter::report` promises a fifth of a second for both reactors.
+static_assert(2 * answer_patience <= std::chrono::milliseconds(200));
 
 reactor_report report_on(reactor& r) {
   reactor_report report;
@@ -39,15 +43,15 @@ runtime_report reporter::report() {
   runtime_report report;
   report.user = report_on(core_.user());
   report.service = report_on(core_.service());
-  // Asked before the rest is read: what the reactors were told before is in what follows,
-  // and all ages are as of one moment however long the answers took.
+  // Ask the reactors before the rest is read. So the report holds what they were told
+  // before, and all ages are as of one moment, even if the answers took long.
   std::shared_ptr<const transfers> moved;
   std::shared_ptr<const service_part> served;
   if (core_.env().starts_threads()) {
     moved = ask_of(user_, report.user);
     served = ask_of(service_, report.service);
   } else {
-    // Simulated: one thread turns everything, and it is here.
+    // In a simulation one thread turns everything, and it is this one.
     moved = std::make_shared<const transfers>(look_at_transfers());
     served = std::make_shared<const service_part>(look_at_service());
   }
@@ -78,7 +82,7 @@ runtime_report reporter::report() {
 
 void reporter::add(const transfers& moved, world_report& to) {
   const auto found = moved.find(to.instance);
-  // One that came up since: nothing has moved.
+  // Nothing has moved in a world that came up since.
   to.transfers = found == moved.end() ? transfer_report() : found->second;
 }
 
@@ -86,6 +90,8 @@ void reporter::add(const service_part& served, world_report& to) {
   const auto left = served.left.find(to.instance);
   if (left == served.left.end()) return;
   for (member_report& m : to.members) {
+    MW_ASSERT(m.rank >= 0 && static_cast<std::size_t>(m.rank) < left->second.size(),
+              "a world's members do not change while it lives");
     m.has_left = left->second[static_cast<std::size_t>(m.rank)];
   }
 }

@@ -1,3 +1,4 @@
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/observe/report.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "manyworlds/world/world.hpp"
@@ -35,7 +36,7 @@ world_report world_core::report(time_point now) const {
   report.state = name_of(state());
   report.first_cause = first_failure();
   report.history = tally_.read(now);
-  // Read first: it publishes the view and the links.
+  // Read the epoch first: it publishes the view and the links.
   report.epoch = epoch();
   if (report.epoch != 0) {
     for (rank_t r = 0; r < view_.size(); ++r) {
@@ -45,8 +46,12 @@ world_report world_core::report(time_point now) const {
       m.address = view_.member(r).endpoint.text();
       m.is_self = r == options_.rank;
       m.is_suspect = is_suspect(r);
+      MW_ASSERT(static_cast<std::size_t>(r) < links_.size(),
+                "each member has a place for its link");
       const auto& l = links_[static_cast<std::size_t>(r)];
       if (l && !m.is_self) {
+        MW_ASSERT(static_cast<std::size_t>(r) < over_memory_.size(),
+                  "each member has a transport");
         m.silence = now - l->last_heard();
         m.transport = over_memory_[static_cast<std::size_t>(r)] ? "shm" : "tcp";
       }

@@ -7,6 +7,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -37,7 +38,7 @@ task<std::vector<waiting_peer>> acceptor::next(std::stop_token until) {
     auto ended = co_await stop_on(when_any(runtime_stops(), take()), std::move(until));
     if (auto& taken = std::get<1>(ended)) peers = std::move(*taken);
   } catch (const stopped&) {
-    // Nobody was taken.
+    // No peer was taken.
   }
   co_return peers;
 }
@@ -48,13 +49,14 @@ task<std::vector<waiting_peer>> acceptor::take() {
       has_room_.reset();
       co_await has_room_;
     }
+    MW_ASSERT(met_.size() < options_.most, "an acceptor takes only with room");
     std::vector<waiting_peer> taken;
     try {
       auto ended =
           co_await when_any(list_.take(options_.most - met_.size()),
                             tell_of_trouble(runtime_.core(), name_, list_.place()));
       if (auto& some = std::get<0>(ended)) taken = std::move(*some);
-      // A second entry of one whose first was taken, by us, more slowly than it waits.
+      // Drop a second entry of a peer that we took more slowly than it waits.
       std::erase_if(taken, [this](const waiting_peer& who) { return is_met(who); });
       note_store(nullptr);
     } catch (const store_error& e) {
@@ -76,7 +78,7 @@ void acceptor::note_store(const char* trouble) {
   runtime_.core().log(
       trouble ? log_level::warning : log_level::info,
       fmt::format("accept {}: {}", options_.service.view(),
-                  trouble ? std::string(trouble) + "; nobody is taken until it answers"
+                  trouble ? std::string(trouble) + "; no peer is taken until it answers"
                           : "the store answers again"));
 }
 
@@ -109,13 +111,16 @@ met_peer::met_peer(acceptor& by, waiting_peer who)
       options_(peer_world_options(by.options_.world, by.options_.service, who_.id, 0)),
       store_(join_record::key(options_.name, 1)),
       world_(by.runtime_, store_, options_) {
+  MW_ASSERT(by.met_.size() < by.options_.most,
+            "an acceptor has room for each peer that it meets");
   by.met_.push_back(this);
 }
 
 met_peer::~met_peer() {
-  std::erase(acceptor_.met_, this);
+  [[maybe_unused]] const auto erased = std::erase(acceptor_.met_, this);
+  MW_ASSERT(erased == 1, "a peer that was met is listed once, until its end");
   acceptor_.has_room_.set();
-  // The peer knows the epochs of its name, which may never come here again.
+  // The peer knows the epochs of its name, which may never appear here again.
   acceptor_.runtime_.core().worlds().forget_epoch(options_.name);
 }
 
@@ -141,7 +146,7 @@ failure met_peer::note_body_threw() {
 }
 
 task<void> met_peer::part(failure failed) {
-  // The body has moved its world away.
+  // If the body has moved its world away there is nothing to end.
   if (!world_) co_return;
   const world_state now = world_.state();
   if (now == world_state::up && failed && failed.cause != cause::closed)
@@ -151,7 +156,7 @@ task<void> met_peer::part(failure failed) {
         log_level::info, fmt::format("accept {}: not met: {}",
                                      acceptor_.options_.service.view(), failed.text()));
   }
-  // That it breaks meanwhile changes nothing: the body has ended.
+  // A break meanwhile changes nothing: the body has ended.
   if (world_.state() != world_state::broken) (void)co_await outcome(world_.leave());
   co_await world_.drained();
 }

@@ -1,4 +1,5 @@
-// Call peer: the other member of a world of two, and what to do if it lies.
+// Call peer: the other member of a world of two, and what to do if it breaks the
+// protocol.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// A reader's view of the peer: heads, then what is behind them.
+/// Reads from the peer: heads, then the payloads behind them.
 class call_peer {
  public:
   /// Throws world_error (`invalid_argument`) unless the world has two members.
@@ -35,7 +36,8 @@ class call_peer {
     co_return *got;
   }
 
-  /// False if the sender gave it up on the way. Check its size first.
+  /// Receives a payload. Returns false if the sender gave it up on the way.
+  /// Precondition: its size was checked.
   [[nodiscard]] task<bool> payload(bytes& into) {
     auto got = co_await outcome(world_.recv(into, from(rank_), lane()));
     if (!got && got.error().cause == cause::cancelled_by_peer) co_return false;
@@ -43,7 +45,7 @@ class call_peer {
     co_return true;
   }
 
-  /// Breaks the world, and throws that.
+  /// Breaks the world with `protocol_error`, and throws that.
   [[noreturn]] void refuse(std::string what) {
     world_core& core = *world_.core();
     core.break_with(core.describe_failure(cause::protocol_error, rank_,
@@ -52,7 +54,8 @@ class call_peer {
   }
 
  private:
-  /// An operation that fails in a world that is up was given something else than agreed.
+  /// Throws the failure. If the world is still up, the peer sent something other than
+  /// its head announced: this breaks the world first.
   [[noreturn]] void end_by(const failure& f) {
     if (!is_over()) refuse("in a call: " + f.text());
     throw world_error(f);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "dispatch_core.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "worker_link.hpp"
 
 namespace manyworlds::inline v0 {
@@ -29,11 +30,12 @@ call_record::call_record(std::shared_ptr<dispatch_core> core, pick_reference pic
 
 call_record::~call_record() {
   give_up(failure(cause::cancelled, "its stream was dropped"));
-  // Unwound while its request was being sent.
+  // The call was unwound while its request was being sent.
   if (is_sending_ && sending_) sending_.link->cancel(sending_.slot);
 }
 
 void call_record::begin(executor& home, duration limit, std::stop_token token) {
+  MW_ASSERT(home.is_current(), "a call begins on the dispatcher's reactor");
   deadline_ = later(home.now(), limit);
   watch_.begin(home, deadline_, std::move(token));
 }
@@ -60,11 +62,14 @@ bool call_record::was_given_to(const worker_link& link) const noexcept {
 // --- to a worker
 
 void call_record::set_queued() noexcept {
+  MW_ASSERT(!is_queued_ && !is_over_, "a call that waits is queued once");
   is_queued_ = true;
   note_change();
 }
 
 void call_record::set_sending(worker_link& link, std::uint32_t slot) noexcept {
+  MW_ASSERT(!is_sending_ && !sending_, "a request is sent to one worker at a time");
+  MW_ASSERT(!is_over_, "a call that is over is given to no worker");
   if (std::exchange(wants_another_, false)) was_asked_again_ = true;
   is_queued_ = false;
   is_sending_ = true;
@@ -77,6 +82,7 @@ void call_record::set_sending(worker_link& link, std::uint32_t slot) noexcept {
 }
 
 call_try call_record::end_sending(bool was_sent) noexcept {
+  MW_ASSERT(is_sending_, "a sending ends once");
   is_sending_ = false;
   const call_try to = std::exchange(sending_, call_try());
   if (!to) return to;
@@ -92,9 +98,10 @@ void call_record::withdraw() noexcept {
 }
 
 void call_record::want_another() {
+  MW_ASSERT(!is_settled_, "a call that is settled wants no other worker");
   wants_another_ = true;
   if (is_sending_) {
-    // Queued when the sending has ended.
+    // It is queued when the sending has ended.
     withdraw();
   } else {
     core_->enqueue(*this);
@@ -110,6 +117,9 @@ void call_record::cancel_asked() noexcept {
 
 void call_record::settle(call_try from) noexcept {
   if (std::exchange(is_settled_, true)) return;
+  MW_ASSERT(
+      from && (from == sending_ || std::count(asked_.begin(), asked_.end(), from) == 1),
+      "a call is settled for a worker that has it");
   const call_try newest = is_sending_ ? sending_ : asked_.back();
   if (was_asked_again_ && from == newest) core_->note_answered_by_another();
   std::erase(asked_, from);
@@ -130,7 +140,7 @@ void call_record::drop(call_try t) noexcept {
 }
 
 void call_record::end(call_try from, failure f) noexcept {
-  // Given up meanwhile, by a cause that stays.
+  // It was given up meanwhile, by a cause that stays.
   if (is_over_) return;
   settle(from);
   std::erase(asked_, from);
@@ -139,6 +149,7 @@ void call_record::end(call_try from, failure f) noexcept {
 }
 
 void call_record::give_back(call_try from) noexcept {
+  MW_ASSERT(!is_settled_ && came_ == 0, "a call that was begun is not given back");
   take_back_try();
   std::erase(asked_, from);
   if (sending_ == from) sending_ = call_try();
@@ -157,13 +168,13 @@ void call_record::go_on_without(const failure& why) noexcept {
     wants_another_ = false;
     return;
   }
-  // Given up by its worker before it came, perhaps: another worker begins anew.
+  // Its worker may have given up replies before they came: another worker begins anew.
   if (came_ == 0) {
     is_settled_ = false;
     cost_of_come_ = cost_of_read_ = 0;
   }
   if (came_ == 0 && (!why || tries_ < core_->options().tries)) {
-    // `send_request` queues it when that has ended.
+    // While it is being sent, `send_request` queues it at its end.
     if (!is_sending_) core_->queue_again(*this);
     return;
   }
@@ -181,8 +192,8 @@ void call_record::go_on_without(const failure& why) noexcept {
 void call_record::give_up(failure f) noexcept {
   if (is_over_) return;
   if (is_queued_) core_->forget(*this);
-  // While its request is being sent the slot stays with the sender, who knows whether the
-  // worker has got it.
+  // While its request is being sent the slot stays with the sender, which knows whether
+  // the worker has got it.
   if (is_sending_) withdraw();
   cancel_asked();
   finish(std::move(f));
@@ -194,6 +205,8 @@ void call_record::give_up(std::exception_ptr error) noexcept {
 }
 
 void call_record::finish(failure f) noexcept {
+  MW_ASSERT(!is_over_, "law 1: a call ends once");
+  MW_ASSERT(!is_queued_ && asked_.empty(), "no worker has or gets a call that is over");
   is_over_ = true;
   core_->note_end(f);
   failure_ = f ? describe(std::move(f)) : std::move(f);
@@ -210,7 +223,7 @@ failure call_record::describe(failure f) const {
                               f.cause == cause::cancelled ||
                               f.cause == cause::invalid_argument;
   if (f.world.empty() && is_of_its_time) {
-    // Not the world's own failure, by which its `keep` would form it again.
+    // This is not the world's own failure, after which `keep` would form it again.
     f.world = worker_.world;
     f.epoch = worker_.epoch;
     f.rank = worker_.rank;
@@ -226,10 +239,12 @@ failure call_record::describe(failure f) const {
 }
 
 void call_record::push(bytes reply) {
+  MW_ASSERT(is_settled_ && !is_over_, "replies come from the try that settled the call");
   const std::size_t size = reply.size();
   ++came_;
   cost_of_come_ += size + call_wire::reply_cost;
   if (reader_) {
+    MW_ASSERT(next_ == replies_.size(), "a reader waits only when all was read");
     next_reply_awaiter& reader = *std::exchange(reader_, nullptr);
     ++received_;
     note_read(size + call_wire::reply_cost);
@@ -241,15 +256,17 @@ void call_record::push(bytes reply) {
 }
 
 std::optional<bytes> call_record::take_reply() noexcept {
+  MW_ASSERT(next_ <= replies_.size(), "the next reply is in its list");
   if (next_ == replies_.size()) return std::nullopt;
   bytes reply = std::move(replies_[next_++]);
-  // Also for a reader who is always one behind.
+  // Erase also for a reader that is always one behind.
   if (next_ == replies_.size() || next_ == most_read_kept) {
     replies_.erase(replies_.begin(),
                    replies_.begin() + static_cast<std::ptrdiff_t>(next_));
     next_ = 0;
   }
   ++received_;
+  MW_ASSERT(received_ <= came_, "no reply is read before it came");
   note_read(reply.size() + call_wire::reply_cost);
   return reply;
 }
@@ -261,7 +278,8 @@ void call_record::skip(std::uint64_t cost) noexcept {
 
 void call_record::note_read(std::uint64_t cost) noexcept {
   cost_of_read_ += cost;
-  // Settled: there is no other try.
+  MW_ASSERT(cost_of_read_ <= cost_of_come_, "no more is read than came");
+  // A settled call has no other try.
   const call_try& t = asked_.empty() ? sending_ : asked_.front();
   if (is_settled_ && t) t.link->note_read(t.slot);
 }

@@ -11,13 +11,14 @@
 
 #include "call_wire.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 
 namespace manyworlds::inline v0 {
 
 class worker_link;
 
-/// One giving of a call to a worker; none if the link is null.
+/// One giving of a call to a worker. The link of none is null.
 struct call_try {
   worker_link* link = nullptr;
   std::uint32_t slot = 0;
@@ -26,12 +27,13 @@ struct call_try {
   bool operator==(const call_try&) const noexcept = default;
 };
 
-/// Owned by the task that awaits the call, then by its stream. The queue and the workers'
-/// slots refer to it until it ends. On the dispatcher's reactor alone.
+/// The state of one call. The task that awaits the call owns it, then its stream. The
+/// queue and the workers' slots refer to it until it ends. Thread: the dispatcher's
+/// reactor.
 ///
-/// A call has one try, and more only while its workers are suspect. The first try of
-/// which something is heard settles the call: the others are cancelled, and what comes of
-/// them is dropped, so that the call is answered once.
+/// A call has one try, and more only while its workers are suspect. The first worker
+/// that is heard settles the call: the other tries are cancelled and their answers are
+/// dropped, so that the call is answered once.
 class call_record {
  public:
   call_record(std::shared_ptr<dispatch_core> core, pick_reference pick,
@@ -40,43 +42,45 @@ class call_record {
   call_record& operator=(const call_record&) = delete;
   ~call_record();
 
-  /// Of the order of admission.
+  /// Returns the place in the order of admission.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] pick_reference& pick() noexcept { return pick_; }
   [[nodiscard]] int tries() const noexcept { return tries_; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
-  /// Waits for a worker, perhaps for a second one.
+  /// Returns whether it waits for a worker, perhaps for a second one.
   [[nodiscard]] bool is_queued() const noexcept { return is_queued_; }
-  /// A request is being sent, or will be, by the task that awaits the call.
+  /// Returns whether its request is being sent, or will be, by the task that awaits the
+  /// call.
   [[nodiscard]] bool is_sending() const noexcept { return is_sending_; }
-  /// Something was heard of a worker: no other may be asked.
+  /// Returns whether a worker was heard: no other may be asked.
   [[nodiscard]] bool is_settled() const noexcept { return is_settled_; }
   [[nodiscard]] bool is_answered() const noexcept { return came_ > 0 || is_over_; }
-  /// A worker has it, or may get it.
+  /// Returns whether a worker has it, or may get it.
   [[nodiscard]] bool has_try() const noexcept {
     return !asked_.empty() || (is_sending_ && sending_ && !is_unwanted_);
   }
-  /// All the workers that have it are suspect, and it was not settled.
+  /// Returns whether all workers that have it are suspect, and it is not settled.
   [[nodiscard]] bool is_held_up() const noexcept;
   [[nodiscard]] bool was_given_to(const worker_link& link) const noexcept;
-  /// What comes of that try is the call's answer, or may be.
+  /// Returns whether an answer to that try is the call's answer, or may be.
   [[nodiscard]] bool is_wanted(const call_try& t) const noexcept;
-  /// Is queued for a second worker, or will be when a sending has ended.
+  /// Returns whether it is queued for a second worker, or will be when a sending has
+  /// ended.
   [[nodiscard]] bool wants_another() const noexcept { return wants_another_; }
 
   // --- by the task that awaits the call
   void begin(executor& home, duration limit, std::stop_token token);
-  /// Until something has changed.
+  /// Awaits the next change.
   [[nodiscard]] event_awaiter changed() noexcept { return changed_.wait(); }
-  /// Where its request is to be sent.
+  /// Returns where its request is to be sent.
   [[nodiscard]] call_try sending() const noexcept { return sending_; }
-  /// Set when its request shall not be sent any further.
+  /// Is set when its request shall not be sent any further.
   [[nodiscard]] event& withdrawn() noexcept { return withdrawn_; }
-  /// The sending has ended. Gives the try if its slot is to be cancelled: the request was
-  /// not sent whole, or is not wanted any more.
+  /// Ends the sending. Returns the try if its slot is to be cancelled: the request was
+  /// not sent whole, or is no longer wanted. Precondition: `is_sending()`.
   [[nodiscard]] call_try end_sending(bool was_sent) noexcept;
-  /// Throws if it is over and there is nothing to read.
+  /// Throws the failure if it is over and there is nothing to read.
   void check() const;
 
   // --- by the dispatcher
@@ -86,30 +90,33 @@ class call_record {
   /// Queues it for another worker beside those that have it, or in place of the one to
   /// which its request is just being sent. Runs no user code.
   void want_another();
-  /// Something was heard of that try.
+  /// Settles the call for that try: its worker was heard.
   void settle(call_try from) noexcept;
-  /// Ended by its worker, but not wanted.
+  /// Forgets a try that its worker has ended, but that is not wanted.
   void drop(call_try t) noexcept;
-  /// Ended by its worker.
+  /// Ends the call with its worker's answer.
   void end(call_try from, failure f) noexcept;
-  /// Its worker drains, and has not begun it.
+  /// Takes the try back: its worker drains, and has not begun the call.
   void give_back(call_try from) noexcept;
-  /// The same before its request was sent.
-  void take_back_try() noexcept { --tries_; }
-  /// Its worker is gone.
+  /// Takes the try back before its request was sent.
+  void take_back_try() noexcept {
+    MW_ASSERT(tries_ > 0, "a try is taken back once");
+    --tries_;
+  }
+  /// Forgets the tries at a worker that is gone.
   void lose(const worker_link& link, const failure& why) noexcept;
-  /// No worker has it, by that failure, or none: asks another one, or ends.
+  /// Asks another worker, or ends, since no worker has it. `why` is the cause, or none.
   void go_on_without(const failure& why) noexcept;
-  /// Ended otherwise: its workers, if it has any, are told to stop.
+  /// Ends the call otherwise. Its workers, if it has any, are told to stop.
   void give_up(failure f) noexcept;
   void give_up(std::exception_ptr error) noexcept;
   void push(bytes reply);
-  /// So much was given up by the worker, and will not come.
+  /// Counts replies of that cost that the worker gave up: they will not come.
   void skip(std::uint64_t cost) noexcept;
-  /// What is said of an error: the call, and the worker that it was given to last.
+  /// Completes an error: with the call, and the worker that it was given to last.
   [[nodiscard]] failure describe(failure f) const;
 
-  /// Since when there is no worker.
+  /// Time since when there is no worker.
   time_point alone_since = time_point::max();
 
   // --- by the stream's reader
@@ -117,10 +124,14 @@ class call_record {
     return next_ < replies_.size() || is_over_;
   }
   [[nodiscard]] std::optional<bytes> take_reply() noexcept;
-  /// How it ended, if it is over; says nothing if in order.
+  /// Returns how it ended, if it is over; empty if in order.
   [[nodiscard]] const failure& ending() const noexcept { return failure_; }
   [[nodiscard]] bool is_being_read() const noexcept { return reader_ != nullptr; }
-  void read_by(next_reply_awaiter* reader) noexcept { reader_ = reader; }
+  void read_by(next_reply_awaiter* reader) noexcept {
+    MW_ASSERT((reader == nullptr) != (reader_ == nullptr),
+              "a call has one reader at a time");
+    reader_ = reader;
+  }
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
   /// Cost of the replies that came, and of those that were read.
   [[nodiscard]] std::uint64_t cost_of_come() const noexcept { return cost_of_come_; }
@@ -140,10 +151,10 @@ class call_record {
   time_point deadline_ = time_point::max();
   event changed_;
 
-  /// Of the request that is being sent. None if its worker was lost meanwhile, or has
-  /// given the slot back or ended it already.
+  /// The try that is being sent. None if its worker was lost meanwhile, or has given
+  /// the slot back or ended it already.
   call_try sending_;
-  /// Those that have the request: one, but for those that were suspect before.
+  /// Tries that were sent: one, apart from those at workers that were suspect before.
   std::vector<call_try> asked_;
   event withdrawn_;
   bool is_queued_ = false;
@@ -154,7 +165,7 @@ class call_record {
   bool wants_another_ = false;
   bool was_asked_again_ = false;
   int tries_ = 0;
-  /// World, epoch and process of the worker that it was given to last, as a failure.
+  /// World, epoch and process of the worker that it was given to last.
   failure worker_;
   failure failure_;
   std::exception_ptr error_;

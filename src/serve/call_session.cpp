@@ -9,6 +9,7 @@
 
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -29,7 +30,8 @@ call_session::call_session(call_server::state& server, world& w)
 }
 
 call_session::~call_session() {
-  std::erase(server_.sessions, this);
+  [[maybe_unused]] const auto erased = std::erase(server_.sessions, this);
+  MW_ASSERT(erased == 1, "a session is listed once, until its end");
   server_.session_ended.set();
   server_.session_ended.reset();
 }
@@ -45,7 +47,7 @@ task<void> call_session::run() {
   co_await scope::run(body);
 }
 
-// A runtime that stops gives its open calls the time that `stop` was given.
+// A runtime that stops gives open calls the time that `stop` was given.
 task<void> call_session::heed_runtime() {
   co_await peer_.in().core()->runtime().stopping().wait();
   server_.begin_drain();
@@ -121,21 +123,22 @@ task<void> call_session::read(scope& handlers) {
 
 task<void> call_session::take_request(scope& handlers, order_head head,
                                       std::size_t size) {
-  // Their slots are free already. A leader that does not take them is heard no further,
-  // or they would pile up.
+  // The slots of these ends are free already. A leader that takes no ends is read no
+  // further: otherwise they would pile up.
   while (ends_under_way_ >= slots_.size()) co_await end_sent_;
   if (head.slot >= slots_.size() || slots_[head.slot].is_taken)
     peer_.refuse(fmt::format("a request for slot {}, which is not free", head.slot));
   if (size > server_.options.largest_request)
     peer_.refuse(fmt::format("a request of {} bytes", size));
   bytes data(size);
-  // Given up on the way: the leader does not count it.
+  // It was given up on the way: the leader does not count it.
   if (size > 0 && !co_await peer_.payload(data)) co_return;
   if (is_draining_) {
     co_await give_back(head.slot, head.id);
     co_return;
   }
   slot& s = slots_[head.slot];
+  MW_ASSERT(!s.is_taken && !s.call, "a request takes a free slot");
   s.is_taken = true;
   s.is_cancelled = false;
   s.is_sent_unclear = false;
@@ -147,7 +150,7 @@ task<void> call_session::take_request(scope& handlers, order_head head,
   handlers.spawn(handle(head, std::move(data)));
 }
 
-// It crossed our `draining`; the leader gives it to another worker.
+// The request crossed our `draining`; the leader gives it to another worker.
 task<void> call_session::give_back(std::uint32_t slot, std::uint64_t id) {
   slots_[slot].last = id;
   answer_head head{};
@@ -157,7 +160,8 @@ task<void> call_session::give_back(std::uint32_t slot, std::uint64_t id) {
 }
 
 task<void> call_session::take_control(order_head head, std::size_t size) {
-  // Of a slot no more than one entry of a kind is due at a time; and `no_more`.
+  // A slot has at most one entry of each kind due at a time; `no_more` comes once
+  // beside them.
   if (head.count > 2 * slots_.size() + 1 || size != head.count * sizeof(control_entry))
     peer_.refuse(fmt::format("{} entries of control in {} bytes", head.count, size));
   std::vector<control_entry> entries(head.count);
@@ -189,7 +193,7 @@ bool call_session::take(const control_entry& entry) {
   if (entry.slot >= slots_.size())
     peer_.refuse(fmt::format("control of slot {}", entry.slot));
   slot& s = slots_[entry.slot];
-  // It has crossed the call's end, or the call was given up on its way here.
+  // It crossed the call's end, or the call was given up on its way here.
   if (!s.is_taken) return !is_credit && s.last != entry.word;
   if (!is_credit) {
     if (s.last != entry.word)
@@ -202,14 +206,15 @@ bool call_session::take(const control_entry& entry) {
   if (entry.word < s.credit || entry.word > s.sent)
     peer_.refuse("credit for replies that were not sent");
   s.credit = entry.word;
+  MW_ASSERT(s.credit <= s.sent, "no reply is read before it was sent");
   s.note_credit();
   return false;
 }
 
 // --- one call
 
-/// The slot's call while its handler runs. Whatever the handler has started elsewhere
-/// hears of its end.
+/// Holds the slot's call while its handler runs. At the end it triggers the stop token,
+/// for what the handler has started elsewhere.
 class call_session::running {
  public:
   running(slot& s, served_call& call) noexcept
@@ -222,12 +227,14 @@ class call_session::running {
               late.stop_.request_stop();
             },
             this) {
+    MW_ASSERT(slot_.is_taken && !slot_.call, "a slot that is taken has one handler");
     slot_.call = &call;
     if (slot_.is_cancelled) call_.stop_.request_stop();
   }
   running(const running&) = delete;
   running& operator=(const running&) = delete;
   ~running() {
+    MW_ASSERT(slot_.call == &call_, "a slot keeps its call until the handler ends");
     slot_.call = nullptr;
     call_.stop_.request_stop();
   }
@@ -241,6 +248,7 @@ class call_session::running {
 };
 
 task<call_session::handler_end> call_session::run_handler(order_head head, bytes data) {
+  MW_ASSERT(head.slot < slots_.size(), "a handler runs for a slot that exists");
   served_call call(*this, head.slot);
   call.id_ = head.id;
   call.earlier_tries_ = head.earlier_tries;
@@ -257,7 +265,7 @@ task<call_session::handler_end> call_session::run_handler(order_head head, bytes
   try {
     co_await stop_on(server_.handle(call), call.stop_token());
   } catch (const stopped& e) {
-    // It may also be of the handler's own.
+    // It may also be the handler's own.
     end.why = !call.stop_.stop_requested() ? cause::handler_failed
               : call.is_late_              ? cause::timed_out
                                            : cause::cancelled;
@@ -270,7 +278,7 @@ task<call_session::handler_end> call_session::run_handler(order_head head, bytes
     end.text = e.what();
   } catch (...) {
     end.why = cause::handler_failed;
-    end.text = "it threw what is no std::exception";
+    end.text = "it threw a type that is no std::exception";
   }
   co_return end;
 }
@@ -283,16 +291,18 @@ task<void> call_session::handle(order_head asked, bytes data) {
   head.kind = end.why == cause::none ? answer_kind::done : answer_kind::failed;
   head.why = end.why;
   head.slot = asked.slot;
-  // Before the leader can know: its next request for the slot may be read before this
-  // goes on.
+  // Free the slot before the leader can know: its next request for the slot may be read
+  // before this continues.
+  MW_ASSERT(slots_[asked.slot].is_taken && !slots_[asked.slot].call,
+            "a slot is freed once, after its handler");
   slots_[asked.slot].is_taken = false;
   const end_under_way counted(*this);
   const auto text = std::as_bytes(std::span(end.text));
   co_await peer_.in().send_message(head, text, to(peer_.rank()), lane());
 }
 
-/// A reply, from when its sending begins. Of one that is given up nobody here knows
-/// whether the leader has got it.
+/// Counts a reply from the begin of its sending. If it is given up, this side does not
+/// know whether the leader has got it.
 class call_session::counted_reply {
  public:
   counted_reply(slot& s, std::uint64_t cost) noexcept : slot_(s) { slot_.sent += cost; }
@@ -324,14 +334,16 @@ failure call_session::describe(enum cause why, std::uint32_t number,
                                std::string detail) const {
   failure f = peer_.in().core()->describe_failure(why, peer_.rank(), operation_kind::call,
                                                   std::move(detail));
-  // An error of this call alone, which no `keep` takes for its world's.
+  // This is an error of this call alone, which no `keep` takes for its world's.
   f.world_instance = 0;
   if (const auto id = slots_[number].last) f.call = fmt::format("{:x}", *id);
   return f;
 }
 
 task<void> call_session::reply(std::uint32_t number, gather_list data) {
+  MW_ASSERT(number < slots_.size(), "a reply is for a slot that exists");
   slot& s = slots_[number];
+  MW_ASSERT(s.credit <= s.sent, "no reply is read before it was sent");
   const std::size_t size = data.total_bytes();
   if (size > s.largest_reply) {
     throw world_error(describe(
@@ -339,13 +351,13 @@ task<void> call_session::reply(std::uint32_t number, gather_list data) {
         fmt::format("a reply of {} bytes; the leader takes {}", size, s.largest_reply)));
   }
   const std::uint64_t cost = size + call_wire::reply_cost;
-  // Shielded, it outlives those who would read credit. A leader that has cancelled the
+  // A shielded reply outlives the reader of credit. A leader that has cancelled the
   // call gives none, and drops what comes; a world that is over fails the send.
   while (!s.is_cancelled && !peer_.is_over() &&
          call_wire::must_wait(s.sent - s.credit, cost, s.window)) {
     if (!is_heard_)
       throw world_error(
-          describe(cause::cancelled, number, "its world is not served any more"));
+          describe(cause::cancelled, number, "its world is no longer served"));
     if (s.is_sent_unclear) {
       co_await tell_sent(number);
     } else {

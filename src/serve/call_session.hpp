@@ -11,6 +11,7 @@
 #include "call_wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/call_server.hpp"
 #include "manyworlds/serve/call_watch.hpp"
 
@@ -22,16 +23,16 @@ struct call_server::state {
   std::uint64_t load = 0;
   bool has_load = false;
   std::vector<call_session*> sessions;
-  /// For good.
+  /// It is never reset.
   bool is_draining = false;
-  /// Set, and reset, when a session has ended.
+  /// Is set, and reset, when a session has ended.
   event session_ended;
 
   void begin_drain() noexcept;
 };
 
-/// On the world's reactor alone. Reads what the leader orders, and runs a handler per
-/// slot.
+/// Reads what the leader orders, and runs a handler per slot. Thread: the world's
+/// reactor.
 class call_session {
  public:
   call_session(call_server::state& server, world& w);
@@ -52,17 +53,17 @@ class call_session {
   struct slot {
     served_call* call = nullptr;
     bool is_taken = false;
-    /// Perhaps before its handler has begun.
+    /// May be set before its handler has begun.
     bool is_cancelled = false;
-    /// The last call that has come for it.
+    /// The last call that came for it.
     std::optional<std::uint64_t> last;
     std::uint64_t window = 0;
     std::uint64_t largest_reply = 0;
     std::uint64_t sent = 0;    ///< cost of its replies so far, also of those given up
-    std::uint64_t credit = 0;  ///< of those that were read
-    /// The leader counts less than `sent`, perhaps.
+    std::uint64_t credit = 0;  ///< cost of those that were read
+    /// True if the leader may count less than `sent`.
     bool is_sent_unclear = false;
-    /// Set when a reply that waits for credit has to look again.
+    /// Is set when a reply that waits for credit has to look again.
     event credited;
 
     void note_credit() noexcept {
@@ -70,7 +71,7 @@ class call_session {
       credited.reset();
     }
   };
-  /// How a handler ended, as the leader is told.
+  /// The end of a handler, as the leader is told.
   struct handler_end {
     handler_end() noexcept {}
     cause why = cause::none;
@@ -78,18 +79,19 @@ class call_session {
   };
   class running;
   class counted_reply;
-  /// A call that was begun, until the leader has its end.
+  /// Counts a call that was begun, until the leader has its end.
   struct open_call {
     explicit open_call(call_session& s) noexcept : session(s) {}
     open_call(const open_call&) = delete;
     open_call& operator=(const open_call&) = delete;
     ~open_call() {
+      MW_ASSERT(session.open_ > 0, "a call that was begun is counted until its end");
       --session.open_;
       session.look_whether_drained();
     }
     call_session& session;
   };
-  /// A handler's end that is being sent to the leader.
+  /// Counts a handler's end that is being sent to the leader.
   struct end_under_way {
     explicit end_under_way(call_session& s) noexcept : session(s) {
       ++session.ends_under_way_;
@@ -97,13 +99,15 @@ class call_session {
     end_under_way(const end_under_way&) = delete;
     end_under_way& operator=(const end_under_way&) = delete;
     ~end_under_way() {
+      MW_ASSERT(session.ends_under_way_ > 0,
+                "an end under way is counted until it is sent");
       --session.ends_under_way_;
       session.end_sent_.set();
       session.end_sent_.reset();
     }
     call_session& session;
   };
-  /// Handlers hear of the end of the world before anybody waits for their own.
+  /// Tells handlers that the world has ended before any task waits for their own end.
   struct end_of_reading {
     explicit end_of_reading(call_session& s) noexcept : session(s) {}
     ~end_of_reading() { session.stop_all(); }
@@ -118,7 +122,7 @@ class call_session {
   [[nodiscard]] task<void> take_request(scope& handlers, call_wire::order_head head,
                                         std::size_t size);
   [[nodiscard]] task<void> take_control(call_wire::order_head head, std::size_t size);
-  /// True if the leader waits for the slot of a call that has never come.
+  /// Returns true if the leader waits for the slot of a call that never came.
   [[nodiscard]] bool take(const call_wire::control_entry& entry);
   [[nodiscard]] task<void> tell_sent(std::uint32_t slot);
   [[nodiscard]] task<handler_end> run_handler(call_wire::order_head head, bytes data);
@@ -135,13 +139,13 @@ class call_session {
   event something_due_;
   bool is_load_due_;
   bool is_drain_due_ = false;
-  /// Begun calls whose end the leader may not have yet.
+  /// Begun calls; the leader may not have their end yet.
   std::size_t open_ = 0;
   bool is_draining_ = false;
-  /// The leader has said that it sends no more requests.
+  /// True once the leader has said that it sends no more requests.
   bool no_more_come_ = false;
   event drained_;
-  /// Somebody reads what the leader orders.
+  /// True while the leader's orders are read.
   bool is_heard_ = true;
 };
 

@@ -3,9 +3,12 @@
 #include <optional>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
-/// Posts itself to the home when the token is triggered, and lives until that arrives.
+/// Posts itself to the home when the token is triggered, and lives until that post
+/// arrives.
 class call_watch::stop_notice final : public work,
                                       public std::enable_shared_from_this<stop_notice> {
  public:
@@ -14,8 +17,12 @@ class call_watch::stop_notice final : public work,
         owner_(&owner),
         home_(home) {}
 
-  void begin(std::stop_token token) { callback_.emplace(std::move(token), poster{this}); }
-  /// On the home's thread. Waits for a callback that runs on another.
+  void begin(std::stop_token token) {
+    MW_ASSERT(!callback_, "a notice watches one token");
+    callback_.emplace(std::move(token), poster{this});
+  }
+  /// Forgets the owner. Waits for a callback that runs on another thread. Thread: the
+  /// home's.
   void forget() noexcept {
     owner_ = nullptr;
     callback_.reset();
@@ -28,11 +35,13 @@ class call_watch::stop_notice final : public work,
   };
 
   void post() noexcept {
+    MW_ASSERT(!keeps_, "a token is triggered once");
     keeps_ = shared_from_this();
     if (!home_.try_execute(*this)) keeps_.reset();
   }
   void arrived() noexcept {
     const auto alive = std::move(keeps_);
+    MW_ASSERT(alive, "a notice arrives only after it was posted");
     if (owner_) owner_->tell(cause::cancelled);
   }
 
@@ -43,6 +52,7 @@ class call_watch::stop_notice final : public work,
 };
 
 void call_watch::begin(executor& home, time_point deadline, std::stop_token token) {
+  MW_ASSERT(!is_armed() && !notice_, "a watch begins again only after its end");
   home_ = &home;
   if (deadline != time_point::max()) home.arm(*this, deadline);
   if (!token.stop_possible()) return;
@@ -53,6 +63,7 @@ void call_watch::begin(executor& home, time_point deadline, std::stop_token toke
 void call_watch::end() noexcept {
   if (is_armed()) home_->timers().disarm(*this);
   if (const auto notice = std::move(notice_)) notice->forget();
+  MW_ASSERT(!is_armed() && !notice_, "a watch that has ended tells nothing");
 }
 
 }  // namespace manyworlds::inline v0

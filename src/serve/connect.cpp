@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "peer_world.hpp"
@@ -37,11 +38,12 @@ task<void> connector::form(world& w) {
   co_await when_any(formed(w), stay_announced());
 }
 
-// Goes on for as long as the forming does. It writes its record again every second, and
-// another one for each try: that is what is waited for.
+// Runs for as long as the forming does. The forming writes its record again every
+// second, and another one for each try: this waits for those.
 task<void> connector::stay_announced() {
   std::string announced;
   time_point look_at{};
+  MW_ASSERT(desk_, "a world is described before it is formed");
   for (;;) {
     std::string record = co_await desk_->get(key_, duration::max());
     co_await desk_->erase(key_);
@@ -61,10 +63,11 @@ task<void> connector::stay_announced() {
 
 task<duration> connector::announce(waiting_peer self, bool is_new) {
   const bool stands = !is_new && co_await list_.holds(self);
-  // Missing for the first time: whoever has taken it may be about to propose.
+  // It is missing for the first time: the acceptor that has taken it may be about to
+  // propose.
   if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
   if (stands) note_waiting();
-  // Until it is entered: the store may fail us.
+  // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
   if (!stands) co_await list_.enter(std::move(self));
   if (!stands && !is_new) note_taken_in_vain();
@@ -72,7 +75,8 @@ task<duration> connector::announce(waiting_peer self, bool is_new) {
   co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
 }
 
-// The world's own lines tell of a rank 0 that has not proposed: here is who would be it.
+// The world's own log lines name a rank 0 that has not proposed. This line says that an
+// acceptor is awaited, and where.
 void connector::note_waiting() {
   if (std::exchange(is_waiting_told_, true)) return;
   runtime_.core().log(
@@ -82,7 +86,7 @@ void connector::note_waiting() {
                   options_.service.view(), list_.place().address()));
 }
 
-// Only the acceptor knows why, and cannot say so: it is not met.
+// Only the acceptor knows why, and cannot tell us: it does not meet us.
 void connector::note_taken_in_vain() {
   if (++taken_in_vain_ != told_when_taken) return;
   runtime_.core().log(
@@ -95,11 +99,11 @@ void connector::note_taken_in_vain() {
 
 void connector::note_store(const char* trouble) {
   if (std::exchange(store_answers_, !trouble) == !trouble) return;
-  runtime_.core().log(
-      trouble ? log_level::warning : log_level::info,
-      fmt::format("connect {}: {}", options_.service.view(),
-                  trouble ? std::string(trouble) + "; nobody accepts until it answers"
-                          : "the store answers again"));
+  runtime_.core().log(trouble ? log_level::warning : log_level::info,
+                      fmt::format("connect {}: {}", options_.service.view(),
+                                  trouble ? std::string(trouble) +
+                                                "; no acceptor finds us until it answers"
+                                          : "the store answers again"));
 }
 
 }  // namespace manyworlds::inline v0

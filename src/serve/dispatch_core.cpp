@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "worker_link.hpp"
 
@@ -13,21 +14,23 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Looked at only while calls wait for a suspicion to end: cheaper than a subscriber of
-/// events for each worker that has none.
+/// Workers are looked at only while calls wait for a suspicion to end: this is cheaper
+/// than a subscriber of events for each worker that has none.
 constexpr duration look_at_suspects = std::chrono::milliseconds(100);
 
-/// Well under what is left of the second and a half after which a call whose worker was
-/// stopped has another one.
+/// A call at a stopped worker has another one within a second and a half: a second
+/// passes until the suspicion, and this is well under the rest.
 constexpr duration look_for_suspects = std::chrono::milliseconds(50);
-/// Of a call that may be asked twice, what each answered call gives back.
+/// The part of a repeated call that each answered call gives back.
 constexpr double budget_of_answer = 0.1;
 
-/// What users' picks are asked from one look at the timer to the next: all that wait may
-/// refuse all workers, and a turn may bring news of all of them.
+/// Limit of users' picks between two looks at the timer: all waiting calls may refuse
+/// all workers, and a turn may bring news of all of them.
 constexpr int most_picks = 256;
-/// Enough not to be due in the turn in which it is armed.
+/// Long enough not to be due in the turn in which it is armed.
 constexpr duration next_turn = std::chrono::nanoseconds(1);
+static_assert(look_for_suspects < std::chrono::milliseconds(500));
+static_assert(next_turn > duration::zero());
 
 }  // namespace
 
@@ -41,13 +44,16 @@ dispatch_core::dispatch_core(dispatch_options options) noexcept
         } else {
           self.distribute();
         }
-        // Of those that came later.
+        // Arm it for the calls that came later.
         self.set_timer();
       }),
       options_(options),
       budget_(static_cast<double>(options.ask_again)) {}
 
-dispatch_core::~dispatch_core() = default;
+dispatch_core::~dispatch_core() {
+  MW_ASSERT(links_.empty() && queue_.empty(), "workers and calls keep their dispatcher");
+  MW_ASSERT(!is_armed() && !suspicion_timer_.is_armed(), "no timer waits without a call");
+}
 
 executor& dispatch_core::enter() {
   executor* const here = executor::current();
@@ -62,7 +68,7 @@ executor& dispatch_core::enter() {
 }
 
 std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
-  // Others, and this process in an earlier life, count from elsewhere.
+  // Other leaders, and this process in an earlier life, begin elsewhere.
   if (first_wire_id_ == 0) first_wire_id_ = w.core()->runtime().random_word() | 1;
   return first_wire_id_ + c.number();
 }
@@ -70,6 +76,9 @@ std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
 // --- calls
 
 void dispatch_core::admit(call_record& c) {
+  MW_ASSERT(home_ && home_->is_current(),
+            "calls are admitted on the dispatcher's reactor");
+  MW_ASSERT(!c.is_queued() && !c.has_try() && !c.is_over(), "a call is admitted once");
   const auto refuse = [&c](failure f) { throw world_error(c.describe(std::move(f))); };
   if (is_closed_) refuse(nobody_left());
   if (is_draining_)
@@ -89,7 +98,7 @@ void dispatch_core::admit(call_record& c) {
   }
   const bool is_first = queue_.empty();
   enqueue(c);
-  // The first was offered above.
+  // The first one was offered above.
   if (!is_first) distribute();
 }
 
@@ -102,19 +111,22 @@ void dispatch_core::queue_again(call_record& c) {
 
 void dispatch_core::enqueue(call_record& c) {
   c.set_queued();
-  queue_.emplace(c.number(), &c);
+  [[maybe_unused]] const bool is_new = queue_.emplace(c.number(), &c).second;
+  MW_ASSERT(is_new, "a call stands in the queue once");
   c.alone_since = is_alone() ? home_->now() : time_point::max();
-  // Nothing is due earlier because of it.
+  // A call that joins makes nothing due earlier.
   if (!is_armed()) set_timer();
 }
 
 void dispatch_core::forget(call_record& c) noexcept {
   c.set_not_queued();
-  queue_.erase(c.number());
+  [[maybe_unused]] const auto erased = queue_.erase(c.number());
+  MW_ASSERT(erased == 1, "a call that is queued stands in the queue");
   if (!queue_.empty()) return;
   to_offer_ = 0;
   if (is_draining_) end_drained_links();
-  // The reactor may be gone before this is.
+  // Touch the home only if a timer is armed: the reactor may be gone before this object
+  // is.
   if (is_armed()) home_->timers().disarm(*this);
 }
 
@@ -131,8 +143,10 @@ bool dispatch_core::offer(call_record& c) {
 }
 
 bool dispatch_core::offer(call_record& c, choice& among) {
+  MW_ASSERT(among.links.size() == among.shown.size(),
+            "each worker that is shown has a link");
   const std::optional<std::size_t> chosen = c.pick()(among.shown);
-  // It may have destroyed the dispatcher.
+  // The pick may have destroyed the dispatcher.
   if (!chosen || is_closed_) return false;
   if (*chosen >= among.shown.size()) {
     throw world_error(c.describe(
@@ -156,18 +170,19 @@ void dispatch_core::distribute() noexcept {
 }
 
 void dispatch_core::go_on_offering() noexcept {
-  // A pick may come back here.
+  // A pick may call this again.
   if (std::exchange(is_distributing_, true)) return;
   look_at_candidates();
   const bool had_room = has_room();
   for (; to_offer_ > 0 && has_room() && picks_ < most_picks; ++picks_) {
-    // By its number: a pick may have ended any of them.
+    // Find the call by its number: a pick may have ended any of them.
+    MW_ASSERT(!queue_.empty(), "calls are offered only while some wait");
     auto at = queue_.lower_bound(next_offered_);
     if (at == queue_.end()) at = queue_.begin();
     call_record& c = *at->second;
     next_offered_ = c.number() + 1;
     --to_offer_;
-    // Its worker is heard again, or too much was asked twice.
+    // Its worker was heard again, or too many calls were asked twice.
     if (c.has_try() && !may_ask_again(c)) {
       forget(c);
       continue;
@@ -238,7 +253,7 @@ bool dispatch_core::looks_frozen() noexcept {
     silent += link->is_member() && link->is_silent();
   }
   if (3 * silent > 2 * members) is_frozen_ = true;
-  // When it goes on, one is heard before the next.
+  // When the machine goes on, one worker is heard before the next.
   if (silent == 0) is_frozen_ = false;
   return is_frozen_;
 }
@@ -248,12 +263,13 @@ bool dispatch_core::may_ask_again(const call_record& c) noexcept {
 }
 
 void dispatch_core::ask_again_for_suspects() noexcept {
+  MW_ASSERT(home_->is_current(), "suspects are looked at on the dispatcher's reactor");
   bool has_unanswered = false;
-  // Also before any is suspect: it may be over by then.
+  // Look also before any is suspect: the freeze may be over by then.
   const bool is_frozen = looks_frozen();
   std::vector<call_record*> held_up;
   for (const worker_link* link : links_) {
-    // Heard since, it is suspect only until its world has been told.
+    // A worker that was heard since is suspect only until its world has been told.
     const bool is_suspect = link->is_suspect() && link->is_silent();
     link->for_each_call([&](call_record& c) {
       if (c.is_over() || c.is_settled()) return;
@@ -262,8 +278,8 @@ void dispatch_core::ask_again_for_suspects() noexcept {
         held_up.push_back(&c);
     });
   }
-  // A call that several suspects have is met several times. No user code runs before all
-  // of them stand in the queue.
+  // A call that several suspects have is met several times. No user code runs before
+  // all of them stand in the queue.
   for (call_record* c : held_up) {
     if (!c->is_queued() && !c->wants_another()) c->want_another();
   }
@@ -301,6 +317,7 @@ void dispatch_core::note_end(const failure& f) noexcept {
     ++counters_.answered;
     budget_ =
         std::min(static_cast<double>(options_.ask_again), budget_ + budget_of_answer);
+    MW_ASSERT(budget_ >= 0, "the budget of repeated calls is never below zero");
   }
 }
 
@@ -310,7 +327,8 @@ std::string dispatch_core::name_of_call(std::uint64_t number) const {
 }
 
 void dispatch_core::remove(worker_link& link) noexcept {
-  std::erase(links_, &link);
+  [[maybe_unused]] const auto erased = std::erase(links_, &link);
+  MW_ASSERT(erased == 1, "a worker that is served is listed once");
   const failure why = link.end_cause();
   if (!link.is_draining()) last_loss_ = why.text();
   while (call_record* const c = link.take_any_call()) c->lose(link, why);
@@ -371,7 +389,7 @@ void dispatch_core::end_lonely() noexcept {
     if (c.alone_since == time_point::max() ||
         later(c.alone_since, options_.patience) > now)
       continue;
-    // A worker that takes no more has it, and may yet answer.
+    // A worker that takes no more calls has it, and may yet answer.
     c.has_try() ? forget(c) : c.give_up(nobody_left());
   }
 }
@@ -394,6 +412,7 @@ void dispatch_core::set_timer() noexcept {
 }
 
 void dispatch_core::begin_drain() noexcept {
+  MW_ASSERT(home_ && home_->is_current(), "a drain begins on the dispatcher's reactor");
   is_draining_ = true;
   end_drained_links();
 }

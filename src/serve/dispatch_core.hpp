@@ -17,8 +17,8 @@ namespace manyworlds::inline v0 {
 
 class worker_link;
 
-/// Shared by the dispatcher, its calls and those who serve, so that they may end in any
-/// order. On one reactor.
+/// The shared part of a dispatcher. The dispatcher, its calls and the tasks that serve
+/// hold it, so that they may end in any order. Thread: one reactor.
 class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
                             private timer {
  public:
@@ -26,24 +26,24 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   ~dispatch_core();
 
   [[nodiscard]] const dispatch_options& options() const noexcept { return options_; }
-  /// The caller's executor, which is always the same. Throws otherwise.
+  /// Returns the caller's executor. Throws if it is not always the same.
   executor& enter();
-  /// What a call's number is on the wire.
+  /// Returns a call's number as it is on the wire.
   [[nodiscard]] std::uint64_t wire_id(const call_record& c, world& w);
 
   // --- calls
   [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
-  /// Gives it to a worker or queues it; throws what ends it at once.
+  /// Gives the call to a worker or queues it. Throws the error that ends it at once.
   void admit(call_record& c);
-  /// One whose worker was lost, or is suspect, in its old place.
+  /// Queues a call in its old place: its worker was lost, or is suspect.
   void queue_again(call_record& c);
-  /// Without offering it.
+  /// Queues a call without offering it.
   void enqueue(call_record& c);
-  /// One that waits no longer.
+  /// Removes a call that waits no longer. Precondition: it is in the queue.
   void forget(call_record& c) noexcept;
   [[nodiscard]] std::size_t queued() const noexcept { return queue_.size(); }
   void note_end(const failure& f) noexcept;
-  /// "17 of decode"
+  /// Returns the name of a call in errors: "17 of decode".
   [[nodiscard]] std::string name_of_call(std::uint64_t number) const;
 
   // --- counted
@@ -55,24 +55,25 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   // --- workers
   [[nodiscard]] worker_id next_worker() noexcept { return worker_id{++workers_}; }
   void add(worker_link& link) { links_.push_back(&link); }
-  /// Its calls go to others, or fail.
+  /// Removes a worker. Its calls go to others, or fail.
   void remove(worker_link& link) noexcept;
   [[nodiscard]] worker_link* find(worker_id id) const noexcept;
   [[nodiscard]] std::vector<worker_status> workers() const;
-  /// A worker may take calls, or none may any more.
+  /// Looks at the queue again: a worker may take calls, or none may any longer.
   void note_membership() noexcept;
-  /// A worker has a free slot, or another load.
+  /// Looks at the queue again: a worker has a free slot, or another load.
   void note_room() noexcept;
 
-  /// The runtime drains: no new calls, and the workers are left when no call is.
+  /// Begins the runtime's drain: no new calls are taken, and the workers are left when
+  /// no call is open.
   void begin_drain() noexcept;
-  /// The dispatcher is gone.
+  /// Ends all calls and servings: the dispatcher is gone.
   void close() noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
 
  private:
   using queue = std::map<std::uint64_t, call_record*>;
-  /// What `pick` is shown, and whom it shows.
+  /// The workers that `pick` is shown, and their links.
   struct choice {
     std::vector<worker_status> shown;
     std::vector<worker_link*> links;
@@ -90,20 +91,21 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
     dispatch_core& core;
   };
 
-  /// Gives what waits to those that have room; the rest of many in the next turns.
+  /// Gives waiting calls to the workers that have room; the rest of many follows in the
+  /// next turns.
   void distribute() noexcept;
   void go_on_offering() noexcept;
-  /// True if it has a worker now. Throws what its pick throws.
+  /// Returns true if the call has a worker now. Throws what its pick throws.
   bool offer(call_record& c);
   [[nodiscard]] bool offer(call_record& c, choice& among);
   void look_at_candidates();
-  /// Workers that were heard of just now and have not had the call.
+  /// Returns the workers that were heard from just now and have not had the call.
   [[nodiscard]] choice others_than_its_own(const call_record& c) const;
   void ask_again_for_suspects() noexcept;
-  /// Whether it may be asked of another worker beside those that have it.
+  /// Returns whether the call may be given to another worker beside those that have it.
   [[nodiscard]] bool may_ask_again(const call_record& c) noexcept;
-  /// So many workers are silent, or were and have not all been heard since, that each of
-  /// them can hardly be stopped by itself.
+  /// Returns whether most workers are silent, or were and have not all been heard
+  /// since. Then it is unlikely that each of them was stopped by itself.
   [[nodiscard]] bool looks_frozen() noexcept;
   void end_drained_links() noexcept;
   [[nodiscard]] serving_tally* tally() const noexcept;
@@ -121,15 +123,15 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   std::uint64_t first_wire_id_ = 0;
   std::vector<worker_link*> links_;
   queue queue_;
-  /// Of the queue, how many are still to be offered since something has changed last, and
-  /// the number from which on.
+  /// Number of queued calls that are still to be offered since the last change, and the
+  /// call number from which on.
   std::size_t to_offer_ = 0;
   std::uint64_t next_offered_ = 0;
-  /// Asked since the timer was due last.
+  /// Picks that were asked since the timer was due last.
   int picks_ = 0;
   choice candidates_;
   suspicion_timer suspicion_timer_{*this};
-  /// Calls that may be asked twice.
+  /// Number of calls that may be asked twice; answered calls refill it in fractions.
   double budget_;
   dispatch_counters counters_;
   /// How the last worker that was lost ended.

@@ -5,6 +5,7 @@
 #include "call_record.hpp"
 #include "dispatch_core.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "worker_link.hpp"
 
@@ -12,7 +13,8 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Keeps what a serving needs, also when the dispatcher is gone.
+/// Serves a world. It keeps the core, so that the dispatcher may be destroyed
+/// meanwhile.
 task<void> serve_world(std::shared_ptr<dispatch_core> core, world& w) {
   core->enter();
   if (core->is_closed()) co_return;
@@ -36,8 +38,8 @@ task<void> drain_worker(std::shared_ptr<dispatch_core> core, worker_id worker) {
   co_await *gone;
 }
 
-/// Until it is taken, or withdrawn because it is not wanted any more. Nothing if it was
-/// withdrawn.
+/// Sends a request until it is taken, or withdrawn because it is no longer wanted.
+/// Returns nothing if it was withdrawn.
 task<std::optional<result<void>>> send_wanted(worker_link& link,
                                               const call_wire::order_head& head,
                                               const gather_list& data, event& withdrawn) {
@@ -46,13 +48,14 @@ task<std::optional<result<void>>> send_wanted(worker_link& link,
         link.in().send_message(head, gather_list(data.views()), to(link.peer()), lane()));
   };
   auto withdrawal = [&]() -> task<void> { co_await withdrawn; };
-  // The send first: it begins in its order.
+  // The send comes first: it begins in its order.
   auto ended = co_await when_any(send(), withdrawal());
   co_return std::move(std::get<0>(ended));
 }
 
 call_wire::order_head request_head(dispatch_core& core, const call_record& call,
                                    call_try to_whom) {
+  MW_ASSERT(call.tries() > 0, "a request is sent within a try");
   const duration left = call.deadline() - executor::current()->now();
   call_wire::order_head head{};
   head.kind = call_wire::order_kind::request;
@@ -68,12 +71,13 @@ call_wire::order_head request_head(dispatch_core& core, const call_record& call,
   return head;
 }
 
-/// Sends the request to the worker that it was given to, and settles what becomes of the
-/// slot.
+/// Sends the request to the worker that the call was given to, and decides what happens
+/// to the slot.
 task<void> send_request(dispatch_core& core, call_record& call,
                         const call_request& request) {
+  MW_ASSERT(call.is_sending(), "a request is sent for a call that has a worker");
   const call_try given = call.sending();
-  // Lost between the giving and this turn, or no more to be asked.
+  // The worker was lost since, or no longer takes calls.
   if (!given || call.withdrawn().is_set() || given.link->is_draining()) {
     if (const call_try unsent = call.end_sending(false)) {
       unsent.link->release(unsent.slot);
@@ -83,13 +87,13 @@ task<void> send_request(dispatch_core& core, call_record& call,
     co_return;
   }
   worker_link& link = *given.link;
-  // The handle may be gone before the send has ended.
+  // Keep the core: the handle may be gone before the send has ended.
   const std::shared_ptr<world_core> keeps = link.in().core();
   const std::size_t size = request.data.total_bytes();
   if (size > link.largest_request()) {
     (void)call.end_sending(false);
     if (call.has_try()) {
-      // It was to be asked beside another one, which may yet answer.
+      // It was to be given to a second worker; the first may yet answer.
       call.go_on_without(failure());
     } else {
       call.give_up(failure(cause::invalid_argument,
@@ -103,8 +107,8 @@ task<void> send_request(dispatch_core& core, call_record& call,
   const auto sent = co_await send_wanted(link, head, request.data, call.withdrawn());
   const bool was_sent = sent && *sent;
   const call_try unsettled = call.end_sending(was_sent);
-  // A worker that is stopped may still take it: a withdrawal is answered within a second
-  // or not at all. The slot is another's when the worker says so.
+  // A worker that is stopped may still take it: a withdrawal is answered within a
+  // second or not at all. The slot is free when the worker says so.
   if (unsettled) unsettled.link->cancel(unsettled.slot);
   if (was_sent || !sent || !unsettled) {
     call.go_on_without(failure());

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/resolve.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -16,13 +17,14 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Of a server whose runtime ends first: the task has been cancelled by then.
+/// Limit for the end of a server if its runtime ends first: the task was cancelled by
+/// then.
 constexpr duration stop_patience = std::chrono::seconds(5);
 
-/// Longer than a lookup takes at most.
+/// Longer than the 10 s that a lookup takes at most.
 constexpr duration lookup_patience = std::chrono::seconds(12);
 
-/// On the service thread, awaited by the calling one.
+/// Resolves an address on the service thread. The calling thread waits.
 std::vector<socket_address> addresses_of(runtime& rt, const std::string& address) {
   if (const auto parsed = socket_address::parse(address)) return {*parsed};
   const auto answer = std::make_shared<std::promise<resolution>>();
@@ -34,8 +36,8 @@ std::vector<socket_address> addresses_of(runtime& rt, const std::string& address
   };
   const started<void> looking = rt.start_service(look_up(address, answer));
   if (answered.wait_for(lookup_patience) != std::future_status::ready) {
-    throw std::invalid_argument(
-        fmt::format("the address \"{}\" of a store: the lookup does not end", address));
+    throw std::invalid_argument(fmt::format(
+        "the address \"{}\" of a store: the lookup has not ended in time", address));
   }
   const resolution found = answered.get();
   if (!found.ok()) {
@@ -54,16 +56,17 @@ void check_open(std::string_view said, const socket_address& address, bool insec
 
 tcp_store_server_options reporting_to(runtime_core& rt) {
   tcp_store_server_options options;
-  // The server serves no longer than the runtime turns.
+  // The runtime outlives the server's last line.
   options.report = [&rt](std::string_view line) { rt.log(log_level::warning, line); };
   return options;
 }
 
-/// At the first of the addresses that can be listened on.
+/// Listens at the first of the addresses that can be listened on.
 std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
                                             bool insecure) {
   const std::string address(said);
   const std::vector<socket_address> all = addresses_of(rt, address);
+  MW_ASSERT(!all.empty(), "a name that was resolved has an address");
   for (std::size_t i = 0;; ++i) {
     check_open(said, all[i], insecure);
     try {
@@ -101,7 +104,7 @@ hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
 hosted_store::~hosted_store() {
   // A forked child has neither the thread nor the right to stop it.
   if (runtime_.core().is_forked_child()) return;
-  // On the server's own thread: its event is not for others.
+  // Stop it on the server's own thread: its event is for that thread only.
   const started<void> stopping = runtime_.start_service(stop(server_));
   (void)serving_.wait_for(stop_patience);
 }

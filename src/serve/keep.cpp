@@ -8,11 +8,13 @@
 
 #include "../duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
 duration back_off::next() noexcept {
+  MW_ASSERT(pause_ >= shortest && pause_ <= longest, "a pause stays in its limits");
   const duration now = pause_ + runtime_.jitter(pause_ / 2);
   pause_ = std::min(longest, 2 * pause_);
   return now;
@@ -43,7 +45,7 @@ std::string handled_exception_text() {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "what is no std::exception";
+    return "its type is no std::exception";
   }
 }
 
@@ -68,8 +70,8 @@ bool is_worth_another_try(const failure& f) noexcept {
     case cause::forked:
       return false;
     case cause::wrong_secret:
-      // Refused by rank 0, whose secret counts. Any other that was refused may yet be
-      // replaced by the right one.
+      // Rank 0, which refuses here, has the secret that counts. Another member that was
+      // refused may yet be replaced by one with the right secret.
       return f.rank != 0;
     default:
       return true;

@@ -1,4 +1,4 @@
-// Peer world: what the worlds of `accept` and of `connect` have in common.
+// Peer world: the options of the worlds of `accept` and `connect`.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// Throws world_error (`invalid_argument`) naming what is wrong.
+/// Checks the options. Errors: world_error (`invalid_argument`) that names what is
+/// wrong.
 void check_service(std::string_view caller, const service_name& service,
                    const world_options& options);
 
-/// The options of the world with the peer of that number: "decode/00c5b1f7a2d09e34".
+/// Returns the options of the world with the peer of that number:
+/// "decode/00c5b1f7a2d09e34".
 [[nodiscard]] world_options peer_world_options(world_options options,
                                                const service_name& service,
                                                std::uint64_t peer, rank_t rank);

@@ -1,6 +1,7 @@
 #include "manyworlds/serve/reply_stream.hpp"
 
 #include "call_record.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0 {
@@ -33,8 +34,8 @@ bool next_reply_awaiter::await_ready() noexcept {
     return true;
   }
   if (token_.stop_requested()) {
-    failure_ =
-        call_->describe(failure(cause::cancelled, "the stop token was triggered before"));
+    failure_ = call_->describe(
+        failure(cause::cancelled, "the stop token was triggered before it started"));
     return true;
   }
   if (!call_->has_news()) return false;
@@ -44,6 +45,7 @@ bool next_reply_awaiter::await_ready() noexcept {
 }
 
 void next_reply_awaiter::await_start(continuation& k) {
+  MW_ASSERT(call_ && !waiter_, "a next reply is awaited once");
   waiter_ = &k;
   executor& home = k.home();
   watch_.begin(home, later(home.now(), limit_), std::move(token_));
@@ -51,7 +53,7 @@ void next_reply_awaiter::await_start(continuation& k) {
 }
 
 bool next_reply_awaiter::await_cancel() noexcept {
-  // It has ended, and its waiter is on the way.
+  // It has ended, and its waiter will be resumed.
   if (!waiter_) return false;
   call_->read_by(nullptr);
   watch_.end();
@@ -64,6 +66,8 @@ std::optional<bytes> next_reply_awaiter::await_resume() {
 }
 
 void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept {
+  MW_ASSERT(waiter_, "law 1: a wait for a reply ends once");
+  MW_ASSERT(!reply || !f, "a wait ends with a reply or a failure, not with both");
   watch_.end();
   reply_ = std::move(reply);
   failure_ = std::move(f);

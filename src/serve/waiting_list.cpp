@@ -7,6 +7,7 @@
 #include <span>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0 {
@@ -17,8 +18,8 @@ constexpr std::size_t longest_record = 4096;
 constexpr duration tidy_limit = std::chrono::seconds(1);
 const char* const rung = "1";
 
-/// Between two tries to write the list: twice as long each time, and never in step with
-/// the others, of whom one gets through each time.
+/// Computes the pause between two tries to write the list: twice as long each time, and
+/// at random, so that writers do not try in step. One writer gets through each time.
 class growing_pause {
  public:
   explicit growing_pause(runtime_core& rt) noexcept : runtime_(rt) {}
@@ -61,7 +62,7 @@ waiting_peers waiting_peers::decode(const std::string& text) {
   waiting_peers list;
   list.mark = in.get<std::uint64_t>();
   while (!in.rest().empty()) {
-    if (list.all.size() == waiting_list::most) throw wire_error("too many wait");
+    if (list.all.size() == waiting_list::most) throw wire_error("too many entries");
     const auto id = in.get<std::uint64_t>();
     list.all.emplace_back(id, std::string(in.get_text(longest_record)));
   }
@@ -79,7 +80,7 @@ waiting_peers waiting_list::read(const std::string& text) const {
   try {
     return waiting_peers::decode(text);
   } catch (const wire_error& e) {
-    // Whoever wrote that is none of us; it is overwritten.
+    // No member wrote that; it is overwritten.
     runtime_.log(log_level::warning,
                  fmt::format("the store holds garbage under {}: {}", list_, e.what()));
     return {};
@@ -95,6 +96,7 @@ task<void> waiting_list::enter(waiting_peer who) {
     list.remove(who.id);
     if (list.all.size() == most) list.all.erase(list.all.begin());
     list.all.push_back(who);
+    MW_ASSERT(list.all.size() <= most, "the list that is written can be read");
     const std::string after = list.encode();
     const std::string stands = co_await store_.compare_set_unique(list_, before, after);
     if (stands == after) break;
@@ -111,6 +113,7 @@ task<bool> waiting_list::holds(waiting_peer who) {
 }
 
 task<std::vector<waiting_peer>> waiting_list::take(std::size_t at_most) {
+  MW_ASSERT(at_most > 0, "a taker has room");
   for (;;) {
     std::vector<waiting_peer> taken = co_await take_now(at_most);
     if (!taken.empty()) co_return taken;
@@ -145,8 +148,8 @@ task<std::vector<waiting_peer>> waiting_list::take_now(std::size_t at_most) {
   }
 }
 
-// Another acceptor may have room for who is left. Those who were taken are served however
-// this ends.
+// Another acceptor may have room for the peers that are left. Those that were taken are
+// served even if this fails.
 task<void> waiting_list::ring_for_others() {
   try {
     co_await store_.set(bell_, rung);
@@ -158,7 +161,7 @@ task<void> waiting_list::ring_for_others() {
 task<void> waiting_list::tidy() {
   const std::optional<std::string> text = co_await store_.try_get(list_, tidy_limit);
   if (!text || !read(*text).all.empty()) co_return;
-  // One who enters in between finds that he stands there no more, and enters again.
+  // A peer that enters in between finds its entry missing, and enters again.
   co_await store_.erase(list_, tidy_limit);
   co_await store_.erase(bell_, tidy_limit);
 }

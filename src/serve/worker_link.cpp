@@ -9,6 +9,7 @@
 
 #include "dispatch_core.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -66,15 +67,17 @@ failure worker_link::end_cause() const {
   const world_core& core = *in().core();
   if (failure f = core.first_failure()) return f;
   return core.describe_failure(cause::abandoned, in().rank(), operation_kind::none,
-                               "it is not served any more");
+                               "it is no longer served");
 }
 
 // --- slots
 
 void worker_link::assign(call_record& c) noexcept {
+  MW_ASSERT(has_room(), "calls are given only to a worker with room");
   const std::uint32_t number = free_.back();
   free_.pop_back();
-  // Where it stands in `due_`, it does so once.
+  // A slot stands in `due_` once, also from its last call on.
+  MW_ASSERT(!slots_[number].is_taken && !slots_[number].call, "a free slot has no call");
   const bool is_due = slots_[number].is_due;
   slots_[number] = slot();
   slots_[number].is_due = is_due;
@@ -91,18 +94,26 @@ void worker_link::release(std::uint32_t number) noexcept {
 }
 
 void worker_link::cancel(std::uint32_t number) noexcept {
+  MW_ASSERT(number < slots_.size() && slots_[number].is_taken,
+            "a cancelled slot has a call");
+  MW_ASSERT(!slots_[number].is_cancelled, "a slot's call is cancelled once");
   slots_[number].call = nullptr;
   slots_[number].is_cancelled = true;
   set_due(number);
 }
 
 void worker_link::note_read(std::uint32_t number) noexcept {
+  MW_ASSERT(number < slots_.size() && slots_[number].call,
+            "replies are read of a slot's call");
   const slot& s = slots_[number];
+  MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit is given for what was read");
   // Half a window at a time: a credit costs as much as a reply.
   if (s.call->cost_of_read() - s.credited >= core_.options().window / 2) set_due(number);
 }
 
 void worker_link::set_free(std::uint32_t number) noexcept {
+  MW_ASSERT(number < slots_.size() && slots_[number].is_taken, "a slot is freed once");
+  MW_ASSERT(free_.size() < slots_.size(), "each slot stands in the free ones once");
   slots_[number].call = nullptr;
   slots_[number].is_taken = false;
   free_.push_back(number);
@@ -130,7 +141,9 @@ void worker_link::give_up_calls(const failure& why) noexcept {
 // --- what is told the worker
 
 void worker_link::set_due(std::uint32_t number) noexcept {
+  MW_ASSERT(number < slots_.size(), "control is due for a slot that exists");
   if (std::exchange(slots_[number].is_due, true)) return;
+  MW_ASSERT(due_.size() < slots_.size(), "each slot stands in those that are due once");
   due_.push_back(number);
   something_due_.set();
   something_due_.reset();
@@ -140,12 +153,15 @@ void worker_link::take_due(std::vector<control_entry>& entries) {
   entries.clear();
   for (const std::uint32_t number : due_) {
     slot& s = slots_[number];
+    MW_ASSERT(s.is_due, "a slot that stands in those that are due is marked");
     s.is_due = false;
-    // What is due to a call that has ended must not reach the slot's next.
+    // Control that is due for a call that has ended must not reach the slot's next
+    // call.
     if (!s.is_taken) continue;
     if (s.is_cancelled) {
       entries.push_back({call_wire::control_kind::cancel, number, s.wire_id});
     } else if (s.call) {
+      MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit never goes back");
       s.credited = s.call->cost_of_read();
       entries.push_back({call_wire::control_kind::credit, number, s.credited});
     }
@@ -165,8 +181,8 @@ task<void> worker_link::write() {
     head.kind = call_wire::order_kind::control;
     head.count = static_cast<std::uint32_t>(entries.size());
     const auto data = std::as_bytes(std::span(entries));
-    // What the worker delivered before it left is still read: `read` meets the end of the
-    // world behind it.
+    // A failed send ends only this task: `read` still reads what the worker delivered
+    // before it left, and then meets the end of the world.
     const result<void> sent =
         co_await outcome(in().send_message(head, data, to(peer()), lane()));
     if (!sent) co_return;
@@ -227,7 +243,7 @@ void worker_link::take_hello(const answer_head& head) {
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(
       head.slot, std::max<std::size_t>(core_.options().in_flight_per_worker, 1)));
   slots_.resize(count);
-  // Each stands in them once: nothing is allocated where nothing may throw.
+  // Each slot stands in them once: nothing is allocated where nothing may throw.
   free_.reserve(count);
   due_.reserve(count);
   // The first slot is the first to be used.
@@ -241,8 +257,8 @@ worker_link::slot& worker_link::taken_slot(const answer_head& head) {
   return slots_[head.slot];
 }
 
-// An answer to a request that was not sent is a lie, but the slot may be another's before
-// all of the answer has come.
+// An answer to a request that was not sent breaks the protocol. But the slot may belong
+// to another call before all of the answer has come.
 worker_link::slot& worker_link::taken_slot(const answer_head& head,
                                            std::uint64_t wire_id) {
   slot& s = taken_slot(head);
@@ -256,7 +272,7 @@ task<void> worker_link::take_reply(answer_head head, std::size_t size) {
   const std::uint64_t wire_id = s.wire_id;
   if (size > core_.options().largest_reply)
     peer_.refuse(fmt::format("a reply of {} bytes", size));
-  // What another worker sent counts in another window.
+  // Replies of another worker count in another window.
   if (s.call && s.call->is_wanted({this, head.slot})) {
     const std::uint64_t unread = s.call->cost_of_come() - s.call->cost_of_read();
     if (call_wire::must_wait(unread, size + call_wire::reply_cost,
@@ -297,7 +313,7 @@ void worker_link::take_given_back(const answer_head& head) {
     } else if (c->is_settled()) {
       peer_.refuse("it gives back a call that it has begun to answer");
     } else {
-      // Before it is offered to others: the slot is free.
+      // The slot is free before the call is offered to others.
       slots_[head.slot].call = nullptr;
       core_.note_given_back(in());
       c->give_back(t);
@@ -306,7 +322,7 @@ void worker_link::take_given_back(const answer_head& head) {
   release(head.slot);
 }
 
-// What was given to it before and not read crosses this, and is given back.
+// Requests that were given to it before cross this, and are given back.
 void worker_link::take_draining() {
   if (std::exchange(is_leaving_, true)) return;
   is_no_more_due_ = true;

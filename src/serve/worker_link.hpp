@@ -13,8 +13,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// On the dispatcher's reactor alone. What becomes of its slots' calls when it ends is
-/// the dispatcher's business.
+/// The leader's end of one worker's world. When it ends, the dispatcher decides what
+/// happens to the calls of its slots. Thread: the dispatcher's reactor.
 class worker_link {
  public:
   worker_link(dispatch_core& core, world& w, worker_id id);
@@ -25,18 +25,18 @@ class worker_link {
   /// Serves until it is drained or stopped, or throws the world's failure.
   [[nodiscard]] task<void> run();
 
-  /// After the worker's hello.
+  /// Returns whether the worker's hello has come.
   [[nodiscard]] bool is_ready() const noexcept { return !slots_.empty(); }
-  /// May be given calls, when it has room. Not from the break of its world on, of which
-  /// its reader hears later.
+  /// Returns whether it may be given calls, when it has room. It may not from the break
+  /// of its world on, which its reader learns later.
   [[nodiscard]] bool is_member() const noexcept {
     return is_ready() && !is_draining() && !has_ended();
   }
-  /// Gets nothing new, by the leader's will or by the worker's.
+  /// Returns whether it gets nothing new, by the leader's will or by the worker's.
   [[nodiscard]] bool is_draining() const noexcept { return is_draining_ || is_leaving_; }
   [[nodiscard]] bool is_suspect() const noexcept { return in().is_suspect(peer()); }
-  /// Not heard of for half the time after which it is suspect. Several heartbeats were
-  /// missed by then: it may be stopped already.
+  /// Returns whether it was not heard from for half the time after which it is suspect.
+  /// Several heartbeats were missed by then: it may be stopped already.
   [[nodiscard]] bool is_silent() const noexcept;
   [[nodiscard]] bool is_idle() const noexcept { return free_.size() == slots_.size(); }
   [[nodiscard]] bool has_room() const noexcept { return is_member() && !free_.empty(); }
@@ -47,12 +47,12 @@ class worker_link {
     return largest_request_;
   }
   [[nodiscard]] worker_status status() const;
-  /// Why it ends, or has.
+  /// Returns why it ends, or has ended.
   [[nodiscard]] failure end_cause() const;
 
-  /// Who it is, as a failure without a cause.
+  /// Describes the worker, as a failure without a cause.
   [[nodiscard]] failure describe_worker() const;
-  /// Calls `each(call_record&)` for those that it has.
+  /// Calls `each(call_record&)` for the calls that it has.
   template <class Each>
   void for_each_call(Each&& each) const {
     for (const slot& s : slots_) {
@@ -60,23 +60,23 @@ class worker_link {
     }
   }
 
-  /// Only with room.
+  /// Gives it a call. Precondition: `has_room()`.
   void assign(call_record& c) noexcept;
-  /// Its request was not sent, and never will be.
+  /// Frees a slot: its request was not sent, and never will be.
   void release(std::uint32_t slot) noexcept;
-  /// Nobody waits for it any more: the slot stays taken until the worker has ended it, or
-  /// says that it has never got it.
+  /// Cancels a slot's call. The slot stays taken until the worker has ended the call,
+  /// or says that it never got it.
   void cancel(std::uint32_t slot) noexcept;
-  /// Some of its replies were read.
+  /// Notes that some of the slot's replies were read.
   void note_read(std::uint32_t slot) noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return peer_.is_over(); }
 
   void begin_drain() noexcept;
   void stop() noexcept { over_.set(); }
   void give_up_calls(const failure& why) noexcept;
-  /// Set when it is gone, which it outlives.
+  /// Returns an event that is set when this is gone, and outlives it.
   [[nodiscard]] const std::shared_ptr<event>& gone() const noexcept { return gone_; }
-  /// The call of any slot, which has it no more, or null.
+  /// Takes the call of any slot from it. Returns null if no slot has one.
   [[nodiscard]] call_record* take_any_call() noexcept;
 
  private:
@@ -85,7 +85,7 @@ class worker_link {
     bool is_taken = false;
     bool is_due = false;  ///< stands in `due_`
     bool is_cancelled = false;
-    /// Of the call that it has, or had last.
+    /// Id of the call that it has, or had last.
     std::uint64_t wire_id = 0;
     std::uint64_t credited = 0;
   };
@@ -94,7 +94,7 @@ class worker_link {
   [[nodiscard]] task<void> write();
   void take_hello(const call_wire::answer_head& head);
   [[nodiscard]] slot& taken_slot(const call_wire::answer_head& head);
-  /// ... and by the same call as before.
+  /// As above; refuses an answer to a call other than before.
   [[nodiscard]] slot& taken_slot(const call_wire::answer_head& head,
                                  std::uint64_t wire_id);
   void take_sent(const call_wire::answer_head& head);
@@ -103,7 +103,8 @@ class worker_link {
   void take_done(const call_wire::answer_head& head);
   void take_given_back(const call_wire::answer_head& head);
   void take_draining();
-  /// The call of that slot, if what comes of it is its answer. What is not is counted.
+  /// Returns the slot's call if the answer is wanted; else counts a late answer and
+  /// returns null.
   [[nodiscard]] call_record* wanted_call(std::uint32_t number) noexcept;
   void set_free(std::uint32_t number) noexcept;
   void set_due(std::uint32_t number) noexcept;

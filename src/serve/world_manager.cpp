@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -12,7 +13,7 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Also what was cut off before its forming began.
+/// Returns whether the world is over, or was cut off before its forming began.
 bool is_over(const world& w) noexcept {
   return !w || w.state() == world_state::described || w.state() == world_state::broken ||
          w.state() == world_state::closed;
@@ -38,9 +39,10 @@ class world_manager::turn {
   turn(const turn&) = delete;
   turn& operator=(const turn&) = delete;
   ~turn() {
-    // Cut off while the world was forming.
+    // It was cut off while the world was forming.
     if (entry_->w.state() == world_state::forming)
-      entry_->w.fail("nobody waits for its forming any more");
+      entry_->w.fail("its forming was given up");
+    MW_ASSERT(entry_->is_busy, "an entry has one turn at a time");
     entry_->is_busy = false;
     entry_->idle.set();
   }
@@ -51,7 +53,7 @@ class world_manager::turn {
   const std::shared_ptr<entry> entry_;
 };
 
-/// Takes effect when it is made, not when its task begins.
+/// Marks an entry as being removed, from its construction on, before its task begins.
 class world_manager::removal {
  public:
   explicit removal(std::shared_ptr<entry> e) : entry_(std::move(e)) {
@@ -62,6 +64,7 @@ class world_manager::removal {
   removal(const removal&) = delete;
   removal& operator=(const removal&) = delete;
   ~removal() {
+    MW_ASSERT(entry_->is_removed, "an entry has one removal at a time");
     entry_->is_removed = false;
     entry_->removal_ended.set();
   }
@@ -102,7 +105,8 @@ task<void> world_manager::reform(world_name name) {
   co_await form_next(*mine);
 }
 
-// In the place of the last one, of which nothing is left before the next begins.
+// Forms the next world in the place of the last one. Nothing of the last one is left
+// when the next begins.
 task<void> world_manager::form_next(entry& e) {
   if (e.w.state() != world_state::described) {
     e.w.core()->begin_leaving();
@@ -127,16 +131,17 @@ task<void> world_manager::remove_entry(std::unique_ptr<removal> of) {
   const bool was_over = is_over(e.w);
   const auto left = co_await outcome(e.w.leave());
   co_await e.w.drained();
-  worlds_.erase(e.options.name.str());
+  [[maybe_unused]] const auto erased = worlds_.erase(e.options.name.str());
+  MW_ASSERT(erased == 1, "a name is listed until its removal ends");
   if (!left && !was_over) throw world_error(left.error());
 }
 
 task<void> world_manager::remove_all() {
-  // What it throws has been said by the world's events, and its log.
+  // The world's events and log have reported what it throws.
   auto remove_one = [this](std::unique_ptr<removal> of) -> task<void> {
     (void)co_await outcome(remove_entry(std::move(of)));
   };
-  // Whoever else removes it may be cut off.
+  // The task that removes it already may be cut off.
   auto await_removal = [&](std::shared_ptr<entry> e) -> task<void> {
     while (e->is_removed) co_await e->removal_ended;
     const auto found = worlds_.find(e->options.name.view());

@@ -4,11 +4,13 @@
 #include <charconv>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
 
-// What the maps need beside the bytes themselves, roughly.
+// Roughly what the maps need beside the bytes themselves.
 constexpr std::size_t entry_overhead = 96;
 
 std::optional<std::int64_t> to_number(std::string_view text) noexcept {
@@ -22,6 +24,7 @@ std::optional<std::int64_t> to_number(std::string_view text) noexcept {
 }  // namespace
 
 void key_value_table::replace(std::string& value, std::string with) noexcept {
+  MW_ASSERT(bytes_ >= value.size(), "the bytes of all values are counted");
   bytes_ += with.size();
   bytes_ -= value.size();
   value = std::move(with);
@@ -72,6 +75,8 @@ void key_value_table::append(const std::string& key, std::string_view more) {
 bool key_value_table::erase(const std::string& key) {
   const auto entry = values_.find(key);
   if (entry == values_.end()) return false;
+  MW_ASSERT(bytes_ >= entry->first.size() + entry->second.size() + entry_overhead,
+            "the bytes of all keys are counted");
   bytes_ -= entry->first.size() + entry->second.size() + entry_overhead;
   values_.erase(entry);
   return true;
@@ -104,10 +109,15 @@ void key_value_table::push(const std::string& queue, std::string value) {
 std::optional<std::string> key_value_table::pop(const std::string& queue) {
   const auto entry = queues_.find(queue);
   if (entry == queues_.end()) return std::nullopt;
+  MW_ASSERT(!entry->second.empty(), "a queue that is empty is erased");
   std::string value = std::move(entry->second.front());
   entry->second.pop_front();
+  MW_ASSERT(bytes_ >= value.size() + entry_overhead,
+            "the bytes of all values are counted");
   bytes_ -= value.size() + entry_overhead;
   if (entry->second.empty()) {
+    MW_ASSERT(bytes_ >= queue.size() + entry_overhead,
+              "the bytes of all queues are counted");
     bytes_ -= queue.size() + entry_overhead;
     queues_.erase(entry);
   }
@@ -120,10 +130,11 @@ std::size_t key_value_table::queue_size(const std::string& queue) const {
 }
 
 bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
+  MW_ASSERT(!w.is_waiting(), "a waiter waits once at a time");
   std::erase_if(keys, [this](const std::string& key) { return contains(key); });
   if (keys.empty()) return true;
-  // Each once: a key repeated a hundred thousand times would cost `forget` as many looks
-  // at everybody who waits for it.
+  // Each key once: one that is repeated a hundred thousand times would cost `forget` as
+  // many searches of its list of waiters.
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   w.keys_ = std::move(keys);
@@ -135,6 +146,7 @@ bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
 
 std::optional<bool> key_value_table::arrive(waiter& w, const std::string& key,
                                             std::int64_t world) {
+  MW_ASSERT(!w.is_waiting(), "a waiter waits once at a time");
   const std::optional<std::int64_t> arrived = add(key, 1);
   if (!arrived) return std::nullopt;
   if (*arrived >= world) {
@@ -162,6 +174,7 @@ void key_value_table::forget(waiter& w) noexcept {
 }
 
 void key_value_table::waiter::note_key() noexcept {
+  MW_ASSERT(missing_ > 0, "only a waiter that waits is in a list");
   if (--missing_ > 0) return;
   keys_ = {};
   released_(*this);
@@ -178,6 +191,7 @@ void key_value_table::release(waiter_lists& lists, const std::string& key) noexc
 void key_value_table::release_one(waiter_lists& lists, const std::string& key) noexcept {
   const auto entry = lists.find(key);
   if (entry == lists.end()) return;
+  MW_ASSERT(!entry->second.empty(), "a list of waiters that is empty is erased");
   waiter* w = entry->second.front();
   entry->second.erase(entry->second.begin());
   if (entry->second.empty()) lists.erase(entry);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/key_value_table.hpp"
 
 namespace manyworlds::inline v0 {
@@ -12,7 +13,7 @@ namespace {
 const char* const where = "memory";
 }  // namespace
 
-/// What operations keep until they have ended, also beyond the store itself.
+/// The state that operations keep until they have ended, also beyond the store itself.
 class memory_store::contents {
  public:
   explicit contents(store_limits limits) noexcept : limits_(limits) {}
@@ -31,8 +32,9 @@ class memory_store::contents {
   key_value_table table_;
 };
 
-/// Awaits keys until a point in time. True: they were set. The lock decides who ends the
-/// wait: whoever takes the waiter out of the table resumes it.
+/// Awaits keys until a point in time, and returns whether they were set. The lock
+/// decides what ends the wait: the side that takes the waiter out of the table resumes
+/// it.
 class memory_store::contents::key_wait : key_value_table::waiter, timer {
  public:
   /// The first wait of an operation sets the deadline, later ones keep it.
@@ -48,9 +50,10 @@ class memory_store::contents::key_wait : key_value_table::waiter, timer {
 
   bool await_ready() const noexcept { return false; }
   bool await_start(continuation& k) {
+    MW_ASSERT(!waiter_, "a wait for keys is started once");
     executor& home = k.home();
     if (!deadline_) deadline_ = later(home.now(), limit_);
-    // Who waits for ever may do so where no time is kept.
+    // A wait without a limit needs no timer.
     if (*deadline_ != time_point::max()) home.arm(*this, *deadline_);
     waiter_ = &k;
     const std::lock_guard lock(owner_.mutex_);
@@ -62,11 +65,14 @@ class memory_store::contents::key_wait : key_value_table::waiter, timer {
 
  private:
   static void released(waiter& w) noexcept {
-    static_cast<key_wait&>(w).waiter_->resume();
+    auto& self = static_cast<key_wait&>(w);
+    MW_ASSERT(self.waiter_ && !self.has_expired_, "a wait ends once");
+    self.waiter_->resume();
   }
   static void expired(timer& t) noexcept {
     auto& self = static_cast<key_wait&>(t);
     if (!self.withdraw()) return;
+    MW_ASSERT(self.waiter_ && !self.has_expired_, "a wait ends once");
     self.has_expired_ = true;
     self.waiter_->resume();
   }
@@ -115,7 +121,7 @@ task<store_reply> memory_store::contents::await_keys(store_request request) {
 task<store_reply> memory_store::contents::await_value(store_request request) {
   std::optional<time_point> deadline;
   while (co_await key_wait(*this, request.keys, request.limit, deadline)) {
-    // Between the release and this turn the key may have been erased: wait again then.
+    // The key may have been erased since the release: wait again then.
     const std::lock_guard lock(mutex_);
     if (const std::string* value = table_.find(request.keys.front())) {
       co_return store_reply(*value);

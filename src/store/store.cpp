@@ -17,7 +17,7 @@ void store_users::remove(store_user& user) noexcept {
   std::erase(users_, &user);
 }
 
-// Within the lock, so that none of them is destroyed meanwhile.
+// Calls the users within the lock, so that none of them is destroyed meanwhile.
 void store_users::end(bool answers) noexcept {
   const std::lock_guard lock(mutex_);
   for (store_user* user : users_) user->store_ends(answers);
@@ -75,7 +75,7 @@ task<std::string> store::compare_set(std::string key, std::string expected,
 
 task<std::string> store::compare_set_unique(std::string key, std::string expected,
                                             std::string desired, duration limit) {
-  // A store that is lost at every one of these is not worth another question.
+  // A store that is lost at each of these tries is not asked again.
   constexpr int most_tries = 16;
   for (int tries = 1;; ++tries) {
     try {
@@ -85,7 +85,8 @@ task<std::string> store::compare_set_unique(std::string key, std::string expecte
     }
     const std::optional<std::string> stands = co_await try_get(key, limit);
     if (stands.value_or("") == expected) continue;
-    // A key that is not set, and was expected to be: as compare_set has it.
+    // A key that is not set, but was expected to be, gives `expected`, as in
+    // compare_set.
     co_return stands ? *stands : expected;
   }
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t shown_keys = 8;
 constexpr std::size_t shown_bytes = 96;
 
-// Keys are bytes: what does not print must not reach a terminal.
+// Keys are bytes, and unprintable ones must not reach a terminal.
 void append_quoted(std::string& out, std::string_view key) {
   out += '"';
   for (const char c : key.substr(0, shown_bytes)) {

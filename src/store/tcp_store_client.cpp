@@ -8,6 +8,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/resolve.hpp"
 
@@ -15,18 +16,18 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-// For asking, after a wait has ended at its limit, which keys are missing.
+// Time to ask, after a wait has ended at its limit, which keys are missing.
 constexpr duration last_question = std::chrono::milliseconds(100);
 
-/// A store that is well has answered by then.
+/// A healthy store has answered within this time.
 constexpr duration prompt_answer = std::chrono::milliseconds(200);
 constexpr const char* no_answer = "no answer yet";
 
-/// At a time, by one client.
+/// The most dials of one client at a time.
 constexpr std::size_t most_dials = 4;
-/// Once a connection is made, for the answer to its greeting: that waits until the server
-/// has accepted all that were dialled before. A server that is gone says so, but for a
-/// machine that has crashed meanwhile.
+/// Limit of the answer to a greeting once a connection is made. The server first
+/// accepts all connections that were dialled before. The end of a server is noticed
+/// sooner, unless its machine has crashed.
 constexpr duration greeting_limit = std::chrono::minutes(1);
 
 std::uint64_t fresh_seed() {
@@ -67,6 +68,7 @@ tcp_store::client::client(reactor& home, std::string endpoint,
       random_(options.seed ? *options.seed : fresh_seed()) {}
 
 task<store_reply> tcp_store::client::run(store_request request) {
+  MW_ASSERT(home_.is_current(), "a client runs on its home");
   operation op(std::move(request), now());
   duration pause = options_.first_pause;
   std::string reason;
@@ -94,7 +96,8 @@ task<store_reply> tcp_store::client::run(store_request request) {
       throw error(op, store_error_kind::unreachable, std::move(reason));
     }
     if (op.was_reused) {
-      // The store has gone and perhaps come back since: the others are no better.
+      // The store went away and perhaps came back since, so the other idle connections
+      // are no better.
       idle_.clear();
     } else {
       co_await sleep_until(std::min(op.deadline, later(now(), shortened(pause))));
@@ -118,6 +121,8 @@ tcp_store::client::connection_ptr tcp_store::client::take_idle(operation& op) no
   op.was_reused = !idle_.empty();
   if (!op.was_reused) return nullptr;
   connection_ptr c = std::move(idle_.back());
+  MW_ASSERT(c, "an idle connection is one");
+
   idle_.pop_back();
   return c;
 }
@@ -128,7 +133,7 @@ task<tcp_store::client::connection_ptr> tcp_store::client::take(operation& op) {
     if (c) co_return c;
     const counted need(needy_);
     auto first = co_await when_any(turn_to_dial(), until_one_is_idle());
-    // Both may have come; the turn is given back then.
+    // If both came, the turn is given back here.
     if (std::get<0>(first) && idle_.empty()) co_return co_await connect(op);
   }
 }
@@ -146,6 +151,7 @@ task<void> tcp_store::client::until_one_is_idle() {
 
 void tcp_store::client::give_back(connection_ptr c) {
   if (!c || !c->is_open() || idle_.size() >= options_.idle_connections) return;
+  MW_ASSERT(idle_.size() < options_.idle_connections, "idle connections are limited");
   idle_.push_back(std::move(c));
   given_back_.set();
 }
@@ -205,8 +211,9 @@ void tcp_store::client::begin_question() {
 
 void tcp_store::client::end_question() {
   const std::lock_guard lock(trouble_mutex_);
+  MW_ASSERT(questions_ > 0, "a question ends once");
   if (--questions_ > 0 || !no_answer_since_) return;
-  // Given up. That it was late stands; of one that was given up before, nothing is known.
+  // The last question was given up. If its answer was late already, that is kept.
   if (trouble_.empty() && now() - *no_answer_since_ > prompt_answer) trouble_ = no_answer;
   no_answer_since_.reset();
 }

@@ -1,4 +1,4 @@
-// TCP store client: what a tcp_store does on its home reactor.
+// TCP store client: the part of a tcp_store that runs on its home reactor.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/simulated_random.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "tcp_store_connection.hpp"
@@ -16,36 +17,39 @@
 
 namespace manyworlds::inline v0 {
 
-/// Connections, attempts and pauses. On its home's thread only.
+/// Manages connections, attempts and pauses. Thread: its home's, except for `trouble`.
 ///
 /// A server may be slow to accept: PyTorch's looks up the name of each peer, one after
-/// the other, and takes seconds for each where the resolver does not answer. Every
-/// connection that is given up there keeps the next ones waiting. So only a few are
-/// dialled at a time, what is connected waits long for the answer to its greeting, and
-/// an operation whose turn to dial has not come takes whatever connection another one
-/// gives back. A wait needs a connection of its own; as long as it has none, it asks now
-/// and then over one that is shared.
+/// the other, and takes seconds for each where the resolver does not answer. A
+/// connection that is given up there delays the next ones. So only a few are dialled at
+/// a time, and a connection waits long for the answer to its greeting. An operation
+/// whose turn to dial has not come takes any connection that another one gives back. A
+/// wait needs a connection for itself; while it has none, it asks periodically over a
+/// shared one.
 class tcp_store::client {
  public:
   client(reactor& home, std::string endpoint, const tcp_store_options& options);
 
   task<store_reply> run(store_request request);
-  /// See store::trouble. Any thread.
+  /// See store::trouble. Thread: any.
   [[nodiscard]] std::string trouble() const;
 
  private:
-  /// One more in a number, for as long as it lives.
+  /// Adds one to a number for its lifetime.
   class counted {
    public:
     explicit counted(std::size_t& number) noexcept : number_(number) { ++number_; }
     counted(const counted&) = delete;
     counted& operator=(const counted&) = delete;
-    ~counted() { --number_; }
+    ~counted() {
+      MW_ASSERT(number_ > 0, "what is counted is counted until its end");
+      --number_;
+    }
 
    private:
     std::size_t& number_;
   };
-  /// Something is asked of the store to which an answer is due, for as long as it lives.
+  /// Notes for its lifetime that the store owes an answer.
   class question {
    public:
     explicit question(client& c) : client_(c) { c.begin_question(); }
@@ -56,7 +60,7 @@ class tcp_store::client {
    private:
     client& client_;
   };
-  /// A question that the store need not answer now, since it waits for keys.
+  /// Suspends that for its lifetime, since a wait for keys needs no answer now.
   class parked_question {
    public:
     explicit parked_question(client& c) : client_(c) { c.end_question(); }
@@ -80,11 +84,11 @@ class tcp_store::client {
     std::vector<std::string> wire_keys;
     time_point start;
     time_point deadline;
-    /// Of the current attempt: over a connection that had been idle, and whether the
-    /// request itself may have left.
+    /// The current attempt uses a connection that was idle; the request itself may have
+    /// left.
     bool was_reused = false;
     bool was_sent = false;
-    /// It is about to get a connection.
+    /// It is connecting.
     bool is_connecting = false;
   };
 
@@ -94,17 +98,18 @@ class tcp_store::client {
   task<store_reply> get(operation& op);
   task<store_reply> wait(operation& op);
 
-  /// What was idle may be dead without a notice: it must answer soon, or another is made.
+  /// Bounds an answer over a connection that was idle: it may be dead without a notice,
+  /// and then another is made.
   template <class T>
   task<T> answered(task<T> reading, bool is_suspect);
 
-  /// An idle connection, or a new one, whichever is there first.
+  /// Returns an idle connection or a new one, whichever is there first.
   task<connection_ptr> take(operation& op);
-  /// The most recent of the idle ones; null if there is none.
+  /// Returns the most recent idle connection, or null.
   connection_ptr take_idle(operation& op) noexcept;
   task<turnstile::place> turn_to_dial();
   task<void> until_one_is_idle();
-  /// With a turn to dial.
+  /// Dials. Precondition: the caller has a turn to dial.
   task<connection_ptr> connect(operation& op);
   task<connection_ptr> dial();
   task<stream> reach();
@@ -115,15 +120,15 @@ class tcp_store::client {
   void give_back(connection_ptr c);
 
   task<std::optional<std::string>> look(operation& op, tcp_store_connection& c);
-  /// Waits until the keys are set; false at the deadline. Over `c` if it is open and may
-  /// be kept so long, otherwise over one that is dialled; null afterwards if it was
+  /// Waits until the keys are set; false at the deadline. It uses `c` if that is open
+  /// and may be kept, otherwise a new connection. Afterwards `c` is null if it used
   /// neither.
   task<bool> await_keys(operation& op, connection_ptr& c);
   task<bool> keep_and_wait(operation& op, tcp_store_connection& c);
   task<connection_ptr> own_connection(operation& op);
   task<bool> ask_now_and_then(operation& op);
-  /// Whether a wait may keep a connection for itself: one at least is left to the others,
-  /// where new ones are slow to come.
+  /// Says whether a wait may keep a connection for itself: where new ones are slow to
+  /// come, one at least is left to the others.
   [[nodiscard]] bool may_keep_one() const noexcept;
   task<bool> wait_for_keys(operation& op, tcp_store_connection& c);
   task<std::vector<std::string>> missing_keys(operation& op, tcp_store_connection& c);
@@ -132,7 +137,7 @@ class tcp_store::client {
                                   std::string reason) const;
   [[nodiscard]] time_point now() const noexcept { return home_.now(); }
   duration shortened(duration pause) noexcept;
-  /// Tells a reply to one ping from those to others.
+  /// Distinguishes the replies to pings.
   std::uint32_t nonce() noexcept { return static_cast<std::uint32_t>(random_.next()); }
 
   reactor& home_;
@@ -140,19 +145,19 @@ class tcp_store::client {
   tcp_store_options options_;
   turnstile places_;
   turnstile dials_;
-  /// Operations that have no connection and wait for one.
+  /// Operations that wait for a connection.
   std::size_t needy_ = 0;
   /// Connections that were greeted, and those of them that waits keep.
   std::size_t open_ = 0;
   std::size_t kept_ = 0;
   duration last_dial_took_ = duration::zero();
-  /// To a get of a key that is not set, this server closes the connection.
+  /// This server closes the connection at a get of a key that is not set.
   bool closes_on_missing_ = false;
   event given_back_;
   std::vector<connection_ptr> idle_;
   simulated_random random_;
 
-  /// What keeps the store from answering, for other threads.
+  /// Why the store does not answer, for other threads.
   mutable std::mutex trouble_mutex_;
   std::string trouble_;  // guarded by trouble_mutex_, as are these
   std::size_t questions_ = 0;

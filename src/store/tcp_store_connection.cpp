@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -35,6 +37,7 @@ task<void> tcp_store_connection::greet(std::uint32_t nonce) {
   encode(ping, greeting);
   co_await send(greeting);
   co_await expect_ping(nonce);
+  MW_ASSERT(!has_greeted_, "a connection greets once");
   has_greeted_ = true;
   ++open_;
 }
@@ -78,6 +81,8 @@ task<std::string> tcp_store_connection::read_text() {
 }
 
 task<std::uint64_t> tcp_store_connection::read_integer(std::size_t size) {
+  MW_ASSERT(begin_ <= end_ && size <= sizeof(std::uint64_t),
+            "an integer is within its piece");
   if (end_ - begin_ < size) co_await fill(size);
   const auto bytes = std::span(buffer_).subspan(begin_, size);
   begin_ += size;
@@ -87,6 +92,9 @@ task<std::uint64_t> tcp_store_connection::read_integer(std::size_t size) {
 task<void> tcp_store_connection::fill(std::size_t at_least) {
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
             buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
+  MW_ASSERT(begin_ <= end_ && end_ <= buffer_.size(),
+            "the cursors are within the buffer");
+  MW_ASSERT(at_least <= buffer_.size(), "the buffer can hold what is awaited");
   end_ -= begin_;
   begin_ = 0;
   while (end_ < at_least) {

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "manyworlds/store/store_limits.hpp"
 #include "manyworlds/store/tcp_store_protocol.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// The connection ended or did not come about; worth another attempt.
+/// The connection ended or could not be made; another attempt may succeed.
 class connection_lost : public std::exception {
  public:
   explicit connection_lost(std::string reason) : reason_(std::move(reason)) {}
@@ -23,7 +24,7 @@ class connection_lost : public std::exception {
   std::string reason_;
 };
 
-/// What is at the other end is no TCPStore; no attempt will better it.
+/// The other end is no TCPStore; no further attempt will succeed.
 class protocol_broken : public std::exception {
  public:
   explicit protocol_broken(std::string reason) : reason_(std::move(reason)) {}
@@ -33,23 +34,25 @@ class protocol_broken : public std::exception {
   std::string reason_;
 };
 
-/// Not thread-safe; its tasks throw the two above. A task that is cancelled or throws
-/// leaves the connection good for nothing but to be destroyed, except `read_u8`, which
-/// takes a byte or none.
+/// A client's connection. Thread: one. Errors: its tasks throw the two above. After a
+/// task was cancelled or has thrown, the connection may only be destroyed, except after
+/// `read_u8`, which takes a byte or none.
 class tcp_store_connection {
  public:
-  /// Counts itself in `open`, which outlives it, from the end of its greeting.
+  /// Counts itself in `open` from the end of its greeting. Lifetime: `open` outlives
+  /// it.
   tcp_store_connection(stream s, const store_limits& limits, std::size_t& open);
   tcp_store_connection(const tcp_store_connection&) = delete;
   tcp_store_connection& operator=(const tcp_store_connection&) = delete;
   ~tcp_store_connection() {
+    MW_ASSERT(!has_greeted_ || open_ > 0, "a greeted connection is counted");
     if (has_greeted_) --open_;
   }
 
-  /// Magic number and a first ping.
+  /// Sends the magic number and a first ping, and awaits its reply.
   task<void> greet(std::uint32_t nonce);
   task<void> send(const std::string& requests);
-  /// Makes sure that everything sent has been carried out.
+  /// Awaits the reply to a ping: all that was sent before it has been carried out.
   task<void> expect_ping(std::uint32_t nonce);
 
   task<std::uint8_t> read_u8();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -33,6 +35,8 @@ constexpr std::array<const char*, 19> shapes{
     "kn",   // barrier
 };
 
+static_assert(shapes.size() == static_cast<std::size_t>(tcp_store_opcode::barrier) + 1);
+
 void encode_integer(std::uint64_t value, std::size_t size, std::string& out) {
   for (std::size_t i = 0; i < size; ++i)
     out += static_cast<char>((value >> (8 * i)) & 0xff);
@@ -60,14 +64,17 @@ std::uint64_t decode_integer(std::span<const std::byte> bytes) noexcept {
 void encode(const tcp_store_message& message, std::string& out) {
   const auto opcode = static_cast<std::uint8_t>(message.opcode);
   encode_u8(opcode, out);
+  MW_ASSERT(opcode < shapes.size(), "an operation has a shape");
   std::size_t key = 0;
   std::size_t value = 0;
   for (const char* field = shapes[opcode]; *field != '\0'; ++field) {
     switch (*field) {
       case 'k':
+        MW_ASSERT(key < message.keys.size(), "a request holds its keys");
         encode_text(message.keys[key++], out);
         break;
       case 'v':
+        MW_ASSERT(value < message.values.size(), "a request holds its values");
         encode_text(message.values[value++], out);
         break;
       case 'n':
@@ -80,6 +87,7 @@ void encode(const tcp_store_message& message, std::string& out) {
         encode_u64(message.keys.size(), out);
         for (std::size_t i = 0; i < message.keys.size(); ++i) {
           encode_text(message.keys[i], out);
+          MW_ASSERT(*field != 'P' || i < message.values.size(), "a key has a value");
           if (*field == 'P') encode_text(message.values[i], out);
         }
     }
@@ -95,6 +103,7 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
       if (begin(opcode)) return true;
     } else if (part_ == part::text) {
       if (input.empty()) return false;
+      MW_ASSERT(text_left_ > 0, "a text without bytes is ended at once");
       const std::size_t taken = std::min<std::uint64_t>(text_left_, input.size());
       std::string& text = in_value_ ? message_.values.back() : message_.keys.back();
       text.append(reinterpret_cast<const char*>(input.data()), taken);
@@ -104,6 +113,8 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
       if (text_left_ == 0 && next_field()) return true;
     } else {
       if (input.empty()) return false;
+      MW_ASSERT(integer_have_ < integer_size_ && integer_size_ <= integer_.size(),
+                "a number that is read has bytes to come");
       const std::size_t taken = std::min(integer_size_ - integer_have_, input.size());
       std::copy_n(input.begin(), taken,
                   integer_.begin() + static_cast<std::ptrdiff_t>(integer_have_));
@@ -115,7 +126,7 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
   return false;
 }
 
-/// These return true when the request is complete.
+/// This and the next functions return true when the request is complete.
 bool tcp_store_parser::begin(std::uint8_t opcode) {
   if (!validated_ && opcode != 0) {
     return fail(
@@ -138,6 +149,7 @@ bool tcp_store_parser::begin(std::uint8_t opcode) {
 }
 
 bool tcp_store_parser::end_of_number() {
+  MW_ASSERT(shape_ && part_ != part::text, "a number ends within a request");
   const std::uint64_t number = decode_integer(std::span(integer_).first(integer_size_));
   if (part_ == part::length) {
     const bool is_list = *shape_ == 'K' || *shape_ == 'P';

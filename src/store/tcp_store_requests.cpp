@@ -1,4 +1,4 @@
-// What each operation of a TCP store asks on the wire.
+// The requests that each operation of a TCP store sends.
 
 #include <algorithm>
 #include <utility>
@@ -6,6 +6,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "tcp_store_client.hpp"
 
 namespace manyworlds::inline v0 {
@@ -35,13 +36,13 @@ tcp_store_opcode opcode_of(store_operation operation) noexcept {
   return tcp_store_opcode::get;
 }
 
-/// A dial that takes so long is slow to be accepted.
+/// A dial that takes this long is slow to be accepted.
 constexpr duration slow_dial = std::chrono::milliseconds(200);
-/// A wait that has no connection of its own asks whether its keys are set: first after
-/// this, by when a server that is well has accepted it.
+/// A wait without a connection asks whether its keys are set, first after this time, by
+/// which a healthy server has accepted it.
 constexpr duration first_question = std::chrono::milliseconds(200);
 constexpr duration longest_between_questions = std::chrono::seconds(1);
-/// At the operation's end too.
+/// It also holds at the operation's end.
 constexpr duration shortest_between_questions = std::chrono::milliseconds(10);
 
 std::string encoded_ping(std::uint32_t nonce) {
@@ -54,12 +55,12 @@ std::string encoded_ping(std::uint32_t nonce) {
 
 }  // namespace
 
-/// Operations that wait for nothing but the answer.
+/// Performs an operation that waits only for its answer.
 task<store_reply> tcp_store::client::ask(operation& op) {
   const turnstile::place place = co_await places_.enter();
   connection_ptr c = co_await take(op);
   if (op.was_reused && !op.is_repeatable()) {
-    // So that a connection which died while idle is found out before the request leaves.
+    // Finds out whether the connection died while idle before the request leaves.
     const std::uint32_t nonce = this->nonce();
     const std::string ping = encoded_ping(nonce);
     co_await c->send(ping);
@@ -85,7 +86,7 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   encode(message, bytes);
   std::uint32_t nonce = 0;
   if (op.request.operation == store_operation::set) {
-    // A set has no reply: the ping's says that it has been carried out.
+    // A set has no reply; that of the ping says that it has been carried out.
     nonce = this->nonce();
     bytes += encoded_ping(nonce);
   }
@@ -104,9 +105,9 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   }
 }
 
-/// Each look takes its turn like any operation, so that a thousand gets of keys that are
-/// set need no more connections than others. Waiting does not: those who wait would
-/// keep out the waits whose end makes somebody set what they wait for.
+/// Each look takes its turn like any operation, so that a thousand gets of keys that
+/// are set need no more connections than others. Waiting takes no turn: it could keep
+/// out the very operation that sets the key.
 task<store_reply> tcp_store::client::get(operation& op) {
   connection_ptr c;
   for (;;) {
@@ -144,8 +145,8 @@ task<store_reply> tcp_store::client::wait(operation& op) {
 }
 
 bool tcp_store::client::may_keep_one() const noexcept {
-  // Where none is kept idle, none can be left to others: it would be closed, and dialled
-  // for again.
+  // Where none is kept idle, none can be left to others: it would be closed and dialled
+  // again.
   const bool may_leave_one = options_.idle_connections > 0;
   return last_dial_took_ < slow_dial || needy_ == 0 || open_ - kept_ > 1 ||
          !may_leave_one;
@@ -163,6 +164,7 @@ task<bool> tcp_store::client::await_keys(operation& op, connection_ptr& c) {
 
 task<bool> tcp_store::client::keep_and_wait(operation& op, tcp_store_connection& c) {
   const counted kept(kept_);
+  MW_ASSERT(kept_ <= open_, "a wait keeps a greeted connection");
   const parked_question no_answer_is_due(*this);
   co_return co_await wait_for_keys(op, c);
 }
@@ -180,8 +182,7 @@ task<tcp_store::client::connection_ptr> tcp_store::client::own_connection(operat
   }
 }
 
-/// Over whatever connection is idle. Where none ever is, the operation's own limit ends
-/// it.
+/// Asks over any idle connection. Where none ever is, the operation's limit ends it.
 task<bool> tcp_store::client::ask_now_and_then(operation& op) {
   duration pause = first_question;
   for (;;) {
@@ -195,7 +196,7 @@ task<bool> tcp_store::client::ask_now_and_then(operation& op) {
     try {
       missing = co_await answered(missing_keys(aside, *c), true);
     } catch (const connection_lost&) {
-      // Another one serves as well.
+      // Another connection serves as well.
     }
     if (!missing) continue;
     note_answer();
@@ -205,10 +206,10 @@ task<bool> tcp_store::client::ask_now_and_then(operation& op) {
   }
 }
 
-/// The value, or nothing if the key is not set; in one round trip. To a GET of a missing
-/// key PyTorch's servers answer with an empty value, or by closing the connection: what
-/// CHECK said before decides. A server that closes is not asked so again, since a new
-/// connection may be slow to come.
+/// Returns the value, or nothing if the key is not set, in one round trip. PyTorch's
+/// servers answer a GET of a missing key with an empty value, or close the connection,
+/// so the CHECK before it decides. A server that closes is asked in two trips
+/// afterwards, since a new connection may be slow to come.
 task<std::optional<std::string>> tcp_store::client::look(operation& op,
                                                          tcp_store_connection& c) {
   std::string check;
@@ -235,8 +236,8 @@ task<std::optional<std::string>> tcp_store::client::look(operation& op,
   co_return value;
 }
 
-/// False at the deadline. In between it asks now and then whether the store still
-/// answers: by giving up the wait, to which a reply is due, and waiting again.
+/// Returns false at the deadline. It asks periodically whether the store still answers:
+/// it cancels the wait, which needs a reply, and waits again.
 task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection& c) {
   std::string wait;
   encode(tcp_store_message(tcp_store_opcode::wait, op.wire_keys), wait);
@@ -257,18 +258,20 @@ task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection&
         if (now() >= op.deadline) co_return false;
         continue;
       }
-      // The key was set while the cancellation was under way: that one is still answered.
+      // The key was set while the cancellation was under way, which is still answered.
       if (co_await c.read_u8() != tcp_store_wait_cancelled) {
-        throw protocol_broken("a cancelled wait was answered wrongly");
+        throw protocol_broken("the reply to a cancelled wait is not one of the protocol");
       }
     }
-    if (*reply != tcp_store_ready) throw protocol_broken("a wait was answered wrongly");
+    if (*reply != tcp_store_ready)
+      throw protocol_broken("the reply to a wait is not one of the protocol");
     co_return true;
   }
 }
 
 task<std::vector<std::string>> tcp_store::client::missing_keys(operation& op,
                                                                tcp_store_connection& c) {
+  MW_ASSERT(op.wire_keys.size() == op.request.keys.size(), "a key has one wire name");
   std::string bytes;
   for (const std::string& key : op.wire_keys) {
     tcp_store_message check(tcp_store_opcode::check);

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "tcp_store_session.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
 
-// What passes while descriptors or memory are short.
+// The pause while descriptors or memory are short.
 constexpr duration accept_pause = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -25,7 +26,7 @@ tcp_store_server::tcp_store_server(reactor& home, const socket_address& address,
       address_(listener_.address()) {}
 
 task<void> tcp_store_server::serve() {
-  // Also when the task is cancelled.
+  // Closes the listener also when the task is cancelled.
   struct closing {
     explicit closing(listener& l) noexcept : l(l) {}
     closing(const closing&) = delete;
@@ -63,12 +64,15 @@ task<void> tcp_store_server::serve_one(socket accepted) {
     refuse(client, fmt::format("more than {} connections", options_.connections));
     co_return;
   }
-  // Counts down on every way out, also when the task is cancelled.
+  // Counts the connection until every way out, also when the task is cancelled.
   struct counted {
     explicit counted(std::size_t& n) noexcept : n(n) { ++n; }
     counted(const counted&) = delete;
     counted& operator=(const counted&) = delete;
-    ~counted() { --n; }
+    ~counted() {
+      MW_ASSERT(n > 0, "a connection is counted once");
+      --n;
+    }
     std::size_t& n;
   } const count(connections_);
   tcp_store_session session(*this, client);

@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
 
-// What is received at a time: little for the many who say little, more for who fills it.
+// Bytes received at a time: few at first, more for a client that fills them.
 constexpr std::size_t first_chunk_bytes = 4096;
 constexpr std::size_t largest_chunk_bytes = 64 * 1024;
-// Replies that wait to be sent; beyond it no further request is read.
+// Limit of the replies that wait to be sent; beyond it no further request is read.
 constexpr std::size_t outgoing_bytes = 256 * 1024;
-// What a new key costs beside its bytes, as a bound.
+// An upper bound of what a new key costs beside its bytes.
 constexpr std::size_t key_overhead = 128;
 
 std::size_t size_of(const tcp_store_message& request) noexcept {
@@ -43,6 +44,7 @@ tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) n
 
 tcp_store_session::~tcp_store_session() {
   server_.table_.forget(blocked_);
+  MW_ASSERT(server_.held_bytes_ >= accounted_, "a session's part is within the whole");
   server_.held_bytes_ -= accounted_;
 }
 
@@ -88,8 +90,9 @@ task<void> tcp_store_session::read_requests() {
   }
 }
 
-/// A client between requests may stay silent for ever; one within a handshake or a
-/// request may not. Nothing received, and an error set, if its time is over.
+/// Receives. A client between requests may stay silent without a limit; one within a
+/// handshake or a request may not. It returns 0 bytes, with an error set, if that time
+/// is over.
 task<io_result> tcp_store_session::receive(time_point handshake_until) {
   if (parser_.is_validated() && !parser_.in_request()) {
     co_return co_await client_.receive_some(incoming_);
@@ -136,19 +139,21 @@ task<void> tcp_store_session::write(scope& both) {
   }
 }
 
-/// False: the server can hold no more for its connections, and this one wants more.
+/// Returns false if the server can hold no more for its connections, and this one wants
+/// more.
 bool tcp_store_session::account() {
   const std::size_t blocked = blocked_.is_waiting() ? blocked_bytes_ : 0;
   const std::size_t holds = incoming_.capacity() + parser_.held_bytes() + blocked +
                             outgoing_.capacity() + sending_.capacity();
   const bool grows = holds > accounted_;
+  MW_ASSERT(server_.held_bytes_ >= accounted_, "a session's part is within the whole");
   server_.held_bytes_ += holds;
   server_.held_bytes_ -= std::exchange(accounted_, holds);
   if (!grows || server_.held_bytes_ <= server_.options_.connection_bytes) return true;
-  return end("the store holds as much for its connections as it may");
+  return end("the store already holds the most that it may for its connections");
 }
 
-/// False: the connection is to end.
+/// Applies a request. Returns false if the connection must end.
 bool tcp_store_session::apply(tcp_store_message request) {
   key_value_table& table = server_.table_;
   switch (request.opcode) {
@@ -190,12 +195,12 @@ bool tcp_store_session::apply(tcp_store_message request) {
   }
 }
 
-/// Whether the table can take what the request may add to it.
+/// Says whether the table can take what the request may add to it.
 bool tcp_store_session::has_room_for(const tcp_store_message& request) {
   return server_.table_.bytes() + size_of(request) <= server_.options_.bytes;
 }
 
-/// What may make the table grow.
+/// Applies a request that may make the table grow.
 bool tcp_store_session::change(tcp_store_message& request) {
   key_value_table& table = server_.table_;
   if (!has_room_for(request)) return end("the store is full");
@@ -220,7 +225,7 @@ bool tcp_store_session::change(tcp_store_message& request) {
         encode_u64(static_cast<std::uint64_t>(*sum), outgoing_);
         return true;
       }
-      // The protocol has no reply for it; PyTorch's server closes the connection too.
+      // The protocol has no reply for this; PyTorch's server closes the connection too.
       return end("add to a value that is no number, or beyond 64 bits");
     case tcp_store_opcode::append: {
       const std::string* value = table.find(request.keys[0]);
@@ -246,7 +251,7 @@ bool tcp_store_session::block(tcp_store_message& request) {
   if (request.opcode == tcp_store_opcode::wait) {
     at_once = server_.table_.await(blocked_, std::move(request.keys));
   } else {
-    // Its counter is a key like others.
+    // The counter of a barrier is a key like others.
     if (!has_room_for(request)) return end("the store is full");
     at_once = server_.table_.arrive(blocked_, request.keys.front(), request.number);
     if (!at_once) return end("a barrier under a key whose value is no number");

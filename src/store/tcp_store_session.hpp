@@ -13,17 +13,17 @@
 
 namespace manyworlds::inline v0 {
 
-/// Reads requests and writes replies in two tasks, so that a client that waits for a key
-/// can be heard (it may give up, or go away) and one that does not read its replies holds
-/// up nobody else.
+/// Reads requests and writes replies in two tasks. So a client that waits for a key can
+/// be heard (it may give up, or go away), and one that does not read its replies delays
+/// no other.
 class tcp_store_session {
  public:
   tcp_store_session(tcp_store_server& server, stream& client) noexcept;
   ~tcp_store_session();
 
-  /// Ends with the connection.
+  /// Serves the connection until it ends.
   task<void> run();
-  /// Why the server ended it; empty if the client did.
+  /// Says why the server ended it; empty if the client did.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
 
  private:
@@ -52,7 +52,7 @@ class tcp_store_session {
   stream& client_;
   tcp_store_parser parser_;
   blocked_request blocked_;
-  /// Of the request `blocked_`, while it waits.
+  /// What the request `blocked_` occupies while it waits.
   std::size_t blocked_bytes_ = 0;
   std::string outgoing_;
   std::string sending_;

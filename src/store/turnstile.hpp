@@ -1,4 +1,5 @@
-// Turnstile: lets so many in at a time, the others in the order they came.
+// Turnstile: admits a number of tasks at a time, the others in the order in which they
+// came.
 #pragma once
 
 #include <cstddef>
@@ -6,17 +7,18 @@
 #include <utility>
 
 #include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// For tasks of one home.
+/// Limits how many tasks do something at a time. Thread: the home of its tasks.
 class turnstile {
  public:
   explicit turnstile(std::size_t places) noexcept : free_(places) {}
   turnstile(const turnstile&) = delete;
   turnstile& operator=(const turnstile&) = delete;
 
-  /// A place inside, given back at its end.
+  /// A place inside, which is given back at its end.
   class place {
    public:
     explicit place(turnstile& t) noexcept : turnstile_(&t) {}
@@ -41,6 +43,8 @@ class turnstile {
       return true;
     }
     void await_start(continuation& k) {
+      MW_ASSERT(!waiter_ && turnstile_.free_ == 0,
+                "a task queues only while no place is free");
       waiter_ = &k;
       turnstile_.queue_.push_back(this);
     }
@@ -56,12 +60,13 @@ class turnstile {
   [[nodiscard]] enter_awaiter enter() noexcept { return enter_awaiter(*this); }
 
  private:
-  /// The place goes to the first in the queue.
+  /// Passes the place to the first in the queue.
   void leave() noexcept {
     if (queue_.empty()) {
       ++free_;
       return;
     }
+    MW_ASSERT(free_ == 0, "no task queues while a place is free");
     enter_awaiter* next = queue_.front();
     queue_.pop_front();
     next->waiter_->resume();

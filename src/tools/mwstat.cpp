@@ -1,4 +1,4 @@
-// mwstat PID: what the manyworlds runtimes of a process wait for.
+// mwstat PID: prints what the manyworlds runtimes of a process wait for.
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@
 
 namespace {
 
-/// A server waits 200 ms for stuck reactors, and answers others before us.
+/// A server waits 200 ms for stuck reactors, and answers earlier clients first.
 constexpr int patience_ms = 5000;
 
 class descriptor {
@@ -44,7 +44,8 @@ class descriptor {
   throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-/// The dump servers of a process: abstract sockets "@manyworlds-PID-N" that listen.
+/// Returns the dump servers of a process: abstract sockets "@manyworlds-PID-N" that
+/// listen.
 std::vector<std::string> servers_of(long pid) {
   std::ifstream table("/proc/net/unix");
   if (!table) fail("/proc/net/unix");
@@ -54,7 +55,7 @@ std::vector<std::string> servers_of(long pid) {
     const auto at = line.find(prefix);
     if (at != line.npos) found.push_back(line.substr(at + 1));
   }
-  // Connections being answered bear the server's name too.
+  // Connections that are being answered bear the server's name too.
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
@@ -87,7 +88,7 @@ std::string ask(const std::string& name, bool as_json) {
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  // A full queue of a stopped process would block for ever.
+  // A full queue of a stopped process would block without end.
   const timeval limit{patience_ms / 1000, 0};
   ::setsockopt(server.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(server.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
@@ -143,7 +144,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 4194304));
   app.add_flag("--json", as_json, "one line: a JSON array with an object per runtime");
   app.add_option("--watch", watch,
-                 "ask again every so many seconds, until the process ends")
+                 "ask again after this many seconds, until the process ends")
       ->check(CLI::Range(0.1, 86400.0));
   CLI11_PARSE(app, argc, argv);
 

@@ -1,4 +1,4 @@
-// What comes of an agreement: the next view, the world formed of it, or why not.
+// The results of an agreement: the next view, the world formed of it, or why not.
 #include "manyworlds/world/agreement.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/notice.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -18,7 +19,7 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
-/// Another try, with whomever, would end the same.
+/// Returns whether another try, with any members, would end the same.
 bool is_final(enum cause why) noexcept {
   switch (why) {
     case cause::runtime_stopped:
@@ -47,24 +48,29 @@ agreement::agreement(std::shared_ptr<world_core> broken)
       doubts_(known_.doubts),
       next_(known_.next),
       last_look_(begun_) {
+  MW_ASSERT(service_.is_current(), "an agreement lives on the service reactor");
+  MW_ASSERT(broken_->epoch() != 0 && broken_->drained().is_set(),
+            "what is shrunk was formed and is drained");
   if (base_.members.empty()) base_ = broken_->view();
   is_listed_ = directory_.begin(*this);
-  // What is known belongs to the one that is listed.
+  // The records of the successors belong to the agreement that is listed.
   if (is_listed_) meet_survivors();
 }
 
 agreement::~agreement() {
   if (!is_listed_) return;
   directory_.end(*this);
-  // Kept all the same: it may be committed yet, and the next call must know.
+  // `next_` is kept: it may still be committed, and the next call must know.
   if (next_) next_->abandon();
 }
 
 std::uint64_t agreement::epoch_of(const world_view& base, rank_t proposer,
                                   std::uint64_t highest) noexcept {
+  MW_ASSERT(proposer >= 0 && proposer < base.size(), "a member of the base proposes");
   const auto step = static_cast<std::uint64_t>(base.size());
   std::uint64_t epoch = base.epoch + 1 + static_cast<std::uint64_t>(proposer);
   if (epoch <= highest) epoch += (highest - epoch + step) / step * step;
+  MW_ASSERT(epoch > highest && epoch > base.epoch, "epochs grow");
   return epoch;
 }
 
@@ -74,7 +80,7 @@ task<std::shared_ptr<world_core>> agreement::run() {
                                                 operation_kind::form,
                                                 "it is being shrunk already"));
   }
-  // Looked at on this thread, where a call that succeeds says so.
+  // Checked on this thread: a call that succeeds calls `take_no_part` here.
   if (!broken_->may_take_part()) {
     throw world_error(
         broken_->describe_failure(cause::invalid_argument, no_rank, operation_kind::form,
@@ -87,6 +93,7 @@ task<std::shared_ptr<world_core>> agreement::run() {
     is_late = true;
   }
   if (is_late) throw world_error(late());
+  MW_ASSERT(next_ && next_->epoch() != 0, "an agreement ends with a successor");
   broken_->take_no_part();
   known_.core = nullptr;
   co_return std::exchange(next_, nullptr);
@@ -119,7 +126,7 @@ task<void> agreement::decide() {
     if (verdict_) throw world_error(*verdict_);
     if (learned_) {
       const world_view successor = *std::exchange(learned_, std::nullopt);
-      // Who has told it may be gone before the others have asked.
+      // The member that told it may be gone before the others have asked.
       directory_.note_learned(broken_, base_.id, successor);
       begin_from(successor, nullptr);
       continue;
@@ -140,7 +147,7 @@ task<void> agreement::decide() {
     }
     if (co_await attempt(*view)) co_return;
     const failure why = next_->first_failure();
-    // Once it is committed, another member may have told why, of itself.
+    // Once it is committed, the cause may be that of another member.
     const bool is_ours = next_->epoch() == 0;
     co_await conclude();
     last_trouble_ = why.detail;
@@ -158,7 +165,7 @@ task<void> agreement::next_news() {
   try {
     co_await within(news_.wait(), look);
   } catch (const timed_out&) {
-    // Time alone changes who is silent.
+    // Members become silent by time alone.
   }
 }
 
@@ -176,10 +183,12 @@ void agreement::meet_survivors() {
   const world_core& known_by = known_.core ? *known_.core : *broken_;
   begun_ = service_.now();
   rank_ = base_.rank_of(runtime_.self().id);
+  MW_ASSERT(rank_ != no_rank, "a survivor is a member of its base");
   waiting_rank_ = no_rank;
   survivors_.clear();
   survivors_.resize(base_.members.size());
-  // Who was stopped itself finds everybody silent, until it has listened for a while.
+  // A process that was stopped itself finds all others silent until it has listened for
+  // a while.
   const time_point earliest = begun_ + 10 * look - broken_->options().broken_after;
   for (rank_t r = 0; r < base_.size(); ++r) {
     survivor& s = at(r);
@@ -212,6 +221,9 @@ world_view agreement::next_view() {
 }
 
 task<bool> agreement::attempt(const world_view& view) {
+  MW_ASSERT(!next_ && scope_, "a member is part of one try at a time");
+  MW_ASSERT(view.rank_of(runtime_.self().id) != no_rank, "a member tries its own views");
+  MW_ASSERT(view.epoch > base_.epoch, "a successor has a later epoch");
   directory_.note_epoch(view.name, view.epoch);
   succession inherited;
   inherited.view = view;
@@ -224,7 +236,7 @@ task<bool> agreement::attempt(const world_view& view) {
   world_options options = broken_->options();
   options.rank = view.rank_of(runtime_.self().id);
   options.size = view.size();
-  // Whatever comes of it: this call may be given up, and its world dropped.
+  // Doubt it at once: this call may be given up, and its world dropped.
   if (options.rank != 0) doubt(view);
   next_ = std::make_shared<world_core>(broken_->runtime_ptr(), broken_->rendezvous(),
                                        options, std::move(inherited));
@@ -257,12 +269,13 @@ task<bool> agreement::attempt(const world_view& view) {
 }
 
 task<void> agreement::conclude() {
+  MW_ASSERT(next_ && next_->inherits(), "a try that ends was begun");
   // It may be committed until then, also after it was broken here.
   co_await next_->drained().wait();
   const auto tried = std::exchange(next_, nullptr);
   const world_view& view = tried->inherits()->view;
   if (tried->epoch() != 0) {
-    // Formed, and broken at once: nobody else may know of that view.
+    // Formed, and broken at once: perhaps no other member knows of that view.
     tried->take_no_part();
     begin_from(view, tried);
   }
@@ -280,7 +293,7 @@ void agreement::give_up_on_lost(const world_view& view) {
 }
 
 bool agreement::is_overtaken(const world_view& view) const noexcept {
-  // Whoever proposes anew has given up what it proposed before.
+  // A member that proposes again has given up what it proposed before.
   return runtime_.refuses_worlds() || verdict_ || learned_ ||
          (offer_ && offer_->member(0).id == view.member(0).id);
 }

@@ -1,4 +1,4 @@
-// Who the survivors are: reached, asked, judged.
+// The survivors: how they are reached, asked and judged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -16,7 +17,7 @@ namespace manyworlds::inline v0 {
 
 void agreement::look_around() {
   const time_point now = service_.now();
-  // Whoever was late itself has not listened, and accuses nobody.
+  // A member that was late itself has not listened, and calls no other silent.
   if (now - std::exchange(last_look_, now) > 5 * look) awake_since_ = now;
   for (rank_t r = 0; r < base_.size(); ++r) {
     survivor& s = at(r);
@@ -25,7 +26,7 @@ void agreement::look_around() {
       s.is_dead |= s.way->has_seen_death();
       s.last = s.way.get();
       s.way = link_hold();
-      // Whoever proposed it takes part no longer, as far as this member knows.
+      // As far as this member knows, the proposer no longer takes part.
       if (offer_ && offer_->member(0).id == base_.member(r).id) offer_.reset();
       forget_call(s);
     }
@@ -87,7 +88,7 @@ void agreement::decline(const world_view& view) {
   if (!proposer.way || !proposer.way->is_up()) return;
   proposer.way->send(encode(broken_message{view.id, cause::abandoned, no_rank,
                                            "a member may be part of another world"}));
-  // Of what it did not know when it proposed.
+  // The call brings the doubts that it did not know when it proposed.
   call(proposer, true);
 }
 
@@ -186,13 +187,16 @@ bool agreement::is_silent(const survivor& s) const noexcept {
 }
 
 bool agreement::takes_part(rank_t rank) const noexcept {
+  MW_ASSERT(rank >= 0 && rank < base_.size(), "a survivor has a rank in the base");
   const survivor& s = survivors_[static_cast<std::size_t>(rank)];
+  MW_ASSERT(!s.has_called || s.way, "a survivor calls over a link that is kept");
   return rank == rank_ || (s.has_called && !s.is_dead && s.way->is_up() && !is_silent(s));
 }
 
 rank_t agreement::lowest() const noexcept {
   rank_t r = 0;
   while (!takes_part(r)) ++r;
+  MW_ASSERT(r <= rank_, "this member takes part");
   return r;
 }
 
@@ -205,7 +209,7 @@ bool agreement::is_complete() {
     waiting_rank_ = r;
     waiting_for_ =
         fmt::format("{} lives and has not called shrink()", base_.member(r).text());
-    // Who has called before is about to do so again.
+    // A member that has called before is about to call again.
     if (!was_patient || now - s.wanted < answer_limit) return false;
   }
   return true;
@@ -214,7 +218,7 @@ bool agreement::is_complete() {
 bool agreement::may_go_on() {
   if (known_.has_more_doubts) {
     waiting_rank_ = no_rank;
-    waiting_for_ = "too many tries ended with no one knowing whether they succeeded";
+    waiting_for_ = "too many tries ended without a word whether they succeeded";
     return false;
   }
   std::vector<rank_t> everyone(base_.members.size());
@@ -247,6 +251,8 @@ bool agreement::is_beyond_doubt(const std::vector<bool>& here) {
 
 bool agreement::outweighs(const std::vector<rank_t>& among,
                           const std::vector<bool>& here) {
+  MW_ASSERT(here.size() == base_.members.size() && !among.empty(),
+            "members are weighed by their rank in the base");
   int margin = 0;
   bool has_lowest = true;
   bool is_lowest = true;
@@ -275,6 +281,10 @@ void agreement::keep_doubt(std::vector<rank_t> ranks) {
 }
 
 void agreement::add_doubt(std::vector<rank_t> ranks) {
+  MW_ASSERT(!ranks.empty() && ranks.front() >= 0 && ranks.back() < base_.size(),
+            "a doubted view has members of the base");
+  MW_ASSERT(doubts_.size() <= survivor_message::most_doubts,
+            "no more doubts are kept than can be told");
   if (std::find(doubts_.begin(), doubts_.end(), ranks) != doubts_.end()) return;
   if (doubts_.size() < survivor_message::most_doubts) doubts_.push_back(std::move(ranks));
 }

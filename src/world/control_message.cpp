@@ -4,13 +4,16 @@
 
 #include <cstring>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
 
 constexpr std::size_t longest_reason = 4096;
-/// One more must be possible, and 0 means "never formed".
+/// Smaller than the type allows, so that one more is possible; 0 means "never formed".
 constexpr std::uint64_t largest_epoch = std::uint64_t{1} << 62;
+static_assert(survivor_message::most_doubts <= 255, "their number is one byte");
 
 template <class... F>
 struct overloaded : F... {
@@ -30,6 +33,9 @@ enum class message_kind : std::uint8_t {
   standing,
   successor
 };
+static_assert(std::variant_size_v<control_message> ==
+                  static_cast<std::size_t>(message_kind::successor) + 1,
+              "a message's kind is its place in the variant");
 
 std::string as_text(std::span<const std::byte> raw) {
   return {reinterpret_cast<const char*>(raw.data()), raw.size()};
@@ -303,6 +309,7 @@ claim_query decode_claim(std::span<const std::byte> query) {
 }
 
 claim_answer decode_answer(std::span<const std::byte> answer) noexcept {
+  MW_ASSERT(!answer.empty(), "only an answer that is not empty is decoded");
   const auto said = static_cast<claim_answer>(answer[0]);
   return said <= claim_answer::gone ? said : claim_answer::vacant;
 }

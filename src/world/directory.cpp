@@ -2,25 +2,27 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/agreement.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
-/// A proposal and the connections of its members travel apart; stragglers are dropped
-/// after this.
+/// A proposal and the connections of its members travel apart. A connection that comes
+/// without its proposal is dropped after this time.
 constexpr duration early_limit = std::chrono::seconds(10);
 }  // namespace
 
 std::shared_ptr<world_core> world_directory::add(std::shared_ptr<world_core> core) {
+  MW_ASSERT(core && core->epoch() == 0, "a world is listed before it is formed");
   const std::lock_guard lock(mutex_);
   for (const auto& w : worlds_) {
     const world_state state = w->state();
-    // Listed and still described: another thread is just beginning it.
+    // Listed and still described: another thread is just beginning to form it.
     const bool live = state == world_state::described || state == world_state::forming ||
                       state == world_state::up;
-    // Two stores may hold two worlds of one name. Two clients of one store look like
-    // that, too: rank 0 or the claim of the rank finds those.
+    // Two stores may hold two worlds of one name. Two clients of one store look the
+    // same: rank 0, or the claim of the rank, finds those.
     if (live && w->options().name == core->options().name &&
         &w->rendezvous() == &core->rendezvous()) {
       return w;
@@ -45,6 +47,7 @@ void world_directory::remove(const world_core& core) noexcept {
   if (found == worlds_.end()) return;
   gone = std::move(*found);
   worlds_.erase(found);
+  MW_ASSERT(ended_.size() <= most_ended, "few ended worlds are remembered (law 9)");
   if (ended_.size() == most_ended) ended_.erase(ended_.begin());
   ended_.push_back(std::move(trace));
 }
@@ -105,13 +108,14 @@ void world_directory::take_refusal(const refuse_message& message) {
 
 void world_directory::take_message(const std::shared_ptr<link>& from,
                                    std::span<const std::byte> raw) {
+  MW_ASSERT(service_.is_current(), "links bring messages on the service reactor");
   control_message message = decode_control(raw);
   if (is_between_survivors(message)) return take_between_survivors(from, message);
   if (const auto* broken = std::get_if<broken_message>(&message)) {
     for (const auto& w : snapshot()) {
       if (w->view().id != broken->world_id || w->view().members.empty()) continue;
       const rank_t reporter = w->view().rank_of(from->peer().id);
-      // Only members speak for a world (law 6: nobody else can break it).
+      // Only members speak for a world: no other process can break it (law 6).
       if (reporter == no_rank) continue;
       w->break_with(w->describe_failure(broken->why, broken->culprit,
                                         operation_kind::none, broken->detail),
@@ -155,11 +159,12 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
 
 void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
                                  const std::string& detail) noexcept {
-  // Nobody is at the other end of its slots.
+  // The peer no longer uses the other end of these slots.
   std::erase_if(early_, [&](const early_channel& e) {
     return e.channel.has_slot() && e.who == l->peer().id;
   });
-  // One that nobody held tells nothing of the peer: whoever wants it dials again.
+  // The end of a link that is not held says nothing of the peer: a formation dials
+  // again.
   if (l->is_held()) {
     for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id, why, detail);
   }
@@ -169,6 +174,8 @@ void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
 
 void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
                            const incarnation& who) {
+  MW_ASSERT(service_.is_current(), "channels come on the service reactor");
+  MW_ASSERT(early_.size() <= most_early, "few early channels are kept (law 9)");
   if (early_.size() >= most_early) early_.erase(early_.begin());
   early_.push_back(
       early_channel{world_id, rank, who, service_.now(), std::move(channel)});
@@ -179,6 +186,7 @@ void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t 
 
 std::optional<data_channel> world_directory::claim(std::uint64_t world_id, rank_t peer,
                                                    const incarnation& who) {
+  MW_ASSERT(service_.is_current(), "channels are claimed on the service reactor");
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
     return e.world_id == world_id && e.rank == peer && e.who == who;
   });
@@ -189,18 +197,19 @@ std::optional<data_channel> world_directory::claim(std::uint64_t world_id, rank_
 }
 
 claim_answer world_directory::answer(const claim_query& query) {
+  MW_ASSERT(service_.is_current(), "claims are answered on the service reactor");
   if (query.epoch == 0) {
     return holder_of(query.name, query.rank, nullptr) ? claim_answer::held
                                                       : claim_answer::vacant;
   }
   for (const auto& w : snapshot()) {
     if (w->state() != world_state::up || w->options().name != query.name) continue;
-    // Its survivors have given it another rank, and an epoch the store does not know of.
+    // Survivors may have given it another rank, and an epoch that is not in the store.
     const rank_t rank = w->view().rank_of(query.holder);
     const bool is_that_epoch =
         w->inherits() ? w->epoch() > query.epoch : w->epoch() == query.epoch;
     if (rank == no_rank || !is_that_epoch) continue;
-    // A member does not judge itself, whoever asks it to.
+    // A member does not judge itself.
     if (rank == w->options().rank) return claim_answer::held;
     const auto& l = w->links()[static_cast<std::size_t>(rank)];
     if (l && l->is_up() && !w->is_suspect(rank)) return claim_answer::held;
@@ -220,6 +229,7 @@ bool world_directory::has_lost(const claim_query& query) const {
 }
 
 void world_directory::examine_silence(time_point now) noexcept {
+  MW_ASSERT(service_.is_current(), "silence is judged on the service reactor");
   std::erase_if(early_, [&](const auto& e) { return now - e.since > early_limit; });
   if (now < next_examination_) return;
   next_examination_ = time_point::max();

@@ -1,12 +1,15 @@
-// What a directory knows for the survivors of a view, and brings to those who agree here.
+// The part of a directory that serves the survivors of a view, and routes to
+// agreements.
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/directory.hpp"
 
 namespace manyworlds::inline v0 {
 
 bool world_directory::begin(agreement& a) {
+  MW_ASSERT(service_.is_current(), "an agreement lives on the service reactor");
   for (const agreement* each : agreements_) {
     if (each->base_id() == a.base_id()) return false;
   }
@@ -19,6 +22,8 @@ void world_directory::end(const agreement& a) noexcept {
 }
 
 void world_directory::note_formed(const std::shared_ptr<world_core>& core) {
+  MW_ASSERT(service_.is_current() && core->epoch() != 0,
+            "a world that was formed is noted on the service reactor");
   next_examination_ = {};
   formed_view formed;
   formed.core = core;
@@ -46,11 +51,12 @@ void world_directory::note_learned(const std::shared_ptr<world_core>& shrunk,
 void world_directory::list(const world_name& name, formed_view formed) {
   const std::lock_guard lock(mutex_);
   formed_views& known = formed_[name.str()];
+  MW_ASSERT(known.last.size() <= most_formed, "few views of a name are kept (law 6)");
   if (known.last.size() == most_formed) {
     known.known_from = std::max(known.known_from, known.last.front().view.epoch);
     known.last.erase(known.last.begin());
   }
-  // What is gone must not keep its memory.
+  // A weak pointer to a world that is gone must not keep its memory.
   for (formed_view& each : known.last) {
     if (each.core.expired()) each.core.reset();
   }
@@ -127,13 +133,13 @@ std::optional<standing_message> world_directory::standing_of(
       answer.view = view;
       return answer;
     }
-    // A successor counts also when it is gone: its other members may live.
+    // A successor counts even if it is gone: its other members may live.
     const bool is_later = view.epoch > call.epoch && (is_open || each.origin != 0);
     if (is_later && !is_member) {
       gone_on_in = std::max(gone_on_in, view.epoch);
     } else {
-      // Or it asks of a view that was not seen committed here, and will tell of that, or
-      // it is to hear of a later one by what is between.
+      // Otherwise it asks for a view that was not seen committed here, and will tell of
+      // that; or it hears of a later view through the views in between.
       may_take_part |= is_open || is_later;
     }
   }

@@ -9,6 +9,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/notice.hpp"
@@ -22,12 +23,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr duration retry_pause = 10ms;
-/// A peer that has not said by then whether it shares memory is spoken to over tcp.
+/// A peer that has not said by then whether it shares memory is reached over tcp.
 constexpr duration settle_limit = 1s;
-/// A person who has just started the processes by hand looks at the log; a server that
-/// waits for a member for hours must not fill it.
+/// A person who has just started the processes by hand watches the log, so it is
+/// written often at first. A server that waits for hours for a member must not fill it.
 constexpr duration told_often = 10s;
 constexpr duration between_tellings = 1s;
+static_assert(between_tellings < told_often);
 
 }  // namespace
 
@@ -41,6 +43,8 @@ formation::formation(world_core& core)
       rank_(core.options().rank),
       size_(core.options().size),
       deadline_(service_.now() + core.options().form) {
+  MW_ASSERT(service_.is_current(), "a formation lives on the service reactor");
+  MW_ASSERT(rank_ >= 0 && rank_ < size_, "options that are wrong form no world");
   directory_.begin(*this);
   if (core.inherits()) adopt(core.inherits()->view);
 }
@@ -58,6 +62,7 @@ std::string formation::join_key(rank_t rank) const {
 }
 
 rank_t formation::known_as(rank_t rank) const {
+  MW_ASSERT(rank >= 0 && rank < size_, "a member has a rank");
   if (!core_.inherits()) return rank;
   return core_.inherits()->previous_ranks[static_cast<std::size_t>(rank)];
 }
@@ -80,7 +85,7 @@ void formation::forget_view() noexcept {
 }
 
 void formation::take(control_message message) {
-  // Before it is looked at: what is said of that view may stand right behind it.
+  // Adopt the view at once: messages about it may follow right behind the proposal.
   const auto* proposal = std::get_if<propose_message>(&message);
   if (proposal && world_id_ == 0) adopt(proposal->view);
   inbox_.push_back(std::move(message));
@@ -144,7 +149,7 @@ failure formation::late() const {
   enum cause why = waiting_as_;
   if (const std::string trouble = trouble_with(store_); !trouble.empty()) {
     detail += "; " + trouble;
-    // Who has joined is not to be seen without it.
+    // Without the store it is unknown which ranks have joined.
     if (why == cause::not_joined) why = cause::store_unreachable;
   }
   process_identity peer = waiting_peer_;
@@ -179,18 +184,18 @@ task<void> formation::run() {
   } catch (const link_error& e) {
     failed = core_.describe_failure(e.cause(), no_rank, operation_kind::form, e.what());
   } catch (const std::exception& e) {
-    // A store of the user's may throw anything.
+    // A store that the user provides may throw anything.
     failed = core_.describe_failure(cause::out_of_resources, no_rank,
                                     operation_kind::form, e.what());
   }
   if (is_late) failed = late();
   const bool store_answers = !failed || failed->cause != cause::store_unreachable;
   bool withdrawn = true;
-  // A shut gate asks nothing: what it has to withdraw was made out before.
+  // A shut gate asks nothing: its request to withdraw was prepared before.
   const bool may_withdraw = store_answers || store_.is_shut();
   if ((failed && may_withdraw) || core_.state() == world_state::broken) {
-    // Best effort, and bounded. Before the failure is told: its store may be gone right
-    // after.
+    // Best effort, and bounded. It comes before the failure is told: the store may be
+    // gone right after.
     try {
       co_await within(withdraw_join(), answer_limit);
     } catch (const std::exception&) {
@@ -225,7 +230,8 @@ task<void> formation::form() {
   co_await until_formed();
 }
 
-// Before the others are kept waiting for a member that cannot take part.
+// Called before anything else, so that a member that cannot take part keeps no other
+// waiting.
 task<void> formation::open_device() {
   struct opening {
     notice heard;
@@ -234,7 +240,7 @@ task<void> formation::open_device() {
   waiting_as_ = cause::device_unavailable;
   waiting_rank_ = rank_;
   waiting_for_ = "the GPU's driver does not answer";
-  // Whoever opens it may still be at it when nobody waits for it any more.
+  // Shared, since the opening may still run when this formation no longer waits.
   const auto asked = std::make_shared<opening>();
   runtime_.devices().open(core_.options().device, core_.options().on_device,
                           [asked](opened_device found) {
@@ -289,13 +295,18 @@ task<void> formation::connect(const world_view& view, formed_parts& parts) {
 
 task<void> formation::connect_one(const world_view& view, rank_t peer,
                                   formed_parts& parts) {
+  MW_ASSERT(peer != rank_ && peer >= 0 && peer < view.size(),
+            "a member connects to each other member");
+  MW_ASSERT(parts.links.size() == view.members.size() &&
+                parts.channels.size() == view.members.size(),
+            "a formation has room for a link and a channel by rank");
   const std::size_t slot = static_cast<std::size_t>(peer);
   const time_point until = service_.now() + std::min(left(), ready_limit);
   if (!parts.links[slot]) {
     parts.links[slot] = co_await peers_.reach(view.member(peer), until);
   }
   data_channel& channel = parts.channels[slot];
-  // The lower rank chooses and makes the way: one for each pair.
+  // The lower rank chooses and makes the one channel of each pair.
   if (rank_ < peer) {
     link& l = *parts.links[slot].get();
     if (host_backend::uses_slots &&

@@ -1,9 +1,10 @@
-// How a member comes by its rank, also from a holder that is gone.
+// How a member claims its rank, also from a holder that is gone.
 #include <fmt/format.h>
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/formation.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -22,8 +23,8 @@ task<void> formation::claim_rank() {
   mine.size = size_;
   mine.backend = core_.options().backend;
   const std::string before = std::exchange(my_record_, mine.encode());
-  // One request, since only one can be made out before the gate is shut: what is left is
-  // an empty record, which is none.
+  // Only one request can be prepared before the gate is shut. It leaves an empty
+  // record, which counts as none.
   store_request parting(store_operation::compare_set, {join_key(rank_)}, answer_limit);
   parting.expected = my_record_;
   store_.set_parting_request(std::move(parting));
@@ -41,7 +42,7 @@ task<void> formation::claim_rank() {
       if (viewed && !viewed->empty()) old = decode_view(*viewed);
       if (recorded) holders.push_back(join_record::decode(*recorded).who);
     } catch (const wire_error& e) {
-      // Whoever wrote that is no member; it is overwritten.
+      // A record that no member has written is overwritten.
       runtime_.log(log_level::warning,
                    fmt::format("{}: the store holds garbage: {}",
                                core_.options().name.view(), e.what()));
@@ -51,8 +52,8 @@ task<void> formation::claim_rank() {
       holders.push_back(old->member(rank_));
     }
 
-    // Claimed by an earlier try of ours: a member of the old view that wants the rank
-    // back waits for us, and we must not wait for it.
+    // An earlier try of ours has claimed it: a member of the old view that wants the
+    // rank back waits for us, and we must not wait for it.
     if (recorded && *recorded == before) holders.clear();
     bool held = false;
     for (const process_address& holder : holders) {
@@ -71,8 +72,8 @@ task<void> formation::claim_rank() {
     const std::string stands = co_await store_.compare_set_unique(
         join_key(rank_), recorded.value_or(""), my_record_);
     if (stands == my_record_) co_return;
-    // Another claimant came first, or the key went away meanwhile (compare_set then gives
-    // back what was expected): look again.
+    // Another claimant came first, or the key went away meanwhile (compare_set then
+    // gives back what was expected): look again.
   }
 }
 
@@ -98,7 +99,7 @@ task<bool> formation::is_held(process_address holder,
   if (holder.id == peers_.self().id) {
     co_return directory_.holder_of(core_.options().name, rank_, &core_) != nullptr;
   }
-  // Who shared the old epoch with it may know that it is dead or silent.
+  // Other members of the old epoch may know that it is dead or silent.
   const bool others_know =
       old && rank_ < old->size() && old->member(rank_).id == holder.id;
   inquiry found;
@@ -109,7 +110,8 @@ task<bool> formation::is_held(process_address holder,
   };
   co_await scope::run(both);
   if (found.said) co_return *found.said;
-  // A stopped process does not answer and is not gone either: those who know it decide.
+  // A stopped process does not answer and is not gone either: the members that know it
+  // decide.
   co_return found.may_be_there&& found.seen_alive;
 }
 
@@ -125,11 +127,11 @@ task<void> formation::ask_holder(const process_address& holder, inquiry& found,
   } catch (const link_error& e) {
     if (e.cause() == cause::wrong_version) throw;
     if (e.cause() == cause::wrong_secret) {
-      // Alive, and no member: it must not keep the rank from those who are.
+      // It lives and is no member: it must not keep the rank from one that is.
       note_refusal(rank_, holder);
       found.said = false;
     }
-    // One that hangs up on a dial may only have too many of them.
+    // A process that closes a dialled connection may only have too many of them.
     found.may_be_there =
         e.cause() == cause::silent_peer || e.cause() == cause::connection_lost;
   }
@@ -138,7 +140,7 @@ task<void> formation::ask_holder(const process_address& holder, inquiry& found,
 }
 
 task<void> formation::ask_others(const world_view& old, inquiry& found, scope& both) {
-  // A holder that is well answers by then, and spares the others the question.
+  // A healthy holder answers by then, and the others need not be asked.
   try {
     co_await within(found.is_unsure.wait(), head_start);
   } catch (const timed_out&) {
@@ -155,6 +157,7 @@ task<void> formation::ask_others(const world_view& old, inquiry& found, scope& b
 }
 
 task<void> formation::ask_other(const world_view& old, rank_t rank, inquiry& found) {
+  MW_ASSERT(rank != rank_ && rank_ < old.size(), "another member judges the holder");
   const process_address& other = old.member(rank);
   claim_query query;
   query.name = core_.options().name;

@@ -1,9 +1,11 @@
-// What the other members do: wait for a proposal, connect, wait for the commit.
+// The part of all members but rank 0: wait for a proposal, connect, wait for the
+// commit.
 #include <fmt/format.h>
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/formation.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -11,7 +13,7 @@
 namespace manyworlds::inline v0 {
 
 namespace {
-/// A leader that is there has proposed by then, as a rule; then it is looked at why not.
+/// A leader that is present has usually proposed by then. Otherwise it is examined.
 constexpr duration first_look = std::chrono::milliseconds(50);
 }  // namespace
 
@@ -28,6 +30,8 @@ task<void> formation::follow() {
 }
 
 task<void> formation::be_ready(const world_view& view) {
+  MW_ASSERT(rank_ != 0 && view.size() == size_, "a member follows a view of its world");
+  MW_ASSERT(world_id_ == view.id, "a member that gets ready has adopted the view");
   formed_parts parts;
   parts.view = view;
   parts.links.resize(static_cast<std::size_t>(size_));
@@ -39,8 +43,8 @@ task<void> formation::be_ready(const world_view& view) {
   auto connected = [this](const world_view& v, formed_parts& p) -> task<void> {
     co_await when_any(connect(v, p), until_called_off());
   };
-  // Of a successor rank 0 began no later than this: whom we cannot reach it hears from
-  // us.
+  // Rank 0 of a successor began no later than this. The shorter limit lets it hear from
+  // us which member we cannot reach.
   const duration limit = core_.inherits() ? ready_limit - answer_limit : ready_limit;
   try {
     co_await within(connected(view, parts), limit);
@@ -68,7 +72,7 @@ task<void> formation::be_ready(const world_view& view) {
   heed_what_followed();
 }
 
-// Behind the commit may stand why it is broken already; nobody says that again.
+// The cause of a break may follow right behind the commit; it is not said again.
 void formation::heed_what_followed() {
   for (const control_message& message : inbox_) {
     if (const auto* broken = std::get_if<broken_message>(&message)) {
@@ -123,7 +127,7 @@ task<void> formation::examine_leader() {
   claim_query query;
   query.name = core_.options().name;
   query.rank = 0;
-  // A question has a connection of its own: a link that both dial at once takes longer.
+  // A question uses a separate connection: a link that both dial at once takes longer.
   bool is_refused = false;
   try {
     co_await peers_.ask(leader, encode(query),
@@ -140,7 +144,7 @@ task<void> formation::examine_leader() {
 
 task<void> formation::until_called_off() {
   for (;;) {
-    // Read and left there: what else has come is `await_commit`'s.
+    // Read and left in place: other messages are for `await_commit`.
     for (const control_message& message : inbox_) {
       if (const auto* rolled = std::get_if<rollback_message>(&message)) {
         throw try_again{rolled->reason};
@@ -154,8 +158,8 @@ task<void> formation::until_called_off() {
 
 task<void> formation::await_commit(const std::vector<link_hold>& links) {
   waiting_for_ = "rank 0 has not committed the world";
-  // Whoever has said that it is ready, and is so no more, says that too: rank 0 may just
-  // commit, and the member that is lost here may be well everywhere else.
+  // A member that has said that it is ready, and no longer is, says that too: rank 0
+  // may be committing, and the member that is lost here may be well everywhere else.
   struct on_exit {
     formation& self;
     const std::vector<link_hold>& links;

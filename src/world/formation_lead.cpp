@@ -1,4 +1,4 @@
-// What rank 0 does: collects the members, proposes the next epoch, commits it.
+// The part of rank 0: collect the members, propose the next epoch, commit it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/directory.hpp"
 #include "manyworlds/world/formation.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -13,6 +14,7 @@
 namespace manyworlds::inline v0 {
 
 task<void> formation::lead() {
+  MW_ASSERT(rank_ == 0, "rank 0 leads");
   const std::optional<std::string> old_text = co_await store_.try_get(key("view"));
   std::uint64_t highest = directory_.last_epoch(core_.options().name);
   try {
@@ -67,9 +69,13 @@ task<void> formation::succeed(const world_view& view) {
 
 task<void> formation::commit_when_ready(formed_parts& parts,
                                         const std::vector<std::uint64_t>& attempts) {
+  MW_ASSERT(rank_ == 0 && parts.view.size() == size_, "rank 0 commits a whole view");
+  MW_ASSERT(world_id_ == parts.view.id, "rank 0 has adopted the view that it commits");
+  MW_ASSERT(attempts.empty() || attempts.size() == parts.view.members.size(),
+            "each proposal names the member's try");
   bool done = false;
   std::string trouble;
-  // However this try ends but by the commit, the members are told.
+  // If this try ends without the commit, the members are told.
   struct on_exit {
     formation& self;
     formed_parts& parts;
@@ -107,7 +113,7 @@ task<void> formation::commit_when_ready(formed_parts& parts,
 
 task<void> formation::propose(const formed_parts& parts,
                               const std::vector<std::uint64_t>& attempts) {
-  // The view names the holders now; nothing of the store is needed once the world is
+  // The view names the holders now; the store is not needed once the world is
   // committed.
   for (rank_t r = 0; r < size_; ++r) co_await store_.erase(join_key(r));
   for (rank_t r = 1; r < size_; ++r) {
@@ -126,7 +132,8 @@ task<join_record> formation::collect(rank_t rank, formed_parts& parts,
     waiting_rank_ = rank;
     waiting_peer_ = {};
     waiting_for_ = fmt::format("rank {} has not joined", rank);
-    // Longer than there is time: the end of ours is no fault of the store's.
+    // Longer than the time that is left: when ours ends, that is no failure of the
+    // store.
     const std::string text = co_await store_.get(join_key(rank), left() + answer_limit);
     std::optional<join_record> record;
     try {
@@ -179,7 +186,8 @@ task<join_record> formation::collect(rank_t rank, formed_parts& parts,
       co_await until_replaced(rank, text);
       continue;
     }
-    // Whoever wrote it is gone. Should it live all the same, it writes its record again.
+    // The process that wrote it is gone. If it lives after all, it writes its record
+    // again.
     runtime_.log(log_level::debug,
                  fmt::format("{}: the record of rank {} is stale: {}",
                              core_.options().name.view(), rank, trouble));
@@ -191,6 +199,7 @@ void formation::refuse_twins(const join_record& record, rank_t rank,
                              const formed_parts& parts,
                              const std::vector<std::uint64_t>& attempts) {
   const rank_t twin = parts.view.rank_of(record.who.id);
+  MW_ASSERT(twin >= 0 && twin < rank, "a twin has joined with a lower rank");
   const std::size_t slot = static_cast<std::size_t>(twin);
   const std::string reason = fmt::format(
       "one runtime joined as rank {} and as rank {}; each needs its own", twin, rank);
@@ -206,7 +215,7 @@ void formation::refuse_twins(const join_record& record, rank_t rank,
 }
 
 task<void> formation::until_replaced(rank_t rank, std::string record) {
-  // Not erased: the erasure could hit the record of the member that replaces it.
+  // The record is not erased: that could hit the record of the member that replaces it.
   for (;;) {
     const std::optional<std::string> stands = co_await store_.try_get(join_key(rank));
     if (stands != record) co_return;
@@ -222,7 +231,7 @@ task<void> formation::gather_readiness() {
       const control_message message = std::move(inbox_.front());
       inbox_.pop_front();
       if (const auto* broken = std::get_if<broken_message>(&message)) {
-        throw try_again{"a member that was ready is so no more: " + broken->detail};
+        throw try_again{"a member is no longer ready: " + broken->detail};
       }
       const auto* said = std::get_if<ready_message>(&message);
       if (!said || said->rank < 1 || said->rank >= size_) continue;

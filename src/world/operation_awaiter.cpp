@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -36,12 +37,13 @@ std::string operation_awaiter::objection() const {
 }
 
 bool operation_awaiter::await_start(continuation& k) noexcept {
+  MW_ASSERT(!waiter_ && outcome_ == outcome::pending, "an operation is awaited once");
   waiter_ = &k;
   is_remote_ = !await_home().is_current();
   if (is_remote_) {
     interruptible().keeps = core_->shared_from_this();
     if (queue(interruption_->start)) return true;
-    // Nobody takes the step of a runtime that has ended; all its worlds are over.
+    // The runtime has ended and takes no step; all its worlds are over.
     is_remote_ = false;
   }
   begin();
@@ -49,11 +51,12 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
 }
 
 void operation_awaiter::begin() noexcept {
+  MW_ASSERT(outcome_ == outcome::pending, "an operation begins before it ends");
   is_starting_ = !is_remote_;
   if (is_objectionable()) [[unlikely]] {
     fail(cause::invalid_argument, objection());
   } else if (token_.stop_requested()) {
-    // Given up before it began is given up.
+    // An operation that is given up before it begins discards its lane too.
     if (discards && !takes_fresh_lanes) core_->discard(peer, on);
     fail(cause::cancelled, "the stop token was triggered before it started");
   } else {
@@ -72,14 +75,15 @@ void operation_awaiter::begin() noexcept {
 
 void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
   auto& self = static_cast<operation_awaiter&>(op);
-  // After an abort a stream gets to its end over garbage: on a device success counts only
-  // while the world is not broken.
+  MW_ASSERT(self.outcome_ == outcome::pending, "an operation has one outcome (law 1)");
+  // After an abort a stream reaches its end with garbage: on a device success counts
+  // only while the world is not broken.
   if (how == operation_end::done && op.device &&
       self.core_->state() == world_state::broken) [[unlikely]] {
     how = operation_end::failed;
   }
-  // Broken, and its backend not told yet: that a peer has left meanwhile is not the first
-  // cause (law 3).
+  // The world is broken and its backend is not told yet: that a peer has left meanwhile
+  // is not the first cause (law 3).
   if (how == operation_end::failed && op.failed_with == cause::closed &&
       self.core_->state() == world_state::broken) [[unlikely]] {
     op.failed_with = cause::none;
@@ -105,6 +109,8 @@ void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
 }
 
 void operation_awaiter::finish(outcome how) noexcept {
+  MW_ASSERT(outcome_ == outcome::pending && how != outcome::pending && !is_pending,
+            "an operation finishes once, when the core no longer lists it (law 1)");
   outcome_ = how;
   if (how == outcome::failed) settle_failure();
   disarm();
@@ -119,6 +125,7 @@ void operation_awaiter::disarm() noexcept {
 }
 
 void operation_awaiter::settle_failure() noexcept {
+  MW_ASSERT(!failure_, "an operation has one failure (law 1)");
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());
     failure_->operation = kind;
@@ -160,6 +167,8 @@ bool operation_awaiter::give_up(reason why) noexcept {
     finish(outcome::failed);
     return false;
   }
+  MW_ASSERT(outcome_ == outcome::pending && !is_pending,
+            "what was withdrawn is not ended otherwise (law 1)");
   outcome_ = outcome::cancelled;
   disarm();
   return shut_gate();
@@ -171,7 +180,8 @@ bool operation_awaiter::shut_gate() noexcept {
 }
 
 bool operation_awaiter::await_cancel() noexcept {
-  // Read by the cancelling step, on the world's reactor.
+  MW_ASSERT(waiter_, "only an operation that was started is cancelled");
+  // The cancelling step reads it, on the world's reactor.
   must_end_ = waiter_->home().cancels_for_the_last_time();
   if (!is_remote_) return give_up(reason::task_cancelled);
   queue(interruption_->cancel);
@@ -182,6 +192,7 @@ bool operation_awaiter::queue(step& s) noexcept {
   std::atomic<int>& gate = interruption_->gate;
   int queued = gate.load();
   do {
+    MW_ASSERT(queued >= shut, "queued steps are never fewer than none");
     if (queued == shut) return false;
   } while (!gate.compare_exchange_weak(queued, queued + 1));
   if (core_->runtime().user().try_post(s)) return true;
@@ -190,13 +201,15 @@ bool operation_awaiter::queue(step& s) noexcept {
 }
 
 void operation_awaiter::step_is_done() noexcept {
-  interruption_->gate.fetch_sub(1);
+  [[maybe_unused]] const int before = interruption_->gate.fetch_sub(1);
+  MW_ASSERT(before > 0, "a step that is done was counted when it was queued");
   if (outcome_ != outcome::pending) resume_if_quiet();
 }
 
 void operation_awaiter::resume_if_quiet() noexcept {
-  // Not while steps are queued, which refer to this object: the last of them resumes the
-  // waiter.
+  MW_ASSERT(waiter_, "an operation that ends has a waiter");
+  // Not while steps are queued, which refer to this object: the last of them resumes
+  // the waiter.
   if (shut_gate()) waiter_->resume();
 }
 
@@ -210,8 +223,8 @@ void operation_awaiter::begin_here() noexcept {
 }
 
 void operation_awaiter::cancel_here() noexcept {
-  // Withdrawn at once shuts the gate only if this step were not counted: it resumes
-  // below.
+  // This step is counted, so that giving up cannot shut the gate: `step_is_done`
+  // resumes the waiter.
   give_up(reason::task_cancelled);
   step_is_done();
 }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/observe/dump_server.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 #include "runtime_roots.hpp"
@@ -51,6 +52,7 @@ std::stop_token runtime::draining() const noexcept { return core_->draining(); }
 
 void runtime::launch_service() {
   if (!core_->env().starts_threads()) return;
+  MW_ASSERT(!service_thread_, "a runtime has one service thread");
   service_thread_ = own_thread::launch(core_, [](own_thread& self) {
     name_thread(self.core->options().thread_name.str() + "-svc", -1);
     self.core->service().run_until([&] { return self.must_end.load(); });
@@ -76,14 +78,14 @@ void runtime::refuse_in_forked_child() const {
 
 const char* runtime::why_taken() const noexcept {
   if (core_->user().is_current()) {
-    return "run() or poll() was called inside a task of the same runtime, whose reactor "
-           "this thread is turning already: co_await the task instead, or start() it";
+    return "run() or poll() was called inside a task of the same runtime, and this "
+           "thread turns its reactor already: co_await the task instead, or start() it";
   }
   switch (turning_.load()) {
     case turning::a_thread:
       return "this runtime's reactor is turned by the runtime's own thread, since "
-             "start() "
-             "came first: start(task).get() instead of run(task), or run() before "
+             "start() came first: start(task).get() instead of run(task), or run() "
+             "before "
              "start()";
     case turning::a_foreign_loop:
       return "this runtime's reactor is turned by a foreign loop, since poll() or "
@@ -127,6 +129,7 @@ void runtime::turn_until_ended(started_base& root) {
     name_thread(core_->options().thread_name.str(), core_->options().cpu);
   core_->user().run_until([&] { return root.has_ended(); });
   const std::lock_guard lock(mutex_);
+  MW_ASSERT(turning_ == turning::a_caller, "the caller gives back what it took");
   turning_ = turning::not_turned;
 }
 

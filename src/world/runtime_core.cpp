@@ -16,8 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// As a world's `suspect_after` by default: for processes that share none any more.
+/// Equals the default of a world's `suspect_after`; for processes that no longer share
+/// a world.
 constexpr duration silence_limit = 1s;
+static_assert(silence_limit == world_options().suspect_after);
 
 socket_address address_from(std::string_view text, std::string_view what) {
   const auto parsed = socket_address::parse(text);
@@ -72,8 +74,8 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   // Nothing on the service thread is worth a core.
   reactor_options service_options;
   service_options.spin = duration::zero();
-  // Epoll, whatever the user's reactor runs on: the sockets of a dead process's ring are
-  // let go by a kernel worker, 7 ms and under load a second after its death, and the
+  // Always epoll, also if the user's reactor uses a ring: a kernel worker closes the
+  // sockets of a dead process's ring 7 ms after its death, under load a second, and the
   // peers notice no earlier.
   service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
                                        service_options);
@@ -143,6 +145,7 @@ std::uint64_t runtime_core::random_word() {
 }
 
 duration runtime_core::jitter(duration most) {
+  MW_ASSERT(most >= duration::zero(), "a jitter is a length of time");
   const auto range = static_cast<std::uint64_t>(most.count()) + 1;
   return duration(static_cast<duration::rep>(random_word() % range));
 }
@@ -179,12 +182,13 @@ task<bytes> runtime_core::answer_query(bytes question) {
 }
 
 claim_answer runtime_core::answer(const claim_query& query) {
+  MW_ASSERT(service_->is_current(), "claims are answered on the service reactor");
   const claim_answer by_worlds = directory_->answer(query);
   if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
-  // Its world is over here; what the process shows on the link is still to be seen.
+  // Its world is over here; the link may still show whether the process lives.
   const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
   const auto last = endpoint_->last_heard(query.holder);
-  // Where even the link is over, what ended the world still tells.
+  // If the link is over too, the cause that ended the world still tells.
   const bool is_gone =
       last ? service_->now() - *last >= limit : directory_->has_lost(query);
   return is_gone ? claim_answer::gone : claim_answer::vacant;

@@ -1,5 +1,5 @@
-// How a runtime ends: its tasks, then its worlds, then its service. Each step is bounded;
-// what does not end is named in the log and left behind.
+// How a runtime ends: its tasks, then its worlds, then its service. Each step is
+// bounded; what does not end is named in the log and left behind.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,41 +19,44 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// For cancelled tasks to end while their worlds are up: a transfer that is given up
-/// settles within a second.
+/// Cancelled tasks have this long to end while their worlds are up: a transfer that is
+/// given up settles within a second.
 constexpr duration settling_patience = 2s;
-/// For them to end at all.
+/// Cancelled tasks have this long to end at all.
 constexpr duration task_patience = 10s;
-/// For telling peers goodbye when the runtime ends.
+/// The service has this long to say goodbye to the peers.
 constexpr duration goodbye_patience = 500ms;
-/// For the last buffers of broken worlds to be let go.
+/// Broken worlds have this long to release their last buffers.
 constexpr duration drain_patience = 10s;
-/// The same where tasks that do not end may hold them.
+/// Broken worlds have this long if tasks that do not end may hold their buffers.
 constexpr duration short_patience = 1s;
-/// For stores that were hosted here to end their connections.
+/// Stores that were hosted here have this long to end their connections.
 constexpr duration store_patience = 20s;
-/// For a thread to come back from what it does in its last turn.
+/// A thread has this long to return from its last turn.
 constexpr duration thread_patience = 10s;
-/// Where time stands still, as in a simulation that is no longer driven, the end of
-/// patience is counted.
+static_assert(settling_patience < task_patience && short_patience < drain_patience);
+/// Where time stands still, as in a simulation that is no longer driven, turns are
+/// counted in place of time.
 constexpr int most_turns_without_time = 100'000;
-/// Ends are far between and nothing waits for this thread: no need for a notice.
+/// An end is rare and nothing waits for this thread: it polls.
 constexpr duration look_again = 200us;
 
 }  // namespace
 
-/// The calling thread is inside a turn, so that no task can end before it returns.
+/// Returns whether the calling thread is inside a turn: no task can end before it
+/// returns.
 bool runtime::is_in_a_turn() const noexcept {
   return core_->user().is_current() || core_->service().is_current();
 }
 
-/// Another thread turns the user's reactor: the runtime's own, or one inside `run`.
+/// Returns whether another thread turns the user's reactor: the runtime's own, or one
+/// inside `run`.
 bool runtime::turns_elsewhere() const noexcept {
   return reactor_thread_ || turning_ == turning::a_caller;
 }
 
-/// Turns what no other thread turns, until it is over or time is. In a simulation, which
-/// does not drive these reactors now, that is both. True if it is over.
+/// Turns the reactors that no other thread turns, until `over()` or the time is up. In
+/// a simulation, which does not drive them now, these are both. True if it is over.
 template <class Over>
 bool runtime::turn_until(bool users, time_point by, Over&& over) noexcept {
   const bool time_passes = core_->env().starts_threads();
@@ -89,23 +92,23 @@ void runtime::end() noexcept {
   if (!tasks_ended || !thread_ended || !service_ended) leave_behind();
 }
 
-// A forked child has this object but none of its threads, and shares its kernel objects:
-// it lets go of them by ending, and must not say anything on them.
+// A forked child has this object but none of its threads, and shares its kernel
+// objects. Its end releases them; it must not use them.
 void runtime::end_in_forked_child() noexcept {
   for (const auto* thread : {&reactor_thread_, &service_thread_}) {
     if (*thread) (*thread)->forget();
   }
   core_->keep_for_ever();
-  // Tasks wait in their frames for what never comes here, and must not be destroyed
-  // meanwhile.
+  // Tasks wait in their frames for events that never come here, and must not be
+  // destroyed meanwhile.
   new std::shared_ptr<started_base>(std::move(service_root_));
   static_cast<void>(roots_.release());
   static_cast<void>(service_roots_.release());
 }
 
-// As `exit()` in a task does to a runtime of static lifetime: the task below us on the
-// stack never goes on, nothing can be turned, and the process ends as soon as we return.
-// The peers are told all the same, by the service thread.
+// `exit()` in a task does this to a runtime of static lifetime. The task below us on
+// the stack never goes on, nothing can be turned, and the process ends as soon as we
+// return. The service thread still tells the peers.
 void runtime::end_within_a_turn() noexcept {
   core_->refuse_worlds();
   tell_of_what_runs(
@@ -113,8 +116,8 @@ void runtime::end_within_a_turn() noexcept {
       "them");
   break_worlds(true);
   if (!core_->service().is_current()) static_cast<void>(end_service());
-  // Threads that wait for the outcome of a task go on waiting: the process ends, and they
-  // with it. If it does not, neither do the tasks.
+  // Threads that wait for the outcome of a task go on waiting: they end with the
+  // process. If it does not end, neither do the tasks.
   keep_what_is_left();
 }
 
@@ -123,8 +126,8 @@ bool runtime::end_tasks() noexcept {
   const auto ended = [this] { return roots_->empty() && !core_->is_shrinking(); };
   const time_point begun = core_->service().now();
   if (turn_until(true, begun + settling_patience, ended)) return true;
-  // What no cancellation reaches, as a shielded collective, ends with its world. One that
-  // is being left ends by itself.
+  // An operation that no cancellation reaches, such as a shielded collective, ends with
+  // its world. A world that is being left ends by itself.
   break_worlds(false);
   if (turn_until(true, begun + task_patience, ended)) return true;
   break_worlds(true);
@@ -136,7 +139,7 @@ void runtime::break_worlds(bool also_closing) noexcept {
     if (w->state() == world_state::closing && !also_closing) continue;
     w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
                                       operation_kind::none, "its runtime was destroyed"));
-    // Closed by the others, who may not know yet that we do.
+    // Closed by the others, which may not know yet that we close it too.
     if (w->state() == world_state::closed) w->begin_leaving();
   }
 }
@@ -151,8 +154,7 @@ void runtime::drain_worlds(duration patience) noexcept {
 }
 
 bool runtime::end_reactor_thread() noexcept {
-  // Another thread is inside `run`, of a runtime that is destroyed: it is not ours to
-  // end.
+  // Another thread is inside `run` of the runtime that is destroyed. We cannot end it.
   if (!reactor_thread_) return turning_ != turning::a_caller;
   if (reactor_thread_->end(core_->user(), thread_patience)) return true;
   core_->log(log_level::error,
@@ -162,10 +164,10 @@ bool runtime::end_reactor_thread() noexcept {
   return false;
 }
 
-/// True if all of it has ended.
+/// Ends the service and its tasks. True if all of them have ended.
 bool runtime::end_service() noexcept {
   const bool threaded = core_->env().starts_threads();
-  // Hosted stores go last of what users started: worlds that were forming needed them.
+  // Hosted stores end after all else that users started: forming worlds needed them.
   service_roots_->cancel_after(duration::zero());
   const time_point now = core_->service().now();
   const bool tasks_ended =
@@ -203,14 +205,14 @@ void runtime::tell_of_what_runs(std::string_view why) noexcept {
   core_->log(log_level::error, text + "; the frames are left as they are");
 }
 
-// Threads that wait for its tasks are told that those do not end.
+// Tells threads that wait for its tasks that those do not end.
 void runtime::leave_behind() noexcept {
   roots_->leave_behind();
   service_roots_->leave_behind();
   keep_what_is_left();
 }
 
-// What did not end may still be reached by what it waits for: none of it is freed.
+// Tasks that did not end may still be reached by what they wait for: nothing is freed.
 void runtime::keep_what_is_left() noexcept {
   core_->note_end();
   for (const auto& thread : {reactor_thread_, service_thread_}) {
@@ -224,7 +226,8 @@ void runtime::keep_what_is_left() noexcept {
   };
   const auto kept = std::make_shared<remains>(
       remains{std::move(service_root_), roots_.release(), service_roots_.release()});
-  // A task that is found leads to its roots, and they to all the rest.
+  // For leak checkers: a task that is found leads to its roots, and they to all the
+  // rest.
   kept->tasks->keep(kept);
   kept->service_tasks->keep(kept);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "manyworlds/coro/giving_up.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -15,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// For the starter of a task to ask how it ended, before the log is told.
+/// The starter of a task has this long to ask how it ended, before it is logged.
 constexpr duration asking_patience = 1s;
 
 std::string text_of_error(const std::exception_ptr& error) {
@@ -28,7 +29,7 @@ std::string text_of_error(const std::exception_ptr& error) {
   }
 }
 
-/// What a runtime that stops does to its tasks is no error of theirs.
+/// Returns whether the error was caused by the runtime that stops, not by the task.
 bool comes_of_stopping(const std::exception_ptr& error, const runtime_core& core) {
   if (!core.refuses_worlds()) return false;
   try {
@@ -46,12 +47,14 @@ bool comes_of_stopping(const std::exception_ptr& error, const runtime_core& core
 
 void runtime::roots::add(const std::shared_ptr<started_base>& root) {
   const std::lock_guard lock(mutex_);
+  MW_ASSERT(!root->has_ended() && !root->forget_, "a task is added once, before its end");
   running_.push_back(root);
   root->forget_ = [this, raw = root.get()] { ended(*raw); };
   root->lost_ = [this](const started_base& task) { log_error(task); };
-  // Under the lock: what is cancelled must have begun, and what ends must be listed.
+  // Under the lock: a task that is cancelled must have begun, and one that ends must be
+  // listed.
   root->begin();
-  // Those that were there are cancelled already; a later one must not outlast them.
+  // Earlier tasks are cancelled already; a later one must not outlast them.
   if (!deadline_ || std::exchange(cancel_.queued, true)) return;
   home_.post(cancel_);
 }
@@ -72,9 +75,11 @@ void runtime::roots::cancel_after(duration drain) {
 }
 
 void runtime::roots::begin_cancelling() noexcept {
+  MW_ASSERT(home_.is_current(), "tasks are cancelled on their home");
   time_point by{};
   {
     const std::lock_guard lock(mutex_);
+    MW_ASSERT(cancel_.queued && deadline_, "a cancelling was queued with its deadline");
     cancel_.queued = false;
     by = *deadline_;
   }
@@ -87,8 +92,8 @@ void runtime::roots::begin_cancelling() noexcept {
 }
 
 void runtime::roots::cancel_all() noexcept {
-  // A collective that a task of ours has entered is not taken back: its world breaks, or
-  // the others would learn of our end when the collective is overdue.
+  // A collective that a task of ours has entered cannot be taken back. Its world
+  // breaks; otherwise the others would learn of our end when the collective is overdue.
   home_.note_last_cancelling();
   std::vector<std::shared_ptr<started_base>> now;
   {
@@ -97,11 +102,13 @@ void runtime::roots::cancel_all() noexcept {
   }
   for (const auto& root : now) root->cancel();
   if (&home_ != &core_.user()) return;
-  // Those in which tasks had been cancelled before are asked once only.
+  // A collective in which a task was cancelled before is not asked again: break its
+  // world.
   for (const auto& w : core_.worlds().snapshot()) w->break_for_cancelled_collectives();
 }
 
 void runtime::roots::ended(started_base& root) noexcept {
+  MW_ASSERT(home_.is_current(), "a task ends on its home");
   // Destroyed outside the lock.
   std::shared_ptr<started_base> gone;
   const std::lock_guard lock(mutex_);
@@ -115,6 +122,7 @@ void runtime::roots::ended(started_base& root) noexcept {
 
 void runtime::roots::note_failed(started_base& root,
                                  std::shared_ptr<started_base> untold) {
+  MW_ASSERT(failed_.size() <= most_failed, "few failed tasks are remembered (law 9)");
   if (failed_.size() == most_failed) failed_.pop_front();
   failed_.push_back({root.where(), text_of_error(root.error_), home_.now()});
   untold_.push_back(std::move(untold));
@@ -185,8 +193,9 @@ void runtime::roots::leave_behind() noexcept {
 // --------------------------------------------------------------------------------------
 
 void started_base::reap() noexcept {
+  MW_ASSERT(ending_, "a task that is reaped has told its end");
   const auto alive = shared_from_this();
-  // Left behind by a runtime that is gone, and come to its end all the same.
+  // A task that was left behind by a runtime that is gone may still end.
   if (is_settled_.exchange(true)) return;
   collect();
   if (is_let_go_) tell_error();
@@ -200,7 +209,7 @@ void started_base::reap() noexcept {
 
 void started_base::let_go() noexcept {
   is_let_go_ = true;
-  // What ends right now is told of a second later.
+  // A task that ends right now is logged a second later.
   if (has_ended() && error_) tell_error();
 }
 
@@ -211,7 +220,7 @@ void started_base::tell_error() noexcept {
 }
 
 void started_base::leave_behind() noexcept {
-  // Its thread may come back from it at this very moment.
+  // Its thread may return from it at this very moment.
   if (is_settled_.exchange(true)) return;
   {
     const std::lock_guard lock(mutex_);

@@ -14,7 +14,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// One for the user's tasks, one for those of the service thread.
+/// A runtime has two: for the user's tasks, and for those of the service thread.
 class runtime::roots final {
  public:
   roots(runtime_core& core, reactor& home) noexcept
@@ -24,24 +24,27 @@ class runtime::roots final {
         drain_timer_(*this),
         tell_timer_(*this) {}
 
-  /// From any thread.
+  /// Lists a task and begins it. Thread: any.
   void add(const std::shared_ptr<started_base>& root);
   [[nodiscard]] bool empty() const;
-  /// From any thread. A later call with less patience counts.
+  /// Cancels all tasks after `drain`. The earliest time of all calls counts. Thread:
+  /// any.
   void cancel_after(duration drain);
-  /// From any thread.
+  /// Thread: any.
   void report(runtime_report& to) const;
-  /// "3 tasks, started at main.cpp:40 ..."; empty if there are none. From any thread.
+  /// Returns "3 tasks started at main.cpp:40 ..."; empty if there are none. Thread:
+  /// any.
   [[nodiscard]] std::string describe() const;
-  /// Logs what a task that is not among these throws. Before it begins.
+  /// Logs what a task that is not listed here throws. Called before it begins.
   void tell_of(started_base& root) noexcept;
-  /// Logs what tasks threw that has not been asked for. When the home is no longer
-  /// turned.
+  /// Logs what tasks threw that has not been asked for. Thread: the home, or any when
+  /// the home is no longer turned.
   void tell_errors() noexcept;
-  /// Those that have not ended never will. When the home is no longer turned, or does
-  /// not come back from a task.
+  /// Ends the wait for tasks that have not ended. Called when the home is no longer
+  /// turned, or does not return from a task.
   void leave_behind() noexcept;
-  /// What must be reachable as long as these are: leak checkers look for it.
+  /// Keeps what must be reachable as long as these tasks are: leak checkers look for
+  /// it.
   void keep(std::shared_ptr<void> remains) noexcept { remains_ = std::move(remains); }
 
  private:
@@ -88,7 +91,7 @@ class runtime::roots final {
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<started_base>> running_;  // guarded by mutex_
   std::deque<failed_task> failed_;                      // guarded by mutex_
-  /// Ended by an exception that nothing has asked for yet.
+  /// Tasks that ended by an exception that nothing has asked for yet.
   std::vector<std::shared_ptr<started_base>> untold_;  // guarded by mutex_
   std::optional<time_point> deadline_;                 // guarded by mutex_
   cancelling cancel_;

@@ -14,8 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Shared by the runtime and the thread, so that a thread which does not come back from
-/// user code can be left to itself.
+/// Shared by the runtime and the thread, so that a thread that does not return from
+/// user code can be left behind.
 struct runtime::own_thread {
   explicit own_thread(std::shared_ptr<runtime_core> c) noexcept : core(std::move(c)) {}
 

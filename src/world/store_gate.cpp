@@ -29,7 +29,7 @@ std::string store_gate::trouble() const {
 }
 
 task<store_reply> store_gate::perform(store_request request) {
-  // Held while the store makes the task: whoever shuts the gate may destroy it then.
+  // Held while the store makes the task: after `shut` the store may be destroyed.
   const std::lock_guard lock(mutex_);
   if (behind_) return behind_->perform(std::move(request));
   throw store_error(store_failure(
@@ -49,7 +49,7 @@ void store_gate::shut() noexcept {
   try {
     parting_.emplace(behind->perform(std::move(*request_)));
   } catch (const std::exception&) {
-    // Nobody is left to be told; the record is found stale by those who meet it.
+    // No caller is left to be told. Members that meet the record find it stale.
     parting_.reset();
   }
 }

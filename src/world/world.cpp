@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -90,18 +91,18 @@ namespace {
       cause::runtime_stopped, no_rank, operation_kind::form, "the runtime is stopping"));
 }
 
-/// Throws if nothing can be formed any more.
+/// Breaks the world. Throws if no world can be formed from now on.
 void break_to_form_again(world_core& core, const char* how) {
   core.break_with(core.describe_failure(cause::abandoned, core.options().rank,
                                         operation_kind::none, how));
-  // Of a runtime that has ended nobody drains it.
+  // A runtime that has ended does not drain it.
   if (core.runtime().refuses_worlds()) refuse_to_form(core);
   // Left by all others: it is over, and drained when this member leaves, too.
   if (core.state() == world_state::closed) core.begin_leaving();
 }
 
 task<world> formed_again(std::shared_ptr<world_core> core, world_options options) {
-  // Whoever shrinks it waits for this member no longer.
+  // Members that shrink it no longer wait for this one.
   core->take_no_part();
   break_to_form_again(*core, "it is formed again");
   co_await core->drained().wait();
@@ -110,7 +111,7 @@ task<world> formed_again(std::shared_ptr<world_core> core, world_options options
   co_return std::move(next);
 }
 
-/// Keeps the end of a world's runtime waiting, whose service thread is needed.
+/// Makes the end of a world's runtime wait, since its service thread is needed.
 class shrinking {
  public:
   explicit shrinking(world_core& core) : runtime_(core.runtime()) {
@@ -124,8 +125,8 @@ class shrinking {
   runtime_core& runtime_;
 };
 
-/// The count ends with the frame, on the service thread: whoever awaits this may be
-/// unable to turn until the runtime has ended.
+/// The count ends with the frame, on the service thread: the task that awaits this may
+/// be unable to turn until the runtime has ended.
 task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
                                                std::unique_ptr<shrinking> counted) {
   const auto until_the_end = std::move(counted);
@@ -172,6 +173,8 @@ task<world> world::shrink() {
 rank_t world::previous_rank_of(rank_t rank) const {
   if (rank < 0 || rank >= size()) return no_rank;
   if (!core_->inherits()) return rank;
+  MW_ASSERT(core_->inherits()->previous_ranks.size() == static_cast<std::size_t>(size()),
+            "a shrunk world knows each member's previous rank");
   return core_->inherits()->previous_ranks[static_cast<std::size_t>(rank)];
 }
 

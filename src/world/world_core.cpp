@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/host/host_backend.hpp"
 #include "manyworlds/world/backend_factory.hpp"
 #include "manyworlds/world/formation.hpp"
@@ -67,7 +68,8 @@ world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_option
       options_(options),
       inherited_(std::move(inherited)),
       instance_(runtime_->next_instance()),
-      // A wrong size is named when the world is awaited; it must not ask for memory here.
+      // A wrong size is refused when the world is awaited; it must not take memory
+      // here.
       suspects_(static_cast<std::size_t>(
           std::clamp<rank_t>(options.size, 0, world_view::largest_size))) {}
 
@@ -82,6 +84,7 @@ bool world_core::is_suspect(rank_t rank) const noexcept {
 
 duration world_core::silence_of(rank_t rank) const noexcept {
   if (rank < 0 || rank >= view_.size() || rank == options_.rank) return duration::zero();
+  MW_ASSERT(links_.size() == view_.members.size(), "a formed world has a link by rank");
   const auto& l = links_[static_cast<std::size_t>(rank)];
   return l ? runtime_->service().now() - l->last_heard() : duration::zero();
 }
@@ -110,9 +113,10 @@ failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind
 }
 
 bool world_core::on_reactor(step& s) noexcept {
-  // Nothing turns the reactors of a runtime that has ended: the step would keep this for
-  // ever.
+  // The reactors of a runtime that has ended are not turned: the step would never
+  // release this object.
   if (runtime_->has_ended()) return false;
+  MW_ASSERT(!s.keeps, "a step is queued once at a time");
   s.keeps = shared_from_this();
   if (runtime_->user().try_execute(s)) return true;
   s.keeps.reset();
@@ -120,8 +124,14 @@ bool world_core::on_reactor(step& s) noexcept {
 }
 void world_core::on_service(step& s) noexcept {
   if (runtime_->has_ended()) return;
+  MW_ASSERT(!s.keeps, "a step is queued once at a time");
   s.keeps = shared_from_this();
   runtime_->service().execute(s);
+}
+
+void world_core::enter(world_state next) noexcept {
+  MW_ASSERT(may_follow(state(), next), "a world changes its state by an allowed step");
+  state_.store(next, std::memory_order_release);
 }
 
 // --- forming
@@ -144,8 +154,8 @@ void world_core::begin_forming() {
     return;
   }
   if (asked_to_form_.exchange(true)) return;
-  // Listed before anything is begun, and then looked again: a runtime that ends first
-  // refuses worlds, then waits for those that are listed.
+  // List it before anything is begun, then look at the flag again: a runtime that ends
+  // first refuses worlds, then waits for those that are listed.
   const auto twin = runtime_->worlds().add(shared_from_this());
   if (twin) {
     const rank_t other = twin->options().rank;
@@ -163,10 +173,11 @@ void world_core::begin_forming() {
                                 "the runtime is stopping"));
   }
   {
-    // Together, so that what a break brings about is queued behind the forming.
+    // Both under the mutex, so that the steps of a break are queued behind the forming.
     const std::lock_guard lock(mutex_);
     if (state() == world_state::described) {
-      state_.store(world_state::forming, std::memory_order_release);
+      enter(world_state::forming);
+      MW_ASSERT(!form_step_.keeps, "a world begins to form once");
       form_step_.keeps = shared_from_this();
       runtime_->service().post(form_step_);
       return;
@@ -177,13 +188,15 @@ void world_core::begin_forming() {
 }
 
 void world_core::begin_inheriting() {
+  MW_ASSERT(inherited_, "only a world of survivors inherits");
   begin_forming();
-  // What the others say of it may stand right behind their proposal: the step would come
-  // after that.
+  // Messages about it may follow right behind the proposal: the queued step would run
+  // after them.
   form();
 }
 
 void world_core::form() noexcept {
+  MW_ASSERT(runtime_->service().is_current(), "a world forms on the service reactor");
   // Broken on this thread meanwhile: the announcement has overtaken this step.
   if (state() != world_state::forming || formation_ || epoch() != 0) return;
   forming_since_ = runtime_->service().now();
@@ -197,7 +210,17 @@ void world_core::form() noexcept {
 }
 
 void world_core::take_formed(formed_parts parts) {
-  // Released by the epoch: from now on any thread may read the view and the links.
+  MW_ASSERT(runtime_->service().is_current(), "a formation ends on the service reactor");
+  MW_ASSERT(view_.members.empty() && epoch() == 0, "a world is formed once");
+  MW_ASSERT(parts.view.epoch != 0, "an epoch that was formed is above 0");
+  MW_ASSERT(parts.view.size() == options_.size &&
+                parts.links.size() == parts.view.members.size() &&
+                parts.channels.size() == parts.links.size(),
+            "a formation has a member, a link and a channel by rank");
+  MW_ASSERT(parts.view.member(options_.rank).id == runtime_->self().id,
+            "this process has its rank in the view");
+  // The store of the epoch releases them: from then on any thread may read the view and
+  // the links.
   view_ = parts.view;
   for (link_hold& hold : parts.links) {
     links_.push_back(hold.get());
@@ -212,6 +235,7 @@ void world_core::take_formed(formed_parts parts) {
   // A member that died since it reported ready is noticed here or by its link's end.
   for (rank_t r = 0; r < view_.size(); ++r) {
     const auto& l = links_[static_cast<std::size_t>(r)];
+    MW_ASSERT(r == options_.rank || l, "a formed world has a link to each other member");
     if (r != options_.rank && !l->is_up())
       link_lost(*l, cause::peer_died, "died while forming");
   }
@@ -226,6 +250,8 @@ void world_core::take_formed(formed_parts parts) {
 
 std::unique_ptr<backend> world_core::make_backend() {
   auto connections = std::exchange(parts_.channels, {});
+  MW_ASSERT(connections.size() == view_.members.size(),
+            "a backend gets its connections once, by rank");
   const host_backend_options host = host_options_of(options_, runtime_->options(), view_);
   if (options_.backend == backend_kind::nccl) {
     device_backend_parts parts(runtime_->user(), *this);
@@ -245,11 +271,13 @@ std::unique_ptr<backend> world_core::make_backend() {
 }
 
 void world_core::go_up() noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a world goes up on its reactor");
   // Broken from this thread meanwhile: the tear-down has overtaken this step.
   if (state() == world_state::broken) {
     parts_ = formed_parts();
     return;
   }
+  MW_ASSERT(!backend_ && epoch() != 0, "a world goes up once, after it was formed");
   left_.resize(view_.members.size());
   try {
     backend_ = make_backend();
@@ -265,7 +293,7 @@ void world_core::go_up() noexcept {
     const std::lock_guard lock(mutex_);
     is_up = state() == world_state::forming;
     if (is_up) {
-      state_.store(world_state::up, std::memory_order_release);
+      enter(world_state::up);
       tell_event(told, world_event_kind::formed, options_.rank);
     }
   }

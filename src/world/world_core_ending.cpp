@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/formation.hpp"
 #include "manyworlds/world/operation_awaiter.hpp"
 #include "manyworlds/world/runtime_core.hpp"
@@ -21,11 +22,11 @@ bool world_core::break_with(failure f, rank_t reported_by) {
     had_begun = before != world_state::described;
     failure_ = std::move(f);
     reported_by_ = reported_by;
-    state_.store(world_state::broken, std::memory_order_release);
+    enter(world_state::broken);
     tell_event(told, world_event_kind::broken, failure_.rank, failure_.cause);
   }
   told.resume_all();
-  // What this process brings about itself when it stops is no surprise to anybody here.
+  // A break that this process causes itself by stopping deserves no warning.
   const bool expected = !had_begun || epoch() == 0 || runtime_->refuses_worlds();
   runtime_->log(expected ? log_level::info : log_level::warning, first_failure().text());
   over_.set();
@@ -51,12 +52,14 @@ void world_core::abandon() noexcept {
                          options_.rank, operation_kind::none,
                          stopping ? "" : "its last handle was dropped without leave()"));
   } else if (now == world_state::closed) {
-    // Closed by the others: what they left behind may still hold connections.
+    // Closed by the others: its backend may still hold connections.
     begin_leaving();
   }
 }
 
 void world_core::tear_down() noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a world is torn down on its reactor");
+  MW_ASSERT(state() == world_state::broken, "only a broken world is torn down");
   if (!backend_) {
     quiet();
     return;
@@ -66,11 +69,13 @@ void world_core::tear_down() noexcept {
     const std::lock_guard lock(mutex_);
     failure_.undelivered = std::move(undelivered);
   }
+  MW_ASSERT(!quiet_step_.keeps, "a backend is quiesced once");
   quiet_step_.keeps = shared_from_this();
   backend_->quiesce(quiet_step_);
 }
 
 void world_core::quiet() noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a backend gets quiet on the reactor");
   end_pending();
   backend_ = nullptr;
   on_service(unregister_step_);
@@ -87,19 +92,22 @@ void world_core::end_pending() noexcept {
                           ") and its stream does not drain: do not use them again";
     }
     op.end(operation_end::failed);
+    MW_ASSERT(pending_ != &op, "an operation that has ended is not pending");
   }
 }
 
 void world_core::announce() noexcept {
+  MW_ASSERT(state() == world_state::broken, "only a broken world is announced");
   if (formation_) formation_->stop();
   tell_members();
-  // Not left to the reactor, which perhaps is not turned: tasks of other runtimes may
-  // wait for the outcome.
+  // Set here and not on the reactor, which may not be turned: tasks of other runtimes
+  // may wait for the outcome.
   decided_.set();
   on_reactor(tear_down_step_);
 }
 
 void world_core::tell_members() noexcept {
+  MW_ASSERT(runtime_->service().is_current(), "members are told on the service reactor");
   failure f;
   rank_t reporter = no_rank;
   {
@@ -114,14 +122,16 @@ void world_core::tell_members() noexcept {
   message.detail = f.detail;
   for (rank_t r = 0; r < static_cast<rank_t>(holds_.size()); ++r) {
     const link_hold& l = holds_[static_cast<std::size_t>(r)];
-    // Everyone but who told us. Also the culprit: one that was only silent must learn it
-    // is out.
+    // All but the member that told us. Also the culprit: if it was only silent it must
+    // learn that it is out.
     if (r != options_.rank && r != reporter && l && l->is_up()) l->send(encode(message));
   }
   holds_.clear();
 }
 
 void world_core::unregister() noexcept {
+  MW_ASSERT(runtime_->service().is_current(), "a world leaves the directory there");
+  MW_ASSERT(!unregistered_, "a world leaves the directory once");
   holds_.clear();
   runtime_->worlds().remove(*this);
   unregistered_ = true;
@@ -130,6 +140,8 @@ void world_core::unregister() noexcept {
 }
 
 void world_core::tell_drained() noexcept {
+  MW_ASSERT(state() == world_state::broken || state() == world_state::closed,
+            "a world that is drained is over");
   drained_.set();
   // Its runtime may be ending, and turn the reactor until all worlds are drained.
   runtime_->user().wake();
@@ -138,16 +150,17 @@ void world_core::tell_drained() noexcept {
 // --- leaving
 
 void world_core::begin_leaving() {
-  // Whoever shrinks it must not wait for a member that does not come.
+  // Members that shrink it must not wait for one that does not come.
   take_no_part();
   if (asked_to_leave_.exchange(true)) return;
   if (on_reactor(leave_step_)) return;
-  // Nobody comes to it any more: what was never awaited is not over yet.
+  // The runtime has ended and cannot take the step: end a world that was never awaited.
   break_with(
       describe_failure(cause::runtime_stopped, options_.rank, operation_kind::leave, {}));
 }
 
 void world_core::leave() noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a world is left on its reactor");
   bool never_up = false;
   {
     const std::lock_guard lock(mutex_);
@@ -156,10 +169,10 @@ void world_core::leave() noexcept {
     if (before == world_state::described) {
       failure_ =
           describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
-      state_.store(world_state::closed, std::memory_order_release);
+      enter(world_state::closed);
       never_up = true;
     } else if (before == world_state::up) {
-      state_.store(world_state::closing, std::memory_order_release);
+      enter(world_state::closing);
     }
   }
   if (never_up) {
@@ -169,17 +182,20 @@ void world_core::leave() noexcept {
     return;
   }
   if (!backend_) {
-    // Forming: the others wait for us in vain, which is an abandoned world.
+    // Forming: the others wait for a member that does not come. That is `abandoned`.
     break_with(describe_failure(cause::abandoned, options_.rank, operation_kind::leave,
                                 "left before it was formed"));
     return;
   }
   we_left_ = true;
+  MW_ASSERT(!left_step_.keeps, "a backend is left once");
   left_step_.keeps = shared_from_this();
   backend_->leave(left_step_, runtime_->user().now() + options_.drain);
 }
 
 void world_core::left() noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a world has left on its reactor");
+  MW_ASSERT(we_left_, "only a member that leaves has left");
   bool closed_now = false;
   channel_waiters told;
   {
@@ -190,7 +206,7 @@ void world_core::left() noexcept {
     if (closed_now) {
       failure_ =
           describe_failure(cause::closed, options_.rank, operation_kind::leave, {});
-      state_.store(world_state::closed, std::memory_order_release);
+      enter(world_state::closed);
       tell_event(told, world_event_kind::closed, options_.rank, cause::closed);
     }
   }

@@ -9,21 +9,25 @@
 #include "../duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace {
-/// How long the reactor may take to bring up what was formed at the last moment.
+/// The reactor has at least this long to bring up a world that was formed at the last
+/// moment.
 constexpr duration shortest_take = std::chrono::milliseconds(500);
-/// What a peer has said on its link when its data connection ends is read within this
-/// time, as a rule.
+/// When a data connection ends, what its peer said on the link before is usually read
+/// within this time.
 constexpr duration judgement_pause = std::chrono::milliseconds(50);
 }  // namespace
 
 // --- notices from the service
 
 bool world_core::has_left(rank_t rank) const noexcept {
+  MW_ASSERT(rank >= 0 && static_cast<std::size_t>(rank) < has_left_.size(),
+            "a formed world knows of each rank whether it has left");
   return has_left_[static_cast<std::size_t>(rank)];
 }
 
@@ -36,6 +40,7 @@ void world_core::link_lost(const link& l, enum cause why,
 }
 
 time_point world_core::examine_silence(time_point now) noexcept {
+  MW_ASSERT(runtime_->service().is_current(), "silence is judged on the service reactor");
   const world_state s = state();
   // Formed, and about to be up.
   if (s == world_state::forming && epoch() != 0) {
@@ -72,16 +77,16 @@ time_point world_core::examine_silence(time_point now) noexcept {
     if (silence >= options_.broken_after) {
       break_with(describe_failure(cause::silent_peer, r, operation_kind::none, {}));
     }
-    // A suspect may be heard again, or break the world, by each next look.
+    // Each next look may find that a suspect was heard again, or break the world.
     const duration heard_ago = std::max(silence, duration::zero());
     due = std::min(due, is_now ? now : later(now, options_.suspect_after - heard_ago));
   }
   return due;
 }
 
-// The thread that turns the reactor again finds the world broken; the others do not wait
-// for that (law 8: what a user's thread does breaks no world that is up; this one never
-// was).
+// The thread that turns the reactor again finds the world broken; the others do not
+// wait for that. Law 8 protects worlds that are up from a user's thread; this one never
+// was.
 void world_core::break_as_not_turned(time_point now) noexcept {
   break_with(describe_failure(
       cause::not_turned, options_.rank, operation_kind::form,
@@ -97,27 +102,28 @@ void world_core::note_departures() noexcept {
   std::vector<std::pair<rank_t, int>> ended;
   {
     const std::lock_guard lock(mutex_);
+    MW_ASSERT(departures_queued_, "departures are noted by the step that was queued");
     departed.swap(departed_);
     ended.swap(ended_connections_);
     departures_queued_ = false;
   }
   for (const rank_t r : departed) {
+    MW_ASSERT(static_cast<std::size_t>(r) < has_left_.size(), "a member has a rank");
     has_left_[static_cast<std::size_t>(r)] = true;
     suspects_[static_cast<std::size_t>(r)].store(false, std::memory_order_relaxed);
   }
   auto judge = [](std::shared_ptr<world_core> self, rank_t r, int error) -> task<void> {
-    // Mostly the cause is here by then, and nothing needs to be asked.
+    // Usually the cause has come by then, and nothing needs to be asked.
     co_await sleep_for(judgement_pause);
     if (self->state() == world_state::broken || self->has_left(r)) co_return;
     // A peer that breaks a world says why on its link before it closes a connection of
     // that world, and one that dies loses its link too. The two connections are not
-    // ordered, however long the peer or the network takes between them: the peer is
-    // asked, and what it said before comes before its answer.
+    // ordered. So the peer is asked: what it said before comes before its answer.
     const std::shared_ptr<link> control = self->links_[static_cast<std::size_t>(r)];
     try {
       co_await within(control->all_heard(), self->options_.broken_after);
     } catch (const timed_out&) {
-      // It lives, and does not answer: nothing better is known.
+      // It lives and does not answer: no better cause is known.
     }
     if (self->has_left(r)) co_return;
     self->break_with(self->describe_failure(
@@ -162,9 +168,9 @@ void world_core::connection_ended(rank_t peer, int error) noexcept {
 }
 
 void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
-  // A peer that beats but whose reactor neither turns nor is parked is blocked in user
-  // code: alive, and no world's end (law 8). The backend asks again. One that does not
-  // beat is silent, which breaks the world without us.
+  // A peer that beats, with a reactor that neither turns nor is parked, is blocked in
+  // user code: it lives and breaks no world (law 8). The backend asks again. One that
+  // does not beat is silent; that breaks the world elsewhere.
   if (why == cause::stalled && peer >= 0 && peer < view_.size() &&
       peer != options_.rank) {
     const link& l = *links_[static_cast<std::size_t>(peer)];
@@ -175,25 +181,30 @@ void world_core::must_break(rank_t peer, enum cause why, std::string detail) noe
 }
 
 void world_core::peer_left(rank_t peer) noexcept {
+  MW_ASSERT(runtime_->user().is_current(), "a backend tells its world on the reactor");
+  MW_ASSERT(
+      peer >= 0 && static_cast<std::size_t>(peer) < left_.size() && peer != options_.rank,
+      "a backend tells of another member");
   left_[static_cast<std::size_t>(peer)] = true;
-  // Before the peer is told that we know: it may end right after, and must not seem to
-  // have died.
+  // Queued before the peer is told that we know: it may end right after, and must not
+  // seem to have died.
   tell_service_of(peer, std::nullopt);
   if (!left_by_all()) return;
   channel_waiters told;
   {
     const std::lock_guard lock(mutex_);
     if (state() != world_state::up) return;
+    MW_ASSERT(failure_.cause == cause::none, "a world that is up has not failed");
     failure_ = describe_failure(cause::closed, peer, operation_kind::none,
                                 "all others have left");
-    state_.store(world_state::closed, std::memory_order_release);
+    enter(world_state::closed);
     tell_event(told, world_event_kind::closed, peer, cause::closed);
   }
   told.resume_all();
   runtime_->log(log_level::info, fmt::format("{}@{} is closed: all others have left",
                                              options_.name.view(), epoch()));
-  // Stays registered until its last connection has ended: a runtime that ends waits for
-  // that.
+  // It stays registered until its last connection has ended: a runtime that ends waits
+  // for that.
   over_.set();
 }
 
@@ -205,6 +216,8 @@ bool world_core::left_by_all() const noexcept {
 }
 
 void world_core::heard(rank_t peer) noexcept {
+  MW_ASSERT(static_cast<std::size_t>(peer) < links_.size() && peer != options_.rank,
+            "bytes come from another member");
   links_[static_cast<std::size_t>(peer)]->note_heard(runtime_->user().now());
 }
 

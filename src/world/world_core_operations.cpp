@@ -1,6 +1,7 @@
 // Operations of a world, on its reactor.
 #include "manyworlds/world/world_core.hpp"
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/operation_awaiter.hpp"
 #include "manyworlds/world/runtime_core.hpp"
 
@@ -31,9 +32,13 @@ void world_core::start(operation_awaiter& op) noexcept {
             ".backend = backend_kind::nccl");
     return;
   }
+  MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
+  MW_ASSERT(backend_, "a world that serves has its backend");
   op.started = runtime_->user().recently();
   {
     const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
+    MW_ASSERT(!op.is_pending && !op.next_pending && !op.previous_pending,
+              "an operation that starts is on no list");
     op.next_pending = pending_;
     op.previous_pending = nullptr;
     if (pending_) pending_->previous_pending = &op;
@@ -47,6 +52,11 @@ void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   auto& awaiter = static_cast<operation_awaiter&>(op);
   if (!std::exchange(awaiter.is_pending, false)) return;
   const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
+  MW_ASSERT(
+      op.previous_pending ? op.previous_pending->next_pending == &op : pending_ == &op,
+      "a pending operation is on the list of its world");
+  MW_ASSERT(!op.next_pending || op.next_pending->previous_pending == &op,
+            "the list of pending operations is linked both ways");
   (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
   if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
   operation_record& record = runtime_->ledger().next();
@@ -65,6 +75,7 @@ void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
 }
 
 void world_core::break_for_the_end_of(const operation& op) noexcept {
+  MW_ASSERT(is_collective(op.kind), "only a collective cannot be taken back");
   break_with(describe_failure(
       cause::runtime_stopped, options_.rank, op.kind,
       "its task was cancelled by the end of the runtime, and the others wait for it"));
@@ -80,8 +91,9 @@ void world_core::break_for_cancelled_collectives() noexcept {
 }
 
 bool world_core::withdraw(operation_awaiter& op) noexcept {
-  // Without a backend, or broken: the end is under way.
+  // Without a backend, or broken: the world ends the operation soon.
   if (!backend_ || state() == world_state::broken) return false;
+  MW_ASSERT(op.is_pending, "an operation that is given up is pending");
   return backend_->withdraw(op);
 }
 

@@ -43,7 +43,7 @@ void world_event_hub::tell(const world_event& e, channel_waiters& told) noexcept
 }
 
 world_events world_event_hub::subscribe(std::size_t capacity) {
-  // With no place an event could only go to somebody who is just waiting for it.
+  // Without a place an event could only go to a task that is just waiting for it.
   auto queue = std::make_shared<world_event_queue>(std::max<std::size_t>(capacity, 1));
   const std::lock_guard lock(mutex_);
   std::erase_if(subscribers_, [](const auto& each) { return each.expired(); });

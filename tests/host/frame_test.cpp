@@ -106,7 +106,7 @@ TEST_SUITE("host frame") {
     f.generation = eager_wants_taken | eager_elsewhere;
     CHECK(verdict(encode(f)).empty());
     f.generation = eager_granted;
-    CHECK(verdict(encode(f)) == "a granted message whose send has ended");
+    CHECK(verdict(encode(f)) == "a granted message without the flag for its answer");
     f.generation = eager_granted | eager_wants_taken | eager_elsewhere;
     CHECK(verdict(encode(f)).empty());
     f.generation = 16;
@@ -140,7 +140,7 @@ TEST_SUITE("host frame") {
     CHECK(verdict(encode(f)) == "a head of more than 4096 bytes");
     f = sample(frame_kind::offer);
     f.bytes = ~std::uint64_t{7};
-    CHECK(verdict(encode(f)) == "a message longer than any can be");
+    CHECK(verdict(encode(f)) == "a message beyond the largest size");
     f = sample(frame_kind::offer);
     f.bytes = 0;
     CHECK(verdict(encode(f)) == "an offer of nothing");

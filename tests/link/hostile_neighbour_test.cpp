@@ -36,7 +36,7 @@ TEST_CASE("law 11: words about a visit that was none end the link, by name") {
       {"has visited, and has not", outcome_kind, met()},
       {"beyond its last value", outcome_kind, bytes(3, std::byte{9})},
       {"ends within a field", outcome_kind, {}},
-      {"an invitation that nobody waited for", invitation_kind, bytes(33, std::byte{1})},
+      {"an invitation that was not expected", invitation_kind, bytes(33, std::byte{1})},
       {"a slot, and no memory is shared", slot_kind, slot_frame(1)},
       {"given back, and no memory is shared", returns_kind, slots_frame(0)},
       {"ceded, and no memory is shared", ceded_kind, slots_frame(0)},

@@ -9,13 +9,14 @@
 
 namespace manyworlds::inline v0 {
 
-/// In the operation's awaiter, whose `source` and `target` are its buffers: one view
-/// each, or none.
+/// Lives in the awaiter of the operation. The operation's `source` and `target` are the
+/// buffers: one view each, or none.
 struct collective_part {
   reduction by = sum;
   rank_t root = no_rank;
-  /// Of the forms whose parts differ in size: the elements of each rank's part of source
-  /// and target. They refer to the caller's memory.
+  /// True if the parts of the ranks differ in size. Then the counts give the elements
+  /// of each rank's part of source and target. Lifetime: they refer to the caller's
+  /// memory.
   bool is_variable = false;
   std::span<const std::size_t> source_counts;
   std::span<const std::size_t> target_counts;

@@ -7,8 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// One captured graph that holds a world's communicator. NCCL waits with freeing a
-/// communicator until such graphs are gone, so a world that breaks has them dropped.
+/// One captured graph that holds a world's communicator. NCCL frees a communicator only
+/// when such graphs are gone, so a world that breaks drops them.
 class graph_entry {
  public:
   using drop_function = void (*)(graph_entry&) noexcept;
@@ -16,7 +16,7 @@ class graph_entry {
   graph_entry(const graph_entry&) = delete;
   graph_entry& operator=(const graph_entry&) = delete;
 
-  /// Destroys the graph; once, on the world's reactor.
+  /// Destroys the graph. Called once, on the world's reactor.
   drop_function drop;
   graph_entry* next = nullptr;
   graph_entry* previous = nullptr;
@@ -26,41 +26,40 @@ class graph_entry {
   ~graph_entry() = default;
 };
 
-/// A world's share of its GPU and how far its operations there are, for dumps.
+/// Describes a world's share of its GPU and the progress of its operations there, for
+/// dumps.
 struct device_status {
   int device = -1;
-  /// As ncclGetVersion: 22809 is 2.28.9.
-  int nccl_version = 0;
+  int nccl_version = 0;  ///< as ncclGetVersion gives it: 22809 is 2.28.9
   bool is_ready = false;
-  /// By words that the stream writes, or else by events.
-  bool is_told_by_words = false;
+  bool is_told_by_words = false;  ///< by words that the stream writes, else by events
 
-  // Multiprocessors: this world's, those given to worlds of the runtime, all.
-  int occupied = 0;
-  int given = 0;
-  int multiprocessors = 0;
+  int occupied = 0;         ///< multiprocessors of this world
+  int given = 0;            ///< multiprocessors of all worlds of the runtime
+  int multiprocessors = 0;  ///< multiprocessors of the device
 
-  // Operations. Those that wait to be matched stand in their lanes.
-  std::size_t being_checked = 0;  ///< their views
+  // Operations. Those that wait to be matched are counted in their lanes.
+  std::size_t being_checked = 0;  ///< their views are being checked
   std::size_t queued = 0;         ///< matched, and not handed over yet
-  std::size_t handed_over = 0;    ///< to who launches
-  std::size_t launched = 0;       ///< of these
-  std::size_t awaited = 0;        ///< tickets
+  std::size_t handed_over = 0;    ///< handed to the launching thread
+  std::size_t launched = 0;       ///< launched, of those handed over
+  std::size_t awaited = 0;        ///< tickets that are awaited
 
-  /// Another world of this process is on the GPU of a member, so this world's launches
-  /// take places in the orders of its members' GPUs.
+  /// True if another world of this process is on the GPU of a member. Then the launches
+  /// of this world take places in the orders of its members' GPUs.
   bool has_places = false;
   std::size_t places = 0;  ///< held now: promised or decided, and not launched
 
-  // Of the device, in this runtime.
+  // The device, in this runtime.
   int stuck = 0;  ///< communicators that could not be freed
   int roots = 0;  ///< creations that not all members came to: NCCL waits for them
 };
 
-/// On the world's reactor.
+/// What a backend with a communicator offers. Thread: the world's reactor.
 class device_control {
  public:
-  /// The stream on which the world's operations run; none before the device is ready.
+  /// Returns the stream on which the world's operations run; none before the device is
+  /// ready.
   [[nodiscard]] virtual device_stream stream() const noexcept = 0;
   [[nodiscard]] virtual device_status status() const = 0;
   virtual void hold(graph_entry& graph) noexcept = 0;

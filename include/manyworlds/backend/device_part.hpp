@@ -17,37 +17,33 @@ namespace manyworlds::inline v0 {
 class launch_group {
  public:
   explicit launch_group(std::size_t members) noexcept : waits_for(members) {}
-  /// Members that have not come to their launch yet.
-  std::size_t waits_for;
-  /// One of them could not be started: none is launched.
-  bool failed = false;
-  /// The backend's list of those that have.
-  void* first = nullptr;
+  std::size_t waits_for;  ///< members that have not come to their launch yet
+  bool failed = false;    ///< a member could not be started: none is launched
+  void* first = nullptr;  ///< the backend's list of the members that have come
 };
 
-/// In the operation's awaiter. On the world's reactor, but for what `call` does.
+/// Lives in the awaiter of the operation. Thread: the world's reactor; `call` runs
+/// where operations are launched.
 struct device_part {
   // What to do.
   const_device_view_list source;
   device_view_list target;
   reduction by = sum;
   rank_t root = no_rank;
-  /// Launched in the order of its start, without asking whether the peers are there.
+  /// True to launch it in the order of its start, without matching it with the peers.
   bool unmatched = false;
-  /// It ends when the stream has it, not when it is done.
-  bool enqueued = false;
+  bool enqueued = false;  ///< true: it ends when the stream has it, before it is done
   launch_group* group = nullptr;
-  /// Of `native`: called with `context` where operations are launched.
+  /// Called with `context` where operations are launched, by a `native` operation.
   void (*call)(void* context, ncclComm* communicator, CUstream_st* stream) = nullptr;
   void* context = nullptr;
 
-  // What came of it; of `settle`: the ticket to wait for.
-  ticket at;
+  // The results.
+  ticket at;  ///< the ticket of this operation; `settle` waits for it
   device_costs costs;
   std::exception_ptr thrown;
 
-  /// The backend's own.
-  void* state = nullptr;
+  void* state = nullptr;  ///< for the backend
 };
 
 }  // namespace manyworlds::inline v0

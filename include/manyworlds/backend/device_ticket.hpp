@@ -1,4 +1,4 @@
-// Device ticket: what operations on a device give to who awaits them.
+// Device ticket: the values that operations on a device give.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// A place in the order in which a world's operations were handed to its stream, as
+/// A place in the order in which a world's operations were handed to its stream.
 /// `enqueue()` gives it.
 class ticket {
  public:
@@ -23,16 +23,14 @@ class ticket {
   std::uint64_t number_ = 0;
 };
 
-/// What a world's communicator cost.
+/// Tells what a world's communicator cost.
 class device_costs {
  public:
-  /// Of making the communicator and connecting the peers.
-  duration time{0};
-  /// Device memory that was used then and not before; other work on the device counts
-  /// with it.
+  duration time{0};  ///< to make the communicator and connect the peers
+  /// Device memory that was used then and not before. It includes what other work on
+  /// the device allocated meanwhile.
   std::size_t bytes = 0;
-  /// NCCL's version, as ncclGetVersion gives it.
-  int version = 0;
+  int version = 0;  ///< of NCCL, as ncclGetVersion gives it
 };
 
 }  // namespace manyworlds::inline v0

@@ -9,6 +9,7 @@
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/view_list.hpp"
@@ -17,41 +18,37 @@
 
 namespace manyworlds::inline v0 {
 
-/// What is known of a message before, and after, it is received.
+/// Describes a message, before and after it is received.
 struct message_info {
   rank_t source = no_rank;
   lane on;
   user_word user;
-  /// Bytes behind the head, elements of them, and their type as the sender gave it.
-  std::size_t bytes = 0;
-  std::size_t count = 0;
-  dtype type = dtype::uint8;
-  /// Bytes of the head, 0 for a message without one (or whose head was taken already).
+  std::size_t bytes = 0;      ///< behind the head
+  std::size_t count = 0;      ///< elements behind the head
+  dtype type = dtype::uint8;  ///< as the sender gave it
+  /// Bytes of the head; 0 if there is none or it was taken already.
   std::size_t head_bytes = 0;
-  /// Something follows the head that the lane's next receive takes, be it of no bytes.
-  /// False for a message whose sender gave only a head.
+  /// True if something follows the head that the lane's next receive takes, even of no
+  /// bytes. False if the sender gave only a head.
   bool has_payload = false;
-  /// Its elements lie in device memory, and are received into such.
-  bool on_device = false;
+  bool on_device = false;  ///< elements lie in, and are received into, device memory
 };
 
-/// A message of which only a description travels with the head: its payload is brought by
-/// another backend. What such a send says of the payload, and what such a receive learns.
+/// Describes a payload that another backend brings: only the description travels with
+/// the head. A send fills it in; a receive learns it.
 struct payload_elsewhere {
-  /// Of the payload; a receive says what it has room for.
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  ///< of the payload; for a receive, what it has room for
   dtype type = dtype::uint8;
-  /// A receive of descriptions alone, whatever their payload.
-  bool takes_any = false;
+  bool takes_any = false;  ///< true for a receive of descriptions alone, of any payload
   std::vector<std::byte> description;
 };
 
-/// What a send that was not announced yet waits for.
+/// Names what a send that was not announced yet waits for.
 enum class send_obstacle : std::uint8_t {
   none,
-  earlier_sends,  ///< those of its lane that were started before it
-  lane_window,    ///< the peer has as much of its lane as it takes without a receive
-  world_window,   ///< the same of all lanes: other lanes' messages are not received
+  earlier_sends,  ///< sends of its lane that were started before it
+  lane_window,    ///< the peer holds all that it takes on this lane without a receive
+  world_window,   ///< the same over all lanes: messages of other lanes are not received
   room,           ///< the connection is full for now
 };
 [[nodiscard]] constexpr const char* name_of(send_obstacle o) noexcept {
@@ -75,13 +72,12 @@ struct device_part;
 
 enum class operation_end : std::uint8_t {
   done,       ///< it took effect, `info` is set
-  failed,     ///< `failed_with` and `failure_detail` say how; the world may be up all the
-              ///< same
+  failed,     ///< `failed_with` and `failure_detail` say how; the world may still be up
   withdrawn,  ///< given up before it took effect
 };
 
 /// The description and the state of one operation. It lives in the awaiter, in a
-/// coroutine's frame; nothing is allocated for it. On the world's reactor only.
+/// coroutine's frame; nothing is allocated for it. Thread: the world's reactor.
 class operation {
  public:
   using ended_function = void (*)(operation&, operation_end) noexcept;
@@ -90,41 +86,36 @@ class operation {
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 
-  /// Largest head of a message: it travels with the announcement.
+  /// Bytes that a head may have at most: it travels with the announcement.
   static constexpr std::size_t largest_head = 4096;
 
-  // What to do.
+  // The request.
   operation_kind kind;
-  /// The peer; `no_rank` of a receive means any.
-  rank_t peer = no_rank;
+  rank_t peer = no_rank;  ///< `no_rank` in a receive means any
   lane on;
-  /// A receive that also takes the first message of a lane nobody has received on yet.
+  /// True for a receive that also takes the first message of a lane on which this
+  /// member has not received yet.
   bool takes_fresh_lanes = false;
-  /// A send that ends when the peer's receive has taken the message.
-  bool delivered = false;
-  /// A receive that discards its lane if it is given up.
-  bool discards = false;
-  /// Of a receive in a collective, how many members receive at once: a second thread that
-  /// reads for it must not take the CPU of one of them. 0: not known, as of any other.
+  bool delivered = false;  ///< a send ends when the peer has received the message
+  bool discards = false;   ///< a receive discards its lane if it is given up
+  /// Members that receive at once in the collective of this receive: a second thread
+  /// that reads for it must not take the CPU of one of them. 0: not known, or no
+  /// collective.
   rank_t receivers = 0;
   user_word user;
-  /// A send's head to copy from, or a receive's to copy to.
-  void* head = nullptr;
+  void* head = nullptr;  ///< a send copies from it, a receive copies to it
   std::size_t head_bytes = 0;
-  /// Of a send with a head: data was given to follow it, be it of no bytes.
+  /// True for a send with a head if data was given to follow it, even of no bytes.
   bool gives_payload = false;
-  /// What a send reads (not written through), or a receive writes. Refers to the
-  /// awaiter's list.
+  /// A send reads `source` and a receive writes `target`. Lifetime: both refer to the
+  /// list in the awaiter.
   const_view_list source;
   view_list target;
-  /// Of a send, `source` is the description then.
-  payload_elsewhere* elsewhere = nullptr;
-  /// What a collective on host memory says beyond this; a barrier has none.
-  collective_part* collective = nullptr;
-  /// What an operation on device memory says beyond this; for the backend that has one.
-  device_part* device = nullptr;
+  payload_elsewhere* elsewhere = nullptr;  ///< if set, a send's `source` describes it
+  collective_part* collective = nullptr;   ///< for collectives on host memory; no barrier
+  device_part* device = nullptr;           ///< for operations on device memory
 
-  // What came of it.
+  // The result.
   message_info info;
   enum cause failed_with = cause::none;
   std::string failure_detail;
@@ -136,28 +127,39 @@ class operation {
   observed<bool> begun = false;
   observed<send_obstacle> waits_for = send_obstacle::none;
 
-  /// Exactly once, by the backend; the operation may be gone when it returns.
-  void end(operation_end how) noexcept { ended_(*this, how); }
+  /// Ends the operation: exactly once for each start, by the backend or the world (law
+  /// 1). Lifetime: the operation may be gone when this returns.
+  void end(operation_end how) noexcept {
+    [[maybe_unused]] const bool again = std::exchange(has_ended_, true);
+    [[maybe_unused]] const bool is_own = (on.number() & lane::reserved) != 0;
+    MW_ASSERT(!again || is_own,
+              "an operation ends once (law 1); only the library's own are used again");
+    MW_ASSERT(how != operation_end::done || failed_with == cause::none || is_own,
+              "an operation that took effect has no cause of failure");
+    ended_(*this, how);
+  }
   void fail(enum cause why, std::string detail) noexcept {
+    MW_ASSERT(why != cause::none, "an operation that fails by itself has a cause");
     failed_with = why;
     failure_detail = std::move(detail);
     end(operation_end::failed);
   }
 
-  /// The world's list of pending operations (hooks), and the backend's own place to keep
-  /// track.
+  // Hooks of the world's list of pending operations.
   operation* next_pending = nullptr;
   operation* previous_pending = nullptr;
+  /// For the backend.
   struct {
     operation* next = nullptr;
     operation* previous = nullptr;
     void* state = nullptr;
     std::uint64_t number = 0;
-    std::size_t stage = 0;  ///< an enumeration of its own
+    std::size_t stage = 0;  ///< an enumeration of the backend
   } backend;
 
  private:
   ended_function ended_;
+  bool has_ended_ = false;
 };
 
 }  // namespace manyworlds::inline v0

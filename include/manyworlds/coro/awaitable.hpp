@@ -3,10 +3,10 @@
 //
 // The model is corral's (Hudson River Trading, corral/concepts.h): the parent asks its
 // current awaiter to stop, recursively down to the leaf, which answers "stopped now" or
-// "I will resume you later". Differences: an awaiter is started with a `continuation`
-// instead of a coroutine handle, so that cancellation needs no forged coroutine frames;
-// and a cancelled task is not resumed at all: its frame is destroyed by its owner, locals
-// unwinding leaf first.
+// "I will resume you later". There are two differences. An awaiter is started with a
+// `continuation` instead of a coroutine handle, so that cancellation needs no forged
+// coroutine frames. A cancelled task is not resumed at all: its owner destroys its frame,
+// and its locals unwind leaf first.
 #pragma once
 
 #include <concepts>
@@ -18,31 +18,33 @@
 
 namespace manyworlds::inline v0 {
 
-/// What `await_start` may return: nothing (suspended), bool (false: it has ended already,
-/// go on), or the handle to run next.
+/// Lists what `await_start` may return: nothing (suspended), bool (false: it has ended
+/// already, go on), or the handle to run next.
 template <class T>
 concept await_start_result = std::is_void_v<T> || std::same_as<T, bool> ||
     std::convertible_to<T, std::coroutine_handle<>>;
 
-/// An awaiter a task can await and cancel. All verbs on the task's home thread.
+/// An awaiter that a task can await and cancel. Thread: all verbs run on the task's home
+/// thread.
 ///
-/// `await_ready()`: it has ended already, there is nothing to start.
+/// `await_ready()` returns true if the operation has ended already and needs no start.
 ///
-/// `await_start(k)`: start, and call `k.resume()` exactly once when ended (from any
-/// thread). If it throws, nothing was started.
+/// `await_start(k)` starts the operation, which calls `k.resume()` exactly once when it
+/// has ended (from any thread). If it throws, nothing was started.
 ///
-/// `await_cancel()`: stop. True: stopped now; `k` will not be resumed and nothing of the
-/// operation is touched any more. False: `k` is or will be resumed (also when it has just
-/// ended: a value that won the race is delivered).
+/// `await_cancel()` asks the operation to stop. True: it has stopped now; `k` will not be
+/// resumed and nothing of the operation is touched afterwards. False: `k` is or will be
+/// resumed (also when it has just ended: a value that won the race is delivered).
 ///
-/// `await_must_resume()`: asked when `k` was resumed. False if the operation ended by
-/// cancellation, so that the waiter is cancelled too; true if there is a value or an
-/// exception to deliver.
+/// `await_must_resume()` is asked when `k` was resumed. It returns false if the operation
+/// ended by cancellation, so that the waiter is cancelled too, and true if there is a
+/// value or an exception to deliver.
 ///
-/// `await_resume()`: the value, or throws.
+/// `await_resume()` returns the value, or throws.
 ///
-/// Optional: `await_early_cancel()`, asked instead of starting when the task is cancelled
-/// already. True (the default) skips the operation, false performs it all the same.
+/// `await_early_cancel()` is optional. It is asked instead of starting when the task is
+/// cancelled already. True (the default) skips the operation, false performs it all the
+/// same.
 // clang-format off
 template <class A>
 concept native_awaiter = requires(A& a, const A& ca, continuation& k) {
@@ -68,8 +70,8 @@ concept has_free_co_await = requires(A&& a) {
   operator co_await(std::forward<A>(a));
 };
 
-/// The awaiter of an awaitable: the result of its `operator co_await`, or the awaitable
-/// itself.
+/// Returns the awaiter of an awaitable: the result of its `operator co_await`, or the
+/// awaitable itself.
 template <class A>
 decltype(auto) get_awaiter(A&& awaitable) {
   if constexpr (has_member_co_await<A>) {
@@ -84,8 +86,8 @@ decltype(auto) get_awaiter(A&& awaitable) {
 template <class A>
 using awaiter_of = decltype(get_awaiter(std::declval<A>()));
 
-/// Can be awaited in a task: a native awaiter, or what any standard coroutine could
-/// await.
+/// Holds for what a task can await: a native awaiter, or what any standard coroutine
+/// could await.
 template <class A>
 concept is_awaitable = native_awaiter<std::remove_reference_t<awaiter_of<A>>> ||
     requires(std::remove_reference_t<awaiter_of<A>>& a) {
@@ -93,7 +95,7 @@ concept is_awaitable = native_awaiter<std::remove_reference_t<awaiter_of<A>>> ||
   a.await_resume();
 };
 
-/// What `co_await a` gives.
+/// The type that `co_await a` gives.
 template <class A>
 using await_result_t =
     decltype(std::declval<std::remove_reference_t<awaiter_of<A>>&>().await_resume());

@@ -1,5 +1,5 @@
-// Bodies: callables that a function of the library keeps and calls, and what g++ 12 does
-// to a temporary one.
+// Bodies: callables that a function of the library keeps and calls, and the g++ 12 bug
+// with temporary ones.
 #pragma once
 
 #include <type_traits>
@@ -9,21 +9,21 @@
 
 namespace manyworlds::inline v0 {
 
-/// Whether the compiler destroys a temporary closure or aggregate twice where its
+/// True if the compiler destroys a temporary closure or aggregate twice where its
 /// full-expression awaits.
 ///
 /// g++ 12 builds each captured object beside the closure, copies it into the closure bit
-/// by bit, and destroys both: the closure is broken before any function sees it, whatever
-/// the shape of the parameter. `tests/coro/closure_test.cpp` holds the proof.
+/// by bit, and destroys both. The closure is broken before any function sees it, no
+/// matter how the parameter is declared. `tests/coro/closure_test.cpp` holds the proof.
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
 inline constexpr bool frees_temporary_closures_twice = true;
 #else
 inline constexpr bool frees_temporary_closures_twice = false;
 #endif
 
-/// Whether it may be a closure that captures objects, or an aggregate of them. Such a
-/// closure cannot be assigned to, and is no specialization of a template, as what
-/// `std::bind_front` gives is: there the callable counts.
+/// True if T may be a closure that captures objects, or an aggregate of them. Such a
+/// closure cannot be assigned to, and is no specialization of a template. The result of
+/// `std::bind_front` is one: there the callable counts.
 template <class T>
 struct may_be_closure
     : std::bool_constant<std::is_class_v<T> && !std::is_trivially_destructible_v<T> &&
@@ -33,7 +33,7 @@ struct may_be_closure<Template<Callable, Others...>>
     : std::bool_constant<std::is_aggregate_v<Template<Callable, Others...>> ||
                          may_be_closure<Callable>::value> {};
 
-/// Whether an argument of this type, as deduced for a parameter `F&&`, may be such a
+/// True if an argument of this type, as deduced for a parameter `F&&`, may be such a
 /// temporary that is destroyed twice.
 template <class F>
 inline constexpr bool may_be_freed_twice =
@@ -41,7 +41,7 @@ inline constexpr bool may_be_freed_twice =
     !std::is_trivially_destructible_v<std::remove_cvref_t<F>> &&
     may_be_closure<std::remove_cvref_t<F>>::value;
 
-/// The one sentence for all functions that take a callable.
+/// Holds the one error text for all functions that take a callable.
 template <bool MayBeFreedTwice>
 constexpr void refuse_to_await_closure() noexcept {
   static_assert(
@@ -53,9 +53,9 @@ constexpr void refuse_to_await_closure() noexcept {
       "mw::world& w) -> mw::task<void> {...}, cfg)");
 }
 
-/// A task that keeps a callable which was written where it was made. It may be spawned,
-/// started, or made a named `task<T>`, where g++ 12 makes no mistake; awaiting it at once
-/// does not compile.
+/// A task that keeps a callable which was written in the call that made the task. It may
+/// be spawned, started, or made a named `task<T>`, where g++ 12 makes no mistake.
+/// Awaiting it at once does not compile.
 template <class T>
 class [[nodiscard]] task_with_closure : public task<T> {
  public:
@@ -71,13 +71,13 @@ inline constexpr bool keeps_closure = false;
 template <class T>
 inline constexpr bool keeps_closure<task_with_closure<T>> = true;
 
-/// The task itself, where it is started and not awaited.
+/// Returns the task itself, for code that starts it and does not await it.
 template <class T>
 [[nodiscard]] task<T> take_task(task<T>&& t) noexcept {
   return std::move(t);
 }
 
-/// What a function gives that keeps callables of these types.
+/// The return type of a function that keeps callables of these types.
 template <class... Kept>
 using task_keeping = std::conditional_t<(may_be_freed_twice<Kept> || ...),
                                         task_with_closure<void>, task<void>>;

@@ -1,5 +1,5 @@
-// Branch: one task that an operation runs on its waiter's behalf. For combiners and
-// adapters.
+// Branch: one task that an operation runs on its waiter's behalf. Combiners and adapters
+// use it.
 #pragma once
 
 #include <coroutine>
@@ -8,28 +8,31 @@
 #include <utility>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 class branch;
 
-/// Is told when a branch has ended, on the home's thread.
+/// An owner that is told when a branch has ended. Thread: the home's.
 class branch_owner {
  public:
-  /// What to run next: usually the operation's waiter if this was the last. Called from
-  /// within the branch's last suspension: its frame must not be destroyed here.
+  /// Returns what to run next: usually the operation's waiter if this was the last
+  /// branch. Called from within the branch's last suspension: its frame must not be
+  /// destroyed here.
   virtual std::coroutine_handle<> branch_ended(branch& b) noexcept = 0;
 
  protected:
   ~branch_owner() = default;
 };
 
-/// The place of a child task: what the child resumes when it has ended.
+/// The place of a child task. The child resumes it when it has ended.
 class branch final : public continuation {
  public:
   branch() noexcept
       : continuation([](continuation& k) noexcept {
           auto& self = static_cast<branch&>(k);
+          MW_ASSERT(self.is_running_, "a branch ends once (law 1)");
           self.is_running_ = false;
           return self.owner_->branch_ended(self);
         }) {}
@@ -37,6 +40,7 @@ class branch final : public continuation {
   /// Runs the task until it first suspends or ends; in the latter case the owner has been
   /// told.
   void start(promise_base& task, branch_owner& owner, executor& home) noexcept {
+    MW_ASSERT(!is_running_, "a branch runs one task at a time");
     owner_ = &owner;
     task_ = &task;
     set_home(home);
@@ -44,7 +48,8 @@ class branch final : public continuation {
     task.start(*this).resume();
   }
 
-  /// True: it has ended as cancelled now and the owner will not be told.
+  /// Asks the task to stop. True: it has ended as cancelled now and the owner will not be
+  /// told.
   bool cancel() noexcept {
     if (!is_running_ || !task_->cancel()) return false;
     is_running_ = false;
@@ -52,16 +57,18 @@ class branch final : public continuation {
   }
 
   [[nodiscard]] bool is_running() const noexcept { return is_running_; }
-  /// Whether it was started, and gave a value or threw.
+  /// Returns true if the task was started, and gave a value or threw.
   [[nodiscard]] bool has_result() const noexcept {
     if (!task_) return false;
     return task_->outcome() == task_outcome::returned || threw();
   }
   [[nodiscard]] bool threw() const noexcept {
+    MW_ASSERT(task_, "only a branch that was started has an outcome");
     return task_->outcome() == task_outcome::threw;
   }
 
   [[nodiscard]] const std::exception_ptr& error() const noexcept {
+    MW_ASSERT(task_, "only a branch that was started has an error");
     return task_->error();
   }
 
@@ -71,7 +78,8 @@ class branch final : public continuation {
   bool is_running_ = false;
 };
 
-/// A task that awaits `awaitable` (kept by value if it is an rvalue, else by reference).
+/// Makes a task that awaits `awaitable`. An rvalue is kept by value, an lvalue by
+/// reference.
 template <class Awaitable>
 task<await_result_t<Awaitable>> await_in_task(Awaitable awaitable) {
   co_return co_await std::forward<Awaitable>(awaitable);
@@ -82,7 +90,7 @@ struct is_task : std::false_type {};
 template <class T>
 struct is_task<task<T>> : std::true_type {};
 
-/// Any awaitable as a task; a task is one already.
+/// Returns any awaitable as a task; a task stays as it is.
 template <class Awaitable>
 auto as_task(Awaitable&& awaitable) {
   static_assert(is_awaitable<Awaitable>, "this cannot be awaited");

@@ -1,5 +1,5 @@
-// Branch group: several tasks run side by side by one awaiter, with a rule for who ends
-// whom. Behind `when_all` and `when_any`.
+// Branch group: several tasks that one awaiter runs side by side, with a rule for which
+// end cancels the others. It implements `when_all` and `when_any`.
 #pragma once
 
 #include <array>
@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "manyworlds/coro/branch.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Which end of one branch cancels the others.
+/// Says which end of one branch cancels the others.
 enum class branch_rule : unsigned char { wait_for_all, wait_for_any };
 
 class branch_group : public native_only, private branch_owner {
@@ -23,9 +24,10 @@ class branch_group : public native_only, private branch_owner {
   branch_group(const branch_group&) = delete;
   branch_group& operator=(const branch_group&) = delete;
 
-  /// Starts all in order. False if all have ended already.
+  /// Starts all branches in order. Returns false if all have ended already.
   bool start(std::span<branch> branches, std::span<promise_base* const> tasks,
              continuation& waiter) noexcept {
+    MW_ASSERT(branches.size() == tasks.size(), "each branch runs one task");
     branches_ = branches;
     waiter_ = &waiter;
     running_ = branches.size();
@@ -41,10 +43,11 @@ class branch_group : public native_only, private branch_owner {
     return running_ > 0;
   }
 
-  /// True: all have ended now, and nothing is to be delivered.
+  /// Cancels all branches. True: all have ended now, and there is nothing to deliver.
   bool cancel() noexcept {
     cancel_rest();
-    // While it starts or cancels already, whoever does that reports the end.
+    // During a start or another cancellation, the function that is under way reports the
+    // end.
     if (is_busy_ || running_ > 0) return false;
     if (!must_resume()) return true;
     waiter_->resume();
@@ -70,15 +73,20 @@ class branch_group : public native_only, private branch_owner {
     if (std::exchange(is_cancelling_, true)) return;
     const bool was_busy = std::exchange(is_busy_, true);
     for (branch& b : branches_) {
-      if (b.cancel()) --running_;
+      if (!b.cancel()) continue;
+      MW_ASSERT(running_ > 0, "only a branch that runs can be cancelled");
+      --running_;
     }
     is_busy_ = was_busy;
   }
 
   std::coroutine_handle<> branch_ended(branch& b) noexcept override {
+    MW_ASSERT(running_ > 0, "each branch of a group ends once (law 1)");
     --running_;
     const bool gave_value = b.has_result() && !b.threw();
     if (gave_value) ++values_;
+    MW_ASSERT(values_ <= branches_.size() - running_,
+              "only a branch that has ended gives a value");
     if (b.threw() && !error_) error_ = b.error();
     if (!gave_value || rule_ == branch_rule::wait_for_any) cancel_rest();
     if (running_ > 0 || is_busy_) return std::noop_coroutine();
@@ -95,7 +103,7 @@ class branch_group : public native_only, private branch_owner {
   bool is_cancelling_ = false;
 };
 
-/// What a task gave, as it stands in a tuple.
+/// Takes what a task gave, in the form that a tuple can hold.
 template <class T>
 storable<T> take_storable(task<T>& t) {
   if constexpr (std::is_void_v<T>) {
@@ -130,7 +138,7 @@ class tuple_branches : public branch_group {
  protected:
   ~tuple_branches() = default;
 
-  /// The tasks, or throws. Their frames go with what is returned.
+  /// Returns the tasks, or throws. Their frames live as long as the returned tuple.
   std::tuple<task<T>...> take_tasks() {
     std::tuple<task<T>...> tasks = std::move(tasks_);
     rethrow();

@@ -10,6 +10,7 @@
 
 #include "manyworlds/coro/channel_waiters.hpp"
 #include "manyworlds/coro/native_only.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -22,9 +23,9 @@ class channel_pop;
 /// producers and consumers, on any threads and homes. Waiters are served in the order
 /// they came. With capacity 0 a push ends when its value is taken.
 ///
-/// Nothing is lost: a push says whether its value went in; a pop that was given a value
-/// when it is cancelled delivers it. Destroy it only when no task waits: one that does on
-/// the thread that destroys it ends with std::invalid_argument.
+/// Nothing is lost: a push says whether its value went in, and a pop that was given a
+/// value when it is cancelled delivers it. Lifetime: destroy it only when no task waits.
+/// One that waits on the thread that destroys it ends with std::invalid_argument.
 template <class T>
 class channel {
  public:
@@ -36,8 +37,9 @@ class channel {
   channel& operator=(const channel&) = delete;
   ~channel();
 
-  /// `co_await push(v)`: waits for a place; false if the channel is closed, before or
-  /// while it waits. Cancelled before it was taken, the value stays out.
+  /// `co_await push(v)` waits for a place. It gives false if the channel is closed,
+  /// before or while it waits. If it is cancelled before the value was taken, the value
+  /// stays out.
   [[nodiscard]] channel_push<T> push(T&& value) noexcept {
     return channel_push<T>(*this, std::move(value));
   }
@@ -45,25 +47,26 @@ class channel {
     return channel_push<T>(*this, T(value));
   }
 
-  /// `co_await pop()`: the oldest value; nothing once the channel is closed and empty.
+  /// `co_await pop()` gives the oldest value, or nothing once the channel is closed and
+  /// empty.
   [[nodiscard]] channel_pop<T> pop() noexcept { return channel_pop<T>(*this); }
 
-  /// Puts the value in if there is a place now. False leaves it untouched. Any thread.
+  /// Puts the value in if there is a place now. False leaves it untouched. Thread: any.
   [[nodiscard]] bool try_push(T&& value) noexcept;
   [[nodiscard]] bool try_push(const T& value) {
     T copy(value);
     return try_push(std::move(copy));
   }
 
-  /// The same for who holds a lock: the pop that ends by it is added to `ended`, and to
-  /// be resumed (`resume_all`) once that is released.
+  /// Does the same for a caller that holds a lock. The pop that ends by it is added to
+  /// `ended`, which the caller resumes (`resume_all`) once it has released the lock.
   [[nodiscard]] bool try_push(T&& value, channel_waiters& ended) noexcept;
 
-  /// The oldest value if there is one now. Any thread.
+  /// Returns the oldest value if there is one now. Thread: any.
   [[nodiscard]] std::optional<T> try_pop() noexcept;
 
-  /// No value goes in any more; what is in can still be popped. Waiting pushes give
-  /// false, waiting pops nothing. Any thread, also again.
+  /// Lets no further value in; what is in can still be popped. Waiting pushes give false,
+  /// waiting pops nothing. Thread: any. Idempotent.
   void close() noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept {
@@ -78,11 +81,12 @@ class channel {
   template <class>
   friend class channel_pop_awaiter;
 
-  // With the lock held. Whoever has ended by it is resumed when the lock is released:
-  // from then on the waiter, and even the channel, may be gone.
+  // Precondition: the lock is held. The caller resumes `ended` after it has released the
+  // lock: from then on the waiter, and even the channel, may be gone.
   bool put(T& value, channel_waiter*& ended) noexcept;
   bool get(std::optional<T>& value, channel_waiter*& ended) noexcept;
   void store(T&& value) noexcept {
+    MW_ASSERT(size_ < slots_.size(), "a value is stored only where there is a place");
     slots_[(first_ + size_++) % slots_.size()].emplace(std::move(value));
   }
 
@@ -177,6 +181,7 @@ template <class T>
 bool channel<T>::put(T& value, channel_waiter*& ended) noexcept {
   if (is_closed_) return false;
   if (channel_waiter* w = pops_.take_first()) {
+    MW_ASSERT(size_ == 0, "a pop waits only while the channel is empty");
     static_cast<channel_pop_awaiter<T>*>(w)->value_.emplace(std::move(value));
     ended = w;
     return true;
@@ -190,12 +195,15 @@ template <class T>
 bool channel<T>::get(std::optional<T>& value, channel_waiter*& ended) noexcept {
   if (size_ > 0) {
     std::optional<T>& oldest = slots_[first_];
+    MW_ASSERT(oldest.has_value(), "the first slot of a channel with values is full");
     value.emplace(std::move(*oldest));
     oldest.reset();
     first_ = (first_ + 1) % slots_.size();
     --size_;
   }
   if (channel_waiter* w = pushes_.take_first()) {
+    MW_ASSERT(size_ + (value ? 1 : 0) == slots_.size(),
+              "a push waits only while the channel is full");
     auto& push = *static_cast<channel_push_awaiter<T>*>(w);
     if (value) {
       store(std::move(push.value_));

@@ -1,10 +1,12 @@
-// The queues of a channel's waiters. Every call with the channel's lock held.
+// The queues of a channel's waiters. All calls need the channel's lock, where it is not
+// said otherwise.
 #pragma once
 
 #include <stdexcept>
 #include <string>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -22,7 +24,7 @@ class channel_waiter {
   channel_waiter& operator=(const channel_waiter&) = delete;
 
   [[nodiscard]] continuation* waiter() const noexcept { return waiter_; }
-  /// Whether its channel was destroyed while it waited, and may not be touched.
+  /// Returns true if its channel was destroyed while it waited, and may not be touched.
   [[nodiscard]] bool is_orphan() const noexcept { return is_orphan_; }
 
  protected:
@@ -41,6 +43,7 @@ class channel_waiter {
 class channel_waiters {
  public:
   void add(channel_waiter& w, continuation& k) noexcept {
+    MW_ASSERT(!w.is_waiting_, "a waiter waits in one list at a time");
     w.waiter_ = &k;
     w.is_waiting_ = true;
     w.before_ = last_;
@@ -49,44 +52,51 @@ class channel_waiters {
     last_ = &w;
   }
 
-  /// False if it was taken before: its continuation is or will be resumed.
+  /// Removes a waiter. Returns false if it was taken before: its continuation is or will
+  /// be resumed.
   bool remove(channel_waiter& w) noexcept {
     if (!w.is_waiting_) return false;
+    MW_ASSERT((w.before_ ? w.before_->after_ : first_) == &w &&
+                  (w.after_ ? w.after_->before_ : last_) == &w,
+              "a waiter is removed from the list that it waits in");
     w.is_waiting_ = false;
     (w.before_ ? w.before_->after_ : first_) = w.after_;
     (w.after_ ? w.after_->before_ : last_) = w.before_;
     return true;
   }
 
-  /// The one that waits longest, or null. It is to be resumed.
+  /// Takes the one that waits longest, or returns null. The caller must resume it.
   channel_waiter* take_first() noexcept {
     channel_waiter* w = first_;
     if (w) remove(*w);
     return w;
   }
 
-  /// Takes what waits in `other`; to be resumed with `resume_all`.
+  /// Takes all that wait in `other`; `resume_all` resumes them.
   void take_all(channel_waiters& other) noexcept {
     while (channel_waiter* w = other.take_first()) add_taken(*w);
   }
-  /// The same for one that was taken.
+  /// Does the same for one that was taken.
   void add_taken(channel_waiter& w) noexcept {
+    MW_ASSERT(!w.is_waiting_ && w.waiter_, "only a waiter that was taken is collected");
     w.after_ = nullptr;
     (last_ ? last_->after_ : first_) = &w;
     last_ = &w;
   }
 
   /// Resumes those that were taken, as waiters of a channel that is being destroyed.
+  /// Needs no lock.
   void orphan_all() noexcept {
     for (channel_waiter* w = first_; w; w = w->after_) w->is_orphan_ = true;
     resume_all();
   }
 
-  /// Without the lock: nobody else reaches those that were taken.
+  /// Resumes those that were taken. Needs no lock: nothing else reaches them.
   void resume_all() noexcept {
     while (first_) {
       // The waiter may be gone as soon as it is resumed.
       channel_waiter* w = first_;
+      MW_ASSERT(!w->is_waiting_, "only a waiter that was taken is resumed");
       first_ = w->after_;
       w->waiter_->resume();
     }

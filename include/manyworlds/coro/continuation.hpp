@@ -1,9 +1,10 @@
-// Continuation: whom to resume when an operation has ended.
+// Continuation: what an operation resumes when it has ended.
 #pragma once
 
 #include <coroutine>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -12,15 +13,18 @@ namespace manyworlds::inline v0 {
 /// once when it ends.
 class continuation : public work {
  public:
-  /// Where the waiter runs.
-  [[nodiscard]] executor& home() const noexcept { return *home_; }
+  /// Returns the executor on which the waiter runs.
+  [[nodiscard]] executor& home() const noexcept {
+    MW_ASSERT(home_, "a waiter has a home before its operation starts");
+    return *home_;
+  }
 
-  /// Resumes the waiter through its home's queue. From any thread; the operation may be
-  /// destroyed by the waiter as soon as this was called.
-  void resume() noexcept { home_->execute(*this); }
+  /// Resumes the waiter through its home's queue. Thread: any. Lifetime: the waiter may
+  /// destroy the operation as soon as this was called.
+  void resume() noexcept { home().execute(*this); }
 
-  /// The handle to continue with by symmetric transfer: the waiter's own, or that of
-  /// whoever waits for the waiter if it is cancelled now. On the home's thread only.
+  /// Returns the handle to continue with by symmetric transfer: the waiter's own, or that
+  /// of the waiter's waiter if the waiter is cancelled now. Thread: the home's only.
   [[nodiscard]] std::coroutine_handle<> take() noexcept { return take_(*this); }
 
  protected:

@@ -5,14 +5,16 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/native_only.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 class event_awaiter;
 
-/// Not set at first; `set` lets all waiters go on, in the order they came, and stays set
-/// until `reset`. For tasks of one thread; across threads use a `channel`.
-/// Destroy it only when no task waits: one that does ends with std::invalid_argument.
+/// A flag that is not set at first. `set` lets all waiters go on, in the order they came,
+/// and stays set until `reset`. Thread: its tasks share one; across threads use a
+/// `channel`. Lifetime: destroy it only when no task waits. One that does ends with
+/// std::invalid_argument.
 class event {
  public:
   event() = default;
@@ -22,10 +24,10 @@ class event {
 
   [[nodiscard]] bool is_set() const noexcept { return is_set_; }
   void set() noexcept;
-  /// Does not take back what was set for those who waited.
+  /// Clears the flag. Waiters that an earlier `set` let go still go on.
   void reset() noexcept { is_set_ = false; }
 
-  /// Ends when the event is set; at once if it is.
+  /// Waits until the event is set; ends at once if it is.
   [[nodiscard]] event_awaiter wait() noexcept;
   event_awaiter operator co_await() noexcept;
 
@@ -51,6 +53,9 @@ class event_awaiter : public native_only, public not_for_asio {
   }
   bool await_cancel() noexcept {
     if (!waiter_) return false;
+    MW_ASSERT((before_ ? before_->after_ : event_->first_) == this &&
+                  (after_ ? after_->before_ : event_->last_) == this,
+              "a waiter is removed from the list that it waits in");
     (before_ ? before_->after_ : event_->first_) = after_;
     (after_ ? after_->before_ : event_->last_) = before_;
     return true;
@@ -68,7 +73,7 @@ class event_awaiter : public native_only, public not_for_asio {
   event* event_;
   event_awaiter* before_ = nullptr;
   event_awaiter* after_ = nullptr;
-  // Null once it was let go.
+  // It is null once the event has let the task go on.
   continuation* waiter_ = nullptr;
 };
 
@@ -91,6 +96,7 @@ inline void event::let_go() noexcept {
     event_awaiter& a = *next;
     next = a.after_;
     continuation* k = a.waiter_;
+    MW_ASSERT(k, "each waiter in the list still waits");
     a.waiter_ = nullptr;
     k->resume();
   }

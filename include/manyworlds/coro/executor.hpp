@@ -1,4 +1,4 @@
-// Executor: what a task calls home. It runs work on one thread and keeps time.
+// Executor: the home of a task. It runs work on one thread and keeps time.
 #pragma once
 
 #include <stdexcept>
@@ -14,52 +14,55 @@ class reactor;
 /// small one; a simulation drives several on one thread.
 class executor {
  public:
-  /// One that is the face of a foreign loop may be unable to keep time.
+  /// `keeps_time`: an adapter of a foreign loop may be unable to keep time.
   explicit executor(bool keeps_time = true) noexcept : keeps_time_(keeps_time) {}
   executor(const executor&) = delete;
   executor& operator=(const executor&) = delete;
   virtual ~executor() = default;
 
-  /// Queues work on the executor's own thread.
+  /// Queues work. Thread: the executor's own.
   virtual void schedule(work& w) noexcept = 0;
-  /// Queues work from any thread, waking the executor if it sleeps.
+  /// Queues work and wakes the executor if it sleeps. Thread: any.
   virtual void post(work& w) noexcept = 0;
-  /// As `post`; false if the executor will run nothing more, and does not take it.
+  /// Does what `post` does. Returns false if the executor will run nothing more, and does
+  /// not take it.
   [[nodiscard]] virtual bool try_post(work& w) noexcept {
     post(w);
     return true;
   }
-  /// The executor's time; virtual under a simulation.
+  /// Returns the executor's time, which is virtual under a simulation.
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 
-  /// Queues work from wherever the caller is.
+  /// Queues work. Thread: any.
   void execute(work& w) noexcept { is_current() ? schedule(w) : post(w); }
 
-  /// As `execute`, and as `try_post`.
+  /// Does what `execute` does, and refuses as `try_post` does.
   [[nodiscard]] bool try_execute(work& w) noexcept {
     if (!is_current()) return try_post(w);
     schedule(w);
     return true;
   }
 
-  /// Whether the caller runs on this executor's thread, inside one of its turns.
+  /// Returns true if the caller runs on this executor's thread, inside one of its turns.
   [[nodiscard]] bool is_current() const noexcept { return current_ == this; }
   [[nodiscard]] static executor* current() noexcept { return current_; }
 
-  /// The reactor that it is, for what waits for descriptors; null if it does no I/O.
+  /// Returns this executor as a reactor, for code that waits for descriptors; null if it
+  /// does no I/O.
   [[nodiscard]] virtual reactor* as_reactor() noexcept { return nullptr; }
 
-  /// Says that its tasks are cancelled for the last time: what cannot be taken back must
-  /// not keep them waiting for other processes. On the executor's thread only, as the
+  /// Notes that its tasks are cancelled for the last time: what cannot be taken back must
+  /// not keep them waiting for other processes. Thread: the executor's only, also for the
   /// question.
   void note_last_cancelling() noexcept { cancels_for_the_last_time_ = true; }
   [[nodiscard]] bool cancels_for_the_last_time() const noexcept {
     return cancels_for_the_last_time_;
   }
 
-  /// On the executor's thread only.
+  /// Returns its timers. Thread: the executor's only.
   [[nodiscard]] timer_queue& timers() noexcept { return timers_; }
-  /// Arms a timer of `timers()`. On the executor's thread only.
+  /// Arms a timer of `timers()`. Thread: the executor's only. Throws std::logic_error if
+  /// the executor keeps no time.
   void arm(timer& t, time_point when) {
     if (!keeps_time_) {
       throw std::logic_error(
@@ -69,7 +72,7 @@ class executor {
   }
 
  protected:
-  /// While it lives, the calling thread runs on behalf of `e`.
+  /// Marks the calling thread as running on behalf of `e` while this object lives.
   class turn_scope {
    public:
     explicit turn_scope(executor& e) noexcept : outer_(current_) { current_ = &e; }

@@ -1,4 +1,4 @@
-// Awaiting what other libraries offer: any standard C++20 awaitable inside a task.
+// Foreign awaitable: any standard C++20 awaitable of another library, inside a task.
 #pragma once
 
 #include <coroutine>
@@ -12,8 +12,8 @@
 namespace manyworlds::inline v0 {
 
 /// A native awaiter around a standard awaitable. The awaitable may resume on any thread;
-/// the task goes on at its home all the same, which costs one small frame. It cannot be
-/// stopped once started: a cancelled task waits for it and is cancelled at its next
+/// the task goes on at its home all the same, which costs one small frame. Once started
+/// it cannot be stopped: a cancelled task waits for it and is cancelled at its next
 /// `co_await`.
 template <class Awaitable>
 class foreign_awaitable {

@@ -1,4 +1,4 @@
-// Native operations awaited by coroutines of other libraries.
+// Foreign continuation: coroutines of other libraries await native operations.
 #pragma once
 
 #include <coroutine>
@@ -10,21 +10,24 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/giving_up.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// A coroutine of any type as the waiter of an operation. Such a coroutine cannot be
-/// cancelled as a task can; it gives up by stop tokens and deadlines.
+/// cancelled as a task can: it gives up by stop tokens and deadlines.
 class foreign_continuation final : public continuation {
  public:
   foreign_continuation() noexcept
       : continuation([](continuation& k) noexcept {
           auto& self = static_cast<foreign_continuation&>(k);
+          MW_ASSERT(self.is_waiting_, "an operation ends once (law 1)");
           self.is_waiting_ = false;
           return self.waiter_;
         }) {}
 
   void wait(std::coroutine_handle<> waiter, executor& home) noexcept {
+    MW_ASSERT(!is_waiting_ && waiter, "a coroutine waits for one operation at a time");
     waiter_ = waiter;
     set_home(home);
     is_waiting_ = true;
@@ -32,8 +35,8 @@ class foreign_continuation final : public continuation {
 
   [[nodiscard]] bool is_waiting() const noexcept { return is_waiting_; }
 
-  /// The waiter's frame is being destroyed while the operation is in flight and cannot be
-  /// taken back: its memory would be written after it is gone.
+  /// Ends the program. The waiter's frame is being destroyed while the operation is in
+  /// flight and cannot be taken back: its memory would be written after it is gone.
   [[noreturn]] static void cannot_withdraw() noexcept {
     std::fputs(
         "manyworlds: a coroutine was destroyed while it awaited an operation that cannot "
@@ -47,19 +50,21 @@ class foreign_continuation final : public continuation {
   bool is_waiting_ = false;
 };
 
-/// Makes a native awaiter one that coroutines of any type can await, as well as tasks:
-/// what the `operator co_await` of an operation gives.
+/// Makes a native awaiter one that coroutines of any type can await, as well as tasks.
+/// The `operator co_await` of an operation returns it.
 ///
-/// Who awaits is resumed on the executor given to the constructor, else on that of the
+/// The coroutine is resumed on the executor given to the constructor, else on that of the
 /// operation (`Awaiter::await_home()`). In the first case the coroutine must run on that
 /// executor's thread when it awaits; in the second the operation is started there.
-/// Destroying the coroutine with the operation in flight, on that thread, withdraws it;
-/// if that cannot be done at once, or on another thread, the program ends with a message.
+///
+/// Lifetime: destroying the coroutine on that thread with the operation in flight
+/// withdraws it. If that cannot be done at once, or on another thread, the program ends
+/// with a message.
 template <class Awaiter>
 class awaitable_by_all : public Awaiter {
  public:
   using Awaiter::Awaiter;
-  /// `where`: whoever awaits is resumed there; may be null.
+  /// `where`: the executor that resumes the coroutine; may be null.
   template <class... Args>
   awaitable_by_all(executor* where, Args&&... args)
       : Awaiter(std::forward<Args>(args)...), resumption_(where) {}
@@ -74,8 +79,7 @@ class awaitable_by_all : public Awaiter {
   }
 
   // Not inlined: another thread may go on with the coroutine before this returns, and
-  // clang 14 to 16 would keep locals of what is inlined here in its frame (llvm issue
-  // 56301).
+  // clang 14 to 16 would keep locals of inlined code in its frame (llvm issue 56301).
   template <class Promise>
   [[gnu::noinline]] std::coroutine_handle<> await_suspend(
       std::coroutine_handle<Promise> waiter) {
@@ -85,7 +89,7 @@ class awaitable_by_all : public Awaiter {
     if (!resumption_ && !home.is_current()) {
       foreign.start.is_queued = true;
       if (home.try_post(foreign.start)) return std::noop_coroutine();
-      // Nobody would start it there any more: the operation itself says so, here.
+      // That executor would no longer start it: the operation itself reports that, here.
       foreign.start.is_queued = false;
     }
     return start();
@@ -94,7 +98,7 @@ class awaitable_by_all : public Awaiter {
   decltype(auto) await_resume() {
     if (foreign_) {
       if (foreign_->start_error) std::rethrow_exception(foreign_->start_error);
-      // There is no cancelled end for a foreign coroutine but an exception.
+      // A foreign coroutine learns of a cancelled end by an exception only.
       if (!this->await_must_resume()) throw stopped();
     }
     return Awaiter::await_resume();
@@ -106,6 +110,7 @@ class awaitable_by_all : public Awaiter {
         : work(
               [](work& w) noexcept {
                 auto& self = static_cast<starter&>(w);
+                MW_ASSERT(self.is_queued, "a queued start runs once");
                 self.is_queued = false;
                 self.awaiter.start().resume();
               },
@@ -114,7 +119,7 @@ class awaitable_by_all : public Awaiter {
     awaitable_by_all& awaiter;
     bool is_queued = false;
   };
-  /// A task is its own continuation and should not pay for this.
+  /// Holds what only foreign coroutines need: a task is its own continuation.
   struct foreign_side {
     explicit foreign_side(awaitable_by_all& a) noexcept : start(a) {}
     foreign_continuation waiter;
@@ -122,7 +127,8 @@ class awaitable_by_all : public Awaiter {
     std::exception_ptr start_error;
   };
 
-  /// What to run next: the waiter itself if the operation has ended at once.
+  /// Starts the operation and returns what to run next: the waiter itself if the
+  /// operation has ended at once.
   std::coroutine_handle<> start() noexcept {
     continuation& waiter = foreign_->waiter;
     using result = decltype(this->await_start(waiter));

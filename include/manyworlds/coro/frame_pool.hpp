@@ -1,11 +1,12 @@
-// Coroutine frames from per-thread free lists (5 ns instead of 12 ns with malloc).
-// Sanitizers see plain allocations, so that a use after free is found.
+// Frame pool: coroutine frames from per-thread free lists (5 ns instead of 12 ns with
+// malloc). Sanitizers see plain allocations, so that a use after free is found.
 #pragma once
 
 #include <cstddef>
 #include <new>
 
 #include "manyworlds/config.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MANYWORLDS_POOLS_FRAMES 0
@@ -21,17 +22,19 @@
 
 namespace manyworlds::inline v0 {
 
-/// Free lists of one thread, one per size class. A frame freed on another thread joins
-/// that thread's list; lists are bounded, so that a producer and a consumer of frames do
-/// not grow memory.
+/// The free lists of one thread, one for each size class. A frame freed on another thread
+/// joins that thread's list. Lists are bounded, so that a producer and a consumer of
+/// frames do not grow memory.
 class frame_pool {
  public:
   [[nodiscard]] static void* allocate(std::size_t size) {
+    MW_ASSERT(size > 0, "a frame has at least one byte");
 #if MANYWORLDS_POOLS_FRAMES
     if (size <= largest) {
       list& l = mine_.lists_[class_of(size)];
       if (l.head) {
         block* b = l.head;
+        MW_ASSERT(l.length > 0, "a free list counts what is in it");
         l.head = b->next;
         --l.length;
         return b;
@@ -43,6 +46,7 @@ class frame_pool {
   }
 
   static void deallocate(void* p, std::size_t size) noexcept {
+    MW_ASSERT(p && size > 0, "a frame that is freed was allocated");
 #if MANYWORLDS_POOLS_FRAMES
     if (size <= largest) {
       list& l = mine_.lists_[class_of(size)];
@@ -68,6 +72,8 @@ class frame_pool {
   struct block {
     block* next;
   };
+  static_assert(granule >= sizeof(block) && largest % granule == 0,
+                "every size class holds a link, and the last one ends at the largest");
   struct list {
     block* head = nullptr;
     std::size_t length = 0;

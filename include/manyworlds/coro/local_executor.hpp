@@ -13,8 +13,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Runs tasks on the thread that calls `run`, sleeping when there is nothing to do. For
-/// programs and tests without a runtime; a reactor does the same with I/O.
+/// Runs tasks on the thread that calls `run`, and sleeps when there is nothing to do. It
+/// serves programs and tests without a runtime; a reactor does the same with I/O.
 class local_executor final : public executor {
  public:
   void schedule(work& w) noexcept override { ready_.push(w); }
@@ -28,8 +28,8 @@ class local_executor final : public executor {
     return std::chrono::steady_clock::now();
   }
 
-  /// Runs a task, and whatever else comes, until that task has ended; gives its value or
-  /// throws what it threw. Throws `stopped` if the task was cancelled.
+  /// Runs a task, and all other work that comes, until that task has ended. Returns its
+  /// value or throws what it threw. Throws `stopped` if the task was cancelled.
   template <class T>
   T run(task<T> t) {
     bool has_ended = false;

@@ -1,4 +1,5 @@
-// What coroutines of other libraries are told that await what only tasks can.
+// Native only: error texts for coroutines of other libraries that await what only tasks
+// can.
 #pragma once
 
 #include <coroutine>
@@ -24,8 +25,8 @@ template <class Frame>
 concept asio_frame = requires(Frame& f) { f.detach_thread(); f.pop_frame(); };
 // clang-format on
 
-/// A base of awaitables: `asio::awaitable` takes what can be called with a frame of its
-/// own, and nothing that is awaitable, so that this is where it can be told.
+/// A base of awaitables that only a task can await. `asio::awaitable` takes what can be
+/// called with its frame, and nothing that is awaitable, so this call carries the text.
 class not_for_asio {
  public:
   template <asio_frame Frame>

@@ -1,4 +1,4 @@
-// offload: a function on another thread, awaited.
+// offload: awaits a function that runs on another thread.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,11 @@
 #include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/value_slot.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Where a function may be offloaded to: what takes work (`worker_thread`, any
+/// Holds for what a function may be offloaded to: what takes work (`worker_thread`, any
 /// `executor`), or a foreign executor that takes callables.
 template <class W>
 concept takes_work = requires(W& where, work& w) {
@@ -44,7 +45,7 @@ class offload_awaiter final : public native_only, private work {
       where_.execute([this] { this->run(); });
     }
   }
-  // In the other thread's queue it cannot be taken back, but it need not begin.
+  // It cannot be taken out of the other thread's queue, but it need not begin.
   bool await_cancel() noexcept {
     auto expected = progress::queued;
     progress_.compare_exchange_strong(expected, progress::withdrawn,
@@ -52,6 +53,8 @@ class offload_awaiter final : public native_only, private work {
     return false;
   }
   bool await_must_resume() const noexcept {
+    MW_ASSERT(progress_.load(std::memory_order_relaxed) != progress::queued,
+              "a function is begun or withdrawn before its waiter is resumed");
     return progress_.load(std::memory_order_relaxed) == progress::begun;
   }
   result await_resume() {
@@ -63,6 +66,7 @@ class offload_awaiter final : public native_only, private work {
   enum class progress : unsigned char { queued, begun, withdrawn };
 
   void perform() noexcept {
+    MW_ASSERT(waiter_, "a function has a waiter before it is handed over");
     auto expected = progress::queued;
     // The result travels with the waiter's resumption, which orders it.
     if (progress_.compare_exchange_strong(expected, progress::begun,
@@ -102,11 +106,11 @@ class [[nodiscard]] offload_awaitable : public not_for_asio {
   F f_;
 };
 
-/// `co_await offload(thread, [&] { return compute(x); })`: runs the function there, and
+/// `co_await offload(thread, [&] { return compute(x); })` runs the function there, and
 /// goes on at home with what it gave or threw.
 ///
 /// Once begun it cannot be cancelled: a cancelled task waits for it, so references to the
-/// task's locals are safe. A closure that is named is taken by reference.
+/// task's locals are safe. A closure that has a name is taken by reference.
 template <class Where, class F>
 requires(takes_work<Where> ||
          takes_callables<Where>) offload_awaitable<Where, F> offload(Where& where,

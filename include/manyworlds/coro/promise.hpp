@@ -1,4 +1,4 @@
-// What every task's promise does: where it runs, what it awaits, how it is cancelled.
+// Promise: where a task runs, what it awaits, and how it is cancelled.
 #pragma once
 
 #include <coroutine>
@@ -11,31 +11,33 @@
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/foreign_awaitable.hpp"
 #include "manyworlds/coro/frame_pool.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 template <class T>
 class task_promise;
 
-/// How a task ended.
+/// Says how a task ended.
 enum class task_outcome : unsigned char { running, returned, threw, cancelled };
 
 /// The untyped part of a task's promise. A task awaits one thing at a time, so the
-/// promise itself is the continuation of whatever it awaits.
+/// promise itself is the continuation of what it awaits.
 class promise_base : public continuation {
  public:
-  /// Asks the task to stop: passed to what it awaits, or, if it runs at the moment, taken
-  /// at its next `co_await`. True: it has ended as cancelled and its parent will not be
-  /// told. Home thread only.
+  /// Asks the task to stop. What it awaits is asked, or, if it runs at the moment, the
+  /// request is taken at its next `co_await`. True: it has ended as cancelled and its
+  /// parent will not be told. Thread: the home's only.
   bool cancel() noexcept;
 
   [[nodiscard]] task_outcome outcome() const noexcept { return outcome_; }
-  /// What the task threw, or null.
+  /// Returns what the task threw, or null.
   [[nodiscard]] const std::exception_ptr& error() const noexcept { return error_; }
   [[nodiscard]] bool cancel_requested() const noexcept { return cancel_requested_; }
 
-  /// Starts the task on `parent`'s home; the handle is what to run now.
+  /// Starts the task on `parent`'s home. Returns the handle to run now.
   std::coroutine_handle<> start(continuation& parent) noexcept {
+    MW_ASSERT(state_ == state::created, "a task is started once");
     parent_ = &parent;
     set_home(parent.home());
     state_ = state::running;
@@ -75,7 +77,10 @@ class promise_base : public continuation {
         self_(self) {}
   ~promise_base() = default;
 
-  void set_returned() noexcept { outcome_ = task_outcome::returned; }
+  void set_returned() noexcept {
+    MW_ASSERT(outcome_ == task_outcome::running, "a task ends once");
+    outcome_ = task_outcome::returned;
+  }
   void rethrow_error() {
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
@@ -99,26 +104,32 @@ class promise_base : public continuation {
 
   template <class Awaiter>
   void suspend_on(Awaiter& a) noexcept {
+    MW_ASSERT(state_ == state::running, "only a task that runs awaits something");
     awaiter_ = std::addressof(a);
     verbs_ = &verbs_of<Awaiter>;
     state_ = state::suspended;
   }
 
-  /// What is awaited has ended: go on, or end as cancelled.
+  /// Called when what is awaited has ended: the task goes on, or ends as cancelled.
   std::coroutine_handle<> awaited() noexcept {
+    MW_ASSERT(state_ == state::suspended,
+              "a task is resumed once for each await (law 1)");
     if (!verbs_->must_resume(awaiter_)) return end_cancelled();
     state_ = state::running;
     return self_;
   }
 
-  /// The frame stays, suspended at its await, until its owner destroys it: the locals
-  /// unwind then.
+  /// Ends the task as cancelled. The frame stays suspended at its await until its owner
+  /// destroys it: the locals unwind then.
   std::coroutine_handle<> end_cancelled() noexcept {
     outcome_ = task_outcome::cancelled;
     return ended();
   }
 
   std::coroutine_handle<> ended() noexcept {
+    MW_ASSERT(state_ == state::running || state_ == state::suspended,
+              "a task that was started ends once");
+    MW_ASSERT(outcome_ != task_outcome::running, "a task has an outcome when it ends");
     state_ = state::ended;
     return parent_->take();
   }
@@ -138,17 +149,18 @@ class promise_base : public continuation {
 inline bool promise_base::cancel() noexcept {
   const bool again = std::exchange(cancel_requested_, true);
   if (state_ == state::suspended) {
-    // Asked once only: the awaiter has answered "later" already.
+    // The awaiter is asked once only: it has answered "later" already.
     if (again || !verbs_->cancel(awaiter_)) return false;
   } else if (state_ != state::created) {
     return false;
   }
+  MW_ASSERT(outcome_ == task_outcome::running, "a task ends once");
   state_ = state::ended;
   outcome_ = task_outcome::cancelled;
   return true;
 }
 
-/// Stands between a task and an awaiter: remembers the awaiter for cancellation.
+/// Stands between a task and an awaiter, and remembers the awaiter for cancellation.
 template <class Awaiter>
 class task_suspension {
  public:

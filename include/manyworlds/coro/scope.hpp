@@ -1,4 +1,4 @@
-// Scope: the only way to run tasks side by side.
+// Scope: runs tasks side by side; there is no other way to do it.
 #pragma once
 
 #include <cassert>
@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/scope_child.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -34,19 +35,19 @@ class scope_awaiter;
 /// its children and waits for them. The body's locals die before its siblings do: what
 /// children share is declared outside.
 ///
-/// There is no public constructor: a scope lives for one run. All members on the home's
-/// thread.
+/// There is no public constructor: a scope lives for one run. Thread: the home's, for all
+/// members.
 class scope {
  public:
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
 
-  /// What to await. A closure that is named is taken by reference, one written in the
-  /// awaited expression by value.
+  /// Returns what to await. A closure that has a name is taken by reference, one written
+  /// in the awaited expression by value.
   template <class Body>
   [[nodiscard]] static scope_run<Body> run(Body&& body);
 
-  /// Starts a child at the home's next turn, in order of spawning. In a scope that is
+  /// Starts a child at the home's next turn, in the order of spawning. In a scope that is
   /// cancelled already the child is never started: it is destroyed here.
   void spawn(task<void> child);
 
@@ -55,12 +56,12 @@ class scope {
   template <class F, class... Args>
   requires(!std::convertible_to<F, task<void>>) void spawn(F&& f, Args&&... args);
 
-  /// Cancels all children, also the body and those that have not started; the run then
+  /// Cancels all children, also the body and those that have not started. The run then
   /// ends without an error. A child that calls it is cancelled at its next `co_await`.
   void cancel() noexcept;
 
   [[nodiscard]] bool is_cancelled() const noexcept { return is_cancelled_; }
-  /// Children that have not ended, the body included.
+  /// Returns the number of children that have not ended, the body included.
   [[nodiscard]] std::size_t size() const noexcept { return children_; }
 
  private:
@@ -153,8 +154,8 @@ task<void> run_called(F f, Args... args) {
   co_await std::move(called);
 }
 
-/// A task that calls `f(args...)` and awaits what it gives. Callable and arguments are
-/// moved into its frame, and live as long as it does.
+/// Makes a task that calls `f(args...)` and awaits what it gives. Callable and arguments
+/// are moved into its frame, and live as long as it does.
 template <class F, class... Args>
 [[nodiscard]] task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
@@ -197,8 +198,8 @@ inline void scope::cancel() noexcept {
   if (!ended_.empty()) queue_reaper();
 }
 
-/// Each child is moved to `asked_` before it is asked, so that children which end, spawn
-/// or cancel while that goes on find consistent lists.
+/// Moves each child to `asked_` before it is asked, so that children which end, spawn or
+/// cancel meanwhile find consistent lists.
 inline void scope::cancel_children() noexcept {
   is_cancelled_ = true;
   if (std::exchange(is_cancelling_, true)) return;
@@ -240,18 +241,22 @@ inline void scope::child_ended(scope_child& child,
 }
 
 inline void scope::bury(scope_child& child) noexcept {
+  MW_ASSERT(children_ > 0, "a child ends once (law 1)");
   child.unlink();
   ended_.push_back(child);
   --children_;
 }
 
 inline void scope::queue_reaper() noexcept {
+  MW_ASSERT(!ended_.empty(), "a reaper is queued only for children that have ended");
   if (std::exchange(reaper_.is_queued, true)) return;
   waiter_->home().schedule(reaper_);
 }
 
 inline void scope::reap() noexcept {
-  // A dying child's locals may spawn or cancel: one at a time, and look again.
+  MW_ASSERT(reaper_.is_queued && waiter_->home().is_current(),
+            "the reaper runs from the home's queue");
+  // A dying child's locals may spawn or cancel, so the list is read again for each one.
   while (scope_child* child = ended_.front()) {
     child->unlink();
     delete child;

@@ -1,4 +1,4 @@
-// A scope's child, and the lists a scope keeps of them.
+// Scope child: one task of a scope, and the lists that a scope keeps of them.
 #pragma once
 
 #include <coroutine>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -20,6 +21,9 @@ class scope_child_link {
   scope_child_link& operator=(const scope_child_link&) = delete;
 
   void unlink() noexcept {
+    MW_ASSERT(is_linked(), "a child is taken out of a list that it is in");
+    MW_ASSERT(before_->after_ == this && after_->before_ == this,
+              "both neighbours in a list know of a link");
     before_->after_ = after_;
     after_->before_ = before_;
     before_ = after_ = this;
@@ -30,6 +34,8 @@ class scope_child_link {
 
  private:
   friend class scope_child_list;
+  [[nodiscard]] bool is_linked() const noexcept { return after_ != this; }
+
   scope_child_link* before_ = this;
   scope_child_link* after_ = this;
 };
@@ -38,10 +44,11 @@ class scope_child_link {
 class scope_child_list : private scope_child_link {
  public:
   [[nodiscard]] bool empty() const noexcept { return after_ == this; }
-  /// The first, or null.
+  /// Returns the first child, or null.
   [[nodiscard]] scope_child* front() const noexcept;
-  /// The link must be in no list.
+  /// Appends a link. Precondition: the link is in no list.
   void push_back(scope_child_link& link) noexcept {
+    MW_ASSERT(!link.is_linked(), "a child is in one list at a time");
     link.before_ = before_;
     link.after_ = this;
     before_->after_ = &link;
@@ -49,8 +56,8 @@ class scope_child_list : private scope_child_link {
   }
 };
 
-/// A task of a scope. It is queued once to be started, and then is what its task resumes
-/// at its end.
+/// A task of a scope. It is queued once to be started, and its task resumes it at the
+/// end.
 class scope_child final : public continuation, public scope_child_link {
  public:
   scope_child(scope& s, task<void>&& t, executor& home) noexcept
@@ -60,7 +67,8 @@ class scope_child final : public continuation, public scope_child_link {
         scope_(s),
         task_(std::move(t)) {}
 
-  /// True: it has ended as cancelled now. False: the scope will be told.
+  /// Asks the task to stop. True: it has ended as cancelled now. False: the scope will be
+  /// told.
   bool cancel() noexcept {
     // Before the start the child is in the home's queue and cannot be taken out of it.
     return task_.promise().cancel() && is_started_;

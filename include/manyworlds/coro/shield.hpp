@@ -1,4 +1,4 @@
-// shield: an operation that runs to its end though its waiter is cancelled.
+// shield: runs an operation to its end although its waiter is cancelled.
 #pragma once
 
 #include <utility>
@@ -43,10 +43,10 @@ class [[nodiscard]] shield_awaitable : public not_for_asio {
   task<T> operation_;
 };
 
-/// `co_await shield(op)`: runs `op` to its end, also in a task that is cancelled (before
-/// or meanwhile); the cancellation is taken at the task's next `co_await`. For what must
-/// not be cut: returning a lease, telling a peer. Whoever waits for the task waits for
-/// `op`.
+/// `co_await shield(op)` runs `op` to its end, also in a task that is cancelled (before
+/// or meanwhile). The cancellation is taken at the task's next `co_await`. Use it for
+/// what must not be cut: returning a lease, telling a peer. The task's waiter waits for
+/// `op` too.
 template <class Awaitable>
 [[nodiscard]] auto shield(Awaitable&& awaitable) {
   using result = typename task_for<Awaitable>::value_type;

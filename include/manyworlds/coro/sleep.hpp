@@ -3,6 +3,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/native_only.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -35,7 +36,7 @@ class sleep_awaiter : public native_only, private timer {
     home.arm(*this, what_.end(home.now()));
   }
   bool await_cancel() noexcept {
-    // Expired already: the waiter is in its home's queue.
+    // It has expired already: the waiter is in its home's queue.
     if (!is_armed()) return false;
     waiter_->home().timers().disarm(*this);
     return true;
@@ -45,6 +46,7 @@ class sleep_awaiter : public native_only, private timer {
 
  private:
   static void expired(timer& t) noexcept {
+    MW_ASSERT(!t.is_armed(), "a timer is disarmed before it expires");
     static_cast<sleep_awaiter&>(t).waiter_->resume();
   }
 
@@ -56,7 +58,7 @@ inline sleep_awaiter sleep_awaitable::operator co_await() const noexcept {
   return sleep_awaiter(*this);
 }
 
-/// Goes on at the back of the home's queue, after what was ready before.
+/// Continues at the back of the home's queue, after what was ready before.
 class yield_awaiter : public native_only, public not_for_asio {
  public:
   yield_awaiter() noexcept = default;
@@ -68,18 +70,20 @@ class yield_awaiter : public native_only, public not_for_asio {
   void await_resume() const noexcept {}
 };
 
-/// `co_await sleep_for(50ms)`: goes on that much later by the home's time; never in the
-/// same turn. Cancelled at once. Throws std::logic_error if the home keeps no time.
+/// `co_await sleep_for(50ms)` goes on that much later by the home's time, and never in
+/// the same turn. A cancellation ends it at once. Throws std::logic_error if the home
+/// keeps no time.
 [[nodiscard]] inline sleep_awaitable sleep_for(duration span) noexcept {
   return sleep_awaitable(span);
 }
 
-/// `co_await sleep_until(t)`; a time that has passed means the next turn.
+/// `co_await sleep_until(t)` goes on at that time; a time that has passed means the next
+/// turn.
 [[nodiscard]] inline sleep_awaitable sleep_until(time_point until) noexcept {
   return sleep_awaitable(until);
 }
 
-/// `co_await yield()`: lets other tasks of the home run first.
+/// `co_await yield()` lets other tasks of the home run first.
 [[nodiscard]] inline yield_awaiter yield() noexcept { return {}; }
 
 }  // namespace manyworlds::inline v0

@@ -1,4 +1,4 @@
-// Stop tokens for any awaitable.
+// stop_on: stop tokens for any awaitable.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@
 
 #include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// Awaits a task until a stop is requested. See `stop_on`.
 ///
-/// The token fires on any thread and may do so while the task ends. It only posts a
-/// notice to the home; a waiter does not go on before a notice that was posted has
-/// arrived.
+/// The token fires on any thread, perhaps while the task ends. It only posts a notice to
+/// the home. A waiter does not go on before a notice that was posted has arrived.
 template <class T>
 class stop_awaiter final : public native_only, private branch_owner, private work {
  public:
@@ -63,15 +63,18 @@ class stop_awaiter final : public native_only, private branch_owner, private wor
     }
   };
 
-  /// Ends the callback. True if its notice is still on the way.
+  /// Ends the callback. Returns true if its notice is still on the way.
   bool awaits_notice() noexcept {
-    // The callback's destructor waits for one that runs on another thread, so that what
-    // is read next is final.
+    // The callback's destructor waits for a call on another thread, so the value read
+    // next is final.
     callback_.reset();
     return is_posted_.load(std::memory_order_relaxed) && !is_noticed_;
   }
 
   void noticed() noexcept {
+    MW_ASSERT(!is_noticed_ && is_posted_.load(std::memory_order_relaxed),
+              "a notice is posted and arrives once");
+    MW_ASSERT(waiter_->home().is_current(), "a notice runs from the home's queue");
     is_noticed_ = true;
     if (branch_.is_running()) {
       was_stopped_ = true;
@@ -111,8 +114,8 @@ class [[nodiscard]] stop_awaitable : public not_for_asio {
   std::stop_token token_;
 };
 
-/// `co_await stop_on(op, token)`: what `op` gives, or `stopped` once a stop is requested,
-/// on whatever thread.
+/// `co_await stop_on(op, token)` gives what `op` gives, or throws `stopped` once a stop
+/// is requested on any thread.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when `stopped`
 /// is thrown. If its value won the race, the value is given. If the stop was requested

@@ -1,4 +1,4 @@
-// sync_wait: from a plain function into a task and back.
+// sync_wait: runs a task from a plain function.
 #pragma once
 
 #include <stdexcept>
@@ -10,8 +10,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// Runs an awaitable on the calling thread until it has ended; gives its value or throws
-/// what it threw. It blocks the thread, so within a task it throws std::logic_error.
+/// Runs an awaitable on the calling thread until it has ended. Returns its value or
+/// throws what it threw. It blocks the thread, so within a task it throws
+/// std::logic_error.
 template <class Awaitable>
 decltype(auto) sync_wait(Awaitable&& awaitable) {
   if (executor::current()) {

@@ -23,11 +23,13 @@ class task_awaiter;
 
 /// A coroutine that gives a T when awaited.
 ///
-/// Lazy: nothing runs before it is awaited or handed to a scope. Move-only, one pointer.
-/// It runs on the executor of whoever awaits it (its home) and always resumes there,
-/// whatever it awaits. A task that is cancelled is not resumed: its frame is destroyed
-/// with this object, locals unwinding in order. Awaiting it gives its value or throws
-/// what it threw; std::invalid_argument if it is empty, as it is once it was awaited.
+/// It is lazy: nothing runs before it is awaited or handed to a scope. It is move-only
+/// and one pointer wide. It runs on the executor of its waiter (its home) and always
+/// resumes there, no matter what it awaits.
+///
+/// A task that is cancelled is not resumed: its frame is destroyed with this object, and
+/// its locals unwind in order. Awaiting a task gives its value or throws what it threw.
+/// It throws std::invalid_argument if the task is empty, as it is once it was awaited.
 template <class T = void>
 class [[nodiscard]] task : public not_for_asio {
  public:
@@ -47,22 +49,24 @@ class [[nodiscard]] task : public not_for_asio {
   task& operator=(const task&) = delete;
   ~task() { reset(); }
 
-  /// Whether there is a coroutine; false after a move.
+  /// Returns true if there is a coroutine; false after a move.
   explicit operator bool() const noexcept { return static_cast<bool>(frame_); }
 
-  /// Only an rvalue can be awaited, once.
+  /// Returns the awaiter. Only an rvalue can be awaited, once.
   task_awaiter<T> operator co_await() && noexcept {
     return task_awaiter<T>(std::move(*this));
   }
 
-  /// For combiners and scopes. Throws std::invalid_argument if the task is empty.
+  /// Returns the promise, for combiners and scopes. Throws std::invalid_argument if the
+  /// task is empty.
   [[nodiscard]] task_promise<T>& promise() const {
     if (!frame_) [[unlikely]]
       refuse_empty_task();
     return frame_.promise();
   }
 
-  /// Destroys the frame: only before the start, or after the end (also as cancelled).
+  /// Destroys the frame. Precondition: the task has not started, or has ended (also as
+  /// cancelled).
   void reset() noexcept {
     if (auto frame = std::exchange(frame_, {})) frame.destroy();
   }
@@ -74,7 +78,7 @@ class [[nodiscard]] task : public not_for_asio {
   std::coroutine_handle<task_promise<T>> frame_;
 };
 
-/// A task's promise, with the place of its result.
+/// A task's promise with the place of its result.
 template <class T>
 class task_promise final : public promise_base {
  public:
@@ -92,7 +96,7 @@ class task_promise final : public promise_base {
     set_returned();
   }
 
-  /// The value, moved out, or throws. Once.
+  /// Moves the value out, or throws the task's error. Called once.
   T take_result() {
     rethrow_error();
     return value_.take();

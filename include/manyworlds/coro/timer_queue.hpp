@@ -1,4 +1,5 @@
-// Timers of one executor: an intrusive binary heap, ordered by time and then by arming.
+// Timer queue: the timers of one executor in an intrusive binary heap, ordered by time
+// and then by arming.
 #pragma once
 
 #include <chrono>
@@ -8,21 +9,22 @@
 #include <vector>
 
 #include "manyworlds/config.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 using duration = std::chrono::nanoseconds;
-/// Points in an executor's own time: the monotonic clock, or virtual time under a
+/// A point in an executor's own time: the monotonic clock, or virtual time under a
 /// simulation.
 using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;
 
-/// `from + span`, or the end of time: "for ever" may be written `duration::max()`.
+/// Returns `from + span`, or the end of time: `duration::max()` means without a limit.
 [[nodiscard]] constexpr time_point later(time_point from, duration span) noexcept {
   return span > time_point::max() - from ? time_point::max() : from + span;
 }
 
-/// A point in time at which something happens, embedded in whatever waits for it.
-/// Neither copied nor moved; disarm it before it is destroyed.
+/// A point in time at which something happens, embedded in the object that waits for it.
+/// It is neither copied nor moved. Lifetime: disarm it before it is destroyed.
 class timer {
  public:
   using function = void (*)(timer&) noexcept;
@@ -44,25 +46,25 @@ class timer {
   function expired_;
 };
 
-/// All armed timers of one executor. Used on its thread only.
+/// All armed timers of one executor. Thread: the executor's only.
 class timer_queue {
  public:
   timer_queue() = default;
   timer_queue(const timer_queue&) = delete;
   timer_queue& operator=(const timer_queue&) = delete;
 
-  /// Arms, or moves an armed timer to another time.
+  /// Arms a timer, or moves an armed one to another time.
   void arm(timer& t, time_point when);
-  /// Does nothing if it is not armed.
+  /// Disarms a timer. Does nothing if it is not armed.
   void disarm(timer& t) noexcept;
 
   [[nodiscard]] bool empty() const noexcept { return heap_.empty(); }
-  /// When the earliest timer expires.
+  /// Returns when the earliest timer expires.
   [[nodiscard]] std::optional<time_point> next() const noexcept {
     if (heap_.empty()) return std::nullopt;
     return heap_.front()->when_;
   }
-  /// Runs timers due at `now`, at most `limit` of them (a turn is bounded); tells how
+  /// Runs timers due at `now`, at most `limit` of them (a turn is bounded). Returns how
   /// many ran.
   std::size_t expire(time_point now, std::size_t limit) noexcept;
 
@@ -71,6 +73,7 @@ class timer_queue {
     return a.when_ != b.when_ ? a.when_ < b.when_ : a.order_ < b.order_;
   }
   void place(timer& t, std::size_t slot) noexcept {
+    MW_ASSERT(slot < heap_.size(), "a timer's slot lies in the heap");
     heap_[slot] = &t;
     t.slot_ = slot;
   }
@@ -95,6 +98,8 @@ inline void timer_queue::arm(timer& t, time_point when) {
 inline void timer_queue::disarm(timer& t) noexcept {
   if (!t.is_armed()) return;
   const std::size_t slot = t.slot_;
+  MW_ASSERT(slot < heap_.size() && heap_[slot] == &t,
+            "a timer is disarmed in the queue that it was armed in");
   timer& last = *heap_.back();
   heap_.pop_back();
   t.slot_ = timer::idle;
@@ -109,6 +114,8 @@ inline std::size_t timer_queue::expire(time_point now, std::size_t limit) noexce
   while (count < limit && !heap_.empty() && heap_.front()->when_ <= now) {
     timer& t = *heap_.front();
     disarm(t);
+    MW_ASSERT(heap_.empty() || !earlier(*heap_.front(), t),
+              "timers expire in the order of their times");
     ++count;
     t.expired_(t);
   }

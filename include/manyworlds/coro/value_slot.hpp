@@ -1,4 +1,4 @@
-// Value slot: the place of a result that may be a value, a reference or nothing.
+// Value slot: the place of a result, which is a value, a reference or nothing.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,11 @@
 #include <variant>
 
 #include "manyworlds/config.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Holds what an operation gave until its waiter takes it. A reference stays one.
+/// Holds what an operation gave until its waiter takes it. A reference stays a reference.
 template <class T>
 class value_slot {
  public:
@@ -21,7 +22,10 @@ class value_slot {
     value_.emplace(std::forward<U>(value));
   }
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
-  T take() { return std::move(*value_); }
+  T take() {
+    MW_ASSERT(has_value(), "a result is there before it is taken");
+    return std::move(*value_);
+  }
 
  private:
   std::optional<T> value_;
@@ -33,7 +37,10 @@ class value_slot<T> {
  public:
   void emplace(T value) noexcept { value_ = std::addressof(value); }
   [[nodiscard]] bool has_value() const noexcept { return value_ != nullptr; }
-  T take() noexcept { return static_cast<T>(*value_); }
+  T take() noexcept {
+    MW_ASSERT(has_value(), "a result is there before it is taken");
+    return static_cast<T>(*value_);
+  }
 
  private:
   std::remove_reference_t<T>* value_ = nullptr;
@@ -50,7 +57,7 @@ class value_slot<void> {
   bool has_value_ = false;
 };
 
-/// How a result stands in a tuple or an optional: `std::monostate` for nothing, a
+/// The form of a result in a tuple or an optional: `std::monostate` for nothing, a
 /// `std::reference_wrapper` for an lvalue reference.
 template <class T>
 using storable = std::conditional_t<

@@ -1,4 +1,4 @@
-// when_all: several operations at once, all of their values.
+// when_all: awaits several operations at once and gives all of their values.
 #pragma once
 
 #include <tuple>
@@ -65,11 +65,11 @@ class [[nodiscard]] when_all_range : public not_for_asio {
   std::vector<task<T>> tasks_;
 };
 
-/// `auto [a, b] = co_await when_all(f(), g())`: starts all, left to right, and gives a
+/// `auto [a, b] = co_await when_all(f(), g())` starts all, left to right, and gives a
 /// tuple of their values (`std::monostate` for void).
 ///
 /// If one fails the others are cancelled; when all have ended the first error is thrown.
-/// Cancelled, it cancels all: values that some had given already are destroyed then.
+/// A cancellation cancels all: values that some had given already are destroyed then.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_all(Awaitables&&... awaitables) {
@@ -77,7 +77,8 @@ requires(sizeof...(Awaitables) > 0)
       as_task(std::forward<Awaitables>(awaitables))...);
 }
 
-/// The same for a number of tasks known at run time; a vector of values, or nothing.
+/// Does the same for a number of tasks known at run time. Gives a vector of values, or
+/// nothing.
 template <class T>
 [[nodiscard]] when_all_range<T> when_all(std::vector<task<T>> tasks) {
   return when_all_range<T>(std::move(tasks));

@@ -1,4 +1,4 @@
-// when_any: several operations at once, until the first has ended.
+// when_any: awaits several operations at once, until the first has ended.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// The task's value if it gave one.
+/// Takes the task's value if it gave one.
 template <class T>
 std::optional<storable<T>> take_if_any(task<T>& t) {
   if (t.promise().outcome() != task_outcome::returned) return std::nullopt;
@@ -72,13 +72,13 @@ class [[nodiscard]] when_any_range : public not_for_asio {
   std::vector<task<T>> tasks_;
 };
 
-/// `auto [a, b] = co_await when_any(f(), g())`: starts all, left to right, until one
-/// ends; gives a tuple of optionals (`std::monostate` for void).
+/// `auto [a, b] = co_await when_any(f(), g())` starts all, left to right, until one ends.
+/// It gives a tuple of optionals (`std::monostate` for void).
 ///
 /// The losers are cancelled *and waited for*: their frames are unwound when it gives its
-/// values. A loser whose value won the race all the same is delivered too, so more than
-/// one may be filled. If none gave a value, the first error is thrown; an error beside a
-/// value is dropped.
+/// values. If a loser still gave a value, that is delivered too, so more than one may be
+/// filled. If none gave a value, the first error is thrown; an error beside a value is
+/// dropped.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_any(Awaitables&&... awaitables) {
@@ -86,7 +86,8 @@ requires(sizeof...(Awaitables) > 0)
       as_task(std::forward<Awaitables>(awaitables))...);
 }
 
-/// The same for a number of tasks known at run time. None: an empty vector, at once.
+/// Does the same for a number of tasks known at run time. For none it gives an empty
+/// vector, at once.
 template <class T>
 [[nodiscard]] when_any_range<T> when_any(std::vector<task<T>> tasks) {
   return when_any_range<T>(std::move(tasks));

@@ -1,8 +1,9 @@
-// A deadline for any awaitable.
+// within: a deadline for any awaitable.
 #pragma once
 
 #include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -53,6 +54,8 @@ class within_awaiter final : public native_only, private branch_owner, private t
 
   static void expired(timer& t) noexcept {
     auto& self = static_cast<within_awaiter&>(t);
+    MW_ASSERT(!self.has_expired_ && self.branch_.is_running(),
+              "a deadline passes once, while its operation runs");
     self.has_expired_ = true;
     if (self.branch_.cancel()) self.waiter_->resume();
   }
@@ -79,12 +82,12 @@ class [[nodiscard]] within_awaitable : public not_for_asio {
   duration limit_;
 };
 
-/// `co_await within(op, 2s)`: what `op` gives, or `timed_out` after that time by the
-/// home's clock.
+/// `co_await within(op, 2s)` gives what `op` gives, or throws `timed_out` after that time
+/// by the home's clock.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when
-/// `timed_out` is thrown. If its value won the race, the value is given. Needs a home
-/// that keeps time.
+/// `timed_out` is thrown. If its value won the race, the value is given. Precondition:
+/// the home keeps time, else std::logic_error is thrown.
 template <class Awaitable>
 [[nodiscard]] auto within(Awaitable&& awaitable, duration limit) {
   using result = typename task_for<Awaitable>::value_type;

@@ -1,22 +1,24 @@
-// Work: an intrusive unit of "run this soon", the only thing executors queue.
+// Work: an intrusive unit of "run this soon"; executors queue nothing else.
 #pragma once
 
 #include <cstdint>
 
 #include "manyworlds/config.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Whose time it is when a work runs: for those who keep account of it.
+/// Says what the time of a work counts as, for a reactor that meters its turns.
 enum class work_kind : std::uint8_t {
   library,
-  brief,  ///< the library's, and over before a look at the clock would be
+  brief,  ///< the library's, and shorter than a look at the clock
   tasks,  ///< resumes a task
 };
 
-/// Something an executor runs once. The node is embedded in whatever waits (a coroutine's
-/// promise, an operation, a timer), so that queueing allocates nothing. Owned by its
-/// embedder; it must stay alive and must not be queued again until it ran.
+/// Something that an executor runs once. The node is embedded in the object that waits (a
+/// coroutine's promise, an operation, a timer), so that queueing allocates nothing.
+/// Lifetime: its embedder owns it, and it must stay alive and must not be queued again
+/// until it ran.
 class work {
  public:
   using function = void (*)(work&) noexcept;
@@ -41,7 +43,7 @@ class work {
   work_kind kind_;
 };
 
-/// A first-in first-out queue of work of one thread.
+/// A first-in first-out queue of one thread's work.
 class work_queue {
  public:
   work_queue() = default;
@@ -57,6 +59,7 @@ class work_queue {
 #pragma GCC diagnostic ignored "-Wdangling-pointer"
 #endif
   void push(work& w) noexcept {
+    MW_ASSERT(tail_ != &w.next_, "work is not queued again before it ran");
     w.next_ = nullptr;
     *tail_ = &w;
     tail_ = &w.next_;
@@ -65,9 +68,10 @@ class work_queue {
 #pragma GCC diagnostic pop
 #endif
 
-  /// The oldest entry, or null.
+  /// Takes the oldest entry, or returns null.
   work* pop() noexcept {
     work* w = head_;
+    MW_ASSERT((head_ == nullptr) == (tail_ == &head_), "an empty queue ends at its head");
     if (w) {
       head_ = w->next_;
       if (!head_) tail_ = &head_;
@@ -75,8 +79,9 @@ class work_queue {
     return w;
   }
 
-  /// Moves everything of `other` behind what is here.
+  /// Moves all entries of `other` behind those that are here.
   void append(work_queue& other) noexcept {
+    MW_ASSERT(this != &other, "a queue is appended to another one");
     if (other.empty()) return;
     *tail_ = other.head_;
     tail_ = other.tail_;

@@ -1,4 +1,4 @@
-// Worker thread: a named thread that runs work handed to it from anywhere.
+// Worker thread: a named thread that runs work from any thread.
 #pragma once
 
 #include <pthread.h>
@@ -12,12 +12,12 @@
 
 namespace manyworlds::inline v0 {
 
-/// Runs work first-in first-out, for what blocks or computes: see `offload`. The
-/// destructor runs what was handed over before and joins; it must not be called on the
-/// thread itself.
+/// Runs work first-in first-out, for functions that block or compute: see `offload`. The
+/// destructor runs the work that was posted before, and joins. It must not be called on
+/// the thread itself.
 class worker_thread {
  public:
-  /// The system shows the first 15 characters of the name.
+  /// Starts the thread. The system shows the first 15 characters of the name.
   explicit worker_thread(const std::string& name = "mw-worker")
       : thread_([this] { run(); }) {
     pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
@@ -33,7 +33,7 @@ class worker_thread {
     thread_.join();
   }
 
-  /// From any thread.
+  /// Queues work. Thread: any.
   void post(work& w) noexcept {
     const std::lock_guard lock(mutex_);
     queue_.push(w);
@@ -61,7 +61,7 @@ class worker_thread {
   std::condition_variable wake_;
   work_queue queue_;
   bool is_ending_ = false;
-  // Last: it uses the others from its start.
+  // The thread comes last: it uses the other members from its start.
   std::thread thread_;
 };
 

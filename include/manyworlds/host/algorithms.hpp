@@ -1,4 +1,4 @@
-// Algorithms: how collectives on host memory are carried out, and which is taken when.
+// Algorithms: how collectives on host memory are carried out, and which one is chosen.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,26 @@
 
 namespace manyworlds::inline v0 {
 
-/// Values travel between members, who must have chosen the same: never renumber.
+/// Names a way to carry out a collective. Values travel between members, which must
+/// have chosen the same one: never renumber.
 enum class algorithm : std::uint8_t {
-  /// Everybody who has something gives it at once to everybody who needs it; who reduces
-  /// takes all in the order of ranks. One step: the fastest of small data and of few
-  /// members, and what the root sends or takes grows with both.
+  /// Each member that has data sends it at once to each member that needs it. A
+  /// reducing member combines all contributions in the order of ranks. One step: the
+  /// fastest for small data and few members. What the root sends or receives grows with
+  /// both.
   flat = 1,
-  /// Each member reduces the part of one rank, reading it from all others, and then they
-  /// gather the parts (Rabenseifner's idea, "Optimization of Collective Reduction
-  /// Operations", 2004, without his recursion: on one host every member reads every other
-  /// at the same cost).
+  /// Each member reduces the part of one rank, which it reads from all others, and then
+  /// the members gather the parts. This is Rabenseifner's idea ("Optimization of
+  /// Collective Reduction Operations", 2004) without his recursion: on one host every
+  /// member reads every other at the same cost.
   direct = 2,
-  /// A binomial tree from or to the root, or, of a barrier, a dissemination
-  /// (Hensgen, Finkel, Manber: "Two Algorithms for Barrier Synchronization", 1988): as
+  /// A binomial tree from or to the root. A barrier uses a dissemination (Hensgen,
+  /// Finkel, Manber: "Two Algorithms for Barrier Synchronization", 1988). It takes as
   /// many steps as the number of members has bits.
   logarithmic = 3,
-  /// Every member speaks to its neighbours only, as many steps as members, each with one
-  /// part (Patarasuk, Yuan: "Bandwidth Optimal All-reduce Algorithms", 2009). The root of
-  /// a broadcast scatters first (van de Geijn).
+  /// Every member exchanges messages with its neighbours only, in as many steps as
+  /// there are members, one part a step (Patarasuk, Yuan: "Bandwidth Optimal All-reduce
+  /// Algorithms", 2009). The root of a broadcast scatters first (van de Geijn).
   ring = 4,
 };
 [[nodiscard]] std::string_view name_of(algorithm a) noexcept;
@@ -38,10 +40,10 @@ enum class placement : std::uint8_t {
   several_hosts,
 };
 
-/// "Of this collective, there, with at most so many members and bytes: that way." Bytes
-/// are those of the longer buffer; of gather, scatter and all_to_all, of one rank's part,
-/// and 0 of their forms of several sizes. A rule for what cannot be done that way
-/// (`can_do`) is passed over.
+/// Chooses `use` for this kind and placement, up to this number of members and bytes.
+/// Bytes are those of the longer buffer. For gather, scatter and all_to_all they are
+/// those of one rank's part, and 0 if the parts differ. A rule that is not possible
+/// (`can_do`) is skipped.
 struct algorithm_rule {
   operation_kind kind = operation_kind::none;
   placement where = placement::anywhere;
@@ -50,11 +52,11 @@ struct algorithm_rule {
   algorithm use = algorithm::flat;
 };
 
-/// What the library goes by: the first rule that fits. Rules of a runtime's own
-/// (`runtime_options::algorithms`) come before it; all members must have the same.
+/// Returns the library's rules, of which the first that fits applies. A runtime's rules
+/// (`runtime_options::algorithms`) precede them. All members must have the same rules.
 [[nodiscard]] std::span<const algorithm_rule> default_algorithms() noexcept;
 
-/// Whether there is such a way to do such a collective.
+/// Returns whether this algorithm exists for this kind of collective.
 [[nodiscard]] bool can_do(algorithm a, operation_kind kind) noexcept;
 
 }  // namespace manyworlds::inline v0

@@ -1,5 +1,5 @@
-// Standalone Asio: our tasks as asynchronous operations with completion tokens, since
-// `asio::awaitable` takes no foreign awaitable.
+// Standalone Asio: runs our tasks as asynchronous operations with completion tokens,
+// since `asio::awaitable` takes no foreign awaitable.
 #pragma once
 
 #include <asio/any_io_executor.hpp>
@@ -19,11 +19,13 @@
 #include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/root.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// `void(std::exception_ptr, T)`, or `void(std::exception_ptr)` for nothing: the error is
-/// null on success; the value is default-constructed beside an error.
+/// The completion signature: `void(std::exception_ptr, T)`, or
+/// `void(std::exception_ptr)` for nothing. The error is null on success; the value is
+/// default-constructed beside an error.
 template <class T>
 struct asio_signature {
   using type = void(std::exception_ptr, T);
@@ -33,8 +35,8 @@ struct asio_signature<void> {
   using type = void(std::exception_ptr);
 };
 
-/// One task run for an Asio handler. It is kept alive by itself until the handler was
-/// posted, and by cancellations on their way to the task's home.
+/// One task that runs for an Asio handler. It keeps itself alive until the handler was
+/// posted; cancellations on their way to the task's home keep it alive too.
 template <class T, class Handler>
 class asio_operation final
     : public std::enable_shared_from_this<asio_operation<T, Handler>> {
@@ -49,6 +51,7 @@ class asio_operation final
         cancel_([](work& w) noexcept { static_cast<notice&>(w).self.cancel(); }, *this) {}
 
   void start() {
+    MW_ASSERT(!self_ && !has_ended_, "an operation is started once");
     self_ = this->shared_from_this();
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected()) {
@@ -65,26 +68,30 @@ class asio_operation final
     asio_operation& self;
   };
 
-  /// On the thread of whoever cancels.
+  /// Requests a cancellation. Thread: any; Asio's, where it emits the cancellation.
   void request_cancel(std::shared_ptr<asio_operation> alive) noexcept {
     if (cancel_is_posted_.exchange(true)) return;
     cancelling_ = std::move(alive);
     home_.execute(cancel_);
   }
 
-  // From here on at home.
+  // Thread: the home's, from here to `deliver`.
   void cancel() noexcept {
     const auto alive = std::move(cancelling_);
+    MW_ASSERT(alive, "a cancellation on its way home keeps the operation alive");
     if (!has_ended_ && root_.cancel()) finish();
   }
   static void ended(void* self) noexcept { static_cast<asio_operation*>(self)->finish(); }
-  /// The task's frame must not go within its own last suspension: through the queue.
+  /// Posts the delivery: the task's frame must not be destroyed within its own last
+  /// suspension.
   void finish() noexcept {
+    MW_ASSERT(!has_ended_, "law 1: an operation ends once");
     has_ended_ = true;
     home_.schedule(deliver_);
   }
 
   void deliver() noexcept {
+    MW_ASSERT(has_ended_ && self_, "an ended operation is delivered once");
     std::exception_ptr error;
     std::optional<storable<T>> value;
     if (task_.promise().outcome() == task_outcome::cancelled) {
@@ -109,7 +116,7 @@ class asio_operation final
                });
   }
 
-  /// On the handler's executor.
+  /// Calls the handler. Thread: the handler's executor.
   void complete(std::exception_ptr error, std::optional<storable<T>> value) {
     asio::get_associated_cancellation_slot(handler_).clear();
     Handler handler = std::move(handler_);
@@ -123,7 +130,7 @@ class asio_operation final
   executor& home_;
   task<T> task_;
   Handler handler_;
-  // The handler's loop must not run out of work while it waits for us.
+  // Keeps the handler's loop from running out of work while it waits for us.
   asio::executor_work_guard<asio::associated_executor_t<Handler>> keeps_busy_;
   task_root root_;
   notice deliver_;
@@ -134,14 +141,16 @@ class asio_operation final
   bool has_ended_ = false;
 };
 
-/// `co_await asio_await(home, op, asio::use_awaitable)` inside an `asio::awaitable`, or
-/// with any other completion token: runs a task or operation of ours on its home (a
-/// reactor, on whatever thread) and completes on the handler's Asio executor.
+/// Runs a task or operation of ours on its home (a reactor, on any thread) and
+/// completes on the handler's Asio executor. Use it inside an `asio::awaitable`, or
+/// with any other completion token:
 ///
-/// Asio's cancellation (any type) cancels the task; the completion then carries
+///     co_await asio_await(home, op, asio::use_awaitable);
+///
+/// Asio's cancellation (any type) cancels the task. The completion then carries
 /// `stopped`, or the value if it won the race. Values must be default-constructible for
-/// Asio. The handler's io_context must outlive the home's last turn: the home may still
-/// be inside `asio::post` when `run` has returned already.
+/// Asio. Lifetime: the handler's io_context must outlive the home's last turn. The home
+/// may still be inside `asio::post` when `run` has returned already.
 template <class Awaitable, class CompletionToken>
 auto asio_await(executor& home, Awaitable&& awaitable, CompletionToken&& token) {
   using result = typename task_for<Awaitable>::value_type;

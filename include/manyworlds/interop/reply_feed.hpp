@@ -1,4 +1,4 @@
-// Reply feed: the replies of one call for a thread or a loop that is not the
+// Reply feed: gives the replies of one call to a thread or a loop that is not the
 // dispatcher's.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "manyworlds/coro/channel.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -21,19 +22,20 @@
 namespace manyworlds::inline v0 {
 
 struct reply_feed_options {
-  /// Of the whole call, its replies included.
+  /// Limits the whole call, its replies included.
   duration limit = duration::max();
-  /// Replies that were not taken, in bytes and 64 for each; beyond it the worker's
+  /// Replies that were not taken, in bytes plus 64 for each. Beyond it the worker's
   /// handler waits.
   std::size_t window = std::size_t{64} * 1024;
-  /// Called on the dispatcher's reactor when there is something to take after a take that
-  /// found nothing, say to post to the loop that takes. Must return soon, and not throw.
-  /// Not called any more once the feed is destroyed, which waits for one that runs.
+  /// Called when there is something to take after a take that found nothing, for
+  /// example to post to the loop that takes. Must return soon, and not throw. The
+  /// feed's destructor waits for a call that runs; none follows it. Thread: the
+  /// dispatcher's reactor.
   std::function<void()> ready = {};
 };
 
-/// A call of a dispatcher whose replies another thread takes: a thread of an HTTP server
-/// by `take`, or a foreign loop by `ready` and `try_take`.
+/// A call of a dispatcher for another thread, which takes the replies: one of an HTTP
+/// server by `take`, or a foreign loop by `ready` and `try_take`.
 ///
 ///     mw::reply_feed tokens(rt, workers, std::move(prompt));
 ///     for (;;) {
@@ -42,20 +44,20 @@ struct reply_feed_options {
 ///       if (got.is_over || !client_is_there()) break;  // destroying it cancels the call
 ///     }
 ///
-/// All replies that are there are taken together, and the reactor wakes the taker only if
-/// that waits. So a burst costs one change of threads, not two for each reply as a task
-/// does that is started for each.
+/// All replies that are there are taken together, and the reactor wakes the taker only
+/// if the taker waits. So a burst costs one change of threads. A task that is started
+/// for each reply costs two changes each.
 ///
-/// Members are for one thread, any one; construction too. The runtime must outlive it,
-/// and the dispatcher until the call was admitted: until the first `take` that gave
-/// something.
+/// Thread: members, the constructor included, are for one thread, any one. Lifetime:
+/// the runtime must outlive it. The dispatcher must outlive the call's admission: the
+/// first `take` that gave something.
 class reply_feed {
  public:
   struct batch {
     std::vector<bytes> replies;
-    /// Nothing comes behind these.
+    /// True if no replies follow these.
     bool is_over = false;
-    /// Why it is over; nothing if in order. As `reply_stream::next` throws it, or
+    /// Why it is over; empty if in order. As `reply_stream::next` throws it, or
     /// `runtime_stopped` if the runtime ended first.
     failure why;
   };
@@ -75,8 +77,8 @@ class reply_feed {
     state_->is_dropped = true;
   }
 
-  /// What has come and was not taken. Waits for it, at most for `limit`: then it is
-  /// empty. `duration::max()` is no limit.
+  /// Takes the replies that have come. Waits for them, at most for `limit`; then the
+  /// batch is empty. `duration::max()` is no limit.
   [[nodiscard]] batch take(duration limit) {
     std::unique_lock lock(state_->mutex);
     state_->is_awaited = true;
@@ -86,17 +88,18 @@ class reply_feed {
     state_->is_awaited = false;
     return take_locked();
   }
-  /// The same without waiting. When it finds nothing, `ready` is called once there is.
+  /// Takes the replies that have come, without waiting. When it finds none, `ready` is
+  /// called once there are some.
   [[nodiscard]] batch try_take() {
     const std::lock_guard lock(state_->mutex);
     batch got = take_locked();
     state_->is_to_be_told = got.replies.empty() && !got.is_over;
     return got;
   }
-  /// Ends the call, and its worker's handler; its replies may be dropped.
+  /// Ends the call and its worker's handler. Its replies may be dropped.
   void cancel() noexcept {
     state_->gone.request_stop();
-    // One that waits for room has to see it.
+    // A feed that waits for room has to see it.
     const std::lock_guard lock(state_->mutex);
     state_->give_room();
   }
@@ -106,7 +109,7 @@ class reply_feed {
     state(bytes asked, reply_feed_options how)
         : request(std::move(asked)), options(std::move(how)) {}
 
-    /// With `mutex` held.
+    /// Lets the feed go on if it waits for room. Precondition: `mutex` is held.
     void give_room() noexcept {
       if (std::exchange(is_full, false)) (void)room.try_push(true);
     }
@@ -118,13 +121,14 @@ class reply_feed {
     const bytes request;
     const reply_feed_options options;
     std::stop_source gone;
-    /// Pushed to when there is room again.
+    /// Receives a value when there is room again.
     channel<bool> room{1};
 
     std::mutex mutex;
     std::condition_variable came;
-    std::vector<bytes> ready;  // guarded by mutex, as what follows
-    std::size_t cost = 0;      ///< of `ready`
+    // Guarded by `mutex`, to `is_full`.
+    std::vector<bytes> ready;
+    std::size_t cost = 0;  ///< of `ready`
     bool is_over = false;
     failure why;
     bool is_awaited = false;    ///< by a thread in `take`
@@ -133,7 +137,7 @@ class reply_feed {
 
     /// Held while `options.ready` runs, which may destroy the feed.
     std::recursive_mutex telling;
-    bool is_dropped = false;  // guarded by it
+    bool is_dropped = false;  // guarded by `telling`
   };
   static constexpr std::size_t cost_of_reply = 64;
 
@@ -147,13 +151,15 @@ class reply_feed {
     return got;
   }
 
-  /// Hands over what has come. True if the taker has to catch up first.
+  /// Hands over what has come. Returns true if the taker has to catch up first.
   static bool put(state& s, std::vector<bytes>& replies, std::size_t cost) {
     bool wakes = false;
     bool tells = false;
     bool is_full = false;
     {
       const std::lock_guard lock(s.mutex);
+      MW_ASSERT(!s.is_over, "no reply comes after the end of a feed");
+      MW_ASSERT(s.ready.empty() == (s.cost == 0), "a feed counts what it holds");
       if (s.ready.empty()) {
         s.ready.swap(replies);
       } else {
@@ -170,7 +176,7 @@ class reply_feed {
     return is_full;
   }
 
-  /// Says that it is over, however the task ends.
+  /// Marks the feed as over, however the task ends.
   struct ending {
     explicit ending(state& s) noexcept : of(s) {}
     ending(const ending&) = delete;
@@ -178,6 +184,7 @@ class reply_feed {
     ~ending() {
       {
         const std::lock_guard lock(of.mutex);
+        MW_ASSERT(!of.is_over, "law 1: a feed ends once");
         of.is_over = true;
         of.why = std::move(why);
       }

@@ -1,5 +1,5 @@
-// Resuming through foreign executors: other libraries' coroutines await our operations,
-// and go on where their library wants them to.
+// Resuming through foreign executors: coroutines of other libraries await our
+// operations and resume where their library wants them to.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,15 @@
 
 #include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 /// A foreign loop or thread pool as an executor. `Post` is called with a callable of no
-/// arguments, on any thread, and must run it soon; what it runs of one coroutine must not
-/// run at the same time (a strand, if it is a pool). It keeps no time: `sleep_for` and
-/// `within` throw there, operations of worlds keep their deadlines by their own reactor.
+/// arguments, on any thread, and must run it soon. It must not run two callables of one
+/// coroutine at the same time (use a strand for a pool). It keeps no time: `sleep_for`
+/// and `within` throw there. Operations of worlds keep their deadlines by their own
+/// reactor.
 template <class Post>
 class foreign_executor final : public executor {
  public:
@@ -54,6 +56,7 @@ class resume_on_awaiter {
   template <class Promise>
   [[gnu::noinline]] std::coroutine_handle<> await_suspend(
       std::coroutine_handle<Promise> waiter) noexcept {
+    MW_ASSERT(!waiter_.is_waiting(), "an operation is awaited once");
     waiter_.wait(waiter, where_);
     return operation_.promise().start(waiter_);
   }
@@ -72,13 +75,13 @@ class resume_on_awaiter {
   foreign_continuation waiter_;
 };
 
-/// `co_await resume_on(executor, op)`, in a coroutine of any library that awaits standard
-/// awaitables: awaits a task or operation of ours, and goes on through that executor. The
-/// coroutine must run there when it awaits.
+/// `co_await resume_on(executor, op)`, in a coroutine of any library that awaits
+/// standard awaitables: awaits a task or operation of ours, and resumes through that
+/// executor. Precondition: the coroutine runs there when it awaits.
 ///
-/// It gives up by the operation's stop tokens and deadlines. Destroying the coroutine
-/// while it waits withdraws the operation, or ends the program with a message if it
-/// cannot be withdrawn at once.
+/// The wait is given up by the operation's stop tokens and deadlines. Destroying the
+/// coroutine while it waits withdraws the operation. If it cannot be withdrawn at once,
+/// the program ends with a message.
 template <class Awaitable>
 [[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
   using result = typename task_for<Awaitable>::value_type;

@@ -1,4 +1,4 @@
-// CPU binding: whether a thread may run on one CPU only, and on which.
+// CPU binding: says whether a thread may run on one CPU only, and on which.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace manyworlds::inline v0 {
 
-/// What one process tells another of a thread's affinity, in one word. Two threads that
-/// are bound to the same CPU must not spin for each other: one of them keeps the other
-/// from running. Bound to different ones, each has a CPU that nothing else wants.
+/// A thread's affinity, in one word that processes exchange. Two threads that are bound
+/// to the same CPU must not spin for each other: one of them keeps the other from
+/// running. If they are bound to different ones, each has a CPU that nothing else wants.
 class cpu_binding {
  public:
-  /// Nothing is known of it.
+  /// A binding of which nothing is known.
   constexpr cpu_binding() noexcept = default;
   [[nodiscard]] static constexpr cpu_binding to_several() noexcept {
     return cpu_binding(1);
@@ -21,7 +21,7 @@ class cpu_binding {
   [[nodiscard]] static constexpr cpu_binding to(unsigned cpu) noexcept {
     return cpu_binding(cpu + 2);
   }
-  /// As it came from a peer. Every word means something.
+  /// Returns the binding that a peer's word stands for. Every word is valid.
   [[nodiscard]] static constexpr cpu_binding of_word(std::uint32_t word) noexcept {
     return cpu_binding(word);
   }
@@ -30,7 +30,7 @@ class cpu_binding {
 
   [[nodiscard]] constexpr std::uint32_t word() const noexcept { return word_; }
   [[nodiscard]] constexpr bool is_known() const noexcept { return word_ != 0; }
-  /// The one CPU; nothing if there are several, or nothing is known.
+  /// Returns the one CPU; nothing if there are several, or nothing is known.
   [[nodiscard]] constexpr std::optional<unsigned> only_cpu() const noexcept {
     return word_ < 2 ? std::nullopt : std::optional<unsigned>(word_ - 2);
   }

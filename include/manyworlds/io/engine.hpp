@@ -1,4 +1,4 @@
-// Engine: what turns I/O requests into completions. Three exist: io_uring, epoll and
+// Engine: turns I/O requests into completions. There are three: io_uring, epoll and
 // simulated.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// The sockets of one host. Calls do not block; handles may be used by every engine of
-/// the host, on any thread, one request of a kind at a time (at most one send and one
-/// receive in flight per stream).
+/// The sockets of one host. Calls do not block. Every engine of the host may use a
+/// handle, on any thread, with one request of a kind at a time (at most one send and one
+/// receive in flight for each stream).
 class network {
  public:
   network() = default;
@@ -21,24 +21,24 @@ class network {
   network& operator=(const network&) = delete;
   virtual ~network() = default;
 
-  /// A listening socket; port 0 chooses one. Result: handle, or errno (EADDRINUSE, EMFILE
-  /// ...).
+  /// Opens a listening socket; port 0 chooses one. Result: handle, or errno (EADDRINUSE,
+  /// EMFILE ...).
   [[nodiscard]] virtual io_result listen(const socket_address& address, int backlog) = 0;
-  /// A stream socket to connect to `peer` with a `connect` request. Result: handle or
-  /// errno.
+  /// Opens a stream socket, which a `connect` request connects to `peer`. Result: handle
+  /// or errno.
   [[nodiscard]] virtual io_result open_stream(const socket_address& peer) = 0;
-  /// No request may be in flight on it.
+  /// Closes a socket. Precondition: no request is in flight on it.
   virtual void close(socket_handle socket) noexcept = 0;
-  /// The peer reads the end of the stream after what was sent.
+  /// Ends the outgoing stream: the peer reads its end after what was sent.
   virtual void shut_down_sending(socket_handle socket) noexcept = 0;
-  /// Sends one byte if that goes at once. Nobody is told if it does not: the stream is
+  /// Sends one byte if that is possible at once. Reports nothing otherwise: the stream is
   /// full of such bytes, or over.
   virtual void send_byte(socket_handle socket) noexcept = 0;
   [[nodiscard]] virtual socket_address local_address(socket_handle socket) const = 0;
   [[nodiscard]] virtual socket_address peer_address(socket_handle socket) const = 0;
 };
 
-/// Runs requests for one thread. All calls but `wake` on that thread.
+/// Runs requests for one thread. Thread: all calls but `wake` on that one.
 class engine {
  public:
   engine() = default;
@@ -50,48 +50,50 @@ class engine {
   [[nodiscard]] virtual network& sockets() noexcept = 0;
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 
-  /// Starts a request. Failing to start is an end like any other (`result` holds the
+  /// Starts a request. A failure to start is an end like any other (`result` holds the
   /// errno).
   virtual void submit(io_request& request) noexcept = 0;
-  /// Asks a submitted request to end early; it ends exactly once all the same, with
-  /// ECANCELED or with what it had achieved (also bytes). Asking twice, or after the end,
-  /// is harmless only while the request has not ended.
+  /// Asks a submitted request to end early. It still ends exactly once, with ECANCELED or
+  /// with what it had achieved (also bytes). Asking twice is harmless. Precondition: the
+  /// request has not ended.
   virtual void cancel(io_request& request) noexcept = 0;
-  /// Submits what is queued and ends what has completed, a bounded number. True if
-  /// anything ended.
+  /// Submits what is queued and ends a bounded number of completed requests. Returns true
+  /// if anything ended.
   virtual bool poll() noexcept = 0;
-  /// Sleeps until something completes, `wake` is called, or `until`. Returns early at
-  /// will.
+  /// Sleeps until something completes, `wake` is called, or `until`. It may return early.
   virtual void wait(std::optional<time_point> until) noexcept = 0;
-  /// Ends the current or next `wait`. From any thread.
+  /// Ends the current or next `wait`. Thread: any.
   virtual void wake() noexcept = 0;
 
-  /// A descriptor that polls readable when `poll` has something to do or `wake` was
-  /// called; for embedding in a foreign loop, which asks for it before the first request.
-  /// -1 if there is none (simulated).
+  /// Returns a descriptor that polls readable when `poll` has something to do or `wake`
+  /// was called. A foreign loop asks for it before the first request. -1 if there is none
+  /// (simulated).
   [[nodiscard]] virtual int descriptor() noexcept = 0;
-  /// Called before a foreign loop waits on `descriptor`: submits what is queued and
-  /// clears old notices. True if something has completed already, so that the loop must
-  /// not wait.
+  /// Called before a foreign loop waits on `descriptor`. Submits what is queued and
+  /// clears old notices. Returns true if something has completed already, so that the
+  /// loop must not wait.
   [[nodiscard]] virtual bool prepare_foreign_wait() noexcept = 0;
 };
 
 enum class engine_kind : unsigned char { automatic, io_uring, epoll };
 
-/// What was chosen, and why not io_uring if it was asked for or preferred: a sentence for
-/// the log with the errno and its usual causes, empty when there is nothing to say.
+/// The chosen engine. `remark` says why it is not io_uring if that was asked for or
+/// preferred: a sentence for the log with the errno and its usual causes. It is empty
+/// when there is nothing to say.
 struct engine_choice {
   std::unique_ptr<class engine> engine;
   std::string remark;
 };
 
-/// The engine of this machine for the calling thread or a later one (the ring is enabled
-/// by the first thread that polls). `automatic` falls back to epoll where io_uring is
-/// refused, also for want of memory that rings may use (ENOMEM); `io_uring` throws
-/// std::system_error there. Out of descriptors (EMFILE, ENFILE) always throws.
+/// Makes the engine of this machine for the calling thread or a later one (the first
+/// thread that polls enables the ring). `automatic` falls back to epoll where io_uring is
+/// refused, also when rings get no memory (ENOMEM).
+///
+/// Errors: where io_uring is refused, `io_uring` throws std::system_error. Out of
+/// descriptors (EMFILE, ENFILE) always throws it.
 [[nodiscard]] engine_choice make_engine(engine_kind kind);
 
-/// Whether io_uring may be used here: 0, or the errno that refuses it.
+/// Returns 0 if io_uring may be used here, else the errno that refuses it.
 [[nodiscard]] int io_uring_refusal() noexcept;
 
 }  // namespace manyworlds::inline v0

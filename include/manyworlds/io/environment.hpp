@@ -1,5 +1,5 @@
-// Environment: where a runtime gets its engines, its randomness and its name from.
-// Injected, so that the whole stack also runs under a simulated clock and network.
+// Environment: gives a runtime its engines, its randomness and its name. It is injected,
+// so that the whole stack also runs under a simulated clock and network.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,12 @@ class environment {
   virtual void fill_random(std::span<std::byte> bytes) = 0;
   [[nodiscard]] virtual process_identity identity() const = 0;
 
-  /// True: a runtime starts threads for its reactors. False: somebody else (a simulation)
+  /// True: a runtime starts threads for its reactors. False: other code (a simulation)
   /// turns every reactor that is attached, on one thread.
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
-  /// Who stands for the kernel where processes share memory. Null with threads: the
-  /// kernel itself. Null without: nobody, they share none.
+  /// Returns the object that stands for the kernel where processes share memory. Null
+  /// with threads means the kernel itself. Null without threads means that they share
+  /// none.
   [[nodiscard]] virtual simulated_process* simulated_kernel() noexcept { return nullptr; }
   virtual void attach(reactor& r) = 0;
   virtual void detach(reactor& r) noexcept = 0;

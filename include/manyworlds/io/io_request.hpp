@@ -1,4 +1,4 @@
-// I/O request: one operation on a socket, embedded in whatever waits for it.
+// I/O request: one operation on a socket, embedded in the object that waits for it.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,8 +14,8 @@ namespace manyworlds::inline v0 {
 /// A socket of an engine family: a file descriptor, or a number of the simulated network.
 enum class socket_handle : int { none = -1 };
 
-/// How a request or a call ended: a count (or a handle), or an errno. The sign convention
-/// of the kernel and liburing is met in one place only, `from_kernel`.
+/// The end of a request or a call: a count (or a handle), or an errno. Only `from_kernel`
+/// knows the sign convention of the kernel and liburing.
 class io_result {
  public:
   constexpr io_result() noexcept = default;
@@ -36,7 +36,7 @@ class io_result {
   [[nodiscard]] constexpr socket_handle handle() const noexcept {
     return static_cast<socket_handle>(value_);
   }
-  /// The errno, 0 if ok.
+  /// Returns the errno, 0 if ok.
   [[nodiscard]] constexpr int error() const noexcept {
     return value_ < 0 ? static_cast<int>(-value_) : 0;
   }
@@ -51,12 +51,12 @@ enum class io_kind : std::uint8_t {
   connect,   ///< to `address`
   receive,   ///< into `buffers`, some bytes; 0 is the end of the stream
   send,      ///< from `buffers`, some bytes
-  readable,  ///< until the descriptor polls readable; result 0. Any pollable descriptor.
+  readable,  ///< until the descriptor (any pollable one) polls readable; result 0
 };
 
-/// One operation. The submitter owns it and everything it points to, and must keep both
-/// untouched until `ended` was called, also after asking for cancellation (kernel: the
-/// operation's own completion is its only end).
+/// One operation. Lifetime: the submitter owns it and everything it points to, and keeps
+/// both untouched until `ended` was called, also after asking for cancellation (kernel:
+/// the operation's own completion is its only end).
 class io_request {
  public:
   using function = void (*)(io_request&) noexcept;
@@ -65,19 +65,19 @@ class io_request {
   io_request(const io_request&) = delete;
   io_request& operator=(const io_request&) = delete;
 
-  /// Called exactly once per submission, on the engine's thread, from inside
-  /// `engine::poll` and never from inside `submit` or `cancel`; `result` is set.
+  /// Called exactly once for each submission, from inside `engine::poll` and never from
+  /// inside `submit` or `cancel`; `result` is set. Thread: the engine's.
   function ended;
   io_kind kind = io_kind::readable;
   socket_handle socket = socket_handle::none;
-  /// Gather or scatter list of `receive` and `send`; the array belongs to the submitter
+  /// The gather or scatter list of `receive` and `send`. The submitter owns the array
   /// too.
   const iovec* buffers = nullptr;
   std::size_t buffer_count = 0;
   socket_address address;
   io_result result;
 
-  /// For the engine alone, from submit to end.
+  /// The engine's own state, from submit to end.
   struct engine_state {
     io_request* next = nullptr;
     io_request* previous = nullptr;

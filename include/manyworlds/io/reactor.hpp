@@ -1,5 +1,5 @@
-// Reactor: one thread's event loop. Work, I/O completions, pollers and timers, in bounded
-// turns.
+// Reactor: one thread's event loop. It runs work, I/O completions, pollers and timers in
+// bounded turns.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/cpu_binding.hpp"
 #include "manyworlds/io/engine.hpp"
 #include "manyworlds/io/turn_meter.hpp"
@@ -16,22 +17,22 @@
 namespace manyworlds::inline v0 {
 
 /// Something that must be looked at rather than waited for: rings in shared memory,
-/// device events. Looked at in each turn, so all the time while the reactor spins; asked
-/// before it sleeps.
+/// device events. The reactor looks at it in each turn, so all the time while it spins,
+/// and asks it before it sleeps.
 class poller {
  public:
-  /// Looks once. True if it made progress.
+  /// Looks once. Returns true if it made progress.
   virtual bool poll() noexcept = 0;
-  /// Arms a wake-up (`reactor::wake`) and looks again: true if the reactor may sleep. A
-  /// poller that cannot wake the reactor returns the longest time it may sleep instead,
-  /// through `limit`.
+  /// Arms a wake-up (`reactor::wake`) and looks again. Returns true if the reactor may
+  /// sleep. A poller that cannot wake the reactor sets `limit` to the longest time that
+  /// it may sleep.
   virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
-  /// The reactor woke up.
+  /// Called when the reactor woke up.
   virtual void cancel_sleep() noexcept = 0;
 
  protected:
-  /// `brief`: what a look finds mostly takes less than a look at the clock, and else it
-  /// says so (`reactor::note_long_step`).
+  /// `brief` means that what a look finds mostly takes less than a look at the clock. The
+  /// poller reports the exceptions (`reactor::note_long_step`).
   explicit poller(work_kind looks = work_kind::library) noexcept : looks_(looks) {}
   ~poller() = default;
 
@@ -43,33 +44,34 @@ class poller {
   bool asked_ = false;
 };
 
-/// How long a reactor should spin on this machine: nothing where the machine has one CPU,
-/// or the control group's quota is below two: a spin then uses up what the thread that is
-/// waited for needs. One CPU by affinity is no such reason: its peers may have others
-/// (see `reactor::hold_spinning`).
+/// Returns how long a reactor should spin on this machine. It is zero where the machine
+/// has one CPU, or the control group's quota is below two: a spin then uses up what the
+/// thread that is waited for needs. One CPU by affinity is no such reason: its peers may
+/// have others (see `reactor::hold_spinning`).
 [[nodiscard]] duration default_spin() noexcept;
-/// Whether a helper thread of this process can run beside the calling one: two CPUs or
-/// more, by affinity and by quota. The threads that a process makes inherit the affinity
-/// of the one that makes them.
+/// Returns true if a helper thread of this process can run beside the calling one: two
+/// CPUs or more, by affinity and by quota. A thread inherits the affinity of the one that
+/// makes it.
 [[nodiscard]] bool has_cpus_for_helpers() noexcept;
 
 struct reactor_options {
-  /// How long to go on turning before sleeping, pollers or not (a parked vCPU costs 30 to
-  /// 80 us to wake, a cache line 0.14 us). Who else wants the CPU gets it after the first
-  /// microsecond, or at once: with more ranks than cores a reactor waits for one that it
-  /// keeps from running. What those have of it does not count, up to a millisecond;
-  /// who then keeps it for long does not get it so soon again.
+  /// How long to go on turning before sleeping, with pollers or without (a parked vCPU
+  /// costs 30 to 80 us to wake, a cache line 0.14 us).
+  ///
+  /// After 1 us of spinning, or at once, the reactor yields on every turn, so that a peer
+  /// that shares this core can run. The time that others then have the CPU does not
+  /// count, up to a millisecond. After a longer one the reactor does not yield for a
+  /// while.
   duration spin = std::chrono::microseconds(50);
 };
 
-/// The executor of user coroutines, and of the service thread. Everything but `post`,
-/// `wake` and `turns` is for its own thread: the one that turns it first. It may be
-/// constructed on another.
+/// The executor of user coroutines, and of the service thread. Thread: all members but
+/// `post`, `wake` and those that say "any" run on its own thread, the one that turns it
+/// first. It may be constructed on another.
 ///
-/// Destroy it on its own thread, when nothing of it is used any more: no request in
-/// flight, no timer armed, no poller registered. Work still queued is forgotten, not run.
-/// A `post` or `wake` that caused the end of the last thing the reactor was needed for
-/// may still be returning.
+/// Lifetime: destroy it on its own thread, when nothing uses it any longer: no request in
+/// flight, no timer armed, no poller registered. Work that is still queued does not run.
+/// The `post` or `wake` that caused the last end may still be returning.
 class reactor final : public executor {
  public:
   explicit reactor(std::unique_ptr<class engine> engine, reactor_options options = {});
@@ -80,35 +82,38 @@ class reactor final : public executor {
   [[nodiscard]] bool try_post(work& w) noexcept override;
   [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
   [[nodiscard]] reactor* as_reactor() noexcept override { return this; }
-  /// The time when this reactor last looked at the clock: at the start of its last whole
-  /// turn. For what is recorded on hot paths, never for a deadline: it is as
-  /// old as whatever runs now is long.
+  /// Returns the time when this reactor last looked at the clock: at the start of its
+  /// last whole turn. Use it for records on hot paths, never for a deadline: it is as old
+  /// as the current step is long.
   [[nodiscard]] time_point recently() const noexcept { return recently_; }
 
   [[nodiscard]] class engine& io() noexcept { return *engine_; }
   [[nodiscard]] network& sockets() noexcept { return engine_->sockets(); }
 
+  /// Registers a poller. Precondition: it is not registered.
   void add(poller& p) noexcept;
+  /// Removes a poller, also while pollers are polled. Precondition: it is registered.
   void remove(poller& p) noexcept;
 
-  /// Queues work for the next turn, behind what is ready then: for who does a slice of
-  /// something long. What is scheduled otherwise may run many times in one turn.
+  /// Queues work for the next turn, behind what is ready then. It serves code that does
+  /// something long in slices: what `schedule` queues may run many times in one turn.
   void schedule_next_turn(work& w) noexcept { next_turn_.push(w); }
-  /// What the library does in this turn may take longer than is brief.
+  /// Says that the library's work in this turn may take longer than is brief.
   void note_long_step() noexcept { meter_.note_long(); }
-  /// The library has had its share of this turn, or a task runs: what can wait for the
-  /// next turn does (law 9). Looks at the clock only after something long.
+  /// Returns true if the library has had its share of this turn, or a task runs: then
+  /// what can wait does so until the next turn (law 9). Looks at the clock only after
+  /// something long.
   [[nodiscard]] bool is_turn_used_up() const noexcept {
     return meter_.is_at_something_long() &&
            (meter_.is_at_tasks() || meter_.library_so_far(now()) >= library_share);
   }
 
-  /// One bounded turn without sleeping: posted work, ready work, completions, pollers,
-  /// timers. True if anything was done; if not, `prepare_wait` tells whether there is
-  /// something to do at once (completions may wait for 4 us while pollers find
-  /// something).
+  /// Takes one bounded turn without sleeping: posted work, ready work, completions,
+  /// pollers, timers. Returns true if anything was done. If not, `prepare_wait` tells
+  /// whether there is something to do at once (completions may wait for 4 us while
+  /// pollers find something).
   bool turn() noexcept;
-  /// Turns until `finished()`, which is asked between turns; sleeps in between.
+  /// Turns until `finished()`, which is asked between turns, and sleeps in between.
   template <class Finished>
   void run_until(Finished&& finished) {
     while (!finished()) {
@@ -116,38 +121,40 @@ class reactor final : public executor {
     }
     end_turn();
   }
-  /// Spins, then sleeps until there is something to do (may return early). What it finds
-  /// while it spins is done before it returns.
+  /// Spins, then sleeps until there is something to do (it may return early). What it
+  /// finds while it spins is done before it returns.
   void rest() noexcept;
-  /// Makes `rest`, `run_until` look again. Any thread.
+  /// Makes `rest` and `run_until` look again. Thread: any.
   void wake() noexcept;
 
-  /// After the last turn, on whatever thread: runs what was posted since, and what that
-  /// makes ready. From here on `try_post` takes nothing: each step that it took has run.
+  /// Runs what was posted since the last turn, and what that makes ready. From here on
+  /// `try_post` takes nothing: each work that it took has run. Thread: any, after the
+  /// last turn.
   void close() noexcept;
 
-  /// For a foreign loop: arms the wake-up, looks again, and tells how long the loop may
-  /// sleep on `io().descriptor()`: zero if there is something to do at once, nothing if
-  /// for ever.
+  /// Serves a foreign loop: arms the wake-up, looks again, and returns how long the loop
+  /// may sleep on `io().descriptor()`. Zero: there is something to do at once. Nothing:
+  /// without a limit.
   [[nodiscard]] std::optional<duration> prepare_wait() noexcept;
 
-  /// Turns that did something, for "alive but not progressing". Any thread.
+  /// Counts the turns that did something, to detect "alive but not progressing". Thread:
+  /// any.
   [[nodiscard]] std::uint64_t turns() const noexcept {
     return turns_.load(std::memory_order_relaxed);
   }
-  /// How long they took. Any thread.
+  /// Returns how long they took. Thread: any.
   [[nodiscard]] turn_times times() const noexcept { return meter_.read(); }
-  /// Asleep in `rest`, which anything to do ends: not busy, and not blocked either. A
-  /// foreign loop's sleep is not known. Any thread.
+  /// Returns true while it sleeps in `rest`, which anything to do ends: it is neither
+  /// busy nor blocked. A foreign loop's sleep is not known. Thread: any.
   [[nodiscard]] bool is_parked() const noexcept {
     return parked_.load(std::memory_order_relaxed);
   }
-  /// Not to spin as long as it is held, though its options say so: a peer that it waits
-  /// for has no CPU but this one. Any thread.
+  /// Keeps it from spinning while `is_held`, although its options say so: a peer that it
+  /// waits for has no CPU but this one. Thread: any.
   void hold_spinning(bool is_held) noexcept {
     spin_is_held_.store(is_held, std::memory_order_relaxed);
   }
-  /// How long it spins before it sleeps; zero while that is held. Any thread.
+  /// Returns how long it spins before it sleeps; zero while that is held. Thread: any.
   [[nodiscard]] duration spins_for() const noexcept {
     return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()
                                                          : options_.spin;
@@ -155,29 +162,33 @@ class reactor final : public executor {
   [[nodiscard]] bool is_spinning_held() const noexcept {
     return spin_is_held_.load(std::memory_order_relaxed);
   }
-  /// Which CPU its thread is bound to, now; several, if it has not rested yet. Asks the
-  /// kernel. Any thread.
+  /// Asks the kernel which CPU its thread is bound to now. Returns several CPUs if it has
+  /// not rested yet. Thread: any.
   [[nodiscard]] cpu_binding binding() const noexcept;
-  /// Requests in flight that nothing else waits for. They are counted on this thread;
-  /// whoever ends the reactor turns it until there are none. Any thread may ask.
-  void count_loose_requests(int more) noexcept { loose_requests_.fetch_add(more); }
+  /// Counts requests in flight that nothing else waits for. The code that ends the
+  /// reactor turns it until there are none. Thread: its own counts, any may ask.
+  void count_loose_requests(int more) noexcept {
+    MW_ASSERT(loose_requests_.load(std::memory_order_relaxed) + more >= 0,
+              "each loose request ends once");
+    loose_requests_.fetch_add(more);
+  }
   [[nodiscard]] bool has_loose_requests() const noexcept { return loose_requests_ != 0; }
-  /// Holds the threads that make blocking calls for this reactor: null until the first
-  /// such call, destroyed with the reactor.
+  /// Holds the threads that make blocking calls for this reactor. It is null until the
+  /// first such call, and destroyed with the reactor.
   [[nodiscard]] std::shared_ptr<void>& companion() noexcept { return companion_; }
-  /// When the earliest timer is due, or at once if work is ready; for simulations.
+  /// Returns when the earliest timer is due, or now if work is ready. Simulations use it.
   [[nodiscard]] std::optional<time_point> next_due() noexcept;
 
  private:
   static constexpr std::size_t turn_limit = 128;
-  /// What the library begins in a turn it begins within this time. No step of its takes
+  /// The library begins its steps of a turn within this time. None of its steps takes
   /// much longer, and both together stay below 200 us.
   static constexpr duration library_share = std::chrono::microseconds(60);
 
-  /// Empty looks at the pollers between two turns while it spins.
+  /// The number of empty looks at the pollers between two turns while it spins.
   static constexpr unsigned looks_between_turns = 16;
-  /// Empty turns of a spin before it offers its CPU to others in each: 0.6 us, within
-  /// which a small message is answered.
+  /// The number of empty turns of a spin before it offers its CPU to others in each one:
+  /// 0.6 us, within which a small message is answered.
   static constexpr unsigned turns_before_yields = 3;
 
   void await_posters() const noexcept;
@@ -193,7 +204,7 @@ class reactor final : public executor {
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
   bool spin() noexcept;
-  /// What others had of this CPU meanwhile.
+  /// Offers the CPU to other threads. Returns the time that they had it.
   duration yield() noexcept;
   bool prepare_sleep(std::optional<time_point>& until) noexcept;
   void cancel_sleep() noexcept;
@@ -206,11 +217,11 @@ class reactor final : public executor {
   work_inbox inbox_;
   poller* pollers_ = nullptr;
   poller* next_poller_ = nullptr;
-  poller* first_poller_ = nullptr;  ///< to look at: the turn before was used up
+  poller* first_poller_ = nullptr;  ///< to look at first: the turn before was used up
   bool sleep_prepared_ = false;
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
-  unsigned switches_ = 0;  ///< to others and soon back, in the last spins
+  unsigned switches_ = 0;  ///< short ones to other threads, in the last spins
   time_point yields_from_{};
   duration without_yields_{};
   time_point engine_asked_{};
@@ -221,7 +232,7 @@ class reactor final : public executor {
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> parked_{false};
   std::atomic<bool> spin_is_held_{false};
-  /// The kernel's number of its thread, once that is known; 0 before.
+  /// The kernel's number of its thread; 0 before it is known.
   std::atomic<int> thread_{0};
   std::atomic<int> loose_requests_{0};
 };

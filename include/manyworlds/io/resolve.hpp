@@ -1,4 +1,4 @@
-// Resolve: from "host:port" to addresses.
+// Resolve: turns "host:port" into addresses.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// What a name resolved to: at least one address, in the order to try them, or why there
+/// The result of a lookup: at least one address, in the order to try them, or why there
 /// is none.
 class resolution {
  public:
@@ -28,7 +28,7 @@ class resolution {
   [[nodiscard]] const std::vector<socket_address>& addresses() const noexcept {
     return addresses_;
   }
-  /// A sentence naming what was asked for; empty if ok.
+  /// Returns a sentence that names what was asked for; empty if ok.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
  private:
@@ -39,28 +39,28 @@ class resolution {
   std::string failure_;
 };
 
-/// Where names are looked up, and for how long.
+/// Says where names are looked up, and for how long.
 struct resolve_options {
-  /// Bounds the whole lookup, however many servers and search domains there are.
+  /// Bounds the whole lookup, no matter how many servers and search domains there are.
   duration limit = std::chrono::seconds(10);
-  /// Lines of an address and its names, as in hosts(5).
+  /// The file with lines of an address and its names, as in hosts(5).
   inline_text<255> hosts_file = "/etc/hosts";
-  /// Name servers and search domains, as in resolv.conf(5). A server may carry a port:
-  /// "nameserver 10.0.0.2:5353". A try lasts 1 s and there are three of them, where the
-  /// file does not say otherwise.
+  /// The file with name servers and search domains, as in resolv.conf(5). A server may
+  /// carry a port: "nameserver 10.0.0.2:5353". Unless the file says otherwise, a try
+  /// lasts 1 s and there are three.
   inline_text<255> settings_file = "/etc/resolv.conf";
 };
 
 /// Gives the addresses of "host:port".
 ///
 /// Numeric addresses ("127.0.0.1:29500", "[::1]:29500") and `localhost` need no lookup.
-/// Other names are looked for in the hosts file, then asked of the name servers by
-/// c-ares, whose sockets are awaited on the task's home: no thread is started and nothing
-/// blocks. A cancelled lookup ends at once, and has closed its sockets when its frame is
-/// gone.
+/// Other names are looked for in the hosts file, then c-ares asks the name servers. Its
+/// sockets are awaited on the task's home: no thread is started and nothing blocks. A
+/// cancelled lookup ends at once, and has closed its sockets when its frame is gone.
 ///
-/// Needs for names a home that is a reactor of this machine: elsewhere, and in a build
-/// without c-ares for names that the hosts file does not have, it fails and says so.
+/// Errors: names need a home that is a reactor of this machine. Elsewhere the lookup
+/// fails and says so. So it does in a build without c-ares, for names that the hosts file
+/// does not have.
 ///
 ///     const mw::resolution found = co_await mw::resolve("node7:29500");
 ///     if (!found.ok()) throw std::runtime_error(found.failure());

@@ -1,4 +1,4 @@
-// Signals: a task waits for one that is sent to the process, as SIGTERM.
+// Signals: a task waits for a signal to the process, such as SIGTERM.
 #pragma once
 
 #include <signal.h>
@@ -12,13 +12,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// Which signals to wait for. Trivially destructible, so that it can be written in an
-/// awaited expression.
+/// The signals to wait for. The class is trivially destructible, so that it can be
+/// written in an awaited expression.
 class signal_set {
  public:
-  /// Throws std::invalid_argument for what is no signal, or cannot be waited for:
-  /// SIGKILL, SIGSTOP, and those of faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL), which a
-  /// thread sends to itself.
+  /// Throws std::invalid_argument for a number that is no signal, or cannot be waited
+  /// for. Those are SIGKILL, SIGSTOP, and the faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL),
+  /// which a thread sends to itself.
   template <std::same_as<int>... Numbers>
   requires(sizeof...(Numbers) > 0)
       signal_set(Numbers... numbers) {  // NOLINT(google-explicit-constructor)
@@ -37,11 +37,11 @@ class signal_set {
 /// A signal that came.
 struct received_signal {
   int number = 0;
-  /// Who sent it; 0 if the kernel did, as at Ctrl-C.
+  /// The sending process; 0 if the kernel sent it, as at Ctrl-C.
   pid_t sender = 0;
   uid_t sender_user = 0;
 
-  /// "SIGTERM"; "signal 34" for one without a name.
+  /// Returns "SIGTERM", or "signal 34" for one without a name.
   [[nodiscard]] std::string text() const;
 };
 
@@ -53,24 +53,25 @@ struct received_signal {
 ///     rt.start(mw::until_signal({SIGTERM, SIGINT})).get();   // in main, once
 ///     rt.stop(10s);
 ///
-/// The call itself, not the await, blocks the signals on the calling thread, and they
-/// stay blocked there: a signal that no thread blocks would end the process in place of
-/// being told. Threads that are started later inherit that; those of a runtime block all
-/// signals anyway. So call it in main before other threads are started, and await what it
-/// gave when it suits. If a thread of the process does not block the signals at the time
-/// of the call, it throws std::logic_error naming the thread. Programs that the process
-/// starts later inherit the blocked signals too, unless they are given another mask.
+/// Thread: the call itself, not the await, blocks the signals on the calling thread, and
+/// they stay blocked there. A signal that a thread does not block would end the process
+/// instead of ending the wait. Threads that are started later inherit that; those of a
+/// runtime block all signals anyway. So call it in main before other threads are started,
+/// and await what it gave when it suits.
+///
+/// If a thread of the process does not block the signals at the time of the call, it
+/// throws std::logic_error naming the thread. Programs that the process starts later
+/// inherit the blocked signals too, unless they are given another mask.
 ///
 /// Each signal is taken by one waiter, also among several runtimes. One that comes while
 /// nothing waits is kept, and ends the next wait at once; several of one kind are one. So
 /// a second SIGTERM during the drain does nothing unless it is awaited again, say to stop
-/// at once; SIGKILL always works. Signals that are sent to one thread (`raise`,
-/// `pthread_kill`) are not seen; those sent to the process are (`kill`, a terminal,
-/// systemd, Kubernetes, Slurm).
+/// at once; SIGKILL always works. Signals to one thread (`raise`, `pthread_kill`) are not
+/// seen; signals to the process are (`kill`, a terminal, systemd, Kubernetes, Slurm).
 ///
-/// Throws std::system_error if the process is out of descriptors, when awaited
-/// std::logic_error where the awaiting task does not live on a reactor of this machine (a
-/// simulation sends no signals). May be cancelled.
+/// Errors: std::system_error if the process is out of descriptors. The await throws
+/// std::logic_error where the task does not live on a reactor of this machine (a
+/// simulation sends no signals). The wait may be cancelled.
 [[nodiscard]] task<received_signal> until_signal(signal_set signals);
 
 }  // namespace manyworlds::inline v0

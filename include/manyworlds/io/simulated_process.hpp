@@ -20,18 +20,18 @@ class simulated_engine;
 class simulated_network;
 class simulated_sockets;
 
-/// A part of a process that others on its host know of, as they would by the kernel.
-/// Everything is called on the simulation's thread, not in a turn of the process.
+/// A part of a process that other processes of its host know of, as they would by the
+/// kernel. Thread: the simulation's, and not in a turn of the process.
 class simulated_resident {
  public:
   simulated_resident(const simulated_resident&) = delete;
   simulated_resident& operator=(const simulated_resident&) = delete;
 
-  /// By which the processes of its host find it; empty if not at all.
+  /// Returns the name by which the processes of its host find it; empty if they do not.
   [[nodiscard]] virtual std::string_view name() const noexcept { return {}; }
-  /// Its process is killed: only what the kernel does for the dead.
+  /// Called when its process is killed. Does only what the kernel does for the dead.
   virtual void killed() noexcept {}
-  /// Some process of its host was killed a moment ago.
+  /// Called a moment after a process of its host was killed.
   virtual void neighbour_killed() noexcept {}
 
  protected:
@@ -41,13 +41,14 @@ class simulated_resident {
 
 enum class process_state : unsigned char {
   running,
-  stopped,   ///< as by SIGSTOP: not turned; the kernel goes on receiving for it
+  stopped,   ///< not turned, as by SIGSTOP; the kernel goes on receiving for it
   killed,    ///< never turned again; its sockets are gone
   released,  ///< killed, and turned again only so that its objects can end
 };
 
 /// One process of a simulation, with its own address, ports, descriptors and randomness.
-/// Everything made from it (engines, reactors, sockets) ends before the simulation does.
+/// Lifetime: what is made from it (engines, reactors, sockets) ends before the
+/// simulation.
 ///
 /// It listens on its own alias of the loopback address: 127.0.0.1 and the wildcard mean
 /// that alias, both to listen on and to connect to, so that an address it publishes leads
@@ -56,13 +57,13 @@ class simulated_process final : public environment {
  public:
   ~simulated_process() override;
 
-  /// Always the simulated engine.
+  /// Makes the simulated engine, for every kind.
   [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
   void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
   [[nodiscard]] simulated_process* simulated_kernel() noexcept override;
-  /// The simulation turns `r` from now on; its engine must have been made here.
+  /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
   void attach(reactor& r) override;
   void detach(reactor& r) noexcept override;
 
@@ -71,21 +72,23 @@ class simulated_process final : public environment {
   [[nodiscard]] socket_address address(std::uint16_t port = 0) const;
   [[nodiscard]] network& sockets() noexcept;
 
-  // What stands for the kernel between the processes of one host.
+  // These stand for the kernel between the processes of one host.
   void add_resident(simulated_resident& r) { residents_.push_back(&r); }
   void remove_resident(simulated_resident& r) noexcept { std::erase(residents_, &r); }
-  /// Of a living process of this host; null if there is none.
+  /// Finds a resident of a living process of this host; null if there is none.
   [[nodiscard]] simulated_resident* neighbour(std::string_view name) const noexcept;
-  /// A socket pair, whose second end is the other's; both none if it cannot be had.
+  /// Makes a socket pair; the second end belongs to `other`. Both are none if that is not
+  /// possible.
   [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(
       simulated_process& other);
-  /// Inside a turn: what it does takes that long.
+  /// Says that the current turn takes that long. Called inside a turn.
   void spend(duration time) noexcept;
   [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
 
-  /// Sockets not closed yet; a test that leaves some has found a leak.
+  /// Counts sockets that are not closed yet; a test that leaves some has found a leak.
   [[nodiscard]] std::size_t open_sockets() const noexcept { return open_sockets_; }
-  /// With that many open, `listen`, `open_stream` and accepting fail with EMFILE.
+  /// Sets how many sockets may be open before `listen`, `open_stream` and accepting fail
+  /// with EMFILE.
   void limit_descriptors(std::size_t most) noexcept { descriptor_limit_ = most; }
 
  private:
@@ -111,7 +114,7 @@ class simulated_process final : public environment {
   process_state state_ = process_state::running;
   std::size_t open_sockets_ = 0;
   std::size_t descriptor_limit_ = 1024;
-  // A slow reader: what it may still read, and since when that has been counted.
+  // The budget of a slow reader: what it may still read, and since when that is counted.
   std::size_t bytes_per_millisecond_ = 0;
   std::size_t readable_now_ = 0;
   time_point readable_since_{};

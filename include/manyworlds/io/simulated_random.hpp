@@ -6,12 +6,13 @@
 #include <span>
 
 #include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// A small deterministic generator (splitmix64). Not for secrets. The standard
-/// distributions are not used because their results differ between libraries, and a seed
-/// must mean one run everywhere.
+/// A small deterministic generator (splitmix64), which is not for secrets. It does not
+/// use the standard distributions, because their results differ between libraries and a
+/// seed must mean one run everywhere.
 class simulated_random {
  public:
   explicit simulated_random(std::uint64_t seed) noexcept : state_(seed) {}
@@ -24,14 +25,17 @@ class simulated_random {
     return z ^ (z >> 31);
   }
 
-  /// 0 to n - 1; n is at least 1.
-  std::uint64_t below(std::uint64_t n) noexcept { return next() % n; }
-  /// 1 to n; n is at least 1.
+  /// Returns 0 to n - 1. Precondition: n is at least 1.
+  std::uint64_t below(std::uint64_t n) noexcept {
+    MW_ASSERT(n > 0, "something can be chosen");
+    return next() % n;
+  }
+  /// Returns 1 to n. Precondition: n is at least 1.
   std::size_t up_to(std::size_t n) noexcept {
     return 1 + static_cast<std::size_t>(below(n));
   }
   bool one_in(std::uint64_t n) noexcept { return below(n) == 0; }
-  /// Zero to `longest`, both included.
+  /// Returns zero to `longest`, both included.
   duration at_most(duration longest) noexcept {
     if (longest <= duration::zero()) return duration::zero();
     return duration(below(static_cast<std::uint64_t>(longest.count()) + 1));
@@ -40,7 +44,7 @@ class simulated_random {
   void fill(std::span<std::byte> bytes) noexcept {
     for (std::byte& b : bytes) b = static_cast<std::byte>(next() & 0xff);
   }
-  /// An independent sequence, so that one user's appetite does not change what another
+  /// Returns an independent sequence, so that one user's draws do not change what another
   /// one sees.
   simulated_random fork() noexcept { return simulated_random(next()); }
 

@@ -1,4 +1,4 @@
-// Simulation: several processes, their network and their clock in one process on one
+// Simulation: runs several processes, their network and their clock in one process on one
 // thread, from a seed.
 #pragma once
 
@@ -16,30 +16,31 @@ namespace manyworlds::inline v0 {
 
 struct simulation_options {
   duration latency = std::chrono::microseconds(20);
-  /// A seed-chosen part of it is added to the latency of every segment.
+  /// The seed chooses a part of it that is added to the latency of every segment.
   duration jitter = std::chrono::microseconds(80);
-  /// Of each direction of a connection; 0 is without limit.
+  /// The rate of each direction of a connection; 0 is without a limit.
   std::uint64_t bytes_per_second = 0;
-  /// What a writer may have on its way before it must wait.
+  /// The bytes that a writer may have on their way before it must wait.
   std::size_t send_buffer = 128 * 1024;
-  /// What a reader may leave unread before its sender is held.
+  /// The bytes that a reader may leave unread before its sender is held.
   std::size_t receive_window = 64 * 1024;
-  /// Seed-chosen partial sends and receives.
+  /// The seed chooses partial sends and receives.
   bool short_transfers = true;
-  /// What is sent travels in seed-chosen pieces.
+  /// The seed chooses the pieces in which bytes travel.
   bool split_segments = true;
-  /// A seed-chosen few of the requests that could end are put off to a later turn. With
-  /// hundreds in flight that is always one, and time would hardly pass.
+  /// The seed chooses a few of the requests that could end and puts them off to a later
+  /// turn. With hundreds in flight that is always one, and time would hardly pass.
   bool late_requests = true;
-  /// After that long without an answer a connect ends with ETIMEDOUT.
+  /// After this time without an answer a connect ends with ETIMEDOUT.
   duration connect_limit = std::chrono::seconds(127);
-  /// Processes of one host share memory.
+  /// Lets processes of one host share memory.
   bool shared_memory = false;
-  /// A seed-chosen part of it passes with every turn. Zero: only waiting takes time.
+  /// The seed chooses a part of it that passes with every turn. Zero: only waiting takes
+  /// time.
   duration longest_turn = duration::zero();
 };
 
-/// Something that happened, for a person who reads the trace of a failing seed.
+/// One event, for a person who reads the trace of a failing seed.
 struct simulated_event {
   std::uint64_t step;
   duration time;
@@ -56,9 +57,9 @@ struct simulated_event {
 /// then jumps to the next timer or event. The same seed and the same calls give the same
 /// run.
 ///
-/// A reactor that can do nothing is put to sleep by `reactor::prepare_wait` as a foreign
-/// loop would, so that a lost wake-up is a hang here too, and a hang is an answer:
-/// `run_until` returns false and `describe` tells who waits for what.
+/// A reactor that can do nothing is put to sleep by `reactor::prepare_wait`, as by a
+/// foreign loop, so that a lost wake-up is a hang here too. A hang is an answer:
+/// `run_until` returns false and `describe` tells which process waits for what.
 class simulation {
  public:
   using action = std::function<void()>;
@@ -69,9 +70,10 @@ class simulation {
   simulation& operator=(const simulation&) = delete;
   ~simulation();
 
-  /// A process on a host of its own. It lives as long as the simulation.
+  /// Adds a process on a new host. It lives as long as the simulation.
   simulated_process& add_process(std::string name);
-  /// A process with the address and ports of `neighbour`, say its successor after a kill.
+  /// Adds a process with the address and ports of `neighbour`, say its successor after a
+  /// kill.
   simulated_process& add_process(std::string name, const simulated_process& neighbour);
 
   [[nodiscard]] time_point now() const noexcept;
@@ -79,11 +81,11 @@ class simulation {
   [[nodiscard]] std::uint64_t steps() const noexcept;
   [[nodiscard]] simulated_random& random() noexcept;
 
-  /// One turn of a reactor or one event. False if there is nothing left that could
+  /// Runs one turn of a reactor or one event. Returns false if nothing is left that could
   /// happen.
   bool step();
-  /// Steps until `finished()`, asked before each step. False if nothing is left to happen
-  /// (`is_stuck`) or the time has passed.
+  /// Steps until `finished()`, which is asked before each step. Returns false if nothing
+  /// is left to happen (`is_stuck`) or the time has passed.
   template <class Finished>
   [[nodiscard]] bool run_until(Finished&& finished,
                                duration at_most = std::chrono::hours(1)) {
@@ -96,26 +98,27 @@ class simulation {
   }
   /// Lets that much time pass.
   void run_for(duration time);
-  /// The last step found nothing left that could ever happen.
+  /// Returns true if the last step found nothing left that could ever happen.
   [[nodiscard]] bool is_stuck() const noexcept;
 
-  /// What every process waits for: state, timers, requests in flight with their sockets.
+  /// Describes what every process waits for: state, timers, requests in flight with their
+  /// sockets.
   [[nodiscard]] std::string describe() const;
   void trace_to(trace_sink sink);
-  /// A hash of all that happened so far.
+  /// Returns a hash of all that happened so far.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept;
 
-  /// Before step `n`; before the next step if that is past. Not at all if nothing is left
-  /// to happen first.
+  /// Runs `what` before step `n`, or before the next step if that is past. It does not
+  /// run if nothing is left to happen first.
   void at_step(std::uint64_t n, action what);
   void at(time_point when, action what);
   void after(duration delay, action what);
 
   // Faults. All of them may be called between steps, from actions and from inside a turn.
 
-  /// SIGKILL: its reactors are not turned any more; its peers read the end of the stream
-  /// or a reset, as the seed has it. Its requests end (ECANCELED, EPIPE) only once it is
-  /// released.
+  /// Kills a process, as SIGKILL does: its reactors are no longer turned. Its peers read
+  /// the end of the stream or a reset, as the seed decides. Its requests end (ECANCELED,
+  /// EPIPE) only once it is released.
   void kill(simulated_process& p);
   /// Turns a killed process again, cut off from the network, so that its objects can be
   /// destroyed.
@@ -123,20 +126,20 @@ class simulation {
   void stop(simulated_process& p);
   void resume(simulated_process& p);
 
-  /// Holds everything from `from` to `to`; connections stay half open.
+  /// Holds all segments from `from` to `to`; connections stay half open.
   void block(const simulated_process& from, const simulated_process& to);
-  /// `block` in both directions.
+  /// Does what `block` does, in both directions.
   void partition(const simulated_process& a, const simulated_process& b);
-  /// Stalls the connections there are, in both directions; new ones work.
+  /// Stalls the existing connections, in both directions; new ones work.
   void lose_link(const simulated_process& a, const simulated_process& b);
   /// Ends `block`, `partition` and `lose_link`: what was held arrives.
   void heal(const simulated_process& a, const simulated_process& b);
-  /// Resets the connections there are.
+  /// Resets the existing connections.
   void cut(const simulated_process& a, const simulated_process& b);
-  /// From now on, for segments from `from` to `to`.
+  /// Sets the latency and jitter of segments from `from` to `to`, from now on.
   void delay(const simulated_process& from, const simulated_process& to, duration latency,
              duration jitter = duration::zero());
-  /// The process reads no faster than that; 0 ends it.
+  /// Limits how fast the process reads; 0 ends the limit.
   void slow_reader(simulated_process& p, std::size_t bytes_per_millisecond);
 
  private:
@@ -147,9 +150,9 @@ class simulation {
 
   bool step_before(time_point limit);
   void turn(driven_reactor& r);
-  /// Turns every reactor once more: somebody outside may have given it work.
+  /// Turns every reactor once more: code outside the simulation may have given it work.
   void look_again() noexcept;
-  /// An engine's sleep inside a turn: everything else goes on meanwhile.
+  /// Lets an engine sleep inside a turn: everything else goes on meanwhile.
   void sleep(simulated_engine& sleeper, std::optional<time_point> until);
   void attach(simulated_process& p, reactor& r);
   void detach(reactor& r) noexcept;

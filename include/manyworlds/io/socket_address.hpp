@@ -12,16 +12,17 @@ struct sockaddr;
 
 namespace manyworlds::inline v0 {
 
-/// A numeric address and port. Compares and copies; no names (see `resolve`).
+/// A numeric address and port, which can be compared and copied. For names see `resolve`.
 class socket_address {
  public:
   socket_address() noexcept = default;
 
-  /// "127.0.0.1:29500", "[::1]:29500"; nothing for anything else, names included.
+  /// Parses "127.0.0.1:29500" or "[::1]:29500". Returns nothing for anything else, names
+  /// included.
   [[nodiscard]] static std::optional<socket_address> parse(
       std::string_view text) noexcept;
   [[nodiscard]] static socket_address loopback(std::uint16_t port) noexcept;
-  /// A copy of a sockaddr_in or sockaddr_in6; nothing for other families or short
+  /// Copies a sockaddr_in or sockaddr_in6. Returns nothing for other families or short
   /// lengths.
   [[nodiscard]] static std::optional<socket_address> from_native(
       const sockaddr* address, unsigned length) noexcept;
@@ -35,12 +36,12 @@ class socket_address {
   [[nodiscard]] bool is_valid() const noexcept { return family_ != family::none; }
   [[nodiscard]] bool is_ipv6() const noexcept { return family_ == family::ipv6; }
   [[nodiscard]] bool is_loopback() const noexcept;
-  /// 0.0.0.0 or [::]: good to listen on, not to dial.
+  /// Returns true for 0.0.0.0 and [::], which serve to listen on, not to dial.
   [[nodiscard]] bool is_wildcard() const noexcept;
 
-  /// Writes a sockaddr into `storage` (at least 28 bytes); returns its length.
+  /// Writes a sockaddr into `storage` (at least 28 bytes). Returns its length.
   unsigned to_native(void* storage) const noexcept;
-  /// As `parse` reads it.
+  /// Returns the text that `parse` reads.
   [[nodiscard]] std::string text() const;
 
   friend bool operator==(const socket_address&, const socket_address&) noexcept = default;

@@ -1,5 +1,5 @@
-// Stream: a connected socket that coroutines read and write; listener: one that they
-// accept on.
+// Stream: a connected socket that coroutines read and write. Listener: a socket that they
+// accept connections on.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// Owns a socket of a network. Close it only with no request in flight.
+/// Owns a socket of a network. Lifetime: close it only with no request in flight.
 class socket {
  public:
   socket() noexcept = default;
@@ -31,17 +31,17 @@ class socket {
   socket_handle handle_ = socket_handle::none;
 };
 
-/// Awaits one request on a reactor; the task awaiting it must have that reactor as its
-/// home. Cancelling asks the engine and waits for the request's own end, so that its
-/// buffers are free afterwards. Bytes that had moved are delivered, not lost.
+/// Awaits one request on a reactor. Precondition: the awaiting task has that reactor as
+/// its home. A cancellation asks the engine and waits for the request's own end, so that
+/// its buffers are free afterwards. Bytes that had moved are delivered, not lost.
 class io_awaiter : private io_request {
  public:
   io_awaiter(reactor& r, io_kind what, socket_handle on) noexcept
       : io_awaiter(&r, what, on) {}
-  /// Without a reactor, as for a stream that is not open, it fails with EBADF at once.
+  /// A null reactor, as of a stream that is not open, makes it fail with EBADF at once.
   io_awaiter(reactor* r, io_kind kind, socket_handle socket) noexcept;
-  /// A copy before the start describes the same request (the awaiter itself never moves
-  /// once started).
+  /// Copies the description of the request. Precondition: it has not started (the awaiter
+  /// itself never moves once started).
   io_awaiter(const io_awaiter& other) noexcept;
   io_awaiter& operator=(const io_awaiter&) = delete;
   ~io_awaiter() = default;
@@ -63,14 +63,15 @@ class io_awaiter : private io_request {
   bool cancelled_ = false;
 };
 
-/// A connected stream socket on one reactor. At most one send and one receive at a time.
-/// One that is not open (default-constructed, moved from, closed) gives EBADF.
+/// A connected stream socket on one reactor, with at most one send and one receive at a
+/// time. Errors: one that is not open (default-constructed, moved from, closed) gives
+/// EBADF.
 class stream {
  public:
   stream() noexcept = default;
   stream(reactor& r, socket s) noexcept : reactor_(&r), socket_(std::move(s)) {}
 
-  /// Connects to `address`; result 0 or errno. The stream is open afterwards only if it
+  /// Connects to `address`. Result: 0 or errno. `into` is open afterwards only if it
   /// succeeded.
   [[nodiscard]] static task<io_result> connect(reactor& r, socket_address address,
                                                stream& into);
@@ -78,16 +79,17 @@ class stream {
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
   [[nodiscard]] io_awaiter receive_some(std::span<std::byte> buffer) noexcept;
   [[nodiscard]] io_awaiter send_some(std::span<const std::byte> buffer) noexcept;
-  /// Fills the buffer: count() == size; less at the end of the stream; or the errno.
+  /// Fills the buffer. Result: count() == size, less at the end of the stream, or the
+  /// errno.
   [[nodiscard]] task<io_result> receive_exactly(std::span<std::byte> buffer);
-  /// Sends all of it, or gives the errno.
+  /// Sends the whole buffer, or gives the errno.
   [[nodiscard]] task<io_result> send_all(std::span<const std::byte> buffer);
   void shut_down_sending() noexcept;
   void close() noexcept { socket_.close(); }
-  /// Of one that is not open: none.
+  /// Returns the peer's address; an invalid one if the stream is not open.
   [[nodiscard]] socket_address peer_address() const;
 
-  /// Gives the socket away, to be used on another reactor of the same host.
+  /// Gives the socket away, for use on another reactor of the same host.
   [[nodiscard]] socket release() noexcept { return std::move(socket_); }
 
  private:
@@ -103,15 +105,15 @@ class stream {
 class listener {
  public:
   listener() noexcept = default;
-  /// Throws std::system_error naming the address (port in use, no permission, descriptors
-  /// exhausted).
+  /// Listens on `address`. Throws std::system_error naming it (port in use, no
+  /// permission, descriptors exhausted).
   listener(reactor& r, const socket_address& address);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
-  /// With the port that was chosen; of one that is not open: none.
+  /// Returns the address with the port that was chosen; an invalid one if it is not open.
   [[nodiscard]] socket_address address() const;
-  /// The next connection: a handle or errno (EMFILE: the caller waits a little and goes
-  /// on).
+  /// Awaits the next connection. Result: a handle or errno (EMFILE: the caller waits a
+  /// little and goes on).
   [[nodiscard]] io_awaiter accept() noexcept;
   void close() noexcept { socket_.close(); }
 

@@ -1,5 +1,5 @@
-// Turn meter: tells a reactor's turns apart, and in each the library's work from that of
-// tasks.
+// Turn meter: measures a reactor's turns, and in each one the library's work and the
+// tasks'.
 #pragma once
 
 #include <array>
@@ -12,19 +12,19 @@
 
 namespace manyworlds::inline v0 {
 
-/// A turn is from one look at the clock to the next, which the reactor takes anyway. Only
-/// where tasks follow on the library's work or the other way round another look is taken,
-/// which costs 25 ns; and not if what came before was brief: a small message is brought
-/// in 200.
+/// A turn lasts from one look at the clock to the next, which the reactor takes anyway.
+/// Another look, which costs 25 ns, is taken only where tasks follow the library's work
+/// or the other way round. None is taken if the work before was brief: a small message is
+/// brought in 200 ns.
 class turn_meter {
  public:
-  /// A turn begins, and the one before is over.
+  /// Begins a turn and ends the one before.
   void begin(time_point now) noexcept {
     if (has_open_turn()) end(now);
     since_ = now;
     state_ = 0;
   }
-  /// What follows is `whose`. `look` gives the time, if it is needed.
+  /// Says that `whose` work follows. `look` gives the time, if it is needed.
   template <class Look>
   void enter(work_kind whose, Look&& look) noexcept {
     if (whose == work_kind::tasks) {
@@ -36,21 +36,21 @@ class turn_meter {
       state_ |= whose == work_kind::brief ? did_something : did_something | is_long;
     }
   }
-  /// Tasks ran last: whatever follows is not theirs.
+  /// Says that what follows is no longer the work of tasks.
   template <class Look>
   void leave_tasks(Look&& look) noexcept {
     if ((state_ & tasks_run) != 0) [[unlikely]]
       close_part(look());
   }
   void note_anything() noexcept { state_ |= did_something; }
-  /// What follows, or goes on, takes longer than is brief.
+  /// Says that what follows, or goes on, takes longer than is brief.
   void note_long() noexcept { state_ |= is_long; }
-  /// What is under way may be long.
+  /// Returns true if what is under way may be long.
   [[nodiscard]] bool is_at_something_long() const noexcept {
     return (state_ & is_long) != 0;
   }
   [[nodiscard]] bool is_at_tasks() const noexcept { return (state_ & tasks_run) != 0; }
-  /// The library's part of this turn so far, if it is at it now.
+  /// Returns the library's part of this turn so far. Precondition: the library runs now.
   [[nodiscard]] duration library_so_far(time_point now) const noexcept {
     return library_time_ + (now - since_);
   }
@@ -58,13 +58,13 @@ class turn_meter {
     return (state_ & did_something) != 0 || took_part_ != 0;
   }
 
-  /// Any thread.
+  /// Returns the times so far. Thread: any.
   [[nodiscard]] turn_times read() const noexcept {
     return {library_.read(), tasks_.read()};
   }
 
  private:
-  /// Written by the reactor's thread, read by any.
+  /// A histogram that the reactor's thread writes and any thread reads.
   class histogram {
    public:
     void add(duration d) noexcept {
@@ -83,11 +83,11 @@ class turn_meter {
     observed<duration::rep> longest_{0};
   };
 
-  // What happened since `since_`.
+  // The bits of `state_`: what happened since `since_`.
   static constexpr unsigned did_something = 1;
   static constexpr unsigned tasks_run = 2;
   static constexpr unsigned is_long = 4;
-  // What is in the times of the parts that are over.
+  // The bits of `took_part_`: which times hold parts that are over.
   static constexpr unsigned library_took = 1;
   static constexpr unsigned tasks_took = 2;
 

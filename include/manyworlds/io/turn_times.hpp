@@ -1,4 +1,4 @@
-// Turn times: how long a reactor's turns took, for those who ask.
+// Turn times: how long a reactor's turns took.
 #pragma once
 
 #include <array>
@@ -10,32 +10,33 @@
 
 namespace manyworlds::inline v0 {
 
-/// How often something took how long, in powers of two of a microsecond.
+/// A histogram of durations, in powers of two of a microsecond.
 struct time_histogram {
-  /// The first is of less than a microsecond, the last of 65,536 and more.
+  /// The first bucket holds less than a microsecond, the last 65,536 us and more.
   static constexpr std::size_t buckets = 18;
 
   std::array<std::uint64_t, buckets> counts{};
   duration longest{0};
 
   [[nodiscard]] static std::size_t bucket_of(duration d) noexcept;
-  /// What is in a bucket took at least so long, and less than the next one's.
+  /// Returns the shortest duration of a bucket; the next bucket's begin is above all of
+  /// its durations.
   [[nodiscard]] static duration begin_of(std::size_t bucket) noexcept;
 
   [[nodiscard]] std::uint64_t count() const noexcept;
-  /// So long at most took the shortest `part` (0 to 1) of all: the end of a bucket, or
-  /// the longest. Zero if there are none.
+  /// Returns an upper bound of the shortest `part` (0 to 1) of all durations: the end of
+  /// a bucket, or the longest. Zero if there are none.
   [[nodiscard]] duration quantile(double part) const noexcept;
 };
 
-/// Of turns that did something, what the library took and what tasks took. A turn in
-/// which both ran counts in both. Real time, as the engine tells it: while others had the
-/// CPU as well.
+/// The times that the library and the tasks took in turns that did something. A turn in
+/// which both ran counts in both. It is real time, as the engine tells it, and includes
+/// the time in which other threads had the CPU.
 ///
-/// A task's time is from when it is resumed to when it waits again: also what the library
-/// does on its behalf before it waits (a small message, the first slice of a large one).
-/// What the library does in less than a look at the clock takes, as it hands a small
-/// message to a task, counts as the task's.
+/// A task's time lasts from when it is resumed to when it waits again. It includes what
+/// the library does on its behalf before it waits (a small message, the first slice of a
+/// large one). Library work that is shorter than a look at the clock, such as handing a
+/// small message to a task, counts as the task's.
 struct turn_times {
   time_histogram library;
   time_histogram tasks;

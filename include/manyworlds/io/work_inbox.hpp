@@ -1,16 +1,17 @@
-// Work inbox: how other threads hand work to a reactor without locks, waking it only if
-// it sleeps.
+// Work inbox: other threads hand work to a reactor without locks, and wake it only if it
+// sleeps.
 #pragma once
 
 #include <atomic>
 
 #include "manyworlds/coro/work.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Many producers, one consumer: a stack of work that the consumer takes whole and
-/// reverses. The consumer announces sleep by swapping in a mark on the empty stack; the
-/// producer that replaces the mark must wake it (libunifex's protocol,
+/// A stack of work with many producers and one consumer, which takes it whole and
+/// reverses it. The consumer announces sleep by swapping in a mark on the empty stack.
+/// The producer that replaces the mark must wake it (libunifex's protocol,
 /// `source/linux/io_uring_context.cpp`).
 class work_inbox {
  public:
@@ -18,7 +19,8 @@ class work_inbox {
   work_inbox(const work_inbox&) = delete;
   work_inbox& operator=(const work_inbox&) = delete;
 
-  /// True if the consumer sleeps, or is about to, and must be woken by the caller.
+  /// Pushes work. Returns true if the consumer sleeps, or is about to, and the caller
+  /// must wake it. Thread: any.
   [[nodiscard]] bool push(work& w) noexcept {
     work* seen = top_.load(std::memory_order_relaxed);
     do {
@@ -27,11 +29,12 @@ class work_inbox {
       // to.
     } while (!top_.compare_exchange_weak(seen, &w, std::memory_order_release,
                                          std::memory_order_relaxed));
+    MW_ASSERT(seen != &w, "work is not pushed again before it ran");
     return seen == mark();
   }
 
-  /// Everything pushed so far, oldest first, behind what is in `queue`. Also ends an
-  /// announced sleep.
+  /// Moves everything pushed so far, oldest first, behind the entries of `queue`. Also
+  /// ends an announced sleep. Returns true if there was any. Thread: the consumer's.
   bool take(work_queue& queue) noexcept {
     if (top_.load(std::memory_order_relaxed) == nullptr) return false;
     work* taken = top_.exchange(nullptr, std::memory_order_acquire);
@@ -51,8 +54,8 @@ class work_inbox {
     return true;
   }
 
-  /// Announces that the consumer is going to sleep. False if something was pushed: do not
-  /// sleep.
+  /// Announces that the consumer is going to sleep. Returns false if something was
+  /// pushed: then it must not sleep. Thread: the consumer's.
   [[nodiscard]] bool announce_sleep() noexcept {
     work* expected = nullptr;
     return top_.compare_exchange_strong(expected, mark(), std::memory_order_relaxed) ||
@@ -60,7 +63,7 @@ class work_inbox {
   }
 
  private:
-  // An address that is no work's: this object's own.
+  // The mark is this object's own address, which is never a work's address.
   work* mark() noexcept { return reinterpret_cast<work*>(this); }
 
   std::atomic<work*> top_{nullptr};

@@ -12,20 +12,20 @@ namespace shm {
 class shared_link;
 }
 
-/// Who lends the slots of a shared link.
+/// Owner of the slots of a shared link.
 class slot_lender {
  public:
-  /// This side is done with the slot. Any thread.
+  /// Returns a slot that this side no longer uses. Thread: any.
   virtual void give_back(unsigned slot) noexcept = 0;
 
  protected:
   ~slot_lender() = default;
 };
 
-/// One world's place in the memory that two processes share, until destroyed: on any
-/// thread, once nothing of this side looks at the slot any more. The memory stays mapped
-/// while somebody holds the link; the slot is used again when both sides have given it
-/// back.
+/// Holds one world's place in the memory that two processes share, until destroyed.
+/// Thread: any; by then nothing of this side may look at the slot. Lifetime: the memory
+/// stays mapped while anything holds the link; the slot is used again when both sides
+/// have given it back.
 class slot_lease {
  public:
   slot_lease() noexcept = default;
@@ -55,7 +55,8 @@ class slot_lease {
   unsigned slot_ = 0;
 };
 
-/// A connected, authenticated stream, or a slot in shared memory; neither for oneself.
+/// Holds a connected, authenticated stream, or a slot in shared memory. It is empty for
+/// the member itself.
 class data_channel {
  public:
   data_channel() noexcept = default;

@@ -25,34 +25,35 @@ class mover;
 
 struct endpoint_options {
   socket_address listen = socket_address::loopback(0);
-  /// What peers dial; not set: the listening address. Must be set when that is a
-  /// wildcard, which nobody can dial.
+  /// The address that peers dial; not set: the listening address. It must be set when
+  /// that is a wildcard, which cannot be dialled.
   socket_address advertise;
   secret_text secret;
   /// Allows listening beyond loopback without a secret.
   bool insecure = false;
   duration heartbeat = std::chrono::milliseconds(200);
-  /// With peers on this host; needs a user reactor, and real threads or a simulated
-  /// kernel.
+  /// Share memory with peers on this host. This needs a user reactor, and real threads
+  /// or a simulated kernel.
   bool shared_memory = true;
-  /// Whether the memory of such peers is read, where that is allowed.
+  /// Read the memory of such peers, where that is allowed.
   bool read_peers = true;
-  /// What its peers may map; null for none.
+  /// Pools that peers may map; null for none.
   std::shared_ptr<pool_registry> pools;
-  /// A second thread for what is large; null for none.
+  /// A second thread for large copies; null for none.
   std::shared_ptr<shm::mover> mover;
-  /// The thread that hears of their deaths.
+  /// Name of the thread that waits for the deaths of peers.
   std::string death_thread = "mw-deaths";
 };
 
-/// What the owner of an endpoint hears. Called on the service reactor.
+/// Receives the events of an endpoint. Thread: the service reactor.
 class endpoint_events : public link_events {
  public:
-  /// An authenticated connection for one world's data; the owner keeps or drops it.
+  /// Receives an authenticated connection for one world's data; the owner keeps or
+  /// drops it.
   virtual void data_connection(stream connection, const hello& words) = 0;
-  /// One question over a short connection of its own.
+  /// Answers one question that came over a short connection.
   virtual task<bytes> answer_query(bytes question) = 0;
-  /// After every look at the links, four times a heartbeat: examine silence now.
+  /// Called after every look at the links, four times a heartbeat, to examine silence.
   virtual void examine_silence(time_point now) noexcept = 0;
   virtual void remark(log_level level, std::string line) noexcept = 0;
 
@@ -84,11 +85,12 @@ class link_hold {
   std::shared_ptr<link> link_;
 };
 
-/// Lives on the service reactor, and so do all its calls but the constructor's.
+/// Listens, dials, greets and beats for all links of a runtime. Thread: the service
+/// reactor, except for the constructor.
 class endpoint {
  public:
-  /// Starts to listen. Throws std::system_error naming the address (in use, not ours
-  /// ...), or std::invalid_argument if it lies beyond loopback with neither a secret nor
+  /// Starts to listen. Errors: std::system_error naming the address (in use, not local
+  /// ...); std::invalid_argument if it lies beyond loopback with neither a secret nor
   /// `insecure`.
   endpoint(reactor& service, environment& env, endpoint_options options,
            endpoint_events& events);
@@ -104,45 +106,44 @@ class endpoint {
   /// Ends all links in order and closes them, at most for `patience`.
   [[nodiscard]] task<void> say_goodbye(duration patience);
 
-  /// The link to a process: the one there is, or a new one. Throws link_error, at
-  /// `deadline` at the latest (silent_peer).
+  /// Returns the link to a process: the existing one, or a new one. Errors: link_error,
+  /// at `deadline` at the latest (silent_peer).
   [[nodiscard]] task<link_hold> reach(process_address peer, time_point deadline);
-  /// A connection for one world's data to a member.
+  /// Dials a connection for one world's data to a member. Errors: link_error.
   [[nodiscard]] task<stream> dial_data(process_address peer, std::uint64_t world_id,
                                        rank_t self, time_point deadline);
-  /// Asks a process one question.
+  /// Asks a process one question and returns its answer. Errors: link_error.
   [[nodiscard]] task<bytes> ask(process_address peer, bytes question,
                                 time_point deadline);
 
-  /// Runs a task beside the links; it is cancelled with `run`.
+  /// Runs a task beside the links; it is cancelled with `run`, and dropped outside it.
   void spawn(task<void> t);
 
-  /// Whose worlds use the links. Beats carry a number that grows while it turns, or is
-  /// parked; what peers write to shared memory is read on it.
-  /// If it `adapts_spin`, it does not spin while a peer on this host is bound to the same
-  /// CPU.
+  /// Sets the reactor whose worlds use the links. Beats carry a number that grows while
+  /// it turns or is parked. It also reads what peers write to shared memory. With
+  /// `adapts_spin` it does not spin while a peer on this host is bound to the same CPU.
   void serve(reactor& user, bool adapts_spin) noexcept {
     user_ = &user;
     adapts_spin_ = adapts_spin;
   }
   [[nodiscard]] reactor* user() const noexcept { return user_; }
   [[nodiscard]] std::vector<std::shared_ptr<link>> links() const;
-  /// The one to that process, if it is up; null otherwise.
+  /// Returns the link to that process if it is up, else null.
   [[nodiscard]] link* link_to(const incarnation& peer) const;
-  /// Of a process that there is a link with.
+  /// Returns when the peer was last heard, or nothing without a link to it.
   [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
   void remark(log_level level, std::string line) noexcept {
     events_.remark(level, std::move(line));
   }
 
  private:
-  /// For the first words of a connection, and for a goodbye.
+  /// Limit of the first words of a connection, and of a goodbye.
   static constexpr duration greeting_limit = std::chrono::seconds(2);
 
   struct entry {
     std::shared_ptr<link> up;
     bool dialling = false;
-    /// Dials of theirs that are welcome and not yet links.
+    /// Welcome dials of the peer that are not links yet.
     int accepting = 0;
     bool dialled_by_us = false;
     event changed;
@@ -152,11 +153,12 @@ class endpoint {
   class acceptance;
   class greeting;
 
-  /// What one task throws must not end its siblings: every link and world of the process.
+  /// Logs what the task throws: it must not end its siblings, every link and world of
+  /// the process.
   [[nodiscard]] task<void> contain(task<void> t);
 
   [[nodiscard]] task<void> accept_all();
-  /// As long as too many are in their first words.
+  /// Waits while too many connections are in their first words.
   [[nodiscard]] task<void> until_one_more_may_greet();
   [[nodiscard]] task<void> greet_one(stream s, greeting counted);
   [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s,
@@ -185,14 +187,15 @@ class endpoint {
   std::uint64_t beats_parked_ = 0;
   std::size_t greetings_ = 0;
   event greeting_ended_;
-  /// Set for a moment: whoever is in its first words then is hung up on.
+  /// Set for a moment to close all connections that are in their first words.
   event hang_up_;
   bool leaving_ = false;
   event quiet_;
   time_point last_look_{};
 };
 
-/// What is wrong with listening at `address` without a secret; empty if nothing.
+/// Says what is wrong with listening at `address` without a secret; empty if nothing
+/// is.
 [[nodiscard]] std::string listening_objection(const socket_address& address,
                                               bool has_secret, bool insecure);
 

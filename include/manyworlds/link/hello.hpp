@@ -16,28 +16,28 @@
 
 namespace manyworlds::inline v0 {
 
-/// What a connection is for.
+/// Purpose of a connection.
 enum class connection_purpose : std::uint8_t {
   link,   ///< the one control connection between two processes
   data,   ///< the frames of one world between two members
   query,  ///< one question, one answer: who holds a rank
 };
 
-/// What the dialling side says of itself and of its wish.
+/// The dialling side's identity and request.
 struct hello {
   static constexpr std::uint16_t current_version = 2;
 
   std::uint16_t version = current_version;
   connection_purpose purpose = connection_purpose::link;
   process_address self;
-  /// Whom it wants; not set for "whoever listens there".
+  /// The process it wants; not set for any process that listens there.
   incarnation expected;
-  /// Of a data connection.
+  /// Set for a data connection.
   std::uint64_t world_id = 0;
   rank_t rank = no_rank;
 };
 
-/// How the answering side decided.
+/// The answering side's decision.
 enum class hello_status : std::uint8_t {
   welcome,
   wrong_version,
@@ -47,8 +47,8 @@ enum class hello_status : std::uint8_t {
                      ///< one to keep
 };
 
-/// Both sides of a hello. `decide` is asked about an authenticated peer before it is
-/// welcomed.
+/// Runs both sides of a hello. `decide` is asked about an authenticated peer before it
+/// is welcomed.
 ///
 /// The exchange: hello with a nonce; answer with a nonce and the server's proof over
 /// both; the client's proof; the decision. Each side proves knowledge of the secret
@@ -59,13 +59,13 @@ class greeter {
   greeter(environment& env, process_address self, secret_text secret)
       : env_(env), self_(std::move(self)), secret_(secret) {}
 
-  /// On a fresh connection. Gives the peer, or nothing if the peer says
-  /// `already_dialling`; throws link_error.
+  /// Greets over a fresh connection. Returns the peer, or nothing if the peer says
+  /// `already_dialling`. Errors: link_error.
   [[nodiscard]] task<std::optional<process_address>> greet(stream& s, hello words);
 
-  /// Gives what the peer said once it is authenticated and welcome; nothing if `decide`
-  /// refused it. Throws link_error for everything else. Silence is the caller's to bound
-  /// (`within`).
+  /// Answers a hello. Returns what the peer said once it is authenticated and welcome,
+  /// or nothing if `decide` refused it. The caller bounds the peer's silence
+  /// (`within`). Errors: link_error.
   [[nodiscard]] task<std::optional<hello>> answer(
       stream& s, const std::function<hello_status(const hello&)>& decide);
 

@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/cpu_binding.hpp"
 #include "manyworlds/io/stream.hpp"
 #include "manyworlds/link/data_channel.hpp"
@@ -26,18 +27,19 @@ class neighbour;
 class neighbourhood;
 }  // namespace shm
 
-/// What the owner of links hears. Called on the service reactor.
+/// Receives the events of links. Thread: the service reactor.
 class link_events {
  public:
-  /// A message of the layers above, in the order sent. Whatever it throws as wire_error
-  /// ends the link as a protocol error.
+  /// Receives a message of the layers above, in the order sent. A wire_error that it
+  /// throws ends the link as a protocol error.
   virtual void link_message(const std::shared_ptr<link>& l,
                             std::span<const std::byte> message) = 0;
-  /// The peer, on this host, has made a place in shared memory for a world: its member
-  /// `rank` speaks there. To be kept until the world is formed, or dropped.
+  /// Receives a slot that the peer, on this host, has taken for a world: its member
+  /// `rank` speaks there. The owner keeps it until the world is formed, or drops it.
   virtual void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
                             rank_t rank, slot_lease slot) = 0;
-  /// The link is over; the peer process with it, unless it said goodbye.
+  /// Called once when the link is over. The peer process is over with it, unless it
+  /// said goodbye.
   virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,
                           const std::string& detail) noexcept = 0;
 
@@ -45,8 +47,9 @@ class link_events {
   ~link_events() = default;
 };
 
-/// The control connection to one peer process. Lives on the service reactor; what
-/// tells of the peer's life (`last_heard` and what follows it) is for any thread.
+/// The control connection to one peer process. Thread: the service reactor; the members
+/// that report the peer's liveness (`last_heard` and those that follow it) may be
+/// called on any.
 class link : public std::enable_shared_from_this<link> {
  public:
   link(reactor& service, stream connection, process_address peer, link_events& events,
@@ -56,50 +59,53 @@ class link : public std::enable_shared_from_this<link> {
   link& operator=(const link&) = delete;
 
   [[nodiscard]] const process_address& peer() const noexcept { return peer_; }
-  /// Established and not over.
+  /// Says that the link is established and not over.
   [[nodiscard]] bool is_up() const noexcept { return up_; }
-  /// The kernel has told, by more than the connection's end, that the peer is no more.
+  /// Says that the kernel has reported the peer's death, by more than the connection's
+  /// end.
   [[nodiscard]] bool has_seen_death() const noexcept { return saw_death_; }
-  /// The peer, or its kernel, has closed it: it is not over because this side gave up.
+  /// Says that the peer or its kernel has closed the link, and not this side.
   [[nodiscard]] bool was_ended_by_peer() const noexcept {
     return peer_ended_ || saw_death_;
   }
 
-  /// Queues a message. Never suspends: control messages are small; a peer that reads none
-  /// for `send_limit` bytes ends the link.
+  /// Queues a message and never suspends, since control messages are small. A peer that
+  /// reads none for `send_limit` bytes ends the link.
   void send(std::span<const std::byte> message);
-  /// Shows the peer that we live, and looks whether it does: in the memory that both
-  /// share; else, if it `is_due`, by a message.
+  /// Shows a sign of life and looks for the peer's: in the memory that both share, or
+  /// by a message if that `is_due`.
   void beat(std::uint64_t progress, cpu_binding cpu, bool is_due);
-  /// Waits until the peer has answered a question that is sent now. What it had said
-  /// before it read that question has been taken here by then. Ends also when the link is
-  /// over; a peer that is alive and does not answer is the caller's to bound.
+  /// Waits until the peer has answered a question that is sent now. By then all that it
+  /// said before it read the question has been taken here. Returns also when the link
+  /// is over. The caller bounds a live peer that does not answer.
   [[nodiscard]] task<void> all_heard();
-  /// Which CPU the peer's reactor is bound to, as its last beat said.
+  /// Returns the CPU that the peer's reactor is bound to, as its last beat said.
   [[nodiscard]] cpu_binding peer_cpu() const noexcept { return peer_cpu_; }
   /// Says goodbye, flushes, and ends the link in order.
   void say_goodbye();
-  /// Nobody uses it here. The peer, if it does not either, answers with its goodbye;
-  /// until then, and unless it declines, nobody here may begin to use it.
+  /// Offers to end a link that has no user here. A peer that does not use it either
+  /// answers with its goodbye. Until then, unless it declines, no use may begin here.
   void offer_end();
   [[nodiscard]] bool is_usable() const noexcept {
     return up_ && !leaving_ && !offered_end_;
   }
-  /// The peer has declined since the last call.
+  /// Says whether the peer has declined since the last call.
   [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
-  /// Whether the peer lives on this host and shares memory with us: once that is known,
-  /// or at `deadline` what is known then. While the link is up.
+  /// Returns whether the peer lives on this host and shares memory with us. It waits
+  /// until that is known, or returns at `deadline` what is known then. Precondition:
+  /// the link is up.
   [[nodiscard]] task<bool> settled(time_point deadline);
   [[nodiscard]] bool is_local() const noexcept;
-  /// Of a local link: whether large messages are read from the peer's memory, and not
-  /// copied through what is shared.
+  /// Says whether large messages are read from a local peer's memory, not copied
+  /// through the shared memory.
   [[nodiscard]] bool is_readable() const noexcept;
-  /// A place in the shared memory for a world with the peer, which is told that member
-  /// `rank` speaks there. Empty, and the world uses tcp, if there is none.
+  /// Takes a slot of the shared memory for a world with the peer, and tells it that
+  /// member `rank` speaks there. Returns an empty lease, and the world uses tcp, if
+  /// there is no slot.
   [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
   [[nodiscard]] shm::neighbour& on_host() noexcept { return *neighbour_; }
 
-  /// Ends it now: `link_ended` is called unless it was over already.
+  /// Ends the link now; `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
 
   /// Reads and writes until the link is over. One task per link, run by the endpoint.
@@ -108,12 +114,12 @@ class link : public std::enable_shared_from_this<link> {
   [[nodiscard]] time_point last_heard() const noexcept {
     return time_point(duration(last_heard_.load(std::memory_order_relaxed)));
   }
-  /// A sign of life from elsewhere: the peer's data connections. Any thread.
+  /// Notes a sign of life from the peer's data connections. Thread: any.
   void note_heard(time_point when) noexcept {
     last_heard_.store(when.time_since_epoch().count(), std::memory_order_relaxed);
   }
-  /// The peer's reactor turns as of its last beat, and when that number last changed. Any
-  /// thread.
+  /// Returns the peer's reactor turns as of its last beat; `peer_progressed` says when
+  /// that number last changed. Thread: any.
   [[nodiscard]] std::uint64_t peer_turns() const noexcept {
     return peer_turns_.load(std::memory_order_relaxed);
   }
@@ -121,9 +127,12 @@ class link : public std::enable_shared_from_this<link> {
     return time_point(duration(peer_progressed_.load(std::memory_order_relaxed)));
   }
 
-  /// Users of the link (worlds, dials); the endpoint ends a link that has had none for a
-  /// while.
-  void add_hold(int change) noexcept { holds_ += change; }
+  /// Counts users of the link (worlds, dials). The endpoint ends a link that has had
+  /// none for a while.
+  void add_hold(int change) noexcept {
+    holds_ += change;
+    MW_ASSERT(holds_ >= 0, "a hold on a link is released once");
+  }
   [[nodiscard]] bool is_held() const noexcept { return holds_ > 0; }
 
   static constexpr std::size_t longest_message = std::size_t{1} << 20;
@@ -153,7 +162,8 @@ class link : public std::enable_shared_from_this<link> {
   [[nodiscard]] task<void> write();
   void take(frame kind, std::span<const std::byte> body);
   void note_progress(std::uint64_t turns) noexcept;
-  /// The process is known to have ended, before its end of the connection has.
+  /// Ends the link of a process that is known to have ended, before its end of the
+  /// connection has.
   void peer_is_gone(const std::string& noticed_by) noexcept;
 
   reactor& service_;
@@ -164,7 +174,7 @@ class link : public std::enable_shared_from_this<link> {
   bytes outgoing_;
   event something_to_send_;
   event over_;
-  /// Questions whose only sense is their place among the messages, counted.
+  /// Questions have no content: their place among the messages is what counts.
   std::uint64_t questions_asked_ = 0;
   std::uint64_t questions_answered_ = 0;
   event answered_;

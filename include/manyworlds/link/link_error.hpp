@@ -8,9 +8,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// Thrown by dialling and by hellos. `cause` is peer_died when nobody listens at the
-/// address or another incarnation does, silent_peer when nobody answers in time,
-/// wrong_secret, wrong_version, protocol_error, or out_of_resources.
+/// Thrown by dialling and by hellos. `cause` is peer_died when no process or another
+/// incarnation listens at the address, and silent_peer when there is no answer in time.
+/// Else it is wrong_secret, wrong_version, protocol_error, connection_lost or
+/// out_of_resources.
 class link_error : public std::runtime_error {
  public:
   link_error(enum cause why, const std::string& text)

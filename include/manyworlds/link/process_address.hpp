@@ -14,8 +14,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// 128 random bits that a runtime draws when it is made. A restarted process, or another
-/// one on the same port, has others: identity is this, never a pid or an address.
+/// Identifies a runtime by 128 random bits that it draws when it is made. A restarted
+/// process, or another one on the same port, has others. A pid or an address is never
+/// an identity.
 class incarnation {
  public:
   static constexpr std::size_t size = 16;
@@ -26,7 +27,7 @@ class incarnation {
   }
   [[nodiscard]] std::span<const std::byte, size> raw() const noexcept { return bytes_; }
   [[nodiscard]] bool is_set() const noexcept { return *this != incarnation(); }
-  /// The first 8 hexadecimal digits, for logs.
+  /// Returns the first 8 hexadecimal digits, for logs.
   [[nodiscard]] std::string text() const;
 
   friend bool operator==(const incarnation&, const incarnation&) noexcept = default;
@@ -43,7 +44,7 @@ struct process_address {
 
   void write(wire_writer& out) const;
   [[nodiscard]] static process_address read(wire_reader& in);
-  /// "host (pid 4711) at 127.0.0.1:40123"
+  /// Returns "host (pid 4711) at 127.0.0.1:40123".
   [[nodiscard]] std::string text() const;
 };
 

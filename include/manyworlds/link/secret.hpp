@@ -13,13 +13,14 @@ namespace manyworlds::inline v0 {
 using secret_text = inline_text<127>;
 using secret_proof = std::array<std::byte, 32>;
 
-/// HMAC-SHA256 (RFC 2104) of `role` and the transcript under the secret; zeros without a
-/// secret. Throws std::runtime_error if this build has no libcrypto and a secret is set.
+/// Returns the HMAC-SHA256 (RFC 2104) of `role` and the transcript under the secret, or
+/// zeros without a secret. Errors: std::runtime_error if a secret is set and this build
+/// has no libcrypto.
 [[nodiscard]] secret_proof prove(const secret_text& secret, std::string_view role,
                                  std::span<const std::byte> transcript);
-/// In constant time.
+/// Compares two proofs in constant time.
 [[nodiscard]] bool same_proof(const secret_proof& a, const secret_proof& b) noexcept;
-/// Whether this build can use a secret.
+/// Says whether this build can use a secret.
 [[nodiscard]] bool can_prove() noexcept;
 
 }  // namespace manyworlds::inline v0

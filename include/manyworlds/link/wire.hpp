@@ -22,8 +22,8 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 
 using bytes = std::vector<std::byte>;
 
-/// What a reader throws at a message that is shorter than its fields say, or out of range
-/// (law 11).
+/// Thrown by a reader for a message that is shorter than its fields say, or out of
+/// range (law 11).
 class wire_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -48,7 +48,7 @@ class wire_writer {
 
  private:
   wire_writer& append(const void* from, std::size_t size) {
-    // Most messages are shorter: they are allocated once.
+    // Most messages are shorter, so they are allocated once.
     if (out_.capacity() == 0) out_.reserve(256);
     const auto* raw = static_cast<const std::byte*>(from);
     out_.insert(out_.end(), raw, raw + size);
@@ -69,7 +69,7 @@ class wire_reader {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  /// An enumerator up to `last`.
+  /// Reads an enumerator. Errors: wire_error if it is beyond `last`.
   template <class E>
   requires std::is_enum_v<E>
   [[nodiscard]] E get_enum(E last) {

@@ -1,4 +1,4 @@
-/// Why an argument cannot be sent or received into, in one sentence for the compiler.
+/// Buffer refusal: compiler errors that say why an argument is no buffer.
 #pragma once
 
 #include <concepts>
@@ -27,7 +27,7 @@ template <class B>
 concept is_const_range = std::ranges::range<B> &&
     std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>;
 
-/// Called by overloads that take what the others do not.
+/// Refuses an argument. Called by overloads that take what the others do not.
 template <class B, bool IsReceived>
 constexpr void refuse_buffer() noexcept {
   constexpr bool literal = character_literal<B>;

@@ -1,4 +1,4 @@
-/// Views of host memory given to sends and receives: where, how many, of what type.
+/// Buffer views: the host memory of sends and receives, with its count and element type.
 #pragma once
 
 #include <concepts>
@@ -55,19 +55,19 @@ concept plain_object =
 
 }  // namespace detail
 
-/// Elements in host memory that may be read: what a send takes.
+/// Elements in host memory that may be read. A send takes it.
 ///
-/// Owns nothing; the memory must live, and stay unchanged, until the await on the
-/// operation ends. Made implicitly from lvalues of contiguous containers and arrays, and
-/// from spans. No constructor may be called with a temporary container: it would be gone
-/// before the await ends.
+/// Lifetime: it owns nothing; the memory must live, and stay unchanged, until the await
+/// on the operation ends. It is made implicitly from lvalues of contiguous containers and
+/// arrays, and from spans. No constructor takes a temporary container, which would be
+/// gone before the await ends.
 class const_buffer_view {
  public:
-  /// No elements: a message of zero bytes.
+  /// Makes a view without elements: a message of zero bytes.
   constexpr const_buffer_view() noexcept = default;
 
-  /// Throws std::invalid_argument for a null pointer with elements, for a type that is
-  /// none, and for more bytes than an address space has.
+  /// Throws std::invalid_argument for a null pointer with elements, for an invalid type,
+  /// and for more bytes than an address space has.
   const_buffer_view(const void* data, std::size_t count, dtype type)
       : data_{data}, count_{count}, type_{type} {
     detail::check_view(data, count, type);
@@ -88,13 +88,13 @@ class const_buffer_view {
   const_buffer_view(R&&) = delete;  // its zero would be sent: say std::string_view("...")
 
   constexpr const void* data() const noexcept { return data_; }
-  /// Elements, not bytes.
+  /// Counts elements, not bytes.
   constexpr std::size_t count() const noexcept { return count_; }
   constexpr dtype type() const noexcept { return type_; }
   constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
   constexpr bool empty() const noexcept { return count_ == 0; }
 
-  /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on. Throws std::out_of_range beyond the end.
   const_buffer_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
     return {trusted{}, static_cast<const std::byte*>(data_) + offset * size_of(type_),
@@ -109,9 +109,9 @@ class const_buffer_view {
   template <class View>
   friend class basic_gather_list;
 
-  /// A copy of what was made just now: as the compiler copies a view, in blocks of 16
-  /// bytes, it could not be forwarded from the narrower stores (a store-forwarding stall:
-  /// 5 ns each time, of a message that takes 200).
+  /// Copies a view that was made just now. The compiler's copy, in blocks of 16 bytes,
+  /// could not be forwarded from the narrower stores (a store-forwarding stall: 5 ns each
+  /// time, of a message that takes 200).
   constexpr const_buffer_view by_member() const noexcept {
     return {trusted{}, data_, count_, type_};
   }
@@ -127,11 +127,10 @@ class const_buffer_view {
   dtype type_ = dtype::uint8;
 };
 
-/// Elements in host memory that may be written: what a receive or a collective takes.
+/// Elements in host memory that may be written. A receive or a collective takes it.
 ///
-/// Whoever gives it away touches the memory again only when the await has ended. It is
-/// also a `const_buffer_view`, and adds no member: lists of either are read by the same
-/// code.
+/// Lifetime: the caller touches the memory again only when the await has ended. It is
+/// also a `const_buffer_view`, and adds no member: the same code reads lists of either.
 class buffer_view : public const_buffer_view {
  public:
   constexpr buffer_view() noexcept = default;
@@ -151,8 +150,8 @@ class buffer_view : public const_buffer_view {
   template <element T>
   buffer_view(std::initializer_list<T>) = delete;  // a temporary: give it a name
 
-  /// Constness was taken away by our own base only: every constructor takes writable
-  /// memory.
+  /// Returns the memory as writable. Only our own base has made it const: every
+  /// constructor takes writable memory.
   constexpr void* data() const noexcept {
     return const_cast<void*>(const_buffer_view::data());
   }
@@ -180,9 +179,9 @@ static_assert(sizeof(buffer_view) == sizeof(const_buffer_view));
 static_assert(std::is_standard_layout_v<buffer_view>);
 static_assert(std::is_trivially_copyable_v<buffer_view>);
 
-/// The bytes of one trivially copyable object, for a head or a small struct. Both peers
-/// must agree on its layout. Refuses pointers, spans and views: their address means
-/// nothing elsewhere.
+/// Returns the bytes of one trivially copyable object, for a head or a small struct. Both
+/// peers must agree on its layout. It refuses pointers, spans and views: their address
+/// means nothing elsewhere.
 template <class T>
 requires detail::plain_object<T> &&(!std::is_const_v<T>)buffer_view object(T& value) {
   return {std::addressof(value), sizeof(T), dtype::uint8};

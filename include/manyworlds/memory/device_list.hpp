@@ -1,4 +1,4 @@
-/// Lists of device views: one message whose bytes lie in many places of a device.
+/// Device lists: one message with bytes in many places of a device.
 #pragma once
 
 #include "manyworlds/memory/device_view.hpp"
@@ -9,12 +9,12 @@ namespace manyworlds::inline v0 {
 using device_view_list = basic_view_list<device_view>;
 using const_device_view_list = basic_view_list<const_device_view>;
 
-/// What is sent from a device: as `gather_list`, of device views.
+/// The argument of a send from a device: a `gather_list` of device views.
 using device_gather_list = basic_gather_list<const_device_view>;
-/// Where on a device what is received goes: as `scatter_list`, of device views.
+/// The argument of a receive on a device: a `scatter_list` of device views.
 using device_scatter_list = basic_gather_list<device_view>;
 
-/// A list that owns its views: what a function that chooses blocks returns.
+/// A list that owns its views. A function that chooses blocks returns it.
 using device_view_batch = basic_view_batch<device_view>;
 using const_device_view_batch = basic_view_batch<const_device_view>;
 

@@ -1,4 +1,4 @@
-/// Views of device memory: where, how many, of what type, and on which stream.
+/// Device views: device memory with its count, its element type and its stream.
 #pragma once
 
 #include <concepts>
@@ -11,16 +11,16 @@ struct CUstream_st;
 
 namespace manyworlds::inline v0 {
 
-/// A CUDA stream of the caller's (`cudaStream_t`), not owned.
+/// The caller's CUDA stream (`cudaStream_t`), which is not owned.
 ///
 /// Null means none, which no operation accepts: CUDA's null stream is either of two, so
 /// say `cudaStreamLegacy`. `cudaStreamPerThread` serves only worlds that launch on the
-/// reactor's thread, whose stream it is then.
+/// reactor's thread, and means that thread's stream.
 class device_stream {
  public:
   constexpr device_stream() noexcept = default;
   constexpr device_stream(CUstream_st* handle) noexcept : handle_(handle) {}
-  // A literal 0 is a rank, a device and a stream to the eye: say which.
+  // A literal 0 may be read as a rank, a device or a stream, so it is refused.
   device_stream(int) = delete;
   device_stream(std::nullptr_t) = delete;
 
@@ -34,12 +34,12 @@ class device_stream {
   CUstream_st* handle_ = nullptr;
 };
 
-/// Elements in device memory that may be read: what a send takes.
+/// Elements in device memory that may be read. A send takes it.
 ///
-/// Owns nothing; the memory must live until the await on the operation ends. The stream
-/// orders the operation among the caller's own work: it begins after what was enqueued
-/// there before, and what is enqueued there once the await has ended (or `enqueue()` has)
-/// comes after it.
+/// Lifetime: it owns nothing; the memory must live until the await on the operation ends.
+/// The stream orders the operation among the caller's own work: it begins after work that
+/// was enqueued there before. Work that is enqueued once the await (or `enqueue()`) has
+/// ended comes after it.
 class const_device_view {
  public:
   constexpr const_device_view() noexcept = default;
@@ -48,22 +48,22 @@ class const_device_view {
   const_device_view(const T* data, std::size_t count, device_stream on)
       : const_device_view(data, count, dtype_of_v<T>, on) {}
 
-  /// Throws std::invalid_argument for a null pointer with elements, for a type that is
-  /// none, and for more bytes than an address space has.
+  /// Throws std::invalid_argument for a null pointer with elements, for an invalid type,
+  /// and for more bytes than an address space has.
   const_device_view(const void* data, std::size_t count, dtype type, device_stream on)
       : data_{data}, count_{count}, stream_{on}, type_{type} {
     detail::check_view(data, count, type);
   }
 
   constexpr const void* data() const noexcept { return data_; }
-  /// Elements, not bytes.
+  /// Counts elements, not bytes.
   constexpr std::size_t count() const noexcept { return count_; }
   constexpr dtype type() const noexcept { return type_; }
   constexpr device_stream stream() const noexcept { return stream_; }
   constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
   constexpr bool empty() const noexcept { return count_ == 0; }
 
-  /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on. Throws std::out_of_range beyond the end.
   const_device_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
     return {static_cast<const std::byte*>(data_) + offset * size_of(type_), count, type_,
@@ -82,8 +82,8 @@ class const_device_view {
   dtype type_ = dtype::uint8;
 };
 
-/// Elements in device memory that may be written: what a receive or a collective takes.
-/// Also a `const_device_view`, and adds no member.
+/// Elements in device memory that may be written. A receive or a collective takes it. It
+/// is also a `const_device_view`, and adds no member.
 class device_view : public const_device_view {
  public:
   constexpr device_view() noexcept = default;

@@ -1,4 +1,4 @@
-/// Tensors of other frameworks, by DLPack: a view of theirs, or one of ours for them.
+/// DLPack: views of other frameworks' tensors, and tensors of our memory for them.
 ///
 /// The structures below are the ABI of the DLPack specification, version 1
 /// (github.com/dmlc/dlpack, Apache-2.0), under names of our own, so that the official
@@ -17,7 +17,8 @@ namespace manyworlds::inline v0::dlpack {
 inline constexpr std::uint32_t major_version = 1;
 inline constexpr std::uint32_t minor_version = 0;
 inline constexpr std::uint64_t flag_read_only = 1;
-/// Since version 1.1: elements of less than a byte take one each, and are not packed.
+/// Marks (since version 1.1) that elements of less than a byte take one byte each, and
+/// are not packed.
 inline constexpr std::uint64_t flag_padded = 4;
 
 struct version {
@@ -91,48 +92,51 @@ concept any_managed_tensor = requires(const T& t) {
 template <class T>
 concept any_tensor = plain_tensor<T> || any_managed_tensor<T>;
 
-/// The tensor's elements, to send. The view owns nothing: the tensor must stay with the
-/// caller until the await has ended.
+/// Returns the tensor's elements, to send. Lifetime: the view owns nothing; the caller
+/// keeps the tensor until the await has ended.
 ///
-/// Contiguous tensors in host memory only (pinned memory is host memory). Anything else,
-/// another DLPack major version, vector lanes and types that are none of ours throw
-/// std::invalid_argument naming shape, strides, type and device. Elements that no
-/// collective can compute with (bool, 16-bit integers, complex numbers, other 8-bit
-/// floats and less than a byte) are sent as `readable_bytes`.
+/// It takes contiguous tensors in host memory only (pinned memory is host memory).
+/// Elements that no collective can compute with (bool, 16-bit integers, complex numbers,
+/// other 8-bit floats and less than a byte) are sent as `readable_bytes`.
+///
+/// Errors: other memory, another DLPack major version, vector lanes and types that are no
+/// `dtype` throw std::invalid_argument naming shape, strides, type and device.
 template <any_tensor T>
 const_buffer_view readable(const T& tensor);
 
-/// The tensor's elements, to receive into. As `readable`, and throws for a tensor marked
-/// read-only.
+/// Returns the tensor's elements, to receive into. It takes what `readable` takes, and
+/// throws for a tensor marked read-only.
 template <any_tensor T>
 buffer_view writable(const T& tensor);
 
-/// The tensor's bytes, to send, whatever its elements: for who only passes them on. The
+/// Returns the tensor's bytes, to send, for code that only passes elements on. The
 /// receiver takes them by `writable_bytes` of a tensor of the same type and shape.
 ///
-/// As `readable`, but of every element type except opaque handles, and of vectors of any
-/// number of lanes. Elements of less than a byte are packed, as the specification says
-/// (their number of bits is rounded up to whole bytes once, behind the last), unless the
-/// tensor is marked as padded, when each takes a byte. Integers and bools of less than a
-/// byte in a tensor that is older than DLPack 1.1, or has no version, throw: it does not
-/// say which they are.
+/// It takes what `readable` takes, but of every element type except opaque handles, and
+/// of vectors of any number of lanes. Elements of less than a byte are packed, as the
+/// specification says (their number of bits is rounded up to whole bytes once, behind the
+/// last). In a tensor that is marked as padded, each takes a byte.
+///
+/// Errors: integers and bools of less than a byte in a tensor that is older than DLPack
+/// 1.1, or has no version, throw: it does not say which they are.
 template <any_tensor T>
 const_buffer_view readable_bytes(const T& tensor);
 
-/// The tensor's bytes, to receive into. As `readable_bytes`, and throws for a tensor
-/// marked read-only.
+/// Returns the tensor's bytes, to receive into. It takes what `readable_bytes` takes, and
+/// throws for a tensor marked read-only.
 template <any_tensor T>
 buffer_view writable_bytes(const T& tensor);
 
-/// A tensor over our memory, for another framework. `keep_alive` is let go when the
-/// consumer calls the deleter, on the consumer's thread. An empty shape means one
-/// dimension. Throws std::invalid_argument when the shape has another number of elements
-/// than the view. Hand it over as `release()`; it has the layout of
-/// `DLManagedTensorVersioned`.
+/// Makes a tensor over our memory, for another framework. Hand it over as `release()`; it
+/// has the layout of `DLManagedTensorVersioned`. An empty shape means one dimension.
+///
+/// Lifetime: `keep_alive` is released when the consumer calls the deleter, on the
+/// consumer's thread. Errors: std::invalid_argument when the shape has another number of
+/// elements than the view.
 owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
                            std::span<const std::int64_t> shape = {});
 
-/// The same, marked read-only.
+/// Makes the same, marked read-only.
 owned_tensor export_read_only(const_buffer_view view,
                               std::shared_ptr<const void> keep_alive,
                               std::span<const std::int64_t> shape = {});
@@ -141,7 +145,7 @@ owned_tensor export_read_only(const_buffer_view view,
 
 namespace detail {
 
-/// How elements of less than a byte lie, if a tensor says it.
+/// The layout of elements of less than a byte, if a tensor says it.
 enum class packing : std::uint8_t { unsaid, packed, padded };
 
 buffer_view import_tensor(const tensor& source);
@@ -179,7 +183,7 @@ tensor copy_of(const T& from) noexcept {
 template <any_managed_tensor T>
 tensor copy_of(const T& from) {
   if constexpr (versioned<T>) {
-    // Of another major version nothing behind the deleter may be looked at.
+    // In another major version nothing behind the deleter may be read.
     if (from.version.major != major_version) {
       refuse_version({from.version.major, from.version.minor});
     }

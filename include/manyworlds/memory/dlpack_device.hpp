@@ -1,4 +1,4 @@
-/// CUDA tensors of other frameworks, by DLPack: as `dlpack.hpp`, for device memory.
+/// DLPack for device memory: what `dlpack.hpp` does, for CUDA tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,38 @@
 
 namespace manyworlds::inline v0::dlpack {
 
-/// The tensor's elements, to send, ordered on `on`: what writes them must be on that
-/// stream already, which is what a framework does when asked for the tensor with that
-/// stream (`__dlpack__(stream=...)`). The view owns nothing: the tensor must stay with
-/// the caller until the await has ended.
+/// Returns the tensor's elements, to send, ordered on `on`. Precondition: the work that
+/// writes them is on that stream already. A framework does that when asked for the tensor
+/// with that stream (`__dlpack__(stream=...)`). Lifetime: the view owns nothing; the
+/// caller keeps the tensor until the await has ended.
 ///
-/// Contiguous tensors of `device` only, in its memory or managed (kDLCUDA,
-/// kDLCUDAManaged). Anything else throws std::invalid_argument naming shape, strides,
-/// type and device; another device both.
+/// It takes contiguous tensors of `device` only, in its memory or managed (kDLCUDA,
+/// kDLCUDAManaged). Errors: anything else throws std::invalid_argument naming shape,
+/// strides, type and device; for another device it names both.
 template <any_tensor T>
 const_device_view readable_on_device(const T& tensor, int device, device_stream on);
 
-/// The tensor's elements, to receive into. As `readable_on_device`, and throws for a
-/// tensor marked read-only.
+/// Returns the tensor's elements, to receive into. It takes what `readable_on_device`
+/// takes, and throws for a tensor marked read-only.
 template <any_tensor T>
 device_view writable_on_device(const T& tensor, int device, device_stream on);
 
-/// The tensor's bytes, to send, whatever its elements: as `readable_bytes` of host
-/// memory, and otherwise as `readable_on_device`.
+/// Returns the tensor's bytes, to send. It takes the elements that `readable_bytes` takes
+/// of host memory, and otherwise what `readable_on_device` takes.
 template <any_tensor T>
 const_device_view readable_bytes_on_device(const T& tensor, int device, device_stream on);
 
-/// The tensor's bytes, to receive into. As `readable_bytes_on_device`, and throws for a
-/// tensor marked read-only.
+/// Returns the tensor's bytes, to receive into. It takes what `readable_bytes_on_device`
+/// takes, and throws for a tensor marked read-only.
 template <any_tensor T>
 device_view writable_bytes_on_device(const T& tensor, int device, device_stream on);
 
-/// A tensor over our memory on `device`, for another framework. As `export_tensor` of
-/// host memory; its consumer orders itself on the view's stream.
+/// Makes a tensor over our memory on `device`, for another framework, as `export_tensor`
+/// does of host memory. The consumer orders its work on the view's stream.
 owned_tensor export_tensor(device_view view, int device, std::shared_ptr<void> keep_alive,
                            std::span<const std::int64_t> shape = {});
 
-/// The same, marked read-only.
+/// Makes the same, marked read-only.
 owned_tensor export_read_only(const_device_view view, int device,
                               std::shared_ptr<const void> keep_alive,
                               std::span<const std::int64_t> shape = {});

@@ -1,4 +1,4 @@
-/// The element types of messages and collectives: NCCL's.
+/// Element types: those of messages and collectives, which are NCCL's.
 #pragma once
 
 #include <array>
@@ -9,11 +9,13 @@
 #include <string_view>
 #include <type_traits>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/small_float.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Values are those of ncclDataType_t, and are what travels on the wire: never renumber.
+/// An element type. The values are those of ncclDataType_t and travel on the wire: never
+/// renumber them.
 enum class dtype : std::uint8_t {
   int8 = 0,
   uint8 = 1,
@@ -31,25 +33,27 @@ enum class dtype : std::uint8_t {
 
 inline constexpr std::size_t dtype_count = 12;
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr std::size_t size_of(dtype type) noexcept;
 
-/// `float32`, `float8_e4m3`, ...: the enumerator's name.
+/// Returns the enumerator's name: `float32`, `float8_e4m3`, ...
 constexpr std::string_view name_of(dtype type) noexcept;
 
-/// The type of that name, if there is one. PyTorch's `float8_e4m3fn` is `float8_e4m3`.
+/// Returns the type of that name, if there is one. PyTorch's `float8_e4m3fn` is
+/// `float8_e4m3`.
 constexpr std::optional<dtype> parse_dtype(std::string_view name) noexcept;
 
-/// A number read from a wire or from shared memory, if it is an element type.
+/// Converts a number from a wire or from shared memory, if it is an element type.
 constexpr std::optional<dtype> dtype_from_wire(std::uint8_t value) noexcept;
 
 /// The element type of a C++ type: `dtype_of<float>::value`, for short
 /// `dtype_of_v<float>`.
 ///
-/// Integers go by size and sign, plain `char` is int8 as in NCCL, `std::byte` is uint8.
-/// Not elements: bool (its size is not agreed between peers), 16-bit integers (NCCL has
-/// none), character types other than char, structs (send those as `object(x)`).
-/// Specialise it for storage types of your own, such as CUDA's `__half`:
+/// Integers map by size and sign, plain `char` is int8 as in NCCL, `std::byte` is uint8.
+/// These are no elements: bool (peers do not agree on its size), 16-bit integers (NCCL
+/// has none), character types other than char, structs (send those as `object(x)`).
+///
+/// Specialise it for your own storage types, such as CUDA's `__half`:
 /// `template <> struct mw::dtype_of<__half> : mw::is_dtype<mw::dtype::float16> {};`
 template <class T>
 struct dtype_of {};
@@ -108,10 +112,12 @@ consteval dtype integer_dtype() noexcept {
 }  // namespace detail
 
 constexpr std::size_t size_of(dtype type) noexcept {
+  MW_ASSERT(static_cast<std::size_t>(type) < dtype_count, "a type was checked before");
   return detail::dtype_table[static_cast<std::size_t>(type)].size;
 }
 
 constexpr std::string_view name_of(dtype type) noexcept {
+  MW_ASSERT(static_cast<std::size_t>(type) < dtype_count, "a type was checked before");
   return detail::dtype_table[static_cast<std::size_t>(type)].name;
 }
 

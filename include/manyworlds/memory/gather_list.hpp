@@ -1,4 +1,4 @@
-/// Any argument of a send or receive, brought into one form.
+/// Gather lists: bring any argument of a send or receive into one form.
 #pragma once
 
 #include <array>
@@ -9,13 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace detail {
 
-// Of a temporary range only the elements' values last: they must be views in themselves,
+// Only the values of a temporary range's elements last: they must be views themselves,
 // and not containers that a view could be made of.
 template <class R, class View>
 concept range_of_views = std::ranges::input_range<R> &&
@@ -27,8 +28,8 @@ template <class B, class View>
 concept buffer_argument = std::convertible_to<B, View> ||
     std::convertible_to<B, basic_view_list<View>> || range_of_views<B, View>;
 
-// First of all no list itself: whether one converts to a view is not to be asked while
-// its own copy and move are looked for.
+// This excludes the list itself first: its conversion to a view must not be asked for
+// while its own copy and move are looked for.
 template <class B, class View>
 concept other_than_list = !std::same_as<std::remove_cvref_t<B>, basic_gather_list<View>>;
 
@@ -41,12 +42,13 @@ concept dying_buffer = other_than_list<B, View> && !buffer_argument<B, View> &&
 
 }  // namespace detail
 
-/// What may be sent: anything a `const_buffer_view` can be made of, or a range of those.
+/// Holds for what may be sent: anything that converts to a `const_buffer_view`, or a
+/// range of those.
 template <class B>
 concept readable_buffer = detail::buffer_argument<B, const_buffer_view>;
 
-/// What may be received into: anything a `buffer_view` can be made of, or a range of
-/// those.
+/// Holds for what may be received into: anything that converts to a `buffer_view`, or a
+/// range of those.
 template <class B>
 concept writable_buffer = detail::buffer_argument<B, buffer_view>;
 
@@ -54,13 +56,14 @@ concept writable_buffer = detail::buffer_argument<B, buffer_view>;
 /// they take a container, a view, a braced list of views, a `view_batch` or a span of
 /// views alike.
 ///
-/// Never owns the elements. Up to two views lie in the object; of longer lists, a named
-/// one is referred to and, like the elements, must live until the await ends; a temporary
-/// vector or batch is moved in; all others are copied. Moving costs no allocation.
+/// Lifetime: it never owns the elements. Up to two views lie in the object. A longer list
+/// with a name is referred to and, like the elements, must live until the await ends. A
+/// temporary vector or batch is moved in; all others are copied. A move costs no
+/// allocation.
 template <class View>
 class basic_gather_list {
  public:
-  /// A message of zero bytes.
+  /// Makes a message of zero bytes.
   basic_gather_list() noexcept {}
 
   template <detail::lasting_buffer<View> B>
@@ -68,8 +71,8 @@ class basic_gather_list {
     take(std::forward<B>(buffer));
   }
 
-  /// A braced list: `w.send({head, body}, to)`.
-  // Not an initializer_list: g++ 12.2 refuses one in an awaited expression.
+  /// Takes a braced list: `w.send({head, body}, to)`.
+  // It is no initializer_list: g++ 12.2 refuses one in an awaited expression.
   template <class... Views>
   requires(sizeof...(Views) > 1 && (std::convertible_to<Views, View> && ...))
       basic_gather_list(Views&&... views) {
@@ -83,8 +86,8 @@ class basic_gather_list {
   basic_gather_list(basic_gather_list&& other) noexcept { *this = std::move(other); }
   basic_gather_list& operator=(basic_gather_list&& other) noexcept;
 
-  /// Valid until this object is moved or destroyed.
-  // Made of its members, as `by_member` is.
+  /// Returns the views. Lifetime: until this object is moved or destroyed.
+  // It is made member by member, as `by_member` does.
   basic_view_list<View> views() const noexcept {
     return {list_.first_, list_.size_, {list_.extent_.bytes, list_.extent_.type}};
   }
@@ -113,9 +116,9 @@ class basic_gather_list {
   list list_;
 };
 
-/// What is sent.
+/// The argument of a send.
 using gather_list = basic_gather_list<const_buffer_view>;
-/// Where what is received goes.
+/// The argument of a receive.
 using scatter_list = basic_gather_list<buffer_view>;
 
 // ---------------------------------------------------------------------------------------
@@ -125,6 +128,8 @@ template <class View>
     basic_gather_list&& other) noexcept {
   if (this == &other) return *this;
   const bool is_inline = other.list_.first_ == other.inline_.data();
+  MW_ASSERT(!is_inline || other.list_.size_ <= inline_views,
+            "only as many views lie in the object as it has room for");
   list_ = other.views();
   if (is_inline) {
     list_.first_ = inline_.data();

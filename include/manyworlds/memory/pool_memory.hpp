@@ -1,5 +1,5 @@
-// Pool memory: what a shared pool is made of. Not for users: for the pool, its buffers
-// and the links that tell peers of it.
+// Pool memory: the memory of a shared pool. It is internal: the pool, its buffers and the
+// links that tell peers of it use it.
 #pragma once
 
 #include <cstddef>
@@ -15,37 +15,41 @@ namespace manyworlds::inline v0 {
 
 class pool_registry;
 
-/// One mapping of a sealed memfd, and which parts of it are in use. It goes with the last
-/// of its pool, its buffers and the links that are just passing it to a peer.
+/// One mapping of a sealed memfd, and the record of which parts are in use. Lifetime: it
+/// ends with the last of its pool, its buffers and the links that are passing it to a
+/// peer.
 ///
-/// The seals keep peers, who get the descriptor, from cutting it off under each other and
-/// from writing to it. Any thread.
+/// Peers get the descriptor. The seals keep them from cutting it off under each other and
+/// from writing to it. Thread: any.
 class pool_memory {
  public:
-  /// Throws std::bad_alloc where there is no address space for it.
+  /// Maps the memory. Throws std::bad_alloc where there is no address space for it.
   pool_memory(std::shared_ptr<pool_registry> known_to, std::size_t bytes);
   pool_memory(const pool_memory&) = delete;
   pool_memory& operator=(const pool_memory&) = delete;
   ~pool_memory();
 
-  /// Pages are had in pieces of this size, by its owner and by those who map it.
+  /// The owner, and the peers that map it, take pages in pieces of this size.
   static constexpr std::size_t granule = std::size_t{256} * 1024;
   static constexpr std::size_t line = 64;
+  static_assert(granule % line == 0, "a pool is a whole number of lines");
 
-  /// Its name among the pools of its registry; never used again.
+  /// Returns its name among the pools of its registry, which is never used again.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
-  /// -1 where the machine refused: it is memory of this process alone then.
+  /// Returns -1 where the machine refused: it is memory of this process alone then.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
 
   [[nodiscard]] bool contains(const void* first, std::size_t bytes) const noexcept;
   [[nodiscard]] std::size_t offset_of(const void* first) const noexcept;
 
-  /// The lowest free part, so that memory is touched only as far as it is needed at once;
-  /// on a line of its own. Nothing if none is large enough, or there is no memory for it.
+  /// Takes the lowest free part, so that memory is touched only as far as it is needed at
+  /// once. It begins a line. Returns null if no part is large enough, or there is no
+  /// memory for it.
   [[nodiscard]] std::byte* allocate(std::size_t bytes) noexcept;
+  /// Gives a part back. Precondition: `allocate(bytes)` returned `first`.
   void free(std::byte* first, std::size_t bytes) noexcept;
 
  private:
@@ -61,7 +65,7 @@ class pool_memory {
   std::string refusal_;
 
   std::mutex mutex_;
-  /// Offset and bytes of each free part; no two of them touch.
+  /// The offset and bytes of each free part; no two of them touch.
   std::map<std::size_t, std::size_t> free_;
   std::size_t reserved_ = 0;
 };

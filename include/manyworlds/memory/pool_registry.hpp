@@ -1,5 +1,5 @@
-// Pool registry: the shared pools of one runtime, found by what lies in them. Not for
-// users, who pass it from `runtime::pools()` to `shared_pool`.
+// Pool registry: finds the shared pools of one runtime by the addresses in them. It is
+// internal: users only pass it from `runtime::pools()` to `shared_pool`.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,19 @@
 
 namespace manyworlds::inline v0 {
 
-/// A send asks it whether its memory can be mapped by a peer. Owns no pool. Any thread.
+/// The pools of one runtime. A send asks it whether a peer can map its memory. It owns no
+/// pool. Thread: any.
 class pool_registry {
  public:
   pool_registry() = default;
   pool_registry(const pool_registry&) = delete;
   pool_registry& operator=(const pool_registry&) = delete;
 
-  /// The pool in which all of these bytes lie; null if there is none.
+  /// Returns the pool in which all of these bytes lie; null if there is none.
   [[nodiscard]] std::shared_ptr<pool_memory> find(const void* first,
                                                   std::size_t bytes) const;
   [[nodiscard]] bool has(std::uint64_t id) const;
-  /// Changes with every pool that goes.
+  /// Returns a number that changes with every pool that ends.
   [[nodiscard]] std::uint64_t removals() const noexcept {
     return removals_.load(std::memory_order_acquire);
   }
@@ -38,10 +39,10 @@ class pool_registry {
   void remove(const pool_memory& pool) noexcept;
 
   mutable std::mutex mutex_;
-  /// By first byte.
+  /// The pools by their first byte.
   std::map<std::uintptr_t, std::weak_ptr<pool_memory>> pools_;
   std::map<std::uint64_t, std::uintptr_t> by_id_;
-  /// Without pools a send pays one load.
+  /// The number of pools, so that without any a send pays one load.
   std::atomic<std::size_t> count_{0};
   std::atomic<std::uint64_t> removals_{0};
   std::atomic<std::uint64_t> ids_{0};

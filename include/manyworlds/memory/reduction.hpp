@@ -1,4 +1,4 @@
-// Reductions: how collectives combine elements.
+// Reductions: the ways in which collectives combine elements.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// Values are those of ncclRedOp_t, and travel between members: never renumber.
+/// A reduction. The values are those of ncclRedOp_t and travel between members: never
+/// renumber them.
 enum class reduction : std::uint8_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
 inline constexpr reduction sum = reduction::sum;

@@ -14,12 +14,13 @@
 
 namespace manyworlds::inline v0 {
 
-/// Memory from a `shared_pool`, given back when destroyed. Movable; it keeps its pool's
-/// memory, also when the pool or the runtime is gone. Usable wherever host memory is: it
-/// is a range of bytes, and `as<T>()` a span.
+/// Memory from a `shared_pool`, which is given back when this is destroyed. It is
+/// movable, and usable wherever host memory is: it is a range of bytes, and `as<T>()` a
+/// span.
 ///
-/// Freed while a send or receive of it has not ended, it breaks the same rule as any
-/// other memory. A forked child must not touch it: the memory is not there.
+/// Lifetime: it keeps its pool's memory, also when the pool or the runtime is gone. As
+/// with any memory, its sends and receives must end before it is freed. A forked child
+/// must not touch it: the memory is not there.
 class shared_buffer {
  public:
   using value_type = std::byte;
@@ -27,7 +28,7 @@ class shared_buffer {
   shared_buffer() noexcept = default;
   shared_buffer(shared_buffer&& other) noexcept
       : pool_(std::move(other.pool_)), bytes_(std::exchange(other.bytes_, {})) {}
-  /// Swaps: what it held before is given back when `other` is.
+  /// Swaps the two: what it held before is given back with `other`.
   shared_buffer& operator=(shared_buffer&& other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(bytes_, other.bytes_);
@@ -43,8 +44,8 @@ class shared_buffer {
   [[nodiscard]] std::byte* end() const noexcept { return bytes_.data() + bytes_.size(); }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
-  /// As elements; bytes that are left over at its end are not in it. Lines are aligned
-  /// for every element type.
+  /// Returns it as elements, without bytes that are left over at its end. Lines are
+  /// aligned for every element type.
   template <element T>
   [[nodiscard]] std::span<T> as() const noexcept {
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
@@ -59,38 +60,39 @@ class shared_buffer {
   std::span<std::byte> bytes_;
 };
 
-/// Not for users, who have `shared_pool`. Empty if nothing that is free is as large, or
-/// the machine has no memory for it.
+/// Allocates for the library itself; users have `shared_pool`. Returns an empty buffer if
+/// no free part is large enough, or the machine has no memory for it.
 [[nodiscard]] shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
                                           std::size_t bytes) noexcept;
 
-/// So much memory for shared buffers. Address space is taken at once, memory as buffers
-/// need it; it stays until the last copy of the pool and its buffers are gone, which may
-/// outlive the runtime. Copies are the same pool, as is what was moved from. Any thread.
+/// A pool of memory for shared buffers. Address space is taken at once, memory as buffers
+/// need it. Copies are the same pool, and a moved-from pool is it too. Thread: any.
 ///
-/// A peer maps a pool the first time that it is sent something large from it, read-only,
-/// and lets go of it soon after the pool is gone: a stopped peer keeps it meanwhile. Few
-/// large pools are better than many small ones: of more than 64 at a time a peer maps
-/// none.
+/// Lifetime: the memory stays until the last copy of the pool and its buffers are gone,
+/// which may outlive the runtime. A peer maps a pool read-only the first time that it
+/// gets something large from it, and unmaps it soon after the pool is gone. A stopped
+/// peer keeps it meanwhile. Few large pools are better than many small ones: a peer maps
+/// at most 64 at a time.
 ///
-/// Where the machine refuses (memfd_create, seals) the same memory is not shared:
-/// everything works as with any other, and `refusal` says why.
+/// Where the machine refuses (memfd_create, seals) the memory is not shared: everything
+/// works as with any other memory, and `refusal` says why.
 class shared_pool {
  public:
-  /// For worlds of the runtime whose `pools()` are given. Throws std::invalid_argument
-  /// for no bytes or a null `known_to`, std::bad_alloc without address space.
+  /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Throws
+  /// std::invalid_argument for no bytes or a null `known_to`, std::bad_alloc without
+  /// address space.
   shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes);
-  // Moving copies, so that there is no pool without memory.
+  // A move copies, so that there is no pool without memory.
   shared_pool(const shared_pool&) noexcept = default;
   shared_pool& operator=(const shared_pool&) noexcept = default;
   ~shared_pool() = default;
 
-  /// Throws std::bad_alloc if no part of it that is free is as large, or the machine has
-  /// no memory for it.
+  /// Allocates a buffer. Throws std::bad_alloc if no free part is large enough, or the
+  /// machine has no memory for it.
   [[nodiscard]] shared_buffer allocate(std::size_t bytes);
 
   [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
-  /// Why its memory is not shared; empty if it is.
+  /// Says why its memory is not shared; empty if it is.
   [[nodiscard]] const std::string& refusal() const noexcept { return memory_->refusal(); }
 
  private:

@@ -1,4 +1,4 @@
-/// Floating-point element types narrower than float, for storage.
+/// Small floats: floating-point element types that are narrower than float, for storage.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace manyworlds::inline v0 {
 
 namespace detail {
 
-/// What a conversion gives for a magnitude above the largest finite one.
+/// The result of a conversion of a magnitude above the largest finite one.
 enum class overflow { infinity, largest_finite };
 
 struct f16_format {
@@ -64,12 +64,12 @@ constexpr float widen(typename Format::storage bits) noexcept;
 
 }  // namespace detail
 
-/// A number as it lies in memory: nothing but its bits and the way to and from float.
+/// A number as it lies in memory: its bits and the conversions to and from float.
 ///
 /// Reading is implicit, since every value is exactly a float; arithmetic therefore
 /// happens in float. Writing is explicit and rounds once, to nearest even, from float or
-/// double. NaN stays NaN and becomes quiet. Default-initialised it is indeterminate, as a
-/// float is.
+/// double. NaN stays NaN and becomes quiet. A default-initialised one is indeterminate,
+/// as a float is.
 template <class Format>
 class small_float {
  public:

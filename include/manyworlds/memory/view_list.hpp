@@ -1,4 +1,4 @@
-/// Lists of views: one message whose bytes lie in many places, such as paged KV blocks.
+/// View lists: one message with bytes in many places, such as paged KV blocks.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ struct list_extent {
   dtype type = dtype::uint8;
 };
 
-/// Where view `index` lies in an array that may hold a class derived from `View`.
+/// Returns view `index` of an array that may hold a class derived from `View`.
 template <class View>
 const View* view_at(const View* first, std::size_t index) noexcept {
   // Pointer arithmetic on a base class is undefined even where the sizes agree, as
@@ -45,15 +45,16 @@ list_extent measure(const const_device_view* first, std::size_t count);
 template <class View>
 class basic_gather_list;
 
-/// What a transport sees of a list: its views, their bytes and the type they share.
+/// A list as a transport sees it: its views, their bytes and the type that they share.
 ///
-/// Owns neither the views nor their memory. Views of zero length are allowed anywhere.
+/// Lifetime: it owns neither the views nor their memory. Views of zero length are allowed
+/// anywhere.
 template <class View>
 class basic_view_list {
  public:
   basic_view_list() noexcept = default;
 
-  /// Over a span, vector or array of views. Looks at each once; throws
+  /// Makes a list over a span, vector or array of views. It looks at each once. Throws
   /// std::invalid_argument when their bytes do not fit a size.
   template <detail::views_in_a_row<View> R>
   requires std::ranges::borrowed_range<R> basic_view_list(R&& views)
@@ -66,25 +67,25 @@ class basic_view_list {
   requires(!std::ranges::borrowed_range<R>) basic_view_list(R&&)
   = delete;
 
-  /// Over one view, which must stay where it is: nothing is added up.
+  /// Makes a list over one view, which must stay where it is, without adding anything up.
   [[nodiscard]] static basic_view_list of_one(const View& only) noexcept {
     return basic_view_list(only);
   }
 
-  /// Views, not elements.
+  /// Counts views, not elements.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
 
-  /// Throws std::out_of_range.
+  /// Returns a view. Throws std::out_of_range if there is none at `index`.
   const View& operator[](std::size_t index) const {
     if (index >= size_) detail::throw_no_such_view(index, size_);
     return *detail::view_at(first_, index);
   }
 
   std::size_t total_bytes() const noexcept { return extent_.bytes; }
-  /// The type of all views that have elements, or uint8 where they differ.
+  /// Returns the type of all views that have elements, or uint8 where they differ.
   dtype type() const noexcept { return extent_.type; }
-  /// Elements of `type()`.
+  /// Counts elements of `type()`.
   std::size_t count() const noexcept { return extent_.bytes / size_of(extent_.type); }
 
  private:
@@ -108,13 +109,13 @@ class basic_view_list {
 using view_list = basic_view_list<buffer_view>;
 using const_view_list = basic_view_list<const_buffer_view>;
 
-/// A list that owns its views (not their memory): what a function that chooses blocks
-/// returns, so that `w.recv(blocks.layer(l), from)` needs no name for the list.
+/// A list that owns its views (not their memory). A function that chooses blocks returns
+/// it, so that `w.recv(blocks.layer(l), from)` needs no name for the list.
 template <class View>
 class basic_view_batch {
  public:
   basic_view_batch() noexcept {}
-  // Not an initializer_list: g++ 12.2 refuses one in an awaited expression.
+  // It is no initializer_list: g++ 12.2 refuses one in an awaited expression.
   template <class... Views>
   requires(sizeof...(Views) > 0 && (std::convertible_to<Views, View> && ...))
       basic_view_batch(Views&&... views) {
@@ -133,7 +134,7 @@ class basic_view_batch {
   auto begin() const noexcept { return views_.begin(); }
   auto end() const noexcept { return views_.end(); }
 
-  /// The views themselves, for whoever takes the batch by value.
+  /// Gives the views away, to code that takes the batch by value.
   std::vector<View> take() && noexcept { return std::move(views_); }
 
  private:

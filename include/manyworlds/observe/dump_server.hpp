@@ -20,20 +20,20 @@ class owned_descriptor;
 /// after the other: each has a second to ask, and a limit for taking the whole answer.
 class dump_server {
  public:
-  /// Called on the server's thread.
+  /// Makes the answer. Thread: the server's.
   using source = std::function<std::string(bool as_json)>;
   using clock = std::chrono::steady_clock;
 
-  /// Throws std::system_error.
+  /// Errors: std::system_error.
   explicit dump_server(source dump,
                        clock::duration answer_patience = std::chrono::seconds(5));
   dump_server(const dump_server&) = delete;
   dump_server& operator=(const dump_server&) = delete;
-  /// Waits for the answer being made, if any. In a forked child, where the thread is not,
-  /// it only lets go of the descriptors.
+  /// Waits for the answer that is being made, if any. A forked child has no such
+  /// thread: there it only closes the descriptors.
   ~dump_server();
 
-  /// The socket's name without the leading zero byte.
+  /// Returns the socket's name without the leading zero byte.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  private:

@@ -1,5 +1,4 @@
-// Inquiry: asks a reactor something from another thread, and does not wait long for the
-// answer.
+// Inquiry: asks a reactor for an answer from another thread, with a short limit.
 #pragma once
 
 #include <chrono>
@@ -10,13 +9,14 @@
 #include <optional>
 #include <utility>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/reactor.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// One question to one reactor, asked as often as wanted. While the reactor is stuck the
-/// question stays in its queue, once, however often it is asked again; so it must live
-/// until the reactor turns no more.
+/// One question to one reactor, asked any number of times. While the reactor is stuck
+/// the question stays in its queue once, however often it is asked again. Lifetime: it
+/// must outlive the reactor's last turn.
 template <class Answer>
 class inquiry final : private work {
  public:
@@ -25,7 +25,8 @@ class inquiry final : private work {
         at_(at),
         look_(std::move(look)) {}
 
-  /// From any thread. Null if the reactor did not get to it within `patience`.
+  /// Returns the answer, or null if the reactor did not get to it within `patience`.
+  /// Thread: any.
   [[nodiscard]] std::shared_ptr<const Answer> ask(std::chrono::milliseconds patience) {
     if (at_.is_current()) return std::make_shared<const Answer>(look_());
     std::unique_lock lock(mutex_);
@@ -37,11 +38,12 @@ class inquiry final : private work {
     }
     const bool in_time =
         changed_.wait_for(lock, patience, [&] { return answers_ != before; });
+    MW_ASSERT(waiting_ > 0, "each asker is counted until its wait ends");
     --waiting_;
     return in_time ? answer_ : nullptr;
   }
 
-  /// For how long the reactor has owed an answer.
+  /// Returns for how long the reactor has owed an answer.
   [[nodiscard]] std::optional<duration> unanswered_for() const {
     const std::lock_guard lock(mutex_);
     if (!queued_since_) return std::nullopt;
@@ -52,6 +54,7 @@ class inquiry final : private work {
   void answer() noexcept {
     {
       const std::lock_guard lock(mutex_);
+      MW_ASSERT(queued_since_, "a question runs only when it was queued");
       if (waiting_ == 0) {
         queued_since_ = std::nullopt;
         return;
@@ -61,9 +64,10 @@ class inquiry final : private work {
     try {
       made = std::make_shared<const Answer>(look_());
     } catch (...) {
-      // Out of memory: it stays unknown.
+      // Without memory the answer stays unknown.
     }
     const std::lock_guard lock(mutex_);
+    MW_ASSERT(queued_since_, "a question stays queued until its answer is made");
     queued_since_ = std::nullopt;
     answer_ = std::move(made);
     ++answers_;

@@ -1,4 +1,4 @@
-// Log: one line per change of state, to a sink of the user's.
+// Log: one line per change of state, to a sink that the user gives.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace manyworlds::inline v0 {
 enum class log_level : std::uint8_t { debug, info, warning, error, silent };
 [[nodiscard]] std::string_view name_of(log_level level) noexcept;
 
-/// Where a runtime's lines go. Called from any of its threads, several at once. It must
-/// outlive the runtime, and the threads that a runtime's end has named as left behind:
-/// static lifetime is safest.
+/// Receives a runtime's lines. Thread: any of the runtime's, several at once. Lifetime:
+/// it must outlive the runtime, and the threads that a runtime's end has named as left
+/// behind; static lifetime is safest.
 class log_sink {
  public:
   virtual ~log_sink() = default;

@@ -7,7 +7,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// Costs its writer no more than a plain variable: there is one writer, so nothing is
+/// A number with one writer, which pays no more than for a plain variable: nothing is
 /// read and changed in one step. Readers get some recent value; it orders nothing.
 template <class T>
 class observed {

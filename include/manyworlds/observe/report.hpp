@@ -1,4 +1,4 @@
-// Report: what a dump says, as values. `text_of` and `json_of` print it.
+// Report: the contents of a dump, as values. `text_of` and `json_of` print it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct operation_report {
   std::uint64_t bytes_moved = 0;
   std::uint64_t bytes_wanted = 0;
   bool begun = false;
-  /// Of a send that waits; else empty.
+  /// What a waiting send waits for; else empty.
   std::string waits_for;
-  /// Since it was started; of an ended one, how long it took.
+  /// Time since it was started; of an ended operation, the time that it took.
   duration age{0};
   std::string file;
   unsigned line = 0;
 
-  // Of an ended one.
+  // These describe an ended operation.
   world_name world;
   std::uint64_t epoch = 0;
   enum cause failed_with = cause::none;
@@ -41,20 +41,20 @@ struct member_report {
   std::string address;
   bool is_self = false;
   bool is_suspect = false;
-  /// How its data comes: "shm" or "tcp"; empty for oneself.
+  /// How its data comes: "shm" or "tcp"; empty for this process.
   std::string transport;
   duration silence{0};
   /// Unknown while the service thread does not answer.
   std::optional<bool> has_left;
 };
 
-/// What only the reactor may look at.
+/// The part that only the reactor may read.
 struct transfer_report {
   std::string transport;
   std::vector<lane_status> lanes;
   std::optional<collective_status> collective;
   transfer_counters counters;
-  /// Of a GPU world.
+  /// Present for a GPU world.
   std::optional<device_status> device;
 };
 
@@ -65,7 +65,7 @@ struct world_report {
   rank_t rank = no_rank;
   rank_t size = 0;
   std::string state;
-  /// What it is broken or closed by.
+  /// Why it is broken or closed.
   failure first_cause;
   world_history history;
   std::vector<member_report> members;
@@ -75,7 +75,7 @@ struct world_report {
   std::optional<transfer_report> transfers;
 };
 
-/// A world that is broken or closed and of which nothing is left but the reason.
+/// A world that is broken or closed and of which only the reason is left.
 struct ended_world_report {
   world_name name;
   std::uint64_t epoch = 0;
@@ -85,12 +85,12 @@ struct ended_world_report {
 
 /// A task that was given to `runtime::start`, `run` or `start_service`.
 struct task_report {
-  /// Where it was started.
+  /// Source file that started it.
   std::string file;
   unsigned line = 0;
-  /// Since its start; of one that has ended, since its end.
+  /// Time since its start; of a task that has ended, since its end.
   duration age{0};
-  /// What it ended by, if that was an exception.
+  /// The exception that it ended by, if any.
   std::string error;
 };
 
@@ -102,10 +102,10 @@ struct link_report {
   bool is_held = false;
   /// The peer lives on this host and shares memory with us.
   bool is_local = false;
-  /// Its large messages are read from its memory, not copied through what is shared.
+  /// Its large messages are read from its memory and not copied through shared memory.
   bool is_readable = false;
   duration silence{0};
-  /// The peer reactor's turns, and since when that number has not changed.
+  /// Turns of the peer's reactor, and the time since that number changed.
   std::uint64_t peer_turns = 0;
   duration without_turn{0};
 };
@@ -114,16 +114,16 @@ struct link_report {
 struct reactor_report {
   std::string engine;
   std::uint64_t turns = 0;
-  /// Nothing: it answered. Else for how long it has not, since first asked.
+  /// Empty if it answered; else the time since it was first asked.
   std::optional<duration> silent_for;
-  /// The service reactor's tasks are the library's own, and stores'.
+  /// Durations of its turns. The service reactor's tasks are the library's own, and
+  /// stores'.
   turn_times times = {};
-  /// How long it looks before it sleeps, now.
+  /// Time that it polls now before it sleeps.
   duration spin{0};
-  /// It would spin, but a peer has no CPU other than the one that this reactor is bound
-  /// to.
+  /// True if it would spin, but a peer is bound to the one CPU that this reactor has.
   bool spin_is_held = false;
-  /// The one CPU that its thread is bound to.
+  /// The CPU that its thread is bound to, if it is only one.
   std::optional<unsigned> only_cpu;
 };
 
@@ -135,17 +135,17 @@ struct runtime_report {
   duration uptime{0};
   reactor_report user;
   reactor_report service;
-  /// Those that run.
+  /// Tasks that run.
   std::vector<task_report> tasks;
-  /// The last few that ended by an exception, oldest first.
+  /// Tasks that ended last by an exception, oldest first.
   std::vector<task_report> failed_tasks;
   serving_report serving;
   std::vector<world_report> worlds;
-  /// The last few, oldest first.
+  /// Worlds that ended last, oldest first.
   std::vector<ended_world_report> ended_worlds;
   /// Unknown while the service thread does not answer.
   std::optional<std::vector<link_report>> links;
-  /// Oldest first.
+  /// Operations that ended last, oldest first.
   std::vector<operation_report> recent;
 };
 

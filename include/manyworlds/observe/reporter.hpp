@@ -1,4 +1,4 @@
-// Reporter: collects what a runtime's dump says.
+// Reporter: collects the contents of a runtime's dump.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@ namespace manyworlds::inline v0 {
 
 class runtime_core;
 
-/// Belongs to its runtime core. Pending operations, worlds and members are read as they
-/// are, under mutexes that nobody holds for long; what only a reactor may look at is
-/// asked of it, and is unknown if it is stuck in user code.
+/// Belongs to its runtime core. Pending operations, worlds and members are read
+/// directly, under mutexes that are held only briefly. What only a reactor may read is
+/// asked of it, and is unknown if the reactor is stuck in user code.
 class reporter {
  public:
   explicit reporter(runtime_core& rt);
   reporter(const reporter&) = delete;
   reporter& operator=(const reporter&) = delete;
 
-  /// From any thread; takes at most a fifth of a second longer than reading what there
-  /// is.
+  /// Returns the report. Waits at most a fifth of a second for the reactors. Thread:
+  /// any.
   [[nodiscard]] runtime_report report();
 
  private:
   using transfers = std::map<std::uint64_t, transfer_report>;
   struct service_part {
     std::vector<link_report> links;
-    /// By world instance, then by rank.
+    /// Whether a member has left, by world instance, then by rank.
     std::map<std::uint64_t, std::vector<bool>> left;
   };
 

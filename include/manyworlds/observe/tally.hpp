@@ -1,5 +1,5 @@
-// Tally: what happened to one world so far, counted where it happens and read from any
-// thread.
+// Tally: counts of what happened to one world, written where it happens and read from
+// any thread.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/observe/observed.hpp"
 
@@ -17,32 +18,32 @@ struct error_count {
   std::uint64_t operations = 0;
 };
 
-/// A tally as it stood when it was asked for.
+/// A snapshot of a tally.
 struct world_history {
-  /// Since it was formed; zero before.
+  /// Time since it was formed; zero before.
   duration up_for{0};
-  /// How often a member became suspect.
+  /// Times that a member became suspect.
   std::uint64_t times_suspect = 0;
   /// Operations that ended with an error, by cause; only causes that occurred.
   std::vector<error_count> errors;
 };
 
-/// What the serving layer of one runtime has done beside what was asked of it. Written on
-/// the runtime's reactor, read from any thread.
+/// Counts of the serving layer of one runtime. Written on the runtime's reactor, read
+/// from any thread.
 struct serving_tally {
   /// Bodies of `accept`, `keep` and `connect` that ended by an exception of their own.
   observed<std::uint64_t> bodies_failed;
-  /// Calls that were asked of another worker while the first was suspect.
+  /// Calls that were given to a second worker while the first was suspect.
   observed<std::uint64_t> calls_asked_twice;
-  /// Of these, how many another worker answered first.
+  /// Those of them that the second worker answered first.
   observed<std::uint64_t> answered_by_another;
-  /// Answers that came when another had won, or when the call was over. Dropped.
+  /// Answers that were dropped: another worker had won, or the call was over.
   observed<std::uint64_t> late_answers;
   /// Calls that a worker gave back because it drains.
   observed<std::uint64_t> calls_given_back;
 };
 
-/// `serving_tally` as it stood when it was asked for.
+/// A snapshot of `serving_tally`.
 struct serving_report {
   std::uint64_t bodies_failed = 0;
   std::uint64_t calls_asked_twice = 0;
@@ -51,10 +52,14 @@ struct serving_report {
   std::uint64_t calls_given_back = 0;
 };
 
-/// Errors and the forming are noted on the world's reactor, suspicions on the service's.
+/// Counts what happened to one world. Errors and the forming are noted on the world's
+/// reactor, suspicions on the service's.
 class world_tally {
  public:
-  void note_error(enum cause why) noexcept { ++errors_[static_cast<std::size_t>(why)]; }
+  void note_error(enum cause why) noexcept {
+    MW_ASSERT(static_cast<std::size_t>(why) < causes, "each cause has a counter");
+    ++errors_[static_cast<std::size_t>(why)];
+  }
   void note_suspicion() noexcept { ++suspicions_; }
   void note_up(time_point when) noexcept { up_since_ = when.time_since_epoch().count(); }
 

@@ -16,7 +16,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// One peer, from its taking to the end of its world.
+/// Serves one peer, from the moment it is taken to the end of its world.
 template <class Body>
 task<void> serve_peer(std::unique_ptr<met_peer> peer, Body& body) {
   failure failed;
@@ -27,7 +27,7 @@ task<void> serve_peer(std::unique_ptr<met_peer> peer, Body& body) {
   } catch (const world_error& e) {
     failed = peer->is_of_it(e.failure()) ? e.failure() : peer->note_body_threw();
   } catch (const stopped&) {
-    // It waited for new work until `runtime::draining`: as if it had returned.
+    // The body waited for new work until `runtime::draining`: this counts as a return.
     if (!peer->is_runtime_stopping()) failed = peer->note_body_threw();
   } catch (...) {
     failed = peer->note_body_threw();
@@ -51,27 +51,28 @@ task<void> run_accept(runtime& rt, store& st, accept_options options, Body body,
   co_await door.close();
 }
 
-/// Forms a world of two with everybody who connects to the service (`connect`) and runs
-/// `body(world&)` in it, for all of them side by side; here is rank 0, the peer is
-/// rank 1. Nobody assigns names, ranks or ports: peers and acceptors may come, go and
-/// come again in any order. Several acceptors of one service share those who come, each
-/// of whom is taken by one.
+/// Forms a world of two with each peer that connects to the service (`connect`) and
+/// runs `body(world&)` in it. The bodies run side by side. This process is rank 0, the
+/// peer is rank 1. Names, ranks and ports are not assigned: peers and acceptors may
+/// come, go and return in any order. Several acceptors of one service share its peers;
+/// each peer is taken by one acceptor.
 ///
-/// A failure of its *own* world ends that body and nothing else: the world is over then
+/// A failure of its *own* world ends that body and nothing else. The world is over then
 /// (one that is up although an operation failed is broken), and the peer may connect
 /// again. Every other exception of a body ends its own world too, and neither `accept`
-/// nor the other bodies: it is logged as an error with the world's name and the text,
-/// counted in `dump()`, and the peer is told `broken_by_user` with the text. A body that
-/// returns leaves its world. `body` is kept by value and called once for each peer.
+/// nor the other bodies. It is logged as an error with the world's name and the text
+/// and counted in `dump()`; the peer is told `broken_by_user` with the text. A body
+/// that returns leaves its world. `body` is kept by value and called once for each
+/// peer.
 ///
-/// The runtime and the store must outlive it.
+/// `reform()` does not form these worlds again: the peer connects again.
 ///
-/// A world of these is not formed again by `reform()`: the peer connects again.
+/// Ends when the runtime stops or a stop is requested of `until`: no further peer is
+/// taken, and the bodies that run are awaited. A store that does not answer is waited
+/// for and disturbs no world.
 ///
-/// Ends when the runtime stops, or a stop is requested of `until`: nobody is taken any
-/// more, and the bodies that run are awaited. A store that does not answer is waited for,
-/// and disturbs no world. Lives on the runtime's reactor; wrong options are world_error
-/// (`invalid_argument`).
+/// Thread: the runtime's reactor. Lifetime: the runtime and the store must outlive it.
+/// Errors: world_error (`invalid_argument`) for wrong options.
 template <class Body>
 [[nodiscard]] task_keeping<Body> accept(runtime& rt, store& st, accept_options options,
                                         Body&& body, std::stop_token until = {}) {

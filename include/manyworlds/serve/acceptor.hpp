@@ -1,4 +1,5 @@
-// Acceptor: what `accept` is made of: who waits, who was taken, how many there are.
+// Acceptor: the parts that `accept` is made of. It takes peers from the waiting list
+// and holds their worlds.
 #pragma once
 
 #include <atomic>
@@ -18,14 +19,15 @@
 
 namespace manyworlds::inline v0 {
 
-/// What to accept. Trivially destructible, so that it can be written in an awaited
-/// expression.
+/// Describes what to accept. Trivially destructible, so that it can be written in an
+/// awaited expression.
 struct accept_options {
-  /// As the connectors name it.
+  /// The name that connectors use.
   service_name service = {};
-  /// Worlds at a time. Who comes beyond waits, or is taken by another acceptor.
+  /// Limits the worlds at a time. A peer beyond it waits, or is taken by another
+  /// acceptor.
   std::size_t most = 1024;
-  /// Of each world. Name, rank and size are not given: `accept` does.
+  /// Options of each world, without name, rank and size: `accept` sets these.
   world_options world = {};
 };
 
@@ -39,10 +41,10 @@ class acceptor {
   acceptor(const acceptor&) = delete;
   acceptor& operator=(const acceptor&) = delete;
 
-  /// Waits for room, and for somebody to take; nobody once it is to stop.
+  /// Waits for room and for peers, and takes them. Returns none once it is to stop.
   [[nodiscard]] task<std::vector<waiting_peer>> next(std::stop_token until);
   [[nodiscard]] std::unique_ptr<met_peer> meet(waiting_peer who);
-  /// Leaves nothing in the store, if nobody waits there.
+  /// Erases the service's keys from the store if no peer waits there.
   [[nodiscard]] task<void> close();
 
  private:
@@ -62,13 +64,14 @@ class acceptor {
   bool store_answers_ = true;
 };
 
-/// The store through which one peer's world is formed: it holds what the peer has left in
-/// the waiting list, for one try. A peer that is not met by it waits again by itself.
+/// The store through which one peer's world is formed. It holds the record that the
+/// peer left in the waiting list, for one try. A peer that this try does not meet
+/// enters the list again.
 class single_try_store final : public store {
  public:
   explicit single_try_store(std::string peer_key) : peer_key_(std::move(peer_key)) {}
 
-  [[nodiscard]] std::string address() const override { return "of those who wait"; }
+  [[nodiscard]] std::string address() const override { return "the waiting list"; }
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
  private:
@@ -77,7 +80,7 @@ class single_try_store final : public store {
   std::atomic<bool> was_read_{false};
 };
 
-/// A peer that was taken, and the world with it. Occupies one place of its acceptor.
+/// A peer that was taken, and the world with it. It occupies one place of its acceptor.
 class met_peer {
  public:
   met_peer(acceptor& by, waiting_peer who);
@@ -93,13 +96,15 @@ class met_peer {
   [[nodiscard]] bool is_of_it(const failure& f) const noexcept {
     return world_ && f.world_instance == world_.core()->instance();
   }
-  /// Of a body that ended by an exception which is no failure of its world: notes it, and
-  /// breaks the world. Called inside the handler that caught it.
+  /// Notes that the body ended by an exception that is no failure of its world, and
+  /// breaks the world. Precondition: called inside the handler that caught the
+  /// exception.
   [[nodiscard]] failure note_body_threw();
   [[nodiscard]] bool is_runtime_stopping() const noexcept {
     return acceptor_.runtime_.is_stopping();
   }
-  /// Leaves, or ends what failed; nothing of the world is left then.
+  /// Leaves the world, or breaks it if it `failed`. Nothing of the world is left
+  /// afterwards.
   [[nodiscard]] task<void> part(failure failed);
 
  private:

@@ -19,35 +19,41 @@ namespace manyworlds::inline v0 {
 
 class call_session;
 
-/// One call, as the worker's handler sees it; it lives as long as the handler's task.
+/// One call, as the worker's handler sees it. Lifetime: that of the handler's task.
 class served_call {
  public:
   served_call(const served_call&) = delete;
   served_call& operator=(const served_call&) = delete;
 
   [[nodiscard]] std::span<const std::byte> data() const noexcept { return data_; }
-  /// Of the call, also where it is executed again: a worker may drop what it has done.
+  /// Returns the call's id. It is the same where the call is executed again, so a
+  /// worker may drop a repetition.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
-  /// How many workers were given it before.
+  /// Returns how many workers the call was given to before.
   [[nodiscard]] std::uint32_t earlier_tries() const noexcept { return earlier_tries_; }
-  /// When the leader will not wait any longer, by this reactor's time.
+  /// Returns when the leader stops waiting, in this reactor's time.
   [[nodiscard]] std::optional<time_point> deadline() const noexcept {
     if (deadline_ == time_point::max()) return std::nullopt;
     return deadline_;
   }
-  /// Triggered when the call was cancelled, its deadline has passed or its world is over;
-  /// the handler's task is cancelled then as well. For what the handler has started on
-  /// other threads. Triggered also when the handler has returned.
+  /// Returns a token for work that the handler has started on other threads. It is
+  /// triggered when the call is cancelled, its deadline has passed or its world is
+  /// over; the handler's task is cancelled then as well. It is also triggered when the
+  /// handler has returned.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_.get_token(); }
 
-  /// Sends a reply; any number of them, one after the other. Waits while the leader's
-  /// reader is behind. `data` must live until the await ends. Whether the leader gets one
-  /// that is given up is open. Throws world_error:
-  /// `invalid_argument` for one that is larger than the leader takes; the first cause if
-  /// the world is over; `cancelled` once the world is not served any more. Under a shield
-  /// it ends in these cases too, and a call that was cancelled waits for no reader.
+  /// Sends a reply. A handler may send any number, one after the other. Waits while the
+  /// leader's reader is behind. If the await is given up, the reply may or may not
+  /// reach the leader.
+  ///
+  /// Lifetime: `data` must live until the await ends.
+  ///
+  /// Errors: `invalid_argument` for a reply larger than the leader takes; the first
+  /// cause if the world is over; `cancelled` once the world is no longer served. Under
+  /// a shield it ends in these cases too, and a call that was cancelled waits for no
+  /// reader.
   [[nodiscard]] task<void> reply(gather_list data);
-  // What cannot be sent, and what to do about it.
+  // Refuses, with a sentence, what cannot be sent.
   template <detail::not_sendable B>
   void reply(B&&) {
     detail::refuse_buffer<B, false>();
@@ -69,13 +75,14 @@ class served_call {
 };
 
 struct call_server_options {
-  /// Handlers that run at once for one leader; it queues what is beyond.
+  /// Handlers that run at once for one leader. The leader queues the calls beyond it.
   std::size_t concurrent = 64;
-  /// The leader refuses larger ones; each may be allocated once per handler.
+  /// Largest request that the leader may send. Each handler may allocate this much
+  /// once.
   std::size_t largest_request = std::size_t{16} * 1024 * 1024;
 };
 
-/// Answers the calls of a dispatcher, or of several, each in a world of its own.
+/// Answers the calls of one or several dispatchers, each in a world of its own.
 ///
 ///     call_server server([&](served_call& c) -> task<void> {
 ///       for (auto& token : co_await eng.generate(c.data())) co_await c.reply(token);
@@ -83,47 +90,50 @@ struct call_server_options {
 ///     co_await keep(rt, st, {.name = "left", .rank = 1, .size = 2},
 ///                   [&](world& w) { return server.serve(w); });
 ///
-/// A handler runs per call, side by side with the others. The stream of replies ends when
-/// it returns. What it throws travels to the leader with its text: a world_error of cause
-/// `overloaded`, `invalid_argument` or `unsupported` as that, everything else as
-/// `handler_failed`.
+/// A handler runs per call, side by side with the others. The stream of replies ends
+/// when the handler returns. An exception of the handler travels to the leader with its
+/// text. A world_error of cause `overloaded`, `invalid_argument` or `unsupported` keeps
+/// its cause; every other exception becomes `handler_failed`.
 ///
 /// A worker leaves in order by `drain`, or by `runtime::stop` with a time to drain:
 ///
 ///     co_await mw::until_signal({SIGTERM, SIGINT});
 ///     rt.stop(30s);  // takes no new calls; ends as soon as those begun have ended
 ///
-/// All of it on the worlds' reactor. It outlives the tasks that serve and drain.
+/// Thread: the worlds' reactor. Lifetime: it must outlive the tasks that serve and
+/// drain.
 class call_server {
  public:
   using handler = std::function<task<void>(served_call&)>;
 
-  /// Throws std::invalid_argument if there is no handler.
+  /// Errors: std::invalid_argument if there is no handler.
   explicit call_server(handler handle, call_server_options options = {});
   call_server(const call_server&) = delete;
   call_server& operator=(const call_server&) = delete;
   ~call_server();
 
-  /// The body of a formed world of two, whose other member is the leader; lane 0 is
-  /// used. Returns when it was drained, at once if it was before. Throws when the world
-  /// is over: with cause `closed` when the leader has left in order, as after
-  /// `dispatcher::drain`. No handler is left then. A leader that sends what it must not
+  /// Serves a formed world of two; the other member is the leader. It uses lane 0.
+  /// Meant as the body of `keep` or `connect`. Returns when the server was drained, at
+  /// once if it was drained before. No handler is left when it ends.
+  ///
+  /// Errors: the cause by which the world is over. This is `closed` when the leader has
+  /// left in order, as after `dispatcher::drain`. A leader that breaks the protocol
   /// breaks the world (`protocol_error`).
   [[nodiscard]] task<void> serve(world& w);
 
-  /// Takes no new calls from now on, of any leader, and ends when no `serve` is left. The
-  /// leaders are told: calls that were begun go on to their end, those that are still on
-  /// their way here are given back and asked of other workers, which does not count as
-  /// one of their tries. Then `serve` returns, and with it `keep` and `connect`, which
-  /// leave their worlds and form none again.
+  /// Takes no new calls of any leader, and ends when no `serve` is left. The leaders
+  /// are told. Calls that were begun go on to their end. Calls that are still on their
+  /// way here are given back; other workers get them, and this does not count as one of
+  /// their tries. Then `serve` returns, and with it `keep` and `connect`, which leave
+  /// their worlds and form no more.
   ///
-  /// There is no way back, also if this is cancelled. It waits for handlers as long as
-  /// they run, and for a leader until it answers or its world breaks. A runtime that is
-  /// stopped does this by itself; its `drain` bounds it.
+  /// Cancelling it does not undo it. It waits for handlers as long as they run, and for
+  /// a leader until it answers or its world breaks. A runtime that is stopped drains by
+  /// itself; its `drain` bounds it.
   [[nodiscard]] task<void> drain();
 
-  /// A word for the leaders' `pick`; what it means is between you and that. Only the
-  /// newest is sent.
+  /// Publishes a word for the leaders' `pick`. Its meaning is the application's. Only
+  /// the newest word is sent.
   void publish_load(std::uint64_t word) noexcept;
 
   struct state;

@@ -1,4 +1,4 @@
-// Call watch: one deadline and one stop token, told on the home's thread.
+// Call watch: one deadline and one stop token, reported on the home's thread.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// Tells at most once that whoever began it has to give up: `timed_out` at the deadline,
-/// `cancelled` when the token is triggered, on whatever thread. Neither copied nor moved.
+/// Calls `told` at most once: with `timed_out` at the deadline, with `cancelled` when
+/// the token is triggered, on any thread. The owner has to give up then. Neither copied
+/// nor moved.
 class call_watch : private timer {
  public:
   using function = void (*)(void* context, cause why) noexcept;
@@ -23,9 +24,10 @@ class call_watch : private timer {
         context_(context) {}
   ~call_watch() { end(); }
 
-  /// On the home's thread. `time_point::max()` is no deadline.
+  /// Begins to watch. `time_point::max()` is no deadline. Thread: the home's.
+  /// Precondition: the watch has not begun, or has ended.
   void begin(executor& home, time_point deadline, std::stop_token token);
-  /// Nothing is told any more. Again is allowed.
+  /// Disarms the watch: nothing is told afterwards. Idempotent.
   void end() noexcept;
 
  private:
@@ -39,7 +41,7 @@ class call_watch : private timer {
   function told_;
   void* context_;
   executor* home_ = nullptr;
-  /// It outlives the watch while its post is under way.
+  /// The notice outlives the watch while its post is under way.
   std::shared_ptr<stop_notice> notice_;
 };
 

@@ -16,17 +16,18 @@
 
 namespace manyworlds::inline v0 {
 
-/// What to connect to. Trivially destructible, so that it can be written in an awaited
-/// expression.
+/// Describes what to connect to. Trivially destructible, so that it can be written in
+/// an awaited expression.
 struct connect_options {
-  /// As the acceptors name it.
+  /// The name that acceptors use.
   service_name service = {};
-  /// Of the world. Name, rank and size are not given: `connect` does.
+  /// Options of the world, without name, rank and size: `connect` sets these.
   world_options world = {};
 };
 
-/// Where the world of a connector leaves its record. What keeps the connector's own store
-/// from answering keeps that world from being formed, and is told as its store's trouble.
+/// Receives the record of a connector's world. If the connector's own store does not
+/// answer, that world cannot be formed; `trouble` reports this store's trouble in its
+/// place.
 class desk_store final : public store {
  public:
   explicit desk_store(const store& entered_in) : entered_in_(entered_in) {}
@@ -42,32 +43,32 @@ class desk_store final : public store {
   memory_store under_;
 };
 
-/// One connector of a service: enters the waiting list when it forms a world, and again
-/// when that comes to nothing.
+/// One connector of a service. It enters the waiting list when it forms a world, and
+/// again when no world comes of it.
 class connector {
  public:
   static constexpr std::string_view name = "connect";
 
-  /// Throws world_error (`invalid_argument`).
+  /// Errors: world_error (`invalid_argument`).
   connector(runtime& rt, store& st, const connect_options& options);
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
   ~connector();
 
-  /// Its predecessor is gone by then.
+  /// Returns the next world, not yet formed. Precondition: its predecessor is gone.
   [[nodiscard]] world describe();
   [[nodiscard]] task<void> form(world& w);
 
  private:
-  /// When to look whether the entry still stands: so soon at first, and less and less
-  /// often.
+  /// Times between two looks at whether the entry still stands, doubled each time.
   static constexpr duration first_look = std::chrono::milliseconds(900);
   static constexpr duration longest_look = std::chrono::seconds(5);
-  /// One that dies once it has taken somebody is not worth a warning.
+  static_assert(first_look < longest_look);
+  /// An acceptor that dies right after taking a peer is not worth a warning.
   static constexpr int told_when_taken = 2;
 
   [[nodiscard]] task<void> stay_announced();
-  /// Gives when to look again.
+  /// Returns when to look again.
   [[nodiscard]] task<duration> announce(waiting_peer self, bool is_new);
   void note_waiting();
   void note_taken_in_vain();
@@ -79,13 +80,13 @@ class connector {
   const world_options world_options_;
   const std::string key_;
   waiting_list list_;
-  /// Anew for each world.
+  /// Made anew for each world.
   std::optional<desk_store> desk_;
   duration pause_ = first_look;
   bool is_missing_ = false;
-  /// Of the world that is being formed.
+  /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;
-  /// How often the entry was gone while one world was being formed.
+  /// Counts how often the entry was gone while one world was being formed.
   int taken_in_vain_ = 0;
   bool store_answers_ = true;
 };
@@ -98,13 +99,16 @@ task<void> run_connect(runtime& rt, store& st, connect_options options, Body bod
 }
 
 /// Forms a world of two with an acceptor of the service (`accept`), whichever takes it,
-/// and runs `body(world&)` in it: here is rank 1, the acceptor is rank 0. Everything else
-/// is as with `keep`, also what becomes of an exception of `body`: when the world breaks
-/// it backs off, connects again, perhaps to another acceptor, and runs `body` again
-/// (`reform()` would find no acceptor). Until one takes it, it waits; one that takes it
-/// and dies costs 2 to 7 s. So does one of another secret or version, which refuses it:
-/// another one may not, so that it goes on waiting, but warns in the log. The runtime and
-/// the store must outlive it.
+/// and runs `body(world&)` in it. This process is rank 1, the acceptor is rank 0.
+/// Everything else is as with `keep`, the exceptions of `body` included. When the world
+/// breaks it backs off, connects again, perhaps to another acceptor, and runs `body`
+/// again (`reform()` would find no acceptor).
+///
+/// It waits until an acceptor takes it. An acceptor that takes it and dies costs 2 to 7
+/// s. So does one of another secret or version, which refuses it. Another acceptor may
+/// not refuse, so it goes on waiting and warns in the log.
+///
+/// Lifetime: the runtime and the store must outlive it.
 template <class Body>
 [[nodiscard]] task_keeping<Body> connect(runtime& rt, store& st, connect_options options,
                                          Body&& body,

@@ -11,25 +11,27 @@
 
 namespace manyworlds::inline v0 {
 
-/// Serves a store, from construction to destruction, to whoever connects: `tcp_store`, or
-/// PyTorch's own client. A user coroutine that blocks its thread does not delay it. It
-/// dies with its process: worlds that are formed do not notice, others cannot form until
-/// a store is there again. Connections that it refuses are told in the runtime's log.
+/// Serves a store from construction to destruction. Its clients are `tcp_store` and
+/// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
+/// with its process: worlds that are formed do not notice, others cannot form until a
+/// store is there again. Connections that it refuses are reported in the runtime's log.
 class hosted_store {
  public:
-  /// "127.0.0.1:29500", or a name as MASTER_ADDR has it, "localhost:29500",
-  /// "node1:29500": then the first of its addresses that is this machine's, after up to
-  /// 10 s of looking the name up. Port 0 chooses one. Throws std::invalid_argument for
-  /// what is neither, or a name that has no address, std::system_error naming the address
-  /// if it is in use or not ours. The store has no authentication (PyTorch's protocol
-  /// knows none): beyond loopback, `insecure` must be said.
+  /// Takes an address as "127.0.0.1:29500", or a name as MASTER_ADDR has it:
+  /// "localhost:29500", "node1:29500". Of a name it takes the first address that is
+  /// this machine's, after up to 10 s of looking the name up. Port 0 chooses one. The
+  /// store has no authentication (PyTorch's protocol knows none): beyond loopback,
+  /// `insecure` must be set.
+  ///
+  /// Errors: std::invalid_argument for what is neither, or a name that has no address;
+  /// std::system_error naming the address if it is in use or not ours.
   hosted_store(runtime& rt, std::string_view address, bool insecure = false);
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;
   /// Ends all connections first.
   ~hosted_store();
 
-  /// With the port that was chosen.
+  /// Returns the address, with the port that was chosen.
   [[nodiscard]] std::string address() const { return server_->address().text(); }
 
  private:

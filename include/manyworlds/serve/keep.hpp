@@ -1,4 +1,4 @@
-// Keep: a supervised world. Formed, used, and formed again when it breaks.
+// Keep: a supervised world. It is formed, used, and formed again when it breaks.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,17 @@
 
 namespace manyworlds::inline v0 {
 
-/// What `keep` does when its body fails because a member, or all, have left in order. It
-/// leaves itself then.
+/// Chooses what `keep` does when its body fails because a member, or all, have left in
+/// order. It leaves the world itself then.
 enum class after_close : unsigned char {
   end,         ///< the edge is over
-  form_again,  ///< wait for whoever comes next under that name
+  form_again,  ///< wait for the next members under that name
 };
 
-/// Waits between two tries: 50 ms at first, twice as long each time up to 5 s, each with
-/// up to half of it more at random, so that the members of a world do not try in step.
-/// Starts again at 50 ms once a world was up for 5 s, its forming not counted.
+/// Computes the waits between two tries: 50 ms at first, twice as long each time up to
+/// 5 s. Each is up to half longer at random, so that the members of a world do not try
+/// in step. Starts again at 50 ms once a world was up for 5 s; its forming does not
+/// count.
 class back_off {
  public:
   explicit back_off(runtime_core& rt) noexcept : runtime_(rt) {}
@@ -37,19 +38,21 @@ class back_off {
  private:
   static constexpr duration shortest = std::chrono::milliseconds(50);
   static constexpr duration longest = std::chrono::seconds(5);
+  static_assert(shortest < longest);
   runtime_core& runtime_;
   duration pause_ = shortest;
 };
 
-/// Whether another try can help: not for wrong options or versions, nor for a secret that
-/// rank 0 refuses; for one that somebody else was refused for, it can.
+/// Returns whether another try can help. It cannot for wrong options or versions, nor
+/// for a secret that rank 0 refuses. It can if another member was refused for its
+/// secret.
 [[nodiscard]] bool is_worth_another_try(const failure& f) noexcept;
 
-/// Warns that a world was not formed, why, and when the next try is made: `keep` and
-/// `connect` absorb that failure.
+/// Logs a warning: the world was not formed, why, and when the next try is made. `keep`
+/// and `connect` absorb that failure.
 void tell_not_formed(const runtime_core& rt, const failure& why, duration next_try);
 
-/// How `keep` comes by a world, each time.
+/// Describes and forms the worlds of `keep`.
 class kept_rendezvous {
  public:
   static constexpr std::string_view name = "keep";
@@ -66,8 +69,8 @@ class kept_rendezvous {
   const world_options options_;
 };
 
-/// Forms the world. False if the runtime begins to stop before it is formed: nothing
-/// waits for it any longer then.
+/// Forms the world. Returns false if the runtime begins to stop before it is formed:
+/// then nothing waits for it any longer.
 template <class Way>
 task<bool> form_unless_stopping(runtime& rt, Way& way, world& w) {
   try {
@@ -78,19 +81,20 @@ task<bool> form_unless_stopping(runtime& rt, Way& way, world& w) {
   co_return true;
 }
 
-/// False if the runtime begins to stop meanwhile.
+/// Pauses. Returns false if the runtime begins to stop meanwhile.
 [[nodiscard]] task<bool> pause_unless_stopping(runtime& rt, duration pause);
 
-/// What the exception that is being handled says. Precondition: one is.
+/// Returns what the exception that is being handled says. Precondition: one is.
 [[nodiscard]] std::string handled_exception_text();
 
-/// A body ended by an exception that is no failure of its world: counts it, logs it as an
-/// error with the world's name and the text, and breaks the world with that text, which
-/// the peers are told. On the runtime's reactor.
+/// Notes that a body ended by an exception that is no failure of its world. Counts it,
+/// logs it as an error with the world's name and the text, and breaks the world with
+/// that text, which the peers are told. Thread: the runtime's reactor.
 void note_body_threw(runtime_core& rt, world& w, std::string_view caller,
                      std::string_view text);
 
-/// What `keep` and `connect` do with a body; `way` describes and forms its worlds.
+/// Runs a body in one world after the other, as `keep` and `connect` do. `way`
+/// describes and forms the worlds.
 template <class Way, class Body>
 task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
   back_off pause(rt.core());
@@ -99,7 +103,7 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
     failure failed;
     try {
       if (!co_await form_unless_stopping(rt, way, w)) co_return;
-      // Formed as the runtime began to stop: nothing new is begun.
+      // If it was formed as the runtime began to stop, nothing new is begun.
       if (!rt.is_stopping()) {
         task<void> running = body(w);
         co_await std::move(running);
@@ -111,7 +115,8 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
       }
       failed = e.failure();
     } catch (const stopped&) {
-      // It waited for new work until `runtime::draining`: as if it had returned.
+      // The body waited for new work until `runtime::draining`: this counts as a
+      // return.
       if (!rt.is_stopping()) {
         note_body_threw(rt.core(), w, Way::name, handled_exception_text());
         throw;
@@ -120,27 +125,28 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
       note_body_threw(rt.core(), w, Way::name, handled_exception_text());
       throw;
     }
-    // The body has moved its world away: there is nothing to leave.
+    // If the body has moved its world away there is nothing to leave.
     if (!w) co_return;
     if (!failed) {
-      // That it breaks meanwhile changes nothing: the body has returned.
+      // A break meanwhile changes nothing: the body has returned.
       (void)co_await outcome(w.leave());
       co_return;
     }
     pause.was_up_for(w.history().up_for);
     const failure first = w.state() == world_state::broken ? w.failure() : failed;
     if (first.cause == cause::closed) {
-      // One of several has left: those that are still there see us leave, not break.
+      // One of several members has left. Those that are still there see us leave, not
+      // break.
       if (w.state() == world_state::up) (void)co_await outcome(w.leave());
       if (closing == after_close::end) co_return;
     } else if (w.state() != world_state::broken || !is_worth_another_try(first)) {
-      // An operation failed and the world did not: that is the body's business.
+      // An operation failed and the world did not: the body has to handle it.
       if (w.state() != world_state::broken)
         note_body_threw(rt.core(), w, Way::name, first.text());
       throw world_error(first);
     }
     if (rt.is_stopping()) co_return;
-    // Its buffers and sockets are free before the next epoch takes their like.
+    // Free its buffers and sockets before the next epoch allocates its own.
     w = world();
     const duration next_try = pause.next();
     if (first.epoch == 0) tell_not_formed(rt.core(), first, next_try);
@@ -148,11 +154,11 @@ task<void> supervise(runtime& rt, Way& way, Body& body, after_close closing) {
   }
 }
 
-/// What is done in a world: a function of it that gives a task.
+/// A function of a world that returns a task.
 template <class Body>
 concept world_body = std::is_invocable_r_v<task<void>, Body&, world&>;
 
-/// The one sentence for all functions that take a body.
+/// Refuses what is no body, with one sentence for all functions that take a body.
 template <class Body>
 constexpr void check_body() noexcept {
   static_assert(world_body<Body>,
@@ -167,20 +173,25 @@ task<void> run_keep(runtime& rt, store& st, world_options options, Body body,
   co_await supervise(rt, way, body, closing);
 }
 
-/// Forms the world and runs `body(world&)`. Returning leaves the world and ends `keep`,
-/// also if the world breaks meanwhile (await sends `delivered` that matter); before, a
-/// failure of *this* world is absorbed: back off, next epoch, run again.
+/// Forms the world and runs `body(world&)`. When the body returns, `keep` leaves the
+/// world and ends, also if the world breaks meanwhile: await sends `delivered` that
+/// matter. Before that a failure of *this* world is absorbed: `keep` backs off, forms
+/// the next epoch and runs `body` again. A failure that no further try can mend ends
+/// it.
 ///
-/// Every other exception of `body` ends `keep`, which rethrows it to its awaiter. Before
-/// that it is logged as an error with the world's name, counted in `dump()`, and the
-/// world breaks by it: the peers are told `broken_by_user` with the text. Siblings in the
-/// same scope are cancelled, as by every child that throws; to go on, catch it in `body`.
-/// A failure that no further try can mend passes as well. `body` is kept by value; one
-/// that moves its world away owns it. Lives on the runtime's reactor.
+/// Every other exception of `body` ends `keep`, which rethrows it to its awaiter.
+/// Before that it is logged as an error with the world's name, counted in `dump()`, and
+/// the world breaks by it: the peers are told `broken_by_user` with the text. Siblings
+/// in the same scope are cancelled, as by every child that throws; to go on, catch it
+/// in `body`.
 ///
-/// When the runtime stops it ends at once if it is forming a world or waits between two
-/// tries; a body that runs may go on for the drain (`runtime::draining` tells it), and is
-/// cancelled then. A body that ends by `stopped` while the runtime stops has returned.
+/// When the runtime stops, `keep` ends at once if it is forming a world or waits
+/// between two tries. A body that runs may go on for the drain (`runtime::draining`
+/// tells it), and is cancelled then. A body that ends by `stopped` while the runtime
+/// stops has returned.
+///
+/// `body` is kept by value. A body that moves its world away owns it. Thread: the
+/// runtime's reactor.
 template <class Body>
 [[nodiscard]] task_keeping<Body> keep(runtime& rt, store& st, world_options options,
                                       Body&& body,

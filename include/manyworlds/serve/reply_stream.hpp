@@ -1,4 +1,4 @@
-// Reply stream: what a worker answers to one call.
+// Reply stream: the replies of a worker to one call.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class next_reply_awaiter : public native_only {
  private:
   friend class call_record;
 
-  /// One of them: a reply, or nothing at the end, or a failure.
+  /// Ends the wait with a reply, with nothing at the end, or with a failure.
   void finish(std::optional<bytes> reply, failure f) noexcept;
 
   call_record* call_;
@@ -74,34 +74,38 @@ class [[nodiscard]] next_reply : public not_for_asio {
   std::stop_token token_;
 };
 
-/// The replies of one call, in order. Movable; used on the dispatcher's reactor, one
-/// `next` at a time, and not moved from or destroyed while that waits, nor when the
-/// runtime has ended. Destroying it before its end cancels the call at the worker.
+/// The replies of one call, in order. Movable. Destroying it before its end cancels the
+/// call at the worker.
+///
+/// Thread: the dispatcher's reactor, one `next` at a time. Precondition of a move or
+/// destruction: no `next` waits, and the runtime has not ended.
 class reply_stream {
  public:
-  /// No stream, as what was moved from.
+  /// Makes no stream: the state of one that was moved from.
   reply_stream() noexcept;
   explicit reply_stream(std::unique_ptr<call_record> call) noexcept;
   reply_stream(reply_stream&& other) noexcept;
   reply_stream& operator=(reply_stream&& other) noexcept;
   ~reply_stream();
 
-  /// The next reply, or nothing when the worker's handler has returned. What had come is
-  /// given before a failure is, and a failure is given each time:
-  /// - the cause of the world's break if the worker was lost, and what the worker's
+  /// Returns the next reply, or nothing when the worker's handler has returned. Replies
+  /// that had come are given before a failure is.
+  ///
+  /// Errors, given at each call:
+  /// - the cause of the world's break if the worker was lost, or what the worker's
   ///   handler threw (see `served_call`); the text says how many replies came;
   /// - `timed_out` and `cancelled` of the call's own `within` and `stop`;
-  /// - `timed_out` and `cancelled` of this wait's, after which `next` may be called
-  /// again;
+  /// - `timed_out` and `cancelled` of this wait, after which `next` may be called
+  ///   again;
   /// - `no_member_left` if the dispatcher was destroyed.
   [[nodiscard]] next_reply next() noexcept { return next_reply(call_.get()); }
 
-  /// The next reply if one has come already: what is left of a burst without a
-  /// suspension. Nothing says neither that the stream has ended nor that it goes on: ask
-  /// `next`. Not while another task waits for the next reply.
+  /// Returns the next reply if one has come already: it takes the rest of a burst
+  /// without a suspension. Nothing says neither that the stream has ended nor that it
+  /// goes on: ask `next`. Precondition: no other task waits for the next reply.
   [[nodiscard]] std::optional<bytes> try_next() noexcept;
 
-  /// How many replies `next` and `try_next` have given.
+  /// Returns how many replies `next` and `try_next` have given.
   [[nodiscard]] std::uint64_t received() const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// Waiting list: those who wait for an acceptor of one service, as they stand in the
-// store.
+// Waiting list: the peers that wait for an acceptor of one service, as the store holds
+// them.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace manyworlds::inline v0 {
 
-/// What is accepted and connected to: 1 to 46 bytes, so that the names of its worlds can
-/// be told apart behind it.
+/// Names a service, in 1 to 46 bytes: this leaves room behind it to tell the names of
+/// its worlds apart.
 using service_name = inline_text<46>;
 
-/// One who waits: its own number, and how it is joined to a world (`join_record`).
+/// A peer that waits: its own number, and how it is joined to a world (`join_record`).
 struct waiting_peer {
   waiting_peer(std::uint64_t number, std::string joins)
       : id(number), record(std::move(joins)) {}
@@ -28,46 +28,47 @@ struct waiting_peer {
   std::string record;
 };
 
-/// The list as it stands under one key, written by compare_set only: entered by those who
-/// wait, taken from the front by any number of acceptors, so that each gets its own.
+/// The list as it stands under one key, written by compare_set only. Peers that wait
+/// enter it; any number of acceptors take from its front, so that each gets its own.
 struct waiting_peers {
-  /// Another one in each value, so that whoever has stored one knows that it was him.
+  /// Differs in each value, so that a writer knows whether the stored value is its own.
   std::uint64_t mark = 0;
   std::vector<waiting_peer> all;
 
   [[nodiscard]] bool holds(const waiting_peer& who) const noexcept;
   void remove(std::uint64_t id) noexcept;
   [[nodiscard]] std::string encode() const;
-  /// Throws wire_error.
+  /// Errors: wire_error.
   [[nodiscard]] static waiting_peers decode(const std::string& text);
 };
 
-/// A service's two keys in a store: the list, and a bell that is set behind each entry.
-/// Who takes erases the bell before he looks, so that no entry behind his look goes
-/// unheard; in between he waits for the key. What a member that dies leaves undone (an
-/// entry without a bell, a bell erased and nothing taken) is made good by the looks of
-/// the others.
+/// A service's two keys in a store: the list, and a bell that is set after each entry.
+/// A taker erases the bell before it reads the list, so that no later entry goes
+/// unheard; between two reads it waits for the key. A member that dies may leave an
+/// entry without a bell, or a bell erased and nothing taken. The periodic looks of the
+/// others make up for it.
 ///
-/// Lives on the runtime's reactor; the operations throw store_error.
+/// Thread: the runtime's reactor. Errors: the operations throw store_error.
 class waiting_list {
  public:
-  /// Entries beyond drop the oldest: who is alive finds that it stands there no more and
-  /// enters again.
+  /// Entries beyond it drop the oldest. A live peer finds its entry missing and enters
+  /// again.
   static constexpr std::size_t most = 1024;
-  /// How long those who take rely on the bell.
+  /// How long takers rely on the bell.
   static constexpr duration look_again = std::chrono::seconds(10);
 
   waiting_list(runtime_core& rt, store& st, service_name service);
 
-  /// The store that it stands in.
+  /// Returns the store that holds the list.
   [[nodiscard]] const store& place() const noexcept { return store_; }
-  /// In place of an older entry of the same number.
+  /// Enters a peer in place of an older entry of the same number.
   [[nodiscard]] task<void> enter(waiting_peer who);
-  /// Whether that entry stands there; rings once more if it does.
+  /// Returns whether that entry stands in the list; rings once more if it does.
   [[nodiscard]] task<bool> holds(waiting_peer who);
-  /// Waits until there is somebody, and takes up to `at_most`.
+  /// Waits until a peer is there, and takes up to `at_most`. Precondition: `at_most` >
+  /// 0.
   [[nodiscard]] task<std::vector<waiting_peer>> take(std::size_t at_most);
-  /// Erases the keys if nobody waits.
+  /// Erases the keys if no peer waits.
   [[nodiscard]] task<void> tidy();
 
  private:

@@ -18,13 +18,14 @@
 
 namespace manyworlds::inline v0 {
 
-/// A manager has no world of that name: nothing that happened to a world, but a mistake.
+/// A manager has no world of that name. This is a mistake of the caller and no failure
+/// of a world.
 class MANYWORLDS_EXPORT unknown_world : public std::out_of_range {
  public:
   using std::out_of_range::out_of_range;
 };
 
-/// What a manager knows of one world.
+/// Describes one world of a manager.
 struct world_status {
   world_name name = {};
   world_state state = world_state::described;
@@ -32,58 +33,63 @@ struct world_status {
   std::uint64_t epoch = 0;
   rank_t rank = no_rank;
   rank_t size = 0;
-  /// Members that have not been heard of for a while.
+  /// Members that were not heard from for a while.
   std::vector<rank_t> suspects;
   /// Why it is broken, closed or could not be formed.
   class failure failure;
 };
 
-/// Worlds under their names, for those who do not keep them themselves:
+/// Holds worlds under their names, for code that does not keep them itself:
 ///
 ///     world_manager worlds(rt, store);
 ///     co_await worlds.form({.name = "left", .rank = 0, .size = 2});
 ///     co_await worlds["left"].send(x, to{1});
 ///
-/// A world stays listed, with the reason, when it breaks, closes or could not be formed;
-/// its name can be formed again at once. A reference to it is good until the name is
-/// removed, and refers to the latest world of that name. One that shall be formed again
-/// by itself is rather given to `keep`.
+/// A world stays listed, with the reason, when it breaks, closes or could not be
+/// formed. Its name can be formed again at once. A reference to it is good until the
+/// name is removed, and refers to the latest world of that name. Use `keep` for a world
+/// that shall be formed again by itself.
 ///
-/// Members on the runtime's reactor. One of `form`, `reform` and `remove` at a time for a
-/// name; `remove` cuts the others short. The worlds that are left when it is destroyed
-/// break (`abandoned`): `co_await remove_all()` first. Runtime and store must outlive it.
+/// Only one of `form`, `reform` and `remove` runs at a time for a name; `remove` cuts
+/// the others short. The worlds that are left at destruction break (`abandoned`):
+/// `co_await remove_all()` first.
 ///
-/// The runtime remembers the last epoch of each name as long as it lives, also of one
-/// that was removed: others may go on with it, or ask. So let names come again; peers
-/// that never do are `accept`'s business.
+/// The runtime remembers the last epoch of each name as long as it lives, also of a
+/// name that was removed: other members may go on with it, or ask. So reuse names. Use
+/// `accept` for names that never return.
+///
+/// Thread: the runtime's reactor. Lifetime: runtime and store must outlive it.
 class world_manager {
  public:
   world_manager(runtime& rt, store& st) noexcept : runtime_(rt), store_(st) {}
   world_manager(const world_manager&) = delete;
   world_manager& operator=(const world_manager&) = delete;
 
-  /// Formed when it ends; throws world_error as the world does, and `invalid_argument`
-  /// for a name whose world is not over. Cancelled, it gives up the world.
+  /// Forms the world. Cancelled, it gives up the world. Errors: as of forming the
+  /// world, and `invalid_argument` for the name of a world that is not over.
   [[nodiscard]] task<void> form(world_options options);
-  /// The next epoch of the same options; a world that is not yet over is broken first.
+  /// Forms the next epoch with the same options. Breaks a world that is not yet over
+  /// first.
   [[nodiscard]] task<void> reform(world_name name);
-  /// Leaves in order and lists the name no more; ends when nothing of the world is left.
-  /// Throws what `leave` throws if it breaks meanwhile, but not why it was over before.
+  /// Leaves in order and removes the name; ends when nothing of the world is left.
+  /// Errors: those of `leave` if the world breaks meanwhile, but not why it was over
+  /// before.
   [[nodiscard]] task<void> remove(world_name name);
-  /// All of them, side by side, however each of them ends; those that somebody removes
-  /// already are waited for.
+  /// Removes all worlds, side by side, even if some end by an error. Waits for those
+  /// that another task is removing.
   [[nodiscard]] task<void> remove_all();
 
-  /// Throws unknown_world; operations on a world that broke throw its first cause.
+  /// Returns the world. Operations on a world that broke throw its first cause. Errors:
+  /// unknown_world.
   [[nodiscard]] world& operator[](std::string_view name) const;
-  /// Null if there is none.
+  /// Returns the world, or null if there is none.
   [[nodiscard]] world* find(std::string_view name) const noexcept;
-  /// By name.
+  /// Returns all worlds, sorted by name.
   [[nodiscard]] std::vector<world_status> list() const;
 
-  /// What happens from now on to all worlds of the runtime, also to those of `keep` and
-  /// `accept`. For each subscriber; what it does not take in time is dropped, the oldest
-  /// first: see `world_events`.
+  /// Subscribes to what happens from now on to all worlds of the runtime, also to those
+  /// of `keep` and `accept`. Each subscriber gets all events; those that it does not
+  /// take in time are dropped, the oldest first: see `world_events`.
   [[nodiscard]] world_events events(std::size_t capacity = 256) const;
 
  private:
@@ -95,7 +101,7 @@ class world_manager {
     event idle;
     event removal_ended;
   };
-  /// Hold an entry for one of the operations above.
+  /// These hold an entry for one of the operations above.
   class turn;
   class removal;
 

@@ -1,5 +1,5 @@
-// Key-value table: what a store holds and who waits for it. Shared by all stores that
-// hold data.
+// Key-value table: the data of a store and its waiters. Shared by all stores that hold
+// data.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,15 @@
 
 namespace manyworlds::inline v0 {
 
-/// The data and the rules of PyTorch's TCPStore, without I/O and without threads: whoever
-/// owns it serialises the calls. Keys and queues are apart, but a queue that is not empty
-/// counts as a set key for those who check or wait.
+/// The data and the rules of PyTorch's TCPStore, without I/O and without threads.
+/// Precondition: the owner serialises the calls. Keys and queues are apart, but a queue
+/// that is not empty counts as a set key for checks and waits.
 class key_value_table {
  public:
-  /// Someone who waits for keys, embedded in his own state. `released` is called once,
-  /// from inside the operation that sets the last missing key; the table does not touch
-  /// the waiter from then on. The function must not call the table.
+  /// A wait for keys, embedded in the state of the waiting operation. `released` is
+  /// called once, from inside the operation that sets the last missing key; the table
+  /// does not touch the waiter from then on. Precondition: `released` does not call the
+  /// table.
   class waiter {
    public:
     using function = void (*)(waiter&) noexcept;
@@ -50,13 +51,13 @@ class key_value_table {
   key_value_table& operator=(const key_value_table&) = delete;
 
   void set(std::string key, std::string value);
-  /// Null if it is not set; valid until the next change.
+  /// Returns null if the key is not set. Lifetime: until the next change.
   [[nodiscard]] const std::string* find(const std::string& key) const;
-  /// The sum, stored in decimal; nothing (and no change) if the value is no number or
-  /// overflows.
+  /// Returns the sum, stored in decimal; nothing, and no change, if the value is no
+  /// number or the sum overflows.
   [[nodiscard]] std::optional<std::int64_t> add(const std::string& key,
                                                 std::int64_t delta);
-  /// As `store::compare_set`.
+  /// Works as `store::compare_set`.
   [[nodiscard]] std::string compare_set(const std::string& key,
                                         const std::string& expected, std::string desired);
   void append(const std::string& key, std::string_view more);
@@ -70,17 +71,21 @@ class key_value_table {
   [[nodiscard]] std::optional<std::string> pop(const std::string& queue);
   [[nodiscard]] std::size_t queue_size(const std::string& queue) const;
 
-  /// True if all keys are set. Otherwise the waiter is released when each of them has
-  /// been set once; a key that is erased meanwhile does not count again.
+  /// Returns true if all keys are set. Otherwise the waiter is released when each of
+  /// them has been set once; a key that is erased meanwhile does not count again.
+  /// Precondition: the waiter does not wait.
   [[nodiscard]] bool await(waiter& w, std::vector<std::string> keys);
-  /// Counts an arrival under the key. True if `world` have arrived, which releases all
-  /// who wait there; later arrivals pass at once, since the counter is never reset.
+  /// Counts an arrival under the key. Returns true if `world` have arrived, which
+  /// releases all waiters there, and nothing if the value is no number. Later arrivals
+  /// pass at once, since the counter is never reset. Precondition: the waiter does not
+  /// wait.
   [[nodiscard]] std::optional<bool> arrive(waiter& w, const std::string& key,
                                            std::int64_t world);
-  /// The waiter is not released any more. Does nothing if it does not wait.
+  /// Withdraws the waiter: it is not released afterwards. Does nothing if it does not
+  /// wait.
   void forget(waiter& w) noexcept;
 
-  /// Roughly what keys, values and queues occupy.
+  /// Returns roughly what keys, values and queues occupy.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:

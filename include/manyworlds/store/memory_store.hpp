@@ -8,10 +8,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// Shared by the runtimes of one process: for tests, simulations and worlds that stay
-/// inside. Safe to use from any thread; each operation runs where it is awaited, and
-/// waiters resume at their homes. It may be destroyed while they wait: each ends at its
-/// limit then.
+/// Is shared by the runtimes of one process, for tests, simulations and worlds that
+/// stay inside. Thread: any; each operation runs where it is awaited, and waiters
+/// resume at their homes. Lifetime: it may be destroyed while they wait; each then ends
+/// at its limit.
 class memory_store final : public store {
  public:
   explicit memory_store(store_limits limits = {});

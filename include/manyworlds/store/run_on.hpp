@@ -7,6 +7,7 @@
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/coro/value_slot.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -22,13 +23,13 @@ class run_on_awaiter {
 
   bool await_ready() const noexcept { return false; }
   void await_start(continuation& k) noexcept {
+    MW_ASSERT(!waiter_, "a task is started once");
     waiter_ = &k;
     where_.execute(end_);
   }
   bool await_cancel() noexcept {
-    // If the end came first the waiter is being resumed. Otherwise it is the errand, or
-    // the end that the errand brings about, which resumes it: the last that touches this
-    // object.
+    // If the end came first, the waiter is being resumed. Otherwise the errand resumes
+    // it, or the end that the errand brings about: the last access to this object.
     phase seen = phase::running;
     if (phase_.compare_exchange_strong(seen, phase::cancelling,
                                        std::memory_order_acq_rel)) {
@@ -45,8 +46,8 @@ class run_on_awaiter {
  private:
   enum class phase : unsigned char { running, cancelling, ended };
 
-  /// Queued three times in turn: to start the task, as what the task resumes at its end,
-  /// and to tidy up.
+  /// Is queued three times in turn: to start the task, as the continuation of the
+  /// task's end, and to clean up.
   class far_end final : public continuation {
    public:
     explicit far_end(run_on_awaiter& owner) noexcept
@@ -57,6 +58,7 @@ class run_on_awaiter {
 
    private:
     std::coroutine_handle<> next() noexcept {
+      MW_ASSERT(step_ <= 2, "the far side starts, ends and cleans up once each");
       switch (step_++) {
         case 0:
           return owner_.start();
@@ -81,11 +83,12 @@ class run_on_awaiter {
     run_on_awaiter& owner_;
   };
 
-  // All below on the far side.
+  // All members below run on the far side.
 
   std::coroutine_handle<> start() noexcept { return operation_.promise().start(end_); }
 
   void cancel() noexcept {
+    MW_ASSERT(!errand_is_done_, "a cancellation is posted once");
     errand_is_done_ = true;
     if (has_ended_) return resume_waiter();
     // The start was queued before the errand, so the task has started.
@@ -104,8 +107,9 @@ class run_on_awaiter {
     }
   }
 
-  /// The frame ends here, where its locals belong.
+  /// Destroys the frame here, on the thread where its locals belong.
   void take_result() noexcept {
+    MW_ASSERT(!has_ended_, "a result is taken once");
     has_ended_ = true;
     auto& promise = operation_.promise();
     was_cancelled_ = promise.outcome() == task_outcome::cancelled;
@@ -124,7 +128,10 @@ class run_on_awaiter {
     operation_.reset();
   }
 
-  void resume_waiter() noexcept { waiter_->resume(); }
+  void resume_waiter() noexcept {
+    MW_ASSERT(waiter_ && has_ended_, "the waiter resumes after the frame has ended");
+    waiter_->resume();
+  }
 
   task<T> operation_;
   executor& where_;
@@ -153,10 +160,10 @@ class [[nodiscard]] run_on_awaitable {
   task<T> operation_;
 };
 
-/// `co_await run_on(where, op())`: runs the task with `where` as its home, there from its
-/// start to the end of its frame, and goes on at the waiter's own home. Cancelling waits
-/// until the far side has ended it. `where` must be turning until then, and must outlive
-/// the await.
+/// Runs a task with `where` as its home: `co_await run_on(where, op())`. The task stays
+/// there from its start to the end of its frame; the waiter goes on at its own home.
+/// Cancelling waits until the far side has ended the task. Precondition: `where` turns
+/// until then, and outlives the await.
 template <class T>
 run_on_awaitable<T> run_on(executor& where, task<T> operation) noexcept {
   return run_on_awaitable<T>(where, std::move(operation));

@@ -18,7 +18,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// Names of keys, by value: `{"a", "b"}`, or a vector.
+/// Holds names of keys, by value: `{"a", "b"}`, or a vector.
 class store_keys {
  public:
   store_keys() = default;
@@ -38,7 +38,7 @@ class store_keys {
   std::vector<std::string> keys_;
 };
 
-/// One operation as a value: what every kind of store performs.
+/// Describes one operation, which every kind of store performs.
 struct store_request {
   store_request(store_operation what, std::vector<std::string> names, duration at_most)
       : operation(what), limit(at_most), keys(std::move(names)) {}
@@ -51,7 +51,7 @@ struct store_request {
   std::int64_t delta = 0;
 };
 
-/// What an operation gave: the field that belongs to it.
+/// The reply of an operation, in the field that belongs to it.
 struct store_reply {
   store_reply() = default;
   explicit store_reply(std::optional<std::string> v) : value(std::move(v)) {}
@@ -61,24 +61,24 @@ struct store_reply {
   std::int64_t number = 0;           ///< of add, num_keys; erase and check: 1 is true
 };
 
-/// What asks a store on a thread of its own, as worlds do that are being formed.
+/// Uses a store from another thread, as worlds do that are being formed.
 class store_user {
  public:
-  /// The store is being destroyed, and must not be asked any more once this returns.
-  /// `answers`: a last request may be made within the call. Any thread.
+  /// Called when the store is being destroyed; it must not be asked after this returns.
+  /// With `answers` a last request may be made within the call. Thread: any.
   virtual void store_ends(bool answers) noexcept = 0;
 
  protected:
   ~store_user() = default;
 };
 
-/// The users of one store, which outlive it now and then: `exit()` inside a task destroys
-/// a store of static lifetime under the worlds that the task has. Any thread.
+/// The users of one store, which may outlive it: `exit()` inside a task destroys a
+/// store of static lifetime under the worlds of that task. Thread: any.
 class store_users {
  public:
   void add(store_user& user);
   void remove(store_user& user) noexcept;
-  /// Tells them, and forgets them.
+  /// Tells all users that the store ends, and removes them.
   void end(bool answers) noexcept;
 
  private:
@@ -88,14 +88,15 @@ class store_users {
 
 /// A key-value service. Keys and values are byte strings.
 ///
-/// Operations may be awaited from any task, whatever its home, and several at a time;
-/// they resume at that home, and fail with `store_error`. Each ends within its limit
-/// (which counts from its start), also when nothing answers. Cancelling one waits until
-/// nothing of it is left, and leaves open whether a request that was sent has taken
-/// effect. The store must outlive its operations, unless it says otherwise.
+/// Operations may be awaited from any task and several at a time; each resumes at the
+/// home of its task. Each ends within its limit, which counts from its start, also when
+/// nothing answers. Cancelling one waits until nothing of it is left; a request that
+/// was sent may have taken effect or not. Errors: store_error (unreachable, timed_out,
+/// protocol, too_large, refused). Lifetime: the store must outlive its operations,
+/// unless it says otherwise.
 class store {
  public:
-  /// For operations that wait for an answer only, not for others to set a key.
+  /// Limit of operations that wait for an answer only, not for a key to be set.
   static constexpr duration default_limit = std::chrono::seconds(10);
 
   store() : users_(std::make_shared<store_users>()) {}
@@ -103,51 +104,52 @@ class store {
   store& operator=(const store&) = delete;
   virtual ~store() { users_->end(false); }
 
-  /// Why the store cannot be reached, for people, as long as it has not answered since;
-  /// empty otherwise. What is asked of it meanwhile may succeed later. Any thread.
+  /// Says for people why the store cannot be reached, until it has answered again;
+  /// empty otherwise. An operation that is under way may still succeed. Thread: any.
   [[nodiscard]] virtual std::string trouble() const { return {}; }
-  /// Where the store is, for people.
+  /// Says for people where the store is.
   [[nodiscard]] virtual std::string address() const = 0;
 
   task<void> set(std::string key, std::string value, duration limit = default_limit);
-  /// Waits until the key is set. `timed_out` otherwise.
+  /// Waits until the key is set and returns its value. Errors: `timed_out` if it is not
+  /// set in time.
   task<std::string> get(std::string key, duration limit);
-  /// The value, or nothing if the key is not set.
+  /// Returns the value, or nothing if the key is not set.
   task<std::optional<std::string>> try_get(std::string key,
                                            duration limit = default_limit);
-  /// Waits until each of the keys has been set. `timed_out` names those that are missing.
+  /// Waits until each of the keys has been set. Errors: `timed_out` names the missing
+  /// keys.
   task<void> wait(store_keys keys, duration limit);
-  /// Adds to a decimal number, 0 if the key is not set, and gives the sum. `refused` if
-  /// the value is no number or the sum exceeds 64 bits.
+  /// Adds to a decimal number, 0 if the key is not set, and returns the sum. Errors:
+  /// `refused` if the value is no number or the sum exceeds 64 bits.
   task<std::int64_t> add(std::string key, std::int64_t delta,
                          duration limit = default_limit);
-  /// Stores `desired` if the value is `expected`, where an empty `expected` also matches
-  /// a key that is not set. Gives `desired` if it was stored, otherwise the value that
-  /// stands there. PyTorch's rule for a key that is not set and a non-empty `expected`:
-  /// stores nothing and gives `expected`. So the caller has won if the result is
-  /// `desired`, provided `desired` differs from `expected` and no one else would store
-  /// the same bytes.
+  /// Stores `desired` if the value is `expected`, where an empty `expected` also
+  /// matches a key that is not set. Returns `desired` if it was stored, otherwise the
+  /// present value. PyTorch's rule for a key that is not set and a non-empty
+  /// `expected`: it stores nothing and returns `expected`. So the caller has won if the
+  /// result is `desired`, provided `desired` differs from `expected` and no other
+  /// caller would store the same bytes.
   task<std::string> compare_set(std::string key, std::string expected,
                                 std::string desired, duration limit = default_limit);
-  /// As `compare_set`, for a `desired` that nothing else ever stores: it holds a random
-  /// number of the caller's. If the store is lost between question and answer, the key
-  /// tells afterwards what came of it, and the question is asked again if nothing did: it
-  /// never fails with `may_have_happened`. The limit is that of each request.
+  /// Works as `compare_set`, for a `desired` that holds a random number of the caller
+  /// and so is stored by no other. If the connection is lost between question and
+  /// answer, it reads the key and asks again if nothing has happened: it never fails
+  /// with `may_have_happened`. The limit applies to each request.
   task<std::string> compare_set_unique(std::string key, std::string expected,
                                        std::string desired,
                                        duration limit = default_limit);
-  /// Whether there was such a key.
+  /// Erases the key and returns whether it was set.
   task<bool> erase(std::string key, duration limit = default_limit);
-  /// Whether all of the keys are set.
+  /// Returns whether all of the keys are set.
   task<bool> check(store_keys keys, duration limit = default_limit);
-  /// Of the whole store, prefixes notwithstanding; a TCPStore that PyTorch opened has one
-  /// of its own.
+  /// Returns the number of keys in the whole store, regardless of prefixes. A TCPStore
+  /// that PyTorch opened holds one more, PyTorch's.
   task<std::int64_t> num_keys(duration limit = default_limit);
 
-  /// What all of the above come down to. Called on any thread; the store's own address
-  /// and all that the task needs is read before it returns, or kept by the task: a world
-  /// that is dropped while it forms lets go of its store at once, its last request does
-  /// not.
+  /// Performs any of the operations above. Thread: any. Lifetime: all that the task
+  /// needs is read before this returns, or kept by the task. A world that is dropped
+  /// while it forms lets go of its store at once, but its last request goes on.
   [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
 
   [[nodiscard]] const std::shared_ptr<store_users>& users() const noexcept {
@@ -155,14 +157,16 @@ class store {
   }
 
  protected:
-  /// First of all in a derived destructor: worlds take back there what they have entered.
+  /// Must be called first in a derived destructor: worlds withdraw there what they have
+  /// entered.
   void end_users() noexcept { users_->end(true); }
 
  private:
   std::shared_ptr<store_users> users_;
 };
 
-/// Throws `too_large` if the request exceeds the limits; `store` is the address to name.
+/// Checks the request against the limits; `store` is the address to name. Errors:
+/// `too_large`.
 void check_limits(const store_request& request, const store_limits& limits,
                   const std::string& store);
 

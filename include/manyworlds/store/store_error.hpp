@@ -36,7 +36,7 @@ enum class store_error_kind : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
 
-/// What a store error says, as fields.
+/// The fields of a store error.
 struct store_failure {
   store_failure(store_error_kind kind, std::string store, store_operation operation,
                 std::vector<std::string> keys, duration elapsed, std::string reason);
@@ -45,7 +45,7 @@ struct store_failure {
   /// The store's address: "tcp://127.0.0.1:29500", "memory".
   std::string store;
   store_operation operation;
-  /// The keys concerned; of a timed-out wait, those that are missing.
+  /// The keys concerned; for a wait that timed out, the missing ones.
   std::vector<std::string> keys;
   duration elapsed;
   std::string reason;
@@ -53,11 +53,11 @@ struct store_failure {
   /// have happened.
   bool may_have_happened = false;
 
-  /// "store tcp://127.0.0.1:29500: get of "join/1" timed out after 2 s: ..."
+  /// Returns "store tcp://127.0.0.1:29500: get of "join/1" timed out after 2 s: ...".
   [[nodiscard]] std::string text() const;
 };
 
-/// The one exception of operations on stores. Copies share the failure.
+/// The only exception of operations on stores. Copies share the failure.
 class MANYWORLDS_EXPORT store_error : public std::exception {
  public:
   explicit store_error(store_failure failure);

@@ -18,53 +18,53 @@ namespace manyworlds::inline v0 {
 
 struct tcp_store_options {
   store_limits limits;
-  /// Between attempts to reach the store: the first pause, which grows by half each time
-  /// up to the longest; a random part is taken off, so that many clients do not
-  /// come at once.
+  /// The first pause between attempts to reach the store. It grows by half each time up
+  /// to the longest; a random part is subtracted, so that many clients do not come at
+  /// once.
   duration first_pause = std::chrono::milliseconds(10);
   duration longest_pause = std::chrono::seconds(1);
-  /// For one attempt to connect. A connection that is made waits longer for its greeting,
-  /// since a server that is slow to accept comes to it later than to those before.
+  /// Limit of one attempt to connect. A connection that is made waits longer for its
+  /// greeting, since a slow server accepts the earlier ones first.
   duration connect_limit = std::chrono::seconds(3);
-  /// A waiting client asks that often whether the store still answers, and gives it
+  /// How often a waiting client asks whether the store still answers; the answer has
   /// `answer_limit`.
   duration probe_interval = std::chrono::seconds(5);
   duration answer_limit = std::chrono::seconds(2);
   /// Operations in flight at a time that wait for an answer only; more take turns. Each
-  /// wait for a key has a connection of its own beside them, since it keeps it busy.
+  /// wait for a key keeps a connection busy, so it has one more.
   std::size_t connections = 8;
-  /// Kept open for the next operation.
+  /// Connections that are kept open for the next operation.
   std::size_t idle_connections = 4;
-  /// Of that randomness. Not set: another one each time; set, a simulation's run can be
-  /// repeated.
+  /// Seed of that randomness. Not set: another one each time; set: a simulation's run
+  /// can be repeated.
   std::optional<std::uint64_t> seed;
 };
 
-/// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that both
-/// can share a store. Nothing connects before the first operation; connections are made
-/// on demand, again after they broke, until the operation's limit. Only `add` and
-/// `compare_set` are not repeated once they were sent: they fail with
+/// Speaks PyTorch's protocol, under PyTorch's names ("/" before every key), so that
+/// both can share a store. Nothing connects before the first operation. Connections are
+/// made on demand, and again after they broke, until the operation's limit. Only `add`
+/// and `compare_set` are not repeated once they were sent: they fail with
 /// `may_have_happened` (see `compare_set_unique`).
 ///
 /// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing,
 /// or whether the store answers at all.
 ///
-/// Lives on `home` (a service reactor), which must turn while operations are awaited and
-/// outlive this; operations may be awaited anywhere.
+/// Lifetime: it lives on `home` (a service reactor), which must turn while operations
+/// are awaited and outlive this. Thread: operations may be awaited on any.
 class tcp_store final : public store {
  public:
-  /// "host:port", "127.0.0.1:29500", "[::1]:29500". Throws std::invalid_argument naming
-  /// anything else.
+  /// Takes "host:port", "127.0.0.1:29500" or "[::1]:29500". Errors:
+  /// std::invalid_argument naming any other endpoint.
   tcp_store(reactor& home, std::string endpoint, tcp_store_options options = {});
-  /// On the service reactor of a runtime, where it does not depend on user code.
+  /// Lives on the service reactor of a runtime, where it does not depend on user code.
   template <class Runtime>
   requires requires(Runtime& rt) {
     { rt.service() } -> std::same_as<reactor&>;
   }
   tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
       : tcp_store(rt.service(), std::move(endpoint), options) {}
-  /// Operations in flight end as they would have. Worlds that are being formed ask it
-  /// nothing more.
+  /// Lets operations in flight end as they would have. Worlds that are being formed ask
+  /// it nothing after this.
   ~tcp_store() override;
 
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }

@@ -35,7 +35,7 @@ enum class tcp_store_opcode : std::uint8_t {
   queue_pop = 0x0f,    ///< key; reply: i64 length before, and a string if that was not 0
   queue_size = 0x10,   ///< key; reply: i64
   list_keys = 0x11,    ///< reply: u64 count, and as many strings
-  barrier = 0x12,      ///< key, i64 members; reply: u8 0 when so many have arrived
+  barrier = 0x12,      ///< key, i64 members; reply: u8 0 when that many have arrived
 };
 
 inline constexpr std::uint32_t tcp_store_magic = 0x3C85F7CE;
@@ -43,7 +43,7 @@ inline constexpr std::uint8_t tcp_store_ready = 0;
 inline constexpr std::uint8_t tcp_store_not_ready = 1;
 inline constexpr std::uint8_t tcp_store_wait_cancelled = 1;
 
-/// One request. Which fields count depends on the opcode.
+/// One request. The opcode decides which fields count.
 struct tcp_store_message {
   tcp_store_message() = default;
   explicit tcp_store_message(tcp_store_opcode asked) : opcode(asked) {}
@@ -52,31 +52,32 @@ struct tcp_store_message {
 
   tcp_store_opcode opcode = tcp_store_opcode::validate;
   std::vector<std::string> keys;
-  /// Of compare_set: expected, then desired. Of multi_set: one for each key.
+  /// For compare_set: expected, then desired. For multi_set: one for each key.
   std::vector<std::string> values;
   /// Magic, nonce, delta, or members.
   std::int64_t number = 0;
 };
 
-/// Appends a request as it is sent.
+/// Appends a request in its wire form. Precondition: it holds the fields of its opcode.
 void encode(const tcp_store_message& message, std::string& out);
 
-/// Appends the parts of which replies are made.
+/// Append the parts of replies.
 void encode_u8(std::uint8_t value, std::string& out);
 void encode_u32(std::uint32_t value, std::string& out);
 void encode_u64(std::uint64_t value, std::string& out);
 void encode_text(std::string_view text, std::string& out);
 [[nodiscard]] std::uint64_t decode_integer(std::span<const std::byte> bytes) noexcept;
 
-/// Requests out of a stream of bytes, cut anywhere. It allocates only for bytes that have
-/// arrived, and checks each length before it believes it. After an error it stays in
-/// error.
+/// Parses requests from a stream of bytes that may be cut anywhere. It allocates only
+/// for bytes that have arrived, and checks each length before use. After an error it
+/// stays in error.
 class tcp_store_parser {
  public:
   explicit tcp_store_parser(store_limits limits = {}) noexcept : limits_(limits) {}
 
-  /// Takes bytes off the front of `input`, at most to the end of one request. True: there
-  /// is one, to be taken before the next call. False: `input` is used up, or `failed()`.
+  /// Takes bytes off the front of `input`, at most to the end of one request. Returns
+  /// true if a request is complete; it must be taken before the next call. Returns
+  /// false if `input` is used up, or `failed()`.
   [[nodiscard]] bool feed(std::span<const std::byte>& input);
   [[nodiscard]] tcp_store_message take() noexcept {
     held_bytes_ = 0;
@@ -84,16 +85,16 @@ class tcp_store_parser {
   }
 
   [[nodiscard]] bool failed() const noexcept { return !error_.empty(); }
-  /// What was wrong, for people.
+  /// Says for people what was wrong.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
-  /// Whether a request has begun and is not complete.
+  /// Says whether a request has begun and is not complete.
   [[nodiscard]] bool in_request() const noexcept { return shape_ != nullptr; }
-  /// Roughly what the request that has begun occupies.
+  /// Returns roughly what the begun request occupies.
   [[nodiscard]] std::size_t held_bytes() const noexcept {
     return held_bytes_ +
            (message_.keys.capacity() + message_.values.capacity()) * sizeof(std::string);
   }
-  /// Whether the magic number has come.
+  /// Says whether the magic number has come.
   [[nodiscard]] bool is_validated() const noexcept { return validated_; }
 
  private:

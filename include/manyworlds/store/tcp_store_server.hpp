@@ -16,57 +16,57 @@ namespace manyworlds::inline v0 {
 
 struct tcp_store_server_options {
   store_limits limits;
-  /// Further connections are closed as soon as they are accepted.
+  /// The most connections; further ones are closed as soon as they are accepted.
   std::size_t connections = 16 * 1024;
-  /// Of all keys and values together. Who would exceed it loses the connection.
-  std::size_t bytes = std::size_t{1} << 30;
-  /// Of what is held for the connections beside that, all together: requests half
-  /// received, keys waited for, replies not taken. Who would exceed it loses the
+  /// Limit of all keys and values together. A client that would exceed it loses its
   /// connection.
+  std::size_t bytes = std::size_t{1} << 30;
+  /// Limit of what is held for all connections together: requests half received, keys
+  /// waited for, replies not taken. A client that would exceed it loses its connection.
   std::size_t connection_bytes = std::size_t{1} << 29;
-  /// From the connection to the end of its handshake.
+  /// The longest time from the connection to the end of its handshake.
   duration handshake_limit = std::chrono::seconds(10);
-  /// Within a begun request, or with replies to take: the longest time without a byte
-  /// moved.
+  /// The longest time without a byte moved within a begun request, or with replies to
+  /// take.
   duration stall_limit = std::chrono::seconds(10);
-  /// Told in one line each when a connection is ended for a reason, and when descriptors
-  /// run out. On the reactor's thread.
+  /// Receives one line when a connection is ended for a reason, and when descriptors
+  /// run out. Thread: the reactor's.
   std::function<void(std::string_view)> report;
 };
 
 /// Serves a table of keys on one reactor, with a task or two per connection and no
-/// threads. Whoever has a reactor hosts it:
+/// threads. Any reactor can host it:
 ///
 ///     tcp_store_server server(reactor, socket_address::loopback(29500));
 ///     scope.spawn(server.serve());
 ///
-/// There is no authentication in the protocol: whoever reaches the address reads and
-/// writes the keys. What a client sends wrong (another protocol, lengths beyond the
-/// limits) ends its connection and is reported; no other connection notices. All members
-/// on the reactor's thread, except the constructor and `address`. The data lives as long
-/// as the object, also between two runs of `serve`.
+/// The protocol has no authentication: any process that reaches the address can read
+/// and write the keys. A client's mistake (another protocol, lengths beyond the limits)
+/// ends its connection and is reported; no other connection notices. Thread: the
+/// reactor's, except for the constructor and `address`. Lifetime: the data lives as
+/// long as the object.
 class tcp_store_server {
  public:
-  /// Listens from here on; port 0 chooses a port. Throws std::system_error naming the
+  /// Starts to listen; port 0 chooses a port. Errors: std::system_error naming the
   /// address.
   tcp_store_server(reactor& home, const socket_address& address,
                    tcp_store_server_options options = {});
 
-  /// With the port that was chosen.
+  /// Returns the address with the port that was chosen.
   [[nodiscard]] socket_address address() const noexcept { return address_; }
 
-  /// Accepts and serves until `stop()`, or until it is cancelled. When it has ended
-  /// nothing is left of any connection, and the port is free. Once only; with the reactor
-  /// as its home.
+  /// Accepts and serves until `stop()`, or until it is cancelled. When it has ended,
+  /// nothing is left of any connection and the port is free. Precondition: it is called
+  /// once, with the reactor as its home.
   task<void> serve();
   /// Makes `serve` end.
   void stop() noexcept { stopping_.set(); }
 
   [[nodiscard]] std::size_t connections() const noexcept { return connections_; }
-  /// Connections that were ended because of what they sent, or because there were too
-  /// many.
+  /// Returns how many connections were ended because of what they sent, or because
+  /// there were too many.
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
-  /// What counts towards `connection_bytes`.
+  /// Returns what counts towards `connection_bytes`.
   [[nodiscard]] std::size_t held_bytes() const noexcept { return held_bytes_; }
   [[nodiscard]] key_value_table& table() noexcept { return table_; }
 

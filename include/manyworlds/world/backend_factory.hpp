@@ -1,4 +1,4 @@
-// Backend factory: who makes the backend of a world that was formed.
+// Backend factory: makes the backend of a world that was formed.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// What a formed world gives to its backend. The references outlive the backend.
+/// What a formed world gives to its backend. Lifetime: the references outlive the
+/// backend.
 class backend_parts {
  public:
   backend_parts(reactor& home, backend_events& events, const world_options& options,
@@ -25,15 +26,15 @@ class backend_parts {
         host_(host),
         connections_(std::move(connections)) {}
 
-  /// Where the backend lives.
+  /// Returns the reactor that the backend lives on.
   [[nodiscard]] reactor& home() const noexcept { return home_; }
   [[nodiscard]] backend_events& events() const noexcept { return events_; }
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
-  /// What the world and its runtime ask of the host backend.
+  /// Returns what the world and its runtime ask of the host backend.
   [[nodiscard]] const host_backend_options& host_options() const noexcept {
     return host_;
   }
-  /// By rank: the way to each member, closed for this one. Once.
+  /// Returns the way to each member by rank, closed for this one. Called once.
   [[nodiscard]] std::vector<data_channel> take_connections() noexcept {
     return std::move(connections_);
   }
@@ -46,14 +47,15 @@ class backend_parts {
   std::vector<data_channel> connections_;
 };
 
-/// Makes backends for the worlds of a runtime, on its reactor. Must outlive the runtime.
+/// Makes backends for the worlds of a runtime, on its reactor. Lifetime: it must
+/// outlive the runtime.
 class backend_factory {
  public:
   virtual ~backend_factory() = default;
   [[nodiscard]] virtual std::unique_ptr<backend> make_backend(backend_parts parts) = 0;
 };
 
-/// The default, and what a factory may wrap or stand beside.
+/// Makes the default backend, which a factory may wrap.
 [[nodiscard]] std::unique_ptr<backend> make_host_backend(backend_parts parts);
 
 }  // namespace manyworlds::inline v0

@@ -1,5 +1,5 @@
-// Collective calls: the operations of a world on host memory in which every member takes
-// part.
+// Collective calls: the operations of a world on host memory in which every member
+// takes part.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,32 @@ namespace manyworlds::inline v0 {
 
 using collective_operation = world_operation<void, collective_request>;
 
-/// The collectives of a world on host memory, whatever its backend. A part of `world`.
+/// The collectives of a world on host memory, with any backend. A part of `world`.
 ///
 /// Every member starts the same collectives in the same order, each from one buffer of
-/// elements to another; they take effect one after the other, beside sends and receives,
-/// which they do not wait for. One ends when this member's part in it is done: its
-/// buffers may be used again, and what it was to get is there. A root that only gives, or
+/// elements to another. They take effect one after the other, beside sends and
+/// receives, which they do not wait for. A collective ends when this member's part is
+/// done: its buffers may be used again and hold the result. A root that only gives, or
 /// a member that only gives to the root, may be done before the others have entered.
 ///
-/// Both buffers have the same element type (any of NCCL's). They must not overlap, but as
-/// NCCL allows it: `in` and `out` of `all_reduce` and `reduce` may be the same, and in
-/// the others but `all_to_all` the smaller may be this rank's part of the larger. Results
-/// are the same bits on all members, and from run to run; which algorithm brings them is
-/// a matter of size, members and place (`algorithms.hpp`).
+/// Both buffers have the same element type (any of NCCL's). They must not overlap,
+/// except as NCCL allows it. `in` and `out` of `all_reduce` and `reduce` may be the
+/// same. In the others but `all_to_all` the smaller may be this rank's part of the
+/// larger. Results are the same bits on all members, and from run to run. Size, members
+/// and place decide which algorithm computes them (`algorithms.hpp`).
 ///
-/// Errors: what is wrong with the arguments alone is `invalid_argument` here, and nothing
-/// is started; members that entered that collective rightly have their world broken by
-/// it (`mismatch`, naming both). So do members that disagree on kind, element type,
-/// reduction, root or size. A member that has left: `closed`, for this and all later
-/// ones. Ranks that do not enter are named in the log after
-/// `world_options::collective_log`, and break the world after `collective_break`
-/// (`overdue`), as does a deadline (`within`) that passes here. A stop is waited out: the
-/// others count on this member.
+/// Errors:
+/// - `invalid_argument`: the arguments alone are wrong. Nothing is started here; the
+///   world of members that entered that collective rightly breaks (`mismatch`, naming
+///   both).
+/// - `mismatch`: members disagree on kind, element type, reduction, root or size.
+///   Breaks the world.
+/// - `closed`: a member has left, for this and all later collectives.
+/// - `overdue`: ranks did not enter within `world_options::collective_break`, or a
+///   deadline (`within`) passed here. Breaks the world. The absent ranks are named in
+///   the log after `collective_log`.
+///
+/// A stop is waited out: the others count on this member.
 template <class World>
 class collective_calls {
  public:
@@ -70,20 +74,20 @@ class collective_calls {
     return collective(operation_kind::reduce, in, out, by, at.rank(), where);
   }
 
-  /// `out` has size() times the elements of `in`: of each rank in turn.
+  /// `out` gets the elements of each rank in turn: it has size() times those of `in`.
   collective_operation all_gather(const_buffer_view in, buffer_view out,
                                   source_position where = source_position()) {
     return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
   }
-  /// `counts[r]` elements of rank r: `in` has `counts[rank()]`, `out` all of them. All
-  /// members give the same counts, which must live until the await ends.
+  /// `out` gets `counts[r]` elements of each rank r; `in` has `counts[rank()]`. All
+  /// members give the same counts. Lifetime: they must live until the await ends.
   collective_operation all_gather_v(const_buffer_view in, buffer_view out,
                                     std::span<const std::size_t> counts,
                                     source_position where = source_position()) {
     return variable(operation_kind::all_gather, in, {}, out, counts, sum, no_rank, where);
   }
 
-  /// As `all_gather`, at the root; the others may give an empty `out`.
+  /// The root gets what `all_gather` gives; the others may give an empty `out`.
   collective_operation gather(const_buffer_view in, buffer_view out, root at,
                               source_position where = source_position()) {
     return collective(operation_kind::gather, in, out, sum, at.rank(), where);
@@ -126,8 +130,8 @@ class collective_calls {
                                   source_position where = source_position()) {
     return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
   }
-  /// `in_counts[r]` elements go to rank r, `out_counts[r]` come from there: what rank r
-  /// gives as its `in_counts` for this rank.
+  /// `in_counts[r]` elements go to rank r; `out_counts[r]` come from there and must
+  /// equal what rank r gives as its `in_counts` for this rank.
   collective_operation all_to_all_v(const_buffer_view in,
                                     std::span<const std::size_t> in_counts,
                                     buffer_view out,

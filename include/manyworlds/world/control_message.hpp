@@ -1,5 +1,5 @@
-// Control messages: what members say about worlds, over links, in queries and in the
-// store.
+// Control messages: the words of members about worlds, over links, in queries and in
+// the store.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace manyworlds::inline v0 {
 /// A member's wish to be part of the next epoch, as it stands in the store.
 struct join_record {
   process_address who;
-  /// Random; a new one for each try, so that nobody answers for an old one.
+  /// Random, and new for each try, so that answers to an old try are told apart.
   std::uint64_t attempt = 0;
   std::uint64_t last_epoch = 0;
   rank_t size = 0;
@@ -25,7 +25,7 @@ struct join_record {
 
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static join_record decode(const std::string& text);
-  /// Where it stands.
+  /// Returns its key in the store.
   [[nodiscard]] static std::string key(const world_name& name, rank_t rank);
 };
 
@@ -51,7 +51,7 @@ struct ready_message {
 struct commit_message {
   std::uint64_t world_id = 0;
 };
-/// Rank 0 to a member: it is not; join again.
+/// Rank 0 to a member: the world is not formed; join again.
 struct rollback_message {
   std::uint64_t world_id = 0;
   std::string reason;
@@ -76,30 +76,28 @@ struct broken_message {
 struct survivor_message {
   world_name name;
   std::uint64_t epoch = 0;
-  /// The id of the view that is shrunk.
-  std::uint64_t base = 0;
+  std::uint64_t base = 0;  ///< the id of the view that is shrunk
   std::uint64_t last_epoch = 0;
-  /// Whoever shrinks the view too says so.
-  bool asks = false;
-  /// Views that it agreed to and that may have been committed or not: their members, as
-  /// ranks in the base, in order.
+  bool asks = false;  ///< asks a receiver that shrinks the view too to say so
+  /// Views that it agreed to and that may have been committed or not. Each lists its
+  /// members as ranks in the base, in order.
   std::vector<std::vector<rank_t>> doubts;
 
   static constexpr std::size_t most_doubts = 16;
 };
 enum class survivor_standing : std::uint8_t {
   no_part,    ///< it will never be a member of a successor of that view
-  gone_on,    ///< it is a member of a later epoch, without who asked
-  succeeded,  ///< that view has a successor, which who asked is a member of
+  gone_on,    ///< it is a member of a later epoch; the asker is not
+  succeeded,  ///< that view has a successor, and the asker is a member of it
 };
-/// The answer of a process that does not shrink that view any more.
+/// The answer of a process that no longer shrinks that view.
 struct standing_message {
   std::uint64_t base = 0;
   survivor_standing standing = survivor_standing::no_part;
   std::uint64_t epoch = 0;
-  /// The successor; no members unless it `succeeded`.
-  world_view view;
-  /// As in `survivor_message`, of who takes `no_part`: it cannot be asked again.
+  world_view view;  ///< the successor; without members unless `succeeded`
+  /// Those of a sender that takes `no_part`, which cannot be asked again. See
+  /// `survivor_message`.
   std::vector<std::vector<rank_t>> doubts;
 };
 /// The lowest of the survivors to the others: this is the next epoch; connect and say
@@ -123,25 +121,26 @@ using control_message =
 
 // --- queries
 
-/// "Do you hold this rank?" of the process that a record names, and "is its holder gone,
-/// as you see it?" of the other members: those that see it dead or suspect break the old
-/// epoch at once.
+/// Asks the process that a record names: "Do you hold this rank?". Asks the other
+/// members: "Is its holder gone, as you see it?". Members that see it dead or suspect
+/// break the old epoch at once.
 struct claim_query {
   world_name name;
   rank_t rank = no_rank;
-  /// 0: asks the holder itself; else the epoch whose member is to be replaced.
+  /// 0 asks the holder itself; otherwise the epoch that loses the member.
   std::uint64_t epoch = 0;
-  /// Of that member: also who has not its world any more may know what became of it.
+  /// That member. A process that no longer has its world may still know what became of
+  /// it.
   incarnation holder;
 };
 enum class claim_answer : std::uint8_t {
   vacant,  ///< nothing is known here that speaks against the claim
   held,
-  gone,  ///< the holder is dead, or has been silent for long enough to be suspect
+  gone,  ///< the holder is dead, or silent for long enough to be suspect
 };
 [[nodiscard]] bytes encode(const claim_query& query);
 [[nodiscard]] claim_query decode_claim(std::span<const std::byte> query);
-/// Of an answer that is not empty; what is no answer counts as `vacant`.
+/// Decodes an answer; unknown words count as `vacant`. Precondition: it is not empty.
 [[nodiscard]] claim_answer decode_answer(std::span<const std::byte> answer) noexcept;
 
 }  // namespace manyworlds::inline v0

@@ -12,25 +12,25 @@ namespace manyworlds::inline v0 {
 template <class Result>
 using device_operation = world_operation<Result, device_request>;
 
-/// What a world of backend `nccl` can do with device memory; in a world of another
-/// backend all of it is `unsupported`. A part of `world`.
+/// The operations of a world of backend `nccl` on device memory. In a world of another
+/// backend all of them are `unsupported`. A part of `world`.
 ///
-/// An operation begins when what is on its views' streams now is done, and what is
-/// enqueued there after the await has ended comes after it. Views of one operation may
-/// name several streams. All its memory is on the world's device; the caller owns it, and
-/// the library touches it no more when the await has ended, except for cause
-/// `buffers_lost`.
+/// An operation begins when the work that is on its views' streams now is done. Work
+/// that is enqueued there after the await has ended comes after it. Views of one
+/// operation may name several streams. All its memory is on the world's device and
+/// belongs to the caller. The library no longer touches it when the await has ended,
+/// except for cause `buffers_lost`.
 ///
-/// Everything is matched over the link before it is handed to NCCL: a parked receive
-/// occupies no multiprocessor and can be withdrawn, members that disagree get an error
-/// instead of a hang, and operations that coroutines start in different orders do not
-/// block each other. That takes one exchange of messages between the members, which
-/// operations in flight hide. `.unmatched()` goes without: all members then start the
+/// Every operation is matched over the link before it is handed to NCCL. A parked
+/// receive occupies no multiprocessor and can be withdrawn. Members that disagree get
+/// an error instead of a hang. Operations that coroutines start in different orders do
+/// not block each other. Matching takes one exchange of messages between the members,
+/// which operations in flight hide. `.unmatched()` skips it: all members then start the
 /// same operations in the same order, as NCCL demands.
 ///
-/// `.enqueue()` ends with a ticket when the stream has the operation: what is enqueued
-/// then on the views' streams comes after it; `settled(ticket)` tells that it is done and
-/// that the world had not broken.
+/// `.enqueue()` ends with a ticket when the stream has the operation. Work that is then
+/// enqueued on the views' streams comes after it. `settled(ticket)` tells that it is
+/// done and that the world had not broken.
 template <class World>
 class device_calls {
  public:
@@ -42,17 +42,17 @@ class device_calls {
     r.user = user;
     return device_operation<void>(std::move(r), device_request(std::move(data), {}));
   }
-  /// Fills the buffers with the next message of that lane, which must come from device
-  /// memory, with as many bytes of the same type (or of uint8 on either side); otherwise
-  /// `memory_mismatch`, `size_mismatch` or `type_mismatch`, and it stays there.
+  /// Fills the buffers with the next message of that lane. It must come from device
+  /// memory, with as many bytes of the same type (or of uint8 on either side). Errors:
+  /// `memory_mismatch`, `size_mismatch`, `type_mismatch`; the message stays there.
   device_operation<message_info> recv(device_scatter_list data, from peer, lane on = {},
                                       source_position where = source_position()) {
     return device_operation<message_info>(
         operation_request(core(), operation_kind::receive, peer.rank(), on, where),
         device_request({}, std::move(data)));
   }
-  /// A head in host memory, and device memory behind it that the peer receives apart.
-  /// `head` must live until the await ends.
+  /// Sends a head in host memory, and device memory behind it that the peer receives
+  /// apart. Lifetime: `head` must live until the await ends.
   template <class Head>
   device_operation<void> send_message(const Head& head, device_gather_list data, to peer,
                                       lane on = {}, user_word user = {},
@@ -89,12 +89,12 @@ class device_calls {
                                 root at, source_position where = source_position()) {
     return collective(operation_kind::reduce, in, out, by, at.rank(), where);
   }
-  /// `out` has size() times the elements of `in`: of each rank in turn.
+  /// `out` gets the elements of each rank in turn: it has size() times those of `in`.
   device_operation<void> all_gather(const_device_view in, device_view out,
                                     source_position where = source_position()) {
     return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
   }
-  /// As `all_gather`, at the root; the others may give an empty `out`.
+  /// The root gets what `all_gather` gives; the others may give an empty `out`.
   device_operation<void> gather(const_device_view in, device_view out, root at,
                                 source_position where = source_position()) {
     return collective(operation_kind::gather, in, out, sum, at.rank(), where);
@@ -117,26 +117,28 @@ class device_calls {
     return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
   }
 
-  /// Ends when the communicator is made and the peers are connected; tells what it cost.
-  /// Operations may be started before: they wait for it.
+  /// Ends when the communicator is made and the peers are connected, and tells the
+  /// cost. Operations may be started before: they wait for it.
   device_operation<device_costs> device_ready(source_position where = source_position()) {
     return device_operation<device_costs>(
         operation_request(core(), operation_kind::device_ready, no_rank, {}, where));
   }
-  /// Ends when the operation of the ticket, and all that were handed to the stream before
-  /// it, are done; fails if the world broke, also after that.
+  /// Ends when the operation of the ticket, and all that were handed to the stream
+  /// before it, are done. Fails if the world broke, also after they were done.
   device_operation<void> settled(ticket at, source_position where = source_position()) {
     device_operation<void> wait(
         operation_request(core(), operation_kind::settle, no_rank, {}, where));
     wait.part().at = at;
     return wait;
   }
-  /// Calls `call(ncclComm_t, cudaStream_t)` where and when operations are launched,
-  /// behind those that were handed over before: the door to the rest of NCCL, and to
-  /// capturing graphs. Ends when it has returned, and throws what it threw. It must not
-  /// block (after `device_options::blocked_call` the world breaks), nor leave a capture
-  /// open, nor end the communicator; what it launches is in no order with matched
-  /// operations of other members. `call` must live until the await ends.
+  /// Calls `call(ncclComm_t, cudaStream_t)` where operations are launched, behind those
+  /// that were handed over before. It gives access to the rest of NCCL, and to
+  /// capturing graphs. Ends when the call has returned, and throws what it threw.
+  ///
+  /// The call must not block (the world breaks after `device_options::blocked_call`),
+  /// leave a capture open, or end the communicator. What it launches is in no order
+  /// with matched operations of other members. Lifetime: `call` must live until the
+  /// await ends.
   template <class Call>
   device_operation<void> native(Call& call, source_position where = source_position()) {
     device_operation<void> run(
@@ -148,9 +150,9 @@ class device_calls {
     };
     return run;
   }
-  /// Collectives: the communicator gives its device memory back when what was started
-  /// before is done, and takes it again. In between operations on device memory are
-  /// `invalid_argument`; host memory is not concerned. `unsupported` before NCCL 2.29.7.
+  /// Collectives: the communicator returns its device memory when what was started
+  /// before is done, and takes it again. In between, operations on device memory are
+  /// `invalid_argument`; those on host memory go on. `unsupported` before NCCL 2.29.7.
   device_operation<void> suspend_device(source_position where = source_position()) {
     return device_operation<void>(
         operation_request(core(), operation_kind::suspend_device, no_rank, {}, where));
@@ -160,9 +162,9 @@ class device_calls {
         operation_request(core(), operation_kind::resume_device, no_rank, {}, where));
   }
 
-  /// The stream on which the world's operations run: views on it need no events between
-  /// theirs and ours. None before `device_ready()`, and in a world without a device. On
-  /// the world's reactor.
+  /// Returns the stream on which the world's operations run: views on it need no events
+  /// between their work and ours. None before `device_ready()`, and in a world without
+  /// a device. Thread: the world's reactor.
   [[nodiscard]] device_stream stream() const {
     device_control* const device = core().device();
     return device ? device->stream() : device_stream();

@@ -1,10 +1,10 @@
 // Formation: how the members of a world find each other and agree on its next epoch.
 //
-// Each member writes `join/<rank>` into the store. Rank 0 collects `size` of them, picks
-// the epoch and a random world id, publishes the view by compare_set and proposes it over
-// links. Members connect to each other and report ready; rank 0 commits. Whatever goes
-// wrong before the commit is rolled back and tried again until the deadline. After the
-// commit the store is never read.
+// Each member writes `join/<rank>` into the store. Rank 0 collects `size` of them,
+// picks the epoch and a random world id, publishes the view by compare_set and proposes
+// it over links. Members connect to each other and report ready; rank 0 commits. A
+// failure before the commit is rolled back and the forming is tried again until the
+// deadline. After the commit the store is never read.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,14 @@ namespace manyworlds::inline v0 {
 
 class world_directory;
 
-/// Forms one world at one member. Lives on the service reactor.
+/// Forms one world at one member. Thread: the service reactor.
 ///
-/// The secret of a world is that of its rank 0. A process that cannot prove it is passed
-/// over: whoever can may write over its record, and no formation but its own fails of it
-/// before its time is up (`wrong_secret` then, naming who was refused). A member learns
-/// early that it is the odd one: when the process in the place of rank 0 has refused it
-/// twice, `record_check` apart, and no other there had proved the secret before.
+/// The secret of a world is that of its rank 0. A process that cannot prove it is
+/// ignored: a process that can may overwrite its record. It makes no other formation
+/// fail before the time is up (then with `wrong_secret`, naming the refused process). A
+/// member learns early that its own secret is the odd one: when the process in the
+/// place of rank 0 has refused it twice, `record_check` apart, and no other there had
+/// proved the secret.
 class formation {
  public:
   explicit formation(world_core& core);
@@ -40,14 +41,15 @@ class formation {
   formation(const formation&) = delete;
   formation& operator=(const formation&) = delete;
 
-  /// Until the world is formed and handed to the core, or broken with the reason.
+  /// Ends when the world is formed and handed to the core, or broken with the reason.
   [[nodiscard]] task<void> run();
-  /// The world was broken or abandoned meanwhile.
+  /// Stops the forming: the world was broken or abandoned meanwhile.
   void stop() noexcept { stopped_.set(); }
 
-  // What the directory brings.
+  // Called by the directory.
   void take(control_message message);
-  /// A commit and a rollback are rank 0's to say, `ready` is each member's own word.
+  /// Returns whether `speaker` is entitled to that message: rank 0 to a commit and a
+  /// rollback, each member to its own `ready`.
   [[nodiscard]] bool may_say(const control_message& message,
                              const incarnation& speaker) const noexcept;
   void link_lost(const incarnation& peer, enum cause why, const std::string& detail);
@@ -57,15 +59,17 @@ class formation {
   [[nodiscard]] std::uint64_t world_id() const noexcept { return world_id_; }
 
  private:
-  /// A member whose record was erased (a leader died after it had read it) writes it
-  /// again.
+  /// A member checks its record this often and writes it again if it was erased (a
+  /// leader died after it had read it).
   static constexpr duration record_check = std::chrono::seconds(1);
   /// How long one member may take to answer a dial or a question before it counts as
   /// silent.
   static constexpr duration answer_limit = std::chrono::seconds(1);
-  /// From the proposal to the last `ready`; then another try, perhaps with other members.
+  /// From the proposal to the last `ready`; then another try, perhaps with other
+  /// members.
   static constexpr duration ready_limit = std::chrono::seconds(5);
   static constexpr duration held_pause = std::chrono::milliseconds(50);
+  static_assert(answer_limit < ready_limit);
 
   /// A process that could not prove the secret, and the rank it stood for.
   struct refusal {
@@ -73,7 +77,7 @@ class formation {
     process_address who;
     [[nodiscard]] std::string text() const;
   };
-  /// What became known of the holder of a rank: from itself, and from the members of its
+  /// What is known of the holder of a rank, from itself and from the members of its
   /// epoch.
   struct inquiry {
     std::optional<bool> said;
@@ -95,14 +99,14 @@ class formation {
   };
 
   [[nodiscard]] task<void> form();
-  /// Warns once a second what is being waited for, later every ten; until it is
+  /// Logs once a second what is awaited, later every ten seconds, until it is
   /// cancelled.
   [[nodiscard]] task<void> tell_what_is_missing();
   [[nodiscard]] task<void> open_device();
   [[nodiscard]] task<void> until_formed();
   [[nodiscard]] task<void> try_once();
   [[nodiscard]] task<void> claim_rank();
-  /// Whether a process says that it is that member of this world.
+  /// Asks whether a process says that it is that member of this world.
   [[nodiscard]] task<bool> says_it_is(process_address who, rank_t rank);
   [[nodiscard]] task<bool> is_held(process_address holder,
                                    const std::optional<world_view>& old);
@@ -117,7 +121,7 @@ class formation {
                                  const formed_parts& parts,
                                  const std::vector<std::uint64_t>& attempts);
   [[nodiscard]] task<void> until_replaced(rank_t rank, std::string record);
-  /// No attempts: the members have been told of the view already.
+  /// Commits `parts.view`. Without `attempts` the members know the view already.
   [[nodiscard]] task<void> commit_when_ready(formed_parts& parts,
                                              const std::vector<std::uint64_t>& attempts);
   [[nodiscard]] task<void> propose(const formed_parts& parts,
@@ -125,7 +129,7 @@ class formation {
   [[nodiscard]] task<void> gather_readiness();
   [[nodiscard]] task<void> follow();
   [[nodiscard]] task<void> be_ready(const world_view& view);
-  /// One try, and without the store.
+  /// Forms a successor in one try, without the store.
   [[nodiscard]] task<void> succeed(const world_view& view);
   [[nodiscard]] task<propose_message> await_proposal();
   [[nodiscard]] task<void> examine_leader();
@@ -144,7 +148,7 @@ class formation {
 
   [[nodiscard]] std::string key(const std::string& tail) const;
   [[nodiscard]] std::string join_key(rank_t rank) const;
-  /// Who it is where its members are talked of: in a world that is shrunk, as before.
+  /// Returns the rank by which failures name it: in a shrunk world, the previous rank.
   [[nodiscard]] rank_t known_as(rank_t rank) const;
   [[nodiscard]] duration left() const;
   [[nodiscard]] failure late() const;
@@ -165,14 +169,13 @@ class formation {
   std::deque<control_message> inbox_;
   std::vector<incarnation> members_;
   bool lost_member_ = false;
-  /// Who was lost first, as the others are told.
-  broken_message loss_;
+  broken_message loss_;  ///< names the member that was lost first, for the others
   std::optional<refusal> refused_;
   bool leader_is_proven_ = false;
   event news_;
   event stopped_;
 
-  // What is being waited for, to say so when time is up.
+  // What is awaited, for the failure when time is up.
   enum cause waiting_as_ = cause::not_joined;
   rank_t waiting_rank_ = no_rank;
   process_identity waiting_peer_;

@@ -8,11 +8,11 @@
 
 namespace manyworlds::inline v0 {
 
-/// Registers a CUDA graph that was captured with a world's communicator (`native`): NCCL
-/// does not free a communicator before such graphs are gone, so when the world breaks or
-/// is left, `drop()` is called, once, on the world's reactor; it destroys the graph and
-/// its executables. In a world without a device it does nothing. Not called once the hold
-/// is destroyed, on the world's reactor too.
+/// Registers a CUDA graph that was captured with a world's communicator (`native`).
+/// NCCL frees a communicator only when such graphs are gone. So `drop()` is called
+/// once, when the world breaks or is left; it destroys the graph and its executables.
+/// It is not called after the hold is destroyed. In a world without a device a hold
+/// does nothing. Thread: the world's reactor, also for `drop()`.
 template <class Drop>
 class graph_hold final : private graph_entry {
  public:

@@ -5,12 +5,13 @@
 #include <mutex>
 
 #include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
 
 class notice_awaiter;
 
-/// Set once, from any thread; wakes everybody who waits, each at its own home.
+/// Set once, from any thread. It resumes all waiting tasks, each at its own home.
 class notice {
  public:
   notice() = default;
@@ -30,7 +31,7 @@ class notice {
   notice_awaiter* first_ = nullptr;
 };
 
-/// Waits for a notice, which must outlive the wait.
+/// Waits for a notice. Lifetime: the notice must outlive the wait.
 class notice_awaiter {
  public:
   explicit notice_awaiter(notice& on) noexcept : notice_(&on) {}
@@ -43,6 +44,8 @@ class notice_awaiter {
   bool await_start(continuation& k) noexcept {
     const std::lock_guard lock(notice_->mutex_);
     if (notice_->is_set()) return false;
+    MW_ASSERT(!next_ && !previous_ && notice_->first_ != this,
+              "a waiter that begins to wait is on no list");
     waiter_ = &k;
     next_ = notice_->first_;
     if (next_) next_->previous_ = this;
@@ -52,8 +55,10 @@ class notice_awaiter {
 
   bool await_cancel() noexcept {
     const std::lock_guard lock(notice_->mutex_);
-    // Set already: the waiter is on its way.
+    // Set already: the waiter is being resumed.
     if (notice_->is_set()) return false;
+    MW_ASSERT(previous_ ? previous_->next_ == this : notice_->first_ == this,
+              "a waiter that is cancelled is on the list of its notice");
     (previous_ ? previous_->next_ : notice_->first_) = next_;
     if (next_) next_->previous_ = previous_;
     return true;
@@ -84,6 +89,7 @@ inline void notice::set() noexcept {
   while (waiting) {
     // Read before resuming: the awaiter may be gone then.
     notice_awaiter* next = waiting->next_;
+    MW_ASSERT(waiting->waiter_, "what is on the list of a notice waits");
     waiting->waiter_->resume();
     waiting = next;
   }

@@ -1,5 +1,5 @@
-// Operation awaiter: one operation on a world, from any coroutine, with its deadline and
-// stop token.
+// Operation awaiter: one operation on a world, from any coroutine, with its deadline
+// and stop token.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@
 namespace manyworlds::inline v0 {
 
 /// The operation itself, built in place where it is awaited. It starts on the world's
-/// reactor, by one post if the awaiting task lives elsewhere, and resumes the task at its
-/// home.
+/// reactor, by one post if the awaiting task lives elsewhere. It resumes the task at
+/// the home of the task.
 class operation_awaiter : public operation {
  public:
   explicit operation_awaiter(operation_request&& request) noexcept
@@ -47,19 +47,20 @@ class operation_awaiter : public operation {
   bool await_must_resume() const noexcept { return outcome_ != outcome::cancelled; }
   /// Throws world_error unless the operation took effect.
   void await_resume();
-  /// Where it runs, and where foreign coroutines resume unless they say otherwise.
+  /// Returns where it runs, and where foreign coroutines resume unless they say
+  /// otherwise.
   [[nodiscard]] executor& await_home() const noexcept;
 
-  /// The failure instead of a throw; says nothing if it took effect.
+  /// Returns the failure instead of throwing; an empty one if the operation took
+  /// effect.
   [[nodiscard]] failure take_failure();
 
-  /// Whether it was asked to end early, and has not ended yet.
+  /// Returns whether it was asked to end early, and has not ended yet.
   [[nodiscard]] bool is_given_up() const noexcept {
     return outcome_ == outcome::pending && given_up_ != reason::none;
   }
 
-  /// Whether the core lists it.
-  bool is_pending = false;
+  bool is_pending = false;  ///< the core lists it
 
  private:
   enum class outcome : unsigned char { pending, done, failed, cancelled };
@@ -89,8 +90,9 @@ class operation_awaiter : public operation {
     operation_awaiter* op;
     void operator()() const noexcept;
   };
-  /// How others reach an operation that has a deadline or a stop token, or is awaited
-  /// elsewhere. Most have none of these, and should not pay for it (20 ns).
+  /// Lets other threads and timers reach an operation that has a deadline or a stop
+  /// token, or is awaited elsewhere. Most have none of these and do not pay for it
+  /// (20 ns).
   struct interruption {
     explicit interruption(operation_awaiter& op) noexcept
         : limit(op),
@@ -103,11 +105,11 @@ class operation_awaiter : public operation {
     step cancel;
     step stop;
     std::optional<std::stop_callback<on_stop>> on_token;
-    /// Only while started from another executor: the handle may be dropped before the
-    /// start arrives.
+    /// Set if started from another executor: the handle may be dropped before the start
+    /// arrives.
     std::shared_ptr<world_core> keeps;
-    /// Steps queued at the world's reactor that refer to the operation, or `shut`: the
-    /// waiter is on its way, and no step may be queued any more.
+    /// Counts steps queued at the world's reactor that refer to the operation. `shut`:
+    /// the waiter is being resumed, and no step may be queued.
     std::atomic<int> gate{0};
   };
   static constexpr int shut = -1;
@@ -117,7 +119,8 @@ class operation_awaiter : public operation {
   bool give_up(reason why) noexcept;
   void finish(outcome how) noexcept;
   void resume_if_quiet() noexcept;
-  /// True unless steps are queued that refer to this object; then none can be any more.
+  /// Returns true unless steps are queued that refer to this object; then none can be
+  /// queued from now on.
   [[nodiscard]] bool shut_gate() noexcept;
   void disarm() noexcept;
   [[nodiscard]] interruption& interruptible() noexcept {
@@ -131,7 +134,7 @@ class operation_awaiter : public operation {
   void stop_here() noexcept;
   void settle_failure() noexcept;
   [[nodiscard]] bool is_objectionable() const noexcept;
-  /// Why it is.
+  /// Returns why it is. Precondition: `is_objectionable()`.
   [[nodiscard]] std::string objection() const;
 
   world_core* core_;
@@ -144,7 +147,8 @@ class operation_awaiter : public operation {
   reason given_up_ = reason::none;
   bool is_starting_ = false;
   bool is_remote_ = false;
-  /// The runtime of the awaiting task ends: it waits for no other process.
+  /// Set if the runtime of the awaiting task ends: it must not wait for other
+  /// processes.
   bool must_end_ = false;
 };
 

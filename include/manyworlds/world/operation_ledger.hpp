@@ -1,4 +1,5 @@
-// Operation ledger: what is pending, and the last 64 operations that ended; for `dump()`.
+// Operation ledger: the last 64 operations that ended, for `dump()`, and the mutex that
+// guards what is pending.
 #pragma once
 
 #include <array>
@@ -28,19 +29,20 @@ struct operation_record {
   unsigned line = 0;
 };
 
-/// The mutex guards the worlds' lists of pending operations too, so that a dump can read
-/// them from any thread while the reactor, its owner, is stuck in user code.
+/// Keeps the last operations. The mutex also guards the worlds' lists of pending
+/// operations: a dump reads them from any thread while the reactor, which owns the
+/// mutex, is stuck in user code.
 class operation_ledger {
  public:
   static constexpr std::size_t remembered = 64;
 
   [[nodiscard]] biased_mutex& mutex() const noexcept { return mutex_; }
 
-  /// The record to overwrite with the latest; with the mutex held.
+  /// Returns the record to overwrite with the latest. Precondition: the mutex is held.
   [[nodiscard]] operation_record& next() noexcept {
     return recent_[next_++ % remembered];
   }
-  /// Oldest first; with the mutex held.
+  /// Returns the records, oldest first. Precondition: the mutex is held.
   [[nodiscard]] std::vector<operation_record> recent() const {
     std::vector<operation_record> records;
     const std::uint64_t first = next_ > remembered ? next_ - remembered : 0;

@@ -1,4 +1,4 @@
-// Operation request: what `world`'s members say of an operation before it is awaited.
+// Operation request: describes an operation before it is awaited.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace manyworlds::inline v0 {
 
 class world_core;
 
-/// The description of an operation but for its buffers, as `world`'s members give it.
+/// Describes an operation without its buffers, as the functions of `world` give it.
 struct operation_request {
   operation_request(world_core& of, operation_kind k, rank_t with, lane l,
                     source_position at) noexcept
@@ -41,7 +41,7 @@ struct operation_request {
 /// The buffers of an operation that has none.
 struct no_list {};
 
-/// The buffers of a collective on host memory, and what else it says.
+/// The buffers and the parameters of a collective on host memory.
 class collective_request {
  public:
   collective_request() noexcept {}
@@ -53,7 +53,7 @@ class collective_request {
   collective_part part;
 };
 
-/// The buffers of an operation on device memory, and what else it says.
+/// The buffers and the parameters of an operation on device memory.
 class device_request {
  public:
   device_request() noexcept {}

@@ -1,4 +1,4 @@
-// World options: which world, which rank, and how patient it is.
+// World options: the name, the rank, the size and the time limits of a world.
 #pragma once
 
 #include <chrono>
@@ -22,37 +22,36 @@ enum class backend_kind : std::uint8_t {
   return b == backend_kind::host ? "host" : "nccl";
 }
 
-/// Describes a world to form. Trivially destructible, so that it can be written in an
-/// awaited expression. All members give the same name and size, each its own rank.
+/// Describes a world to form. All members give the same name and size, each its own
+/// rank. It is trivially destructible, so that it can be written in an awaited
+/// expression.
 struct world_options {
   world_name name = {};
   rank_t rank = 0;
   rank_t size = 0;
 
-  /// All members choose the same.
-  backend_kind backend = backend_kind::host;
-  /// The CUDA device of this member, if the backend has one.
-  int device = -1;
+  backend_kind backend = backend_kind::host;  ///< the same for all members
+  int device = -1;  ///< the CUDA device of this member, if the backend has one
   device_options on_device = {};
 
-  /// How long forming may take, all retries included.
+  /// Forming fails after this time, all retries included.
   duration form = std::chrono::seconds(60);
-  /// How long `leave()` waits for what was sent to be taken.
+  /// `leave()` waits at most this long for what was sent to be taken.
   duration drain = std::chrono::seconds(5);
-  /// A peer that is not heard of for this long is suspect: visible, nothing else.
+  /// A peer that is silent for this long is suspect. That is visible and has no other
+  /// effect.
   duration suspect_after = std::chrono::seconds(1);
-  /// ... and for this long breaks the world.
+  /// A peer that is silent for this long breaks the world.
   duration broken_after = std::chrono::seconds(5);
   /// A begun transfer that moves no byte for this long breaks the world.
   duration stall = std::chrono::seconds(10);
-  /// A collective that not all members have entered names the absent ranks after this
-  /// long ...
+  /// The log names the ranks that have not entered a collective after this time.
   duration collective_log = std::chrono::seconds(5);
-  /// ... and breaks the world after this long.
+  /// A collective that not all members have entered after this time breaks the world.
   duration collective_break = std::chrono::seconds(60);
 };
 
-/// What is wrong with the options, naming it; empty if nothing.
+/// Returns what is wrong with the options, naming it; empty if nothing is.
 [[nodiscard]] std::string objection_to(const world_options& options);
 
 }  // namespace manyworlds::inline v0

@@ -63,8 +63,8 @@ class [[nodiscard]] outcome_awaitable : public not_for_asio {
   Awaitable awaitable_;
 };
 
-/// `auto r = co_await outcome(w.recv(x, from{1}))`: the value, or the failure that a
-/// world_error would have carried; never throws one. Other exceptions pass.
+/// Gives the value, or the failure that a world_error would have carried, and never
+/// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Other exceptions pass.
 template <class Awaitable>
 [[nodiscard]] auto outcome(Awaitable&& awaitable) {
   return outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));

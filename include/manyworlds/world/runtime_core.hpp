@@ -1,5 +1,5 @@
-// Runtime core: the reactors, the endpoint and the directory of one runtime. Outlives
-// every handle that refers to it.
+// Runtime core: the reactors, the endpoint and the directory of one runtime. It
+// outlives every handle that refers to it.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/link/endpoint.hpp"
 #include "manyworlds/memory/pool_registry.hpp"
@@ -28,8 +29,8 @@ namespace manyworlds::inline v0 {
 class runtime_core final : public std::enable_shared_from_this<runtime_core>,
                            private endpoint_events {
  public:
-  /// Makes the reactors and starts to listen; turns nothing yet. Throws what `endpoint`
-  /// throws.
+  /// Makes the reactors and starts to listen; turns nothing yet. Errors: those of
+  /// `endpoint`.
   explicit runtime_core(const runtime_options& options);
   ~runtime_core();
   runtime_core(const runtime_core&) = delete;
@@ -44,52 +45,56 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
   }
-  /// The GPUs, from the first time that somebody asks. Any thread.
+  /// Returns the GPUs, which the first call opens. Thread: any.
   [[nodiscard]] runtime_devices& devices();
-  /// When no world is left on them.
+  /// Closes the GPUs. Precondition: no world is left on them.
   void end_devices() noexcept;
   [[nodiscard]] reporter& reports() noexcept { return *reporter_; }
   [[nodiscard]] serving_tally& serving() noexcept { return serving_; }
   [[nodiscard]] const runtime_options& options() const noexcept { return options_; }
   [[nodiscard]] const process_address& self() const noexcept { return endpoint_->self(); }
 
-  /// What the service thread does: runs the endpoint until `end_service`.
+  /// Runs the endpoint until `end_service`. Thread: the service thread.
   [[nodiscard]] task<void> serve();
-  /// From any thread; `serve` ends after at most `patience`.
+  /// Ends `serve`, which says goodbye for at most `patience`. Called by the thread that
+  /// ends the runtime.
   void end_service(duration patience) noexcept;
 
-  /// What is known here of the holder of a rank. On the service reactor.
+  /// Returns what is known here of the holder of a rank. Thread: the service reactor.
   [[nodiscard]] claim_answer answer(const claim_query& query);
 
-  /// No world may be formed any more. Any thread.
+  /// Refuses to form worlds from now on. Thread: any.
   void refuse_worlds() noexcept {
     refuses_worlds_.store(true);
     stopping_.set();
     draining_.request_stop();
   }
   [[nodiscard]] bool refuses_worlds() const noexcept { return refuses_worlds_.load(); }
-  /// One more world is shrunk on the service thread, until `end_shrinking`: the runtime's
-  /// end waits for that. False, and not counted, if worlds are refused.
+  /// Counts a world that is shrunk on the service thread, until `end_shrinking`: the
+  /// end of the runtime waits for it. False, and not counted, if worlds are refused.
   [[nodiscard]] bool begin_shrinking() noexcept {
-    // Counted, then asked; `refuse_worlds` says it, then the end looks at the count.
+    // Count first, then look at the flag: `refuse_worlds` sets the flag first, and the
+    // end of the runtime then looks at the count.
     shrinkings_.fetch_add(1);
     if (!refuses_worlds()) return true;
     end_shrinking();
     return false;
   }
-  void end_shrinking() noexcept { shrinkings_.fetch_sub(1); }
+  void end_shrinking() noexcept {
+    [[maybe_unused]] const int before = shrinkings_.fetch_sub(1);
+    MW_ASSERT(before > 0, "a shrinking that ends was counted when it began");
+  }
   [[nodiscard]] bool is_shrinking() const noexcept { return shrinkings_.load() != 0; }
-  /// Set when worlds are refused, for those who would form them. Any thread; a task waits
-  /// for it by `co_await stopping().wait()`.
+  /// Returns a notice that is set when worlds are refused. Thread: any.
   [[nodiscard]] notice& stopping() noexcept { return stopping_; }
-  /// The same as a stop token: `runtime::draining`. Any thread.
+  /// Returns the same as a stop token: `runtime::draining`. Thread: any.
   [[nodiscard]] std::stop_token draining() const noexcept {
     return draining_.get_token();
   }
-  /// Who is told of its worlds. Any thread.
+  /// Returns the subscribers of its worlds' events. Thread: any.
   [[nodiscard]] world_event_hub& events() noexcept { return events_; }
 
-  /// Nobody turns the reactors any more.
+  /// Notes that the reactors are no longer turned.
   void note_end() noexcept {
     has_ended_.store(true);
     events_.close();
@@ -100,13 +105,13 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] bool logs(log_level level) const noexcept;
 
   [[nodiscard]] std::uint64_t random_word();
-  /// Between 0 and `most`.
+  /// Returns a random time between 0 and `most`. Precondition: `most` is not negative.
   [[nodiscard]] duration jitter(duration most);
 
-  /// True in a child that a fork made: nothing of the runtime works there.
+  /// Returns true in a child that a fork made: nothing of the runtime works there.
   [[nodiscard]] bool is_forked_child() const noexcept;
-  /// Only in a forked child: the kernel objects are shared with the parent and stay
-  /// untouched.
+  /// Never frees this object: for a forked child, which shares the kernel objects with
+  /// its parent, and for what an ending runtime leaves behind.
   void keep_for_ever() noexcept { keeps_itself_ = shared_from_this(); }
   [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
 
@@ -144,8 +149,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::mutex devices_mutex_;
   std::unique_ptr<runtime_devices> devices_;
   std::shared_ptr<runtime_core> keeps_itself_;
-  /// One page that a forked child sees wiped.
-  volatile unsigned char* fork_mark_ = nullptr;
+  volatile unsigned char* fork_mark_ = nullptr;  ///< a page, wiped in a forked child
 
   struct ending final : work {
     explicit ending(runtime_core& rt) noexcept;

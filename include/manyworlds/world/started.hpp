@@ -21,14 +21,15 @@ namespace manyworlds::inline v0 {
 
 class runtime;
 
-/// The untyped part of a started task. Its frame lives and dies on the reactor.
+/// The untyped part of a started task. Lifetime: its frame lives and dies on the
+/// reactor.
 class started_base : public std::enable_shared_from_this<started_base> {
  public:
   started_base(const started_base&) = delete;
   started_base& operator=(const started_base&) = delete;
   virtual ~started_base() = default;
 
-  /// Where it was started.
+  /// Returns where it was started.
   [[nodiscard]] source_position where() const noexcept { return where_; }
   [[nodiscard]] time_point started_at() const noexcept { return started_at_; }
   [[nodiscard]] bool has_ended() const noexcept {
@@ -57,9 +58,9 @@ class started_base : public std::enable_shared_from_this<started_base> {
   /// Moves the outcome out of the frame and destroys the frame.
   virtual void collect() noexcept = 0;
 
-  /// What the task threw; written before its end is told.
+  /// What the task threw. It is written before its end is told.
   std::exception_ptr error_;
-  /// The outcome was asked for: what the task threw is known to its starter.
+  /// Set when the outcome was asked for: the starter knows what the task threw.
   std::atomic<bool> is_taken_{false};
 
  private:
@@ -81,12 +82,12 @@ class started_base : public std::enable_shared_from_this<started_base> {
     if (!std::exchange(ending_, true)) home_.schedule(reap_);
   }
   void reap() noexcept;
-  /// The last handle was dropped: the outcome cannot be asked for from now on. Any
-  /// thread.
+  /// Called when the last handle was dropped: the outcome cannot be asked for from now
+  /// on. Thread: any.
   void let_go() noexcept;
-  /// Says what the task threw unless it was taken or said already. Any thread.
+  /// Logs what the task threw unless it was taken or logged already. Thread: any.
   void tell_error() noexcept;
-  /// Its runtime ends without it: it stays where it waits, and its frame with it.
+  /// Called when its runtime ends without it: it stays where it waits, with its frame.
   void leave_behind() noexcept;
 
   task_root root_;
@@ -95,11 +96,11 @@ class started_base : public std::enable_shared_from_this<started_base> {
   const source_position where_;
   const time_point started_at_;
   std::function<void()> forget_;
-  /// Logs an error that was not taken; emptied when it did, and when the runtime ends.
+  /// Logs an error that was not taken. It is emptied then, and when the runtime ends.
   std::function<void(const started_base&)> lost_;  // guarded by mutex_
   std::atomic<bool> is_let_go_{false};
   bool ending_ = false;
-  /// Its end, or that there will be none, is about to be told: by one of the two.
+  /// Set once, by `reap` or by `leave_behind`: that one tells the end.
   std::atomic<bool> is_settled_{false};
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
@@ -114,8 +115,8 @@ class started_task final : public started_base {
     if (!task_) refuse_empty_task();
   }
 
-  /// Once, after the end. One that was cancelled has no value to give, and has simply
-  /// ended if nobody asked for one.
+  /// Returns the value or throws what the task threw; `stopped` if it was cancelled and
+  /// a value is expected. Called once, after the end.
   T take() {
     is_taken_.store(true);
     if (error_) std::rethrow_exception(error_);
@@ -140,11 +141,11 @@ class started_task final : public started_base {
   value_slot<T> value_;
 };
 
-/// Copies refer to the same task.
+/// A handle on a started task. Copies refer to the same task.
 ///
-/// What the task throws is not lost where `get()` is not called: the runtime's log gets
-/// an error line with its text when the last handle is dropped, or a second after the end
-/// of a task whose handle is kept; `runtime::dump` lists it too.
+/// If `get()` is not called, what the task throws is not lost: the runtime logs an
+/// error with its text when the last handle is dropped. If a handle is kept, it does so
+/// a second after the task's end. `runtime::dump` lists it too.
 template <class T>
 class [[nodiscard]] started {
  public:
@@ -153,10 +154,10 @@ class [[nodiscard]] started {
 
   [[nodiscard]] bool is_ready() const { return existing().has_ended(); }
   [[nodiscard]] bool wait_for(duration limit) const { return existing().wait_for(limit); }
-  /// Blocks until the task has ended; inside of a task that would stop the thread which
-  /// tasks run on, so there it throws std::logic_error unless `is_ready()`. Gives its
-  /// value, once, or throws what it threw. A task without a value that was cancelled by
-  /// `runtime::stop` has simply ended; one with a value throws `stopped`.
+  /// Blocks until the task has ended. Returns its value, once, or throws what it threw.
+  /// If `runtime::stop` cancelled the task, this returns, or throws `stopped` if a
+  /// value is expected. Inside a task it would block the thread that tasks run on, so
+  /// there it throws std::logic_error unless `is_ready()`.
   T get() {
     started_task<T>& task = existing();
     if (executor::current() && !task.has_ended()) refuse_to_block();
@@ -165,7 +166,7 @@ class [[nodiscard]] started {
   }
 
  private:
-  /// What all handles share: it tells the task when the last of them is gone.
+  /// All handles share it: it tells the task when the last of them is gone.
   struct holding {
     explicit holding(std::shared_ptr<started_task<T>> s) noexcept : task(std::move(s)) {}
     holding(const holding&) = delete;

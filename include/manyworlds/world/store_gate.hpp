@@ -1,4 +1,4 @@
-// Store gate: a world's way to its store, until the last handle is dropped.
+// Store gate: lets a world use its store until the last handle is dropped.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,15 @@
 
 namespace manyworlds::inline v0 {
 
-/// Whoever drops the handle of a forming world may destroy the store right after, while
-/// the service thread is about to ask it something. The gate is shut then: nothing is
-/// asked any more, but for one parting request that was made out before. What was asked
-/// earlier depends on the store no longer, see `store::perform`. So is the gate of a
-/// store that is destroyed first. Any thread.
+/// A user that drops the handle of a forming world may destroy the store right after,
+/// while the service thread is about to ask it something. So the drop shuts the gate,
+/// and the destruction of the store does too. A shut gate performs nothing but one
+/// parting request that was prepared before. What was asked earlier no longer depends
+/// on the store, see `store::perform`. Thread: any.
 class store_gate final : public store, private store_user {
  public:
-  /// Null: shut from the beginning, as of survivors, whose store may be gone long since.
+  /// Null makes a gate that is shut from the beginning, for survivors: their store may
+  /// be gone.
   explicit store_gate(store* behind);
   ~store_gate() override;
 
@@ -26,11 +27,11 @@ class store_gate final : public store, private store_user {
   /// Throws store_error once the gate is shut.
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
-  /// What to ask of the store as the gate is shut; nothing for nothing.
+  /// Sets what to ask of the store when the gate is shut, or clears it.
   void set_parting_request(std::optional<store_request> request);
   void shut() noexcept;
   [[nodiscard]] bool is_shut() const;
-  /// Performs the parting request, if there was one and nobody has.
+  /// Performs the parting request, if there is one that was not performed yet.
   [[nodiscard]] task<void> part();
 
  private:

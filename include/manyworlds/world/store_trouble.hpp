@@ -1,4 +1,4 @@
-// Store trouble: what is told of a store that does not answer, while it is waited for.
+// Store trouble: warns of a store that does not answer, while it is waited for.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@ namespace manyworlds::inline v0 {
 
 class runtime_core;
 
-/// What keeps a store from answering, with its address; empty if it answers.
+/// Returns what keeps a store from answering, with its address; empty if it answers.
 [[nodiscard]] std::string trouble_with(const store& st);
 
 /// Warns in the log within the first second that a store does not answer, and again
-/// whenever the reason changes: "WHO: the store tcp://... cannot be reached: ...". Goes
-/// on until it is cancelled; run it beside what asks the store, which must outlive it.
+/// whenever the reason changes: "WHO: the store tcp://... cannot be reached: ...". Runs
+/// until it is cancelled, beside the task that asks the store. Lifetime: the store must
+/// outlive it.
 [[nodiscard]] task<void> tell_of_trouble(runtime_core& rt, std::string who,
                                          const store& st);
 

@@ -1,4 +1,4 @@
-// World view: who the members of one epoch are. Every member keeps it.
+// World view: the members of one epoch. Every member keeps it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@ namespace manyworlds::inline v0 {
 struct world_view {
   world_name name;
   std::uint64_t epoch = 0;
-  /// Random; names the epoch on the wire.
-  std::uint64_t id = 0;
+  std::uint64_t id = 0;  ///< random; names the epoch on the wire
   std::vector<process_address> members;
 
   [[nodiscard]] rank_t size() const noexcept {
@@ -23,7 +22,7 @@ struct world_view {
   [[nodiscard]] const process_address& member(rank_t rank) const {
     return members.at(static_cast<std::size_t>(rank));
   }
-  /// The rank of a process, or no_rank.
+  /// Returns the rank of a process, or no_rank.
   [[nodiscard]] rank_t rank_of(const incarnation& id) const noexcept;
 
   void write(wire_writer& out) const;

@@ -47,16 +47,19 @@ class formation_awaiter {
   notice_awaiter decided_;
 };
 
-/// A handle on one member's end of a world. Movable; the last handle of a live world that
-/// is dropped breaks it (`abandoned`, told to the others): `leave()` first.
+/// A handle on one member's end of a world. It is movable. Dropping the handle of a
+/// live world breaks it (`abandoned`, told to the others): `leave()` first.
 ///
 /// Constructing describes; the first `co_await w` starts the forming, every other joins
-/// its outcome. The world belongs to its runtime's reactor; operations may be awaited
-/// from any runtime's task, and from any thread's, for one post there and one back.
-/// Buffers belong to the caller and must live until the await ends; then nothing of the
-/// library touches them any more, however it ended (law 4). Operations take effect in the
-/// order they are awaited, per peer and lane (law 5). They throw world_error: for the
-/// world's first cause once it is broken, else for what ended that operation alone.
+/// its outcome. The world belongs to its runtime's reactor. Operations may be awaited
+/// by tasks of any runtime and thread, for one post there and one back.
+///
+/// Lifetime: buffers belong to the caller and must live until the await ends. Then the
+/// library no longer touches them, no matter how it ended (law 4). Operations take
+/// effect in the order they are awaited, per peer and lane (law 5).
+///
+/// Errors: operations throw world_error, with the world's first cause once it is
+/// broken, otherwise with the cause that ended that operation alone.
 ///
 /// A broken world is never mended in place: a member that did not see the break could
 /// still send into it. `reform()` gives the next epoch of the same name.
@@ -64,13 +67,14 @@ class world : public device_calls<world>,
               public collective_calls<world>,
               public not_for_asio {
  public:
-  /// No world, as what was moved from: to be assigned to, asked for `bool` or dropped.
-  /// All else throws world_error (`invalid_argument`).
+  /// Makes a handle without a world, like one that was moved from. It may be assigned
+  /// to, asked for `bool` or dropped; all else throws world_error (`invalid_argument`).
   world() noexcept = default;
   [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
-  /// The store must live until the world is formed, or the handle dropped; it is never
-  /// used afterwards (one of another kind than the library's: see `store::perform`).
-  /// Wrong options are `invalid_argument` when the world is awaited.
+  /// Describes a world. Lifetime: the store must live until the world is formed, or the
+  /// handle dropped. It is never used afterwards (for stores that the library does not
+  /// provide, see `store::perform`). Wrong options are `invalid_argument` when the
+  /// world is awaited.
   world(runtime& rt, store& st, world_options options);
   world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
   /// For the library's own layers.
@@ -81,10 +85,10 @@ class world : public device_calls<world>,
   world& operator=(const world&) = delete;
   ~world();
 
-  /// Formed and connected to all members when it ends; throws world_error otherwise
-  /// (`not_joined` naming the rank, `rank_taken` naming its holder, `store_unreachable`,
-  /// `wrong_secret` ...), at `options.form` at the latest. Cancelling the wait does not
-  /// stop the forming.
+  /// Forms the world and ends when it is connected to all members, at `options.form` at
+  /// the latest. Cancelling the wait does not stop the forming. Errors: world_error
+  /// (`not_joined` naming the rank, `rank_taken` naming its holder,
+  /// `store_unreachable`, `wrong_secret` ...).
   [[nodiscard]] awaitable_by_all<formation_awaiter> operator co_await() const {
     return awaitable_by_all<formation_awaiter>(existing().shared_from_this());
   }
@@ -92,52 +96,57 @@ class world : public device_calls<world>,
   [[nodiscard]] const world_name& name() const { return existing().options().name; }
   [[nodiscard]] rank_t rank() const { return existing().options().rank; }
   [[nodiscard]] rank_t size() const { return existing().options().size; }
-  /// 0 until formed; grows with each incarnation of the name.
+  /// Returns the epoch: 0 until formed; it grows with each incarnation of the name.
   [[nodiscard]] std::uint64_t epoch() const { return existing().epoch(); }
   [[nodiscard]] world_state state() const { return existing().state(); }
-  /// The first cause if the world is broken or closed; else says that nothing failed.
+  /// Returns the first cause if the world is broken or closed, or an empty failure.
   [[nodiscard]] class failure failure() const { return existing().first_failure(); }
-  /// A member that has not been heard of for a while; it may come back.
+  /// Returns whether a member is silent. It may come back.
   [[nodiscard]] bool is_suspect(rank_t rank) const { return existing().is_suspect(rank); }
-  /// Who is who; only of a world that was formed.
+  /// Returns the members. Precondition: the world was formed.
   [[nodiscard]] const world_view& view() const { return existing().view(); }
 
-  /// How long it has been up, suspicions and errors by cause. Any thread.
+  /// Returns how long it has been up, and counts of suspicions and errors by cause.
+  /// Thread: any.
   [[nodiscard]] world_history history() const;
-  /// Messages and bytes so far; zeros once it is over. On the world's reactor.
+  /// Returns the messages and bytes so far; zeros once it is over. Thread: the world's
+  /// reactor.
   [[nodiscard]] transfer_counters counters() const;
-  /// What carries its messages: "shm", "tcp", or "shm and tcp" where members live on
-  /// several hosts; empty unless it is up. On the world's reactor.
+  /// Returns what carries its messages: "shm", "tcp", or "shm and tcp" where members
+  /// live on several hosts; empty unless it is up. Thread: the world's reactor.
   [[nodiscard]] std::string transport() const;
 
-  /// Waits until the world is broken or closed; gives the cause.
+  /// Waits until the world is broken or closed, and gives the cause.
   [[nodiscard]] task<class failure> broken() const;
-  /// Waits until nothing of a broken or closed world touches any buffer and its resources
-  /// are free.
+  /// Waits until nothing of a broken or closed world touches any buffer and its
+  /// resources are free.
   [[nodiscard]] task<void> drained() const;
-  /// Leaves in order: what was sent is delivered (for at most `options.drain`), the
-  /// others see `closed`. Throws the first cause if the world breaks meanwhile or is
-  /// broken.
+  /// Leaves in order: what was sent is delivered, within `options.drain`, and the
+  /// others see `closed`. Errors: world_error with the first cause, if the world is
+  /// broken or breaks meanwhile.
   [[nodiscard]] task<void> leave();
   /// Breaks the world here and at the others, with cause `broken_by_user`.
   void fail(std::string reason);
-  /// The next epoch of the same name, formed; this one is broken first if it is not yet
-  /// over.
+  /// Forms the next epoch of the same name. This one is broken first if it is not over.
   [[nodiscard]] task<world> reform();
-  /// The next epoch, formed by those members alone that live and call this: in the same
+  /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
-  /// dead. This world is broken first if it is not yet over. A member that lives and does
-  /// not call is waited for, for half of `options.form` at most. Throws world_error at
-  /// `options.form` at the latest: `expelled` if the others have gone on without this
-  /// member, as they do when it was silent for too long; `not_joined` naming who is
-  /// missing, also when as many members are silent as take part and may have gone on
-  /// themselves, and where two of those that take part cannot reach each other. Call it
-  /// again after that, or `reform()`. `runtime_stopped` if the world's runtime ends.
+  /// dead. This world is broken first if it is not over. A member that lives and does
+  /// not call is waited for, for half of `options.form` at most.
+  ///
+  /// Errors: world_error, at `options.form` at the latest:
+  /// - `expelled`: the others have gone on without this member, as they do when it was
+  ///   silent for too long.
+  /// - `not_joined`, naming the missing member. Also if as many members are silent as
+  ///   take part, since they may have gone on themselves; and if two of those that take
+  ///   part cannot reach each other. Call it again after that, or `reform()`.
+  /// - `runtime_stopped`: the world's runtime ends.
   [[nodiscard]] task<world> shrink();
-  /// `reform()` at the size and with the rank it had before it was shrunk: fresh
-  /// processes join with the ranks that are free.
+  /// Forms the next epoch like `reform()`, at the size and with the rank that it had
+  /// before it was shrunk. Fresh processes join with the ranks that are free.
   [[nodiscard]] task<world> grow();
-  /// Of a member, in the world whose `shrink()` gave this one; the same rank if none did.
+  /// Returns the rank that a member had in the world that was shrunk to this one; the
+  /// same rank if this is no shrunk world.
   [[nodiscard]] rank_t previous_rank_of(rank_t rank) const;
 
   // --- operations; `within`, `stop` and, of sends, `delivered`, of receives,
@@ -155,10 +164,10 @@ class world : public device_calls<world>,
     r.user = user;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
-  /// Fills the buffers with the next message of that lane, which must have as many bytes
-  /// and elements of the same type, or of uint8 (`std::byte`) on either side, as a list
-  /// of several types is sent. Else `size_mismatch` or `type_mismatch`, and the message
-  /// stays at the head of its lane: receive it rightly.
+  /// Fills the buffers with the next message of that lane. It must have as many bytes,
+  /// and elements of the same type, or of uint8 (`std::byte`) on either side. A list of
+  /// several types is sent as uint8. Errors: `size_mismatch`, `type_mismatch`; the
+  /// message stays at the head of its lane and can be received with the right buffers.
   world_operation<message_info, scatter_list> recv(
       scatter_list data, from peer, lane on = {},
       source_position where = source_position()) {
@@ -166,34 +175,34 @@ class world : public device_calls<world>,
         operation_request(existing(), operation_kind::receive, peer.rank(), on, where),
         std::move(data));
   }
-  /// Tells of the next message and consumes nothing. Without a lane: of lane 0, or of the
-  /// first message of a lane that nobody has received on yet.
+  /// Describes the next message and consumes nothing. Without a lane it looks at lane
+  /// 0, or at the first message of a lane on which this member has not received yet.
   world_operation<message_info> arrival(from peer,
                                         source_position where = source_position());
   world_operation<message_info> arrival(from peer, lane on,
                                         source_position where = source_position());
 
-  /// This member takes no more on that lane of `peer`, or of any with `mw::any`. What has
-  /// come and was not received is dropped, and its part of the window is the peer's
-  /// again. What comes later is dropped likewise, until a receive or an arrival names the
-  /// lane again. Sends of it that still wait at the peer end there with
-  /// `cancelled_by_peer`. Receives that wait on the lane fail with `cancelled`; one that
-  /// has begun to take a message goes on, and gets it.
+  /// Receives no more on that lane of `peer`, or of any peer with `mw::any`. What has
+  /// come and was not received is dropped, and its part of the window returns to the
+  /// peer. What comes later is dropped too, until a receive or an arrival names the
+  /// lane again. Sends on it that still wait at the peer end there with
+  /// `cancelled_by_peer`. Receives that wait on the lane fail with `cancelled`; one
+  /// that has begun to take a message gets it.
   ///
-  /// A protocol with a lane for each request calls it when it gives up a request whose
-  /// answer may come all the same (or says `.discarding()` at the receive). Nothing else
-  /// would ever empty that lane.
+  /// A protocol with a lane for each request calls it when it gives up a request that
+  /// may still be answered (or uses `.discarding()` at the receive). Nothing else would
+  /// empty that lane.
   ///
-  /// Thread: any; at once on the world's reactor, else in the order of operations started
-  /// from this thread. A world that is not up discards nothing. The last 65,536 lanes of
-  /// a peer are remembered. Errors: throws world_error `invalid_argument` if there is no
-  /// such peer, or the lane is the library's own.
+  /// A world that is not up discards nothing. The last 65,536 lanes of a peer are
+  /// remembered. Thread: any; at once on the world's reactor, else in the order of
+  /// operations started from this thread. Errors: world_error `invalid_argument` if
+  /// there is no such peer, or the lane is one of the library.
   void discard(from peer, lane on = {});
 
-  /// Sends a trivially copyable head, and perhaps data behind it that the peer receives
-  /// apart, once it has read the head and chosen its buffers. Data that is given counts
-  /// as something to receive also if it has no bytes. `head` must live until the await
-  /// ends.
+  /// Sends a trivially copyable head, and perhaps data behind it. The peer receives the
+  /// data apart, once it has read the head and chosen its buffers. Data that is given
+  /// must be received even if it has no bytes. Lifetime: `head` must live until the
+  /// await ends.
   template <class Head>
   world_operation<void, gather_list> send_message(
       const Head& head, to peer, lane on = {}, user_word user = {},
@@ -208,12 +217,12 @@ class world : public device_calls<world>,
     r.gives_payload = true;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
-  /// The head of the next message and the size of what follows it, which the next `recv`
-  /// of that lane takes: also if it has no bytes, so that a receiver of tensors may
-  /// always receive. Behind a message that is only a head (`info.has_payload` is false)
-  /// such a `recv` gets the next message, and waits for it. The next `recv_message`
-  /// passes over a payload of no bytes that was not received. Without a lane: of lane 0,
-  /// or the first message of a lane on which this member has not received yet.
+  /// Receives the head of the next message and the size of what follows it. The next
+  /// `recv` of that lane takes what follows, even if it has no bytes, so that a
+  /// receiver of tensors may always receive. If nothing follows (`info.has_payload` is
+  /// false), such a `recv` waits for the next message. The next `recv_message` skips a
+  /// payload of no bytes that was not received. Without a lane it takes from lane 0, or
+  /// the first message of a lane on which this member has not received yet.
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
                                               source_position where = source_position()) {
@@ -245,7 +254,7 @@ class world : public device_calls<world>,
   using device_calls::reduce_scatter;
   using device_calls::scatter;
 
-  // What is none of the above, and what to do about it.
+  // Refuse all other types at compile time, and say what to do about it.
   template <detail::not_sendable B, class... Rest>
   void send(B&&, Rest&&...) {
     detail::refuse_buffer<B, false>();
@@ -287,10 +296,9 @@ class world : public device_calls<world>,
     detail::refuse_buffer<B, false>();
   }
 
-  /// Several operations started as one, left to right: none waits for another to end, so
-  /// that sends and receives among members cannot block each other. Those on device
-  /// memory that are unmatched are one NCCL group. Throws the first error when all have
-  /// ended.
+  /// Starts several operations as one, left to right. None waits for another to end, so
+  /// that sends and receives among members cannot block each other. Unmatched ones on
+  /// device memory form one NCCL group. Throws the first error when all have ended.
   template <class... Results, class... Lists>
   [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
     launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
@@ -300,7 +308,7 @@ class world : public device_calls<world>,
 
   /// For the library's own layers; null if there is no world.
   [[nodiscard]] const std::shared_ptr<world_core>& core() const noexcept { return core_; }
-  /// The same for what needs a world: throws world_error (`invalid_argument`) without.
+  /// Returns the core, or throws world_error (`invalid_argument`) if there is no world.
   [[nodiscard]] world_core& existing() const {
     if (!core_) [[unlikely]]
       refuse_without_world();

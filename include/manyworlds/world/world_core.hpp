@@ -1,5 +1,5 @@
-// World core: the state of one world in one process. The handle `world` refers to it; it
-// belongs to the runtime until its last operation has ended.
+// World core: the state of one world in one process. The handle `world` refers to it.
+// It belongs to the runtime until its last operation has ended.
 #pragma once
 
 #include <atomic>
@@ -39,6 +39,26 @@ enum class world_state : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(world_state s) noexcept;
 
+/// The table of allowed steps: returns whether a world may enter `next` from `now`.
+[[nodiscard]] constexpr bool may_follow(world_state now, world_state next) noexcept {
+  switch (now) {
+    case world_state::described:
+      return next == world_state::forming || next == world_state::closed ||
+             next == world_state::broken;
+    case world_state::forming:
+      return next == world_state::up || next == world_state::broken;
+    case world_state::up:
+      return next == world_state::closing || next == world_state::closed ||
+             next == world_state::broken;
+    case world_state::closing:
+      return next == world_state::closed || next == world_state::broken;
+    case world_state::closed:
+    case world_state::broken:
+      break;
+  }
+  return false;
+}
+
 /// What one formation hands over when it is committed.
 struct formed_parts {
   world_view view;
@@ -46,10 +66,10 @@ struct formed_parts {
   std::vector<data_channel> channels;
 };
 
-/// Threads: `state`, `first_failure` and the notices are for any thread; the backend and
-/// the list of pending operations belong to the user reactor; links and registration to
-/// the service reactor. A break is decided under one mutex, so that the first cause wins
-/// whoever notices.
+/// Thread: any for `state`, `first_failure` and the notices. The backend and the list
+/// of pending operations belong to the user reactor, links and registration to the
+/// service reactor. A break is decided under one mutex, so that the first cause wins on
+/// whichever thread it is noticed.
 class world_core final : public std::enable_shared_from_this<world_core>,
                          private backend_events {
  public:
@@ -69,11 +89,12 @@ class world_core final : public std::enable_shared_from_this<world_core>,
     return epoch_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool is_suspect(rank_t rank) const noexcept;
-  /// How long ago a member was heard of last. Precondition: the world was formed.
+  /// Returns how long a member has been silent. Precondition: the world was formed.
   [[nodiscard]] duration silence_of(rank_t rank) const noexcept;
-  /// The first cause, if the world is broken.
+  /// Returns the first cause, if the world is broken or closed.
   [[nodiscard]] failure first_failure() const;
-  /// A failure of this world, filled in with who and where.
+  /// Makes a failure of this world, with the member, the peer process and the
+  /// operation.
   [[nodiscard]] failure describe_failure(enum cause why, rank_t rank, operation_kind in,
                                          std::string detail) const;
   [[nodiscard]] runtime_core& runtime() const noexcept { return *runtime_; }
@@ -81,95 +102,99 @@ class world_core final : public std::enable_shared_from_this<world_core>,
     return runtime_;
   }
   [[nodiscard]] store& rendezvous() const noexcept { return *store_; }
-  /// How the forming asks it.
+  /// Returns the gate through which the forming uses the store.
   [[nodiscard]] store_gate& gate() noexcept { return gate_; }
 
-  /// Of a world that survivors agreed upon; null if the store is to tell who forms it.
+  /// Returns what a world of survivors inherits; null for a world that forms through
+  /// the store.
   [[nodiscard]] const succession* inherits() const noexcept {
     return inherited_ ? &*inherited_ : nullptr;
   }
-  /// The rank that others find it under in the store.
+  /// Returns the rank under which it is found in the store.
   [[nodiscard]] rank_t home_rank() const noexcept {
     return inherited_ ? inherited_->home_rank : options_.rank;
   }
   [[nodiscard]] rank_t home_size() const noexcept {
     return inherited_ ? inherited_->home_size : options_.size;
   }
-  /// No successor of this world is shrunk from it here any more. For ever.
+  /// Decides, for good, that no further successor is shrunk from this world here.
   void take_no_part() noexcept { takes_no_part_.store(true); }
-  /// Whether the user may still call `shrink()`: then the other survivors wait.
+  /// Returns whether the user may still call `shrink()`: then the other survivors wait.
   [[nodiscard]] bool may_take_part() const noexcept {
     return !takes_no_part_.load() && state() != world_state::closed;
   }
 
-  /// Starts forming, once.
+  /// Starts forming; only the first call does.
   void begin_forming();
   /// Leaves in order; `over()` is set when done.
   void begin_leaving();
   /// Breaks the world unless it is over already. True for the call that did it.
   bool break_with(failure f, rank_t reported_by = no_rank);
-  /// The last handle was dropped: the store is let go of.
+  /// Called when the last handle is dropped: releases the store and breaks a live
+  /// world.
   void abandon() noexcept;
 
-  /// Formed, or broken before it was.
+  /// Set when the world is formed, or broken before it was.
   [[nodiscard]] notice& decided() noexcept { return decided_; }
-  /// Broken or closed.
+  /// Set when the world is broken or closed.
   [[nodiscard]] notice& over() noexcept { return over_; }
-  /// Nothing of the world touches any buffer any more and its resources are free.
+  /// Set when nothing of the world touches any buffer and its resources are free.
   [[nodiscard]] notice& drained() noexcept { return drained_; }
 
   // --- the user reactor
   void start(operation_awaiter& op) noexcept;
   /// See backend::withdraw.
   bool withdraw(operation_awaiter& op) noexcept;
-  /// As `world::discard`, of arguments that were checked.
+  /// See world::discard. Precondition: the arguments were checked. Thread: any.
   void discard(rank_t peer, lane on);
-  /// `leave()` was called here: whatever is closed from then on is closed by that.
+  /// Returns whether `leave()` was called here: what closes from then on closes by
+  /// that.
   [[nodiscard]] bool has_left_itself() const noexcept { return we_left_; }
-  /// `ended_by` is what the record of it says.
+  /// Takes an operation off the list, if it is there, and records how it ended.
   void remove_pending(operation& op, enum cause ended_by) noexcept;
 
-  /// Breaks the world if it has a collective which a task was cancelled in: it cannot be
+  /// Breaks the world if a task was cancelled in one of its collectives: that cannot be
   /// taken back, and the task's runtime ends.
   void break_for_cancelled_collectives() noexcept;
-  /// The same for the one that `op` is.
+  /// Does the same for the collective `op`.
   void break_for_the_end_of(const operation& op) noexcept;
 
-  /// Of a world that is up and has one.
+  /// Returns the device of a world that is up; null if it has none.
   [[nodiscard]] device_control* device() const noexcept {
     return backend_ ? backend_->device() : nullptr;
   }
 
   // --- the service reactor
-  /// As `begin_forming`, and the forming is under way when it returns.
+  /// Does `begin_forming`, and the forming is under way when it returns.
   void begin_inheriting();
-  /// The committed formation's parts; the world is up when the reactor has taken them.
+  /// Takes the parts of the committed formation. The world is up when the reactor has
+  /// taken them.
   void take_formed(formed_parts parts);
   [[nodiscard]] const world_view& view() const noexcept { return view_; }
   [[nodiscard]] const std::vector<std::shared_ptr<link>>& links() const noexcept {
     return links_;
   }
-  /// Suspects and breaks by the silence of the members. Gives when it must look again at
-  /// the latest: whatever they say until then makes it later.
+  /// Suspects silent members and breaks the world by their silence. Returns when it
+  /// must look again at the latest: a sign of life only makes that later.
   time_point examine_silence(time_point now) noexcept;
-  /// A member's link is over.
+  /// Breaks the world if one of its members is at the other end of this link.
   void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
   [[nodiscard]] bool has_left(rank_t rank) const noexcept;
-  /// Of the one agreement that shrinks it.
+  /// Returns the records of the one agreement that shrinks it.
   [[nodiscard]] known_successors& successors() noexcept { return successors_; }
 
   // --- dumps
-  /// From any thread, also while the reactor is stuck.
+  /// Thread: any, also while the reactor is stuck.
   [[nodiscard]] world_report report(time_point now) const;
-  /// On the user reactor.
+  /// Thread: the user reactor.
   [[nodiscard]] transfer_report report_transfers() const;
-  /// `note_error` on the user reactor.
+  /// Thread: the user reactor for `note_error`.
   [[nodiscard]] world_tally& tally() noexcept { return tally_; }
 
  private:
   friend class formation;
 
-  /// A piece of work that keeps the core alive while it is queued.
+  /// A step is a piece of work that keeps the core alive while it is queued.
   struct step final : work {
     using function = void (world_core::*)() noexcept;
     step(world_core& core, function f) noexcept
@@ -193,12 +218,15 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void remark(std::string line) noexcept override;
   void note(std::string line) noexcept override;
 
-  /// False if the runtime has ended: the step is not taken.
+  /// Queues a step there. False if the runtime has ended: the step is not taken.
   bool on_reactor(step& s) noexcept;
   void on_service(step& s) noexcept;
+  /// Enters the next state. Precondition: the mutex is held.
+  void enter(world_state next) noexcept;
 
-  /// To the runtime's subscribers. With the mutex held, so that they hear of a world's
-  /// states in their order; who waited is resumed from `told` when it is released.
+  /// Tells the runtime's subscribers of an event. Waiters are resumed from `told` when
+  /// the mutex is released. Precondition: the mutex is held, so that subscribers see
+  /// the states of a world in their order.
   void tell_event(channel_waiters& told, world_event_kind kind, rank_t about,
                   enum cause why = cause::none) const noexcept;
 
@@ -215,7 +243,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void tell_members() noexcept;     // service
   void unregister() noexcept;       // service
   void tell_drained() noexcept;     // service
-  /// Formed by all, but this process's reactor has not taken it until the time was up.
+  /// Called if all have formed the world and this reactor did not take it up in time.
   void break_as_not_turned(time_point now) noexcept;  // service
 
   void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;

@@ -1,4 +1,4 @@
-// World events: what happens to the worlds of a runtime, as a stream.
+// World events: a stream of what happens to the worlds of a runtime.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace manyworlds::inline v0 {
 
 enum class world_event_kind : std::uint8_t {
   formed,
-  suspect,    ///< a member was not heard of for a while; it may come back
-  recovered,  ///< ... and has
+  suspect,    ///< a member is silent; it may come back
+  recovered,  ///< a suspect member was heard again
   broken,     ///< also one that could not be formed
   closed,     ///< left, by us or by all others
 };
@@ -30,20 +30,20 @@ enum class world_event_kind : std::uint8_t {
 struct world_event {
   world_event_kind kind = world_event_kind::formed;
   world_name world = {};
-  /// 0 of a world that could not be formed.
-  std::uint64_t epoch = 0;
-  /// The member it is about; ours of `formed`, `no_rank` if it is about none.
+  std::uint64_t epoch = 0;  ///< 0 if the world could not be formed
+  /// The member that it is about: ours for `formed`, `no_rank` if there is none.
   rank_t rank = no_rank;
-  /// Of `broken` and `closed`; `world::failure` says the rest.
+  /// Set for `broken` and `closed`; `world::failure` says more.
   enum cause cause = cause::none;
 };
 
-/// What one subscriber has not taken yet.
+/// Holds what one subscriber has not taken yet.
 class world_event_queue {
  public:
   explicit world_event_queue(std::size_t capacity) : events_(capacity) {}
 
-  /// One thread at a time. Who waited for it is added to `told`.
+  /// Adds an event. A task that waited for it is added to `told`. Thread: one at a
+  /// time.
   void put(const world_event& e, channel_waiters& told) noexcept;
   [[nodiscard]] channel<world_event>& events() noexcept { return events_; }
   [[nodiscard]] std::uint64_t missed() const noexcept { return missed_.load(); }
@@ -53,19 +53,19 @@ class world_event_queue {
   std::atomic<std::uint64_t> missed_{0};
 };
 
-/// A subscriber's end of the stream: what has happened since it was made, in order for
-/// each world. It never holds up a world: when `capacity` events wait, the oldest is
-/// dropped for the next and counted, so that the latest state of affairs is always there.
-/// Any thread; `next` resumes on its caller's executor. Copies share what waits.
+/// A subscriber's end of the stream: the events since it was made, in order for each
+/// world. It never delays a world: when `capacity` events wait, the oldest is dropped
+/// for the next and counted, so that the latest state is always there. Copies share
+/// what waits. Thread: any; `next` resumes on its caller's executor.
 class world_events {
  public:
   explicit world_events(std::shared_ptr<world_event_queue> queue) noexcept
       : queue_(std::move(queue)) {}
 
-  /// Waits for the next event. Throws world_error (`runtime_stopped`) when the runtime
-  /// whose worlds they are of has ended, and everything was taken.
+  /// Waits for the next event. Errors: world_error (`runtime_stopped`) when the runtime
+  /// of the worlds has ended and everything was taken.
   [[nodiscard]] task<world_event> next() const { return next_of(queue_); }
-  /// Events dropped so far.
+  /// Returns the number of events dropped so far.
   [[nodiscard]] std::uint64_t missed() const noexcept { return queue_->missed(); }
 
  private:
@@ -75,14 +75,14 @@ class world_events {
   std::shared_ptr<world_event_queue> queue_;
 };
 
-/// Who is told of the worlds of one runtime. Any thread.
+/// The subscribers to the worlds of one runtime. Thread: any.
 class world_event_hub {
  public:
-  /// Those who waited for it are added to `told`, to be resumed by a caller who holds no
-  /// lock any more.
+  /// Tells all subscribers. Tasks that waited are added to `told`; the caller resumes
+  /// them when it holds no lock.
   void tell(const world_event& e, channel_waiters& told) noexcept;
   [[nodiscard]] world_events subscribe(std::size_t capacity);
-  /// Nothing happens any more.
+  /// Ends the stream of all subscribers.
   void close() noexcept;
 
  private:

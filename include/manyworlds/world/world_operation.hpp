@@ -1,4 +1,4 @@
-// World operation: what `world`'s members give, to be modified and then awaited.
+// World operation: the result of the functions of `world`, to be modified and awaited.
 #pragma once
 
 #include <exception>
@@ -13,14 +13,15 @@
 
 namespace manyworlds::inline v0 {
 
-/// A message's head, and what is known of what follows it.
+/// The head of a message, and a description of what follows it.
 template <class Head>
 struct message {
   Head head;
   message_info info;
 };
 
-/// An operation with its buffers (`gather_list`, `scatter_list` or none), and its value.
+/// An operation with its buffers (`gather_list`, `scatter_list` or none), and its
+/// value.
 template <class Result, class List>
 class operation_awaiter_for : public operation_awaiter {
  public:
@@ -91,9 +92,9 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
   Head head_;
 };
 
-/// What `world::send`, `recv` and their kin give: a description that may still be
-/// modified, to be awaited once, by a task or by any other coroutine.
-/// Inline down to the start of the operation: moving lists through memory would cost a
+/// The result of `world::send`, `recv` and the other operations: a description that may
+/// still be modified, and is awaited once, by a task or by any other coroutine. All is
+/// inline down to the start of the operation: moving lists through memory would cost a
 /// small message 30 ns.
 template <class Result, class List = no_list>
 class [[nodiscard]] world_operation : public not_for_asio {
@@ -105,46 +106,46 @@ class [[nodiscard]] world_operation : public not_for_asio {
   explicit world_operation(operation_request&& request, List&& list = List()) noexcept
       : request_(std::move(request)), list_(std::move(list)) {}
 
-  /// Gives up after `limit` with a world_error of cause `timed_out` (not with the
-  /// exception `timed_out`, as the free `within` does); the world stays up, except that
-  /// an entered collective breaks it (`overdue`). A send over TCP that was on its way in
-  /// full waits a second more for the peer's word on it; a peer that is stopped gives
-  /// none, and may yet take the message.
+  /// Gives up after `limit` with a world_error of cause `timed_out`, not with the
+  /// exception `timed_out` as the free `within` does. The world stays up, except that
+  /// an entered collective breaks it (`overdue`). A send over TCP that was sent in full
+  /// waits a second more for the peer's word on it. A stopped peer gives none, and may
+  /// later take the message.
   [[nodiscard]] world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
-  /// Gives up with cause `cancelled` when the token is triggered; a collective is waited
-  /// for.
+  /// Gives up with cause `cancelled` when the token is triggered; a collective is
+  /// waited for.
   [[nodiscard]] world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
   }
-  /// Of a send: ends when the peer's receive has taken the message, not when it was
+  /// Makes a send end when the peer's receive has taken the message, not when it was
   /// accepted.
   [[nodiscard]] world_operation&& delivered() && noexcept {
     request_.delivered = true;
     return std::move(*this);
   }
-  /// Of a receive that names its lane: if it is given up, by its deadline, its token or
-  /// its task, nothing more is received on that lane, as by `world::discard`.
+  /// Makes a receive that names its lane discard the lane, like `world::discard`, if it
+  /// is given up by its deadline, its token or its task.
   [[nodiscard]] world_operation&& discarding() && noexcept {
     request_.discards = true;
     return std::move(*this);
   }
-  /// Of an operation on device memory: not matched with the peers' before it is launched,
-  /// but in the order of its start.
+  /// Launches an operation on device memory in the order of its start, without matching
+  /// it with those of the peers.
   [[nodiscard]] world_operation&& unmatched() && noexcept requires is_on_device {
     list_.part.unmatched = true;
     return std::move(*this);
   }
-  /// Of an operation on device memory: ends when the stream has it.
+  /// Makes an operation on device memory end when the stream has it.
   [[nodiscard]] world_operation<ticket, List> enqueue() && noexcept requires
       is_on_device {
     list_.part.enqueued = true;
     return world_operation<ticket, List>(std::move(request_), std::move(list_));
   }
-  /// For coroutines of other libraries: resume there.
+  /// Resumes a coroutine of another library there.
   [[nodiscard]] world_operation&& resume_on(executor& where) && noexcept {
     resumption_ = &where;
     return std::move(*this);
