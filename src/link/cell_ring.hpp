@@ -29,7 +29,7 @@ struct alignas(line_size) basic_cell {
   std::array<typename Memory::template atomic<std::uint64_t>, Words> body;
 };
 
-/// The shared part of a ring. Zeroed memory is an empty ring whose next position is 0.
+/// The shared part of a ring. Zeroed memory is an empty ring with the next position 0.
 template <class Memory, std::size_t Words, std::uint32_t Capacity>
 struct basic_ring {
   static_assert((Capacity & (Capacity - 1)) == 0, "positions wrap at 2^32");

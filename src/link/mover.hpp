@@ -62,8 +62,8 @@ class move_job {
 /// Reads jobs on a thread that starts with the first one and ends with the mover. A
 /// runtime has one mover, shared by its links. Thread: the user reactor.
 ///
-/// It takes one job at a time and queues none: behind a job whose pages the kernel has
-/// to fetch, other worlds would stand still (law 2).
+/// It takes one job at a time and queues none: behind a job that waits for the kernel
+/// to fetch pages, other worlds would stand still (law 2).
 class mover {
  public:
   /// Allows its thread the CPUs that the calling thread may use now, since the reactor

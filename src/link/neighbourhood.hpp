@@ -29,7 +29,7 @@ class neighbourhood final : private same_host_events {
   /// Says why no peer can visit here; empty if peers can. Peers may still be visited.
   [[nodiscard]] std::string listening_objection() const;
 
-  /// Begins, before all calls below. Thread: the one whose end peers notice.
+  /// Begins, before all calls below. Thread: the one that peers watch for its end.
   void begin();
   /// Ends, when no link shares memory any longer. Thread: that of `begin`.
   void end() noexcept;

@@ -23,9 +23,9 @@ namespace manyworlds::inline v0 {
 /// the other, and takes seconds for each where the resolver does not answer. A
 /// connection that is given up there delays the next ones. So only a few are dialled at
 /// a time, and a connection waits long for the answer to its greeting. An operation
-/// whose turn to dial has not come takes any connection that another one gives back. A
-/// wait needs a connection for itself; while it has none, it asks periodically over a
-/// shared one.
+/// that still waits for its turn to dial takes any connection that another one gives
+/// back. A wait needs a connection for itself; while it has none, it asks periodically
+/// over a shared one.
 class tcp_store::client {
  public:
   client(reactor& home, std::string endpoint, const tcp_store_options& options);

@@ -254,7 +254,7 @@ bool tcp_store_session::block(tcp_store_message& request) {
     // The counter of a barrier is a key like others.
     if (!has_room_for(request)) return end("the store is full");
     at_once = server_.table_.arrive(blocked_, request.keys.front(), request.number);
-    if (!at_once) return end("a barrier under a key whose value is no number");
+    if (!at_once) return end("a barrier under a key that holds no number");
   }
   if (*at_once) encode_u8(tcp_store_ready, outgoing_);
   return true;

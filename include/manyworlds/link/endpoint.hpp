@@ -119,9 +119,10 @@ class endpoint {
   /// Runs a task beside the links; it is cancelled with `run`, and dropped outside it.
   void spawn(task<void> t);
 
-  /// Sets the reactor whose worlds use the links. Beats carry a number that grows while
-  /// it turns or is parked. It also reads what peers write to shared memory. With
-  /// `adapts_spin` it does not spin while a peer on this host is bound to the same CPU.
+  /// Sets the reactor that runs the worlds of the links. Beats carry a number that
+  /// grows while it turns or is parked. It also reads what peers write to shared
+  /// memory. With `adapts_spin` it does not spin while a peer on this host is bound to
+  /// the same CPU.
   void serve(reactor& user, bool adapts_spin) noexcept {
     user_ = &user;
     adapts_spin_ = adapts_spin;
