@@ -4,7 +4,7 @@
 #define FMT_HEADER_ONLY
 
 // What is included counts as a header for g++, which then misses outside linkage in
-// frames of coroutines. Nobody else includes these.
+// frames of coroutines. No other source includes these.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wsubobject-linkage"
 #endif

@@ -36,10 +36,10 @@ duration shortest_switch() noexcept {
 constexpr unsigned crowd = 8;
 /// A yield that takes even longer has given the CPU to a thread that computes.
 constexpr duration longest_switch = std::chrono::milliseconds(1);
-/// How long not to yield after such a yield. Members that start up beside us compute for
-/// a moment, other programs without end. With 50 ms after each such yield, of four
-/// members on two CPUs, two runs in five began with sleeps instead of switches, and went
-/// on like that for hundreds of milliseconds.
+/// How long not to yield after such a yield. Members that start up beside us compute
+/// for a moment, other programs without end. With 50 ms after each such yield, of four
+/// members on two CPUs, two runs in five began with sleeps instead of switches. They
+/// went on like that for hundreds of milliseconds.
 constexpr duration shortest_without_yields = std::chrono::milliseconds(5);
 constexpr duration longest_without_yields = std::chrono::milliseconds(50);
 constexpr duration memory_of_yields = std::chrono::seconds(1);

@@ -12,8 +12,9 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Shared by who asks, on the reactor's thread, and by who answers, on any other. Who
-/// asks drops it before the reactor ends, or before what `heard` uses does.
+/// The side that asks, on the reactor's thread, and the side that answers, on any
+/// other, share it. The asking side drops it before the reactor ends, or before what
+/// `heard` uses does.
 class answer final : private work, public std::enable_shared_from_this<answer> {
  public:
   answer(reactor& home, std::function<void()> heard)
@@ -21,17 +22,18 @@ class answer final : private work, public std::enable_shared_from_this<answer> {
         home_(&home),
         heard_(std::move(heard)) {}
 
-  /// Any thread, at most once: `heard` runs on the reactor's thread, unless it is
-  /// dropped. What was written before is seen there.
+  /// Makes `heard` run on the reactor's thread, unless it is dropped; what was written
+  /// before is seen there. Called at most once. Thread: any.
   void give() noexcept {
-    // Under the lock, so that nobody who has dropped it ends the reactor meanwhile.
+    // Under the lock, so that the side that asks cannot drop it and end the reactor
+    // meanwhile.
     const std::lock_guard lock(mutex_);
     if (!home_) return;
     itself_ = shared_from_this();
     if (!home_->try_post(*this)) itself_.reset();
   }
 
-  /// On the reactor's thread: `heard` does not run any more.
+  /// Ensures that `heard` does not run after this. Thread: the reactor's.
   void drop() noexcept {
     heard_ = nullptr;
     const std::lock_guard lock(mutex_);

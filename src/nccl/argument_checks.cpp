@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::nccl {
 
 namespace {
 
-/// NCCL knows the types of 8 bits from 2.24 on, and computes with them on devices from
+/// NCCL knows the types of 8 bits from 2.24 on. It computes with them on devices from
 /// compute capability 9.0 on (2.28.9 src/enqueue.cc, "FP8 reduction support begins with
 /// sm90 capable devices").
 constexpr int float8_version = 22400;
@@ -106,7 +106,7 @@ std::string objection_to(const operation& op, rank_t self, rank_t size) {
   if (op.kind == operation_kind::native || changes_memory(op.kind)) return {};
   const device_part& part = *op.device;
   if (part.unmatched && op.peer == no_rank && !is_collective(op.kind)) {
-    return "an unmatched receive names its sender: nobody is asked who it is";
+    return "an unmatched receive must name its sender: no member is asked for it";
   }
   if (part.unmatched && op.head_bytes > 0) {
     return "an unmatched send carries no head: nothing travels but its payload";

@@ -10,12 +10,12 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// What the members of a collective must agree on.
+/// Returns what the members of a collective must agree on.
 [[nodiscard]] collective_terms terms_of(const operation& op, rank_t size) noexcept;
-/// Of its peers, root and counts; empty if nothing is wrong.
+/// Returns what is wrong with the peers, root and counts; empty if nothing is.
 [[nodiscard]] std::string objection_to(const operation& op, rank_t self, rank_t size);
-/// What not every member's NCCL and device can do, empty if all can. `capability` is the
-/// least of all members' devices.
+/// Returns what not every member's NCCL and device can do; empty if all can.
+/// `capability` is the least of all members' devices.
 [[nodiscard]] std::string missing_for(const operation& op, rank_t size, int capability);
 
 }  // namespace manyworlds::inline v0::nccl

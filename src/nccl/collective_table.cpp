@@ -31,7 +31,7 @@ collective_table::verdict collective_table::enter(rank_t who, std::uint64_t numb
                         e.terms.text(), who, terms.text())};
   }
   if (++e.count < entered_.size()) return {};
-  // Nobody is behind the one who completes it, so it is the first.
+  // No member is behind the one that completes it, so it is the first.
   open_.pop_front();
   ++first_number_;
   return {outcome::complete, no_rank, {}};

@@ -1,4 +1,5 @@
-// Collective table: who has entered which collective of a GPU world; rank 0 keeps it.
+// Collective table: which members have entered which collective of a GPU world; rank 0
+// keeps it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace manyworlds::inline v0::nccl {
 
 /// Members enter collectives in the order of their numbers, so those that are complete
-/// are the first ones. No input or output: it only says what follows.
+/// are the first ones. It has no input or output, and only says what follows.
 class collective_table {
  public:
   explicit collective_table(rank_t size) : entered_(static_cast<std::size_t>(size)) {}
@@ -20,16 +21,17 @@ class collective_table {
   enum class outcome : std::uint8_t { waits, complete, disagrees, out_of_turn, lost };
   struct verdict {
     outcome what = outcome::waits;
-    /// Of `disagrees`: who entered with other terms first, and what is to be said. Of
-    /// `lost`: who has left.
+    /// For `disagrees`: the member that entered with other terms first, and what is to
+    /// be said. For `lost`: the member that has left.
     rank_t other = no_rank;
     std::string detail;
   };
   verdict enter(rank_t who, std::uint64_t number, const collective_terms& terms,
                 time_point now);
 
-  /// The member will enter no more, and may be gone before what it entered is launched.
-  /// Gives the numbers that are lost with it; all later ones are too.
+  /// Notes that the member will enter no more, and may be gone before what it entered
+  /// is launched. Returns the numbers that are lost with it; all later ones are lost
+  /// too.
   [[nodiscard]] std::vector<std::uint64_t> leave(rank_t who);
 
   struct overdue {
@@ -39,7 +41,7 @@ class collective_table {
     std::vector<rank_t> absent;
     bool is_remarked = false;
   };
-  /// The oldest that is not complete, if it is older than `limit`.
+  /// Returns the oldest that is not complete, if it is older than `limit`.
   [[nodiscard]] const overdue* oldest(time_point now, duration limit);
   void set_remarked() noexcept { open_.front().remarked = true; }
 
@@ -52,7 +54,7 @@ class collective_table {
     bool remarked = false;
   };
 
-  /// A member may be ahead of the others by as many.
+  /// A member may be ahead of the others by at most this number.
   static constexpr std::size_t most_open = 16'384;
 
   std::deque<entry> open_;

@@ -74,7 +74,7 @@ void communicator::await_job(void (communicator_life::*job)(answer&), stage next
 }
 
 void communicator::refuse() {
-  error_ = {cause::out_of_resources, "there is no thread to be had for NCCL"};
+  error_ = {cause::out_of_resources, "no thread is available for NCCL"};
   forget_answer();
   stage_ = stage::over;
   home_.schedule(*std::exchange(done_, nullptr));
@@ -140,7 +140,7 @@ ncclResult_t communicator::look() noexcept {
   return state;
 }
 
-// What is in progress is not heard of any more. Tells what there is to be ended.
+// Stops listening for what is in progress. Returns what there is to be ended.
 communicator::stage communicator::stop_waiting() {
   life_->gate->close();
   forget_answer();

@@ -22,12 +22,12 @@ namespace manyworlds::inline v0::nccl {
 
 struct communicator_life;
 
-/// What blocks runs on helper threads, with deadlines on the home reactor, which never
-/// waits. Used and destroyed on the home reactor's thread, unless said otherwise; what is
-/// in progress then goes on in the background and frees everything. At most one of
-/// `make_unique_id`, `create` and `adopt` at a time; each ends by running `done` once on
-/// the home reactor, unless the communicator is quiesced, released or destroyed before:
-/// then not at all.
+/// Calls that block run on helper threads, with deadlines on the home reactor, which
+/// never waits. When it is destroyed, what is in progress goes on in the background and
+/// frees everything. At most one of `make_unique_id`, `create` and `adopt` runs at a
+/// time. Each ends by running `done` once on the home reactor. If the communicator is
+/// quiesced, released or destroyed before, `done` does not run. Thread: the home
+/// reactor's, unless said otherwise.
 class communicator {
  public:
   communicator(std::shared_ptr<device> on, reactor& home, const device_options& options,
@@ -37,23 +37,25 @@ class communicator {
   /// Releases it.
   ~communicator();
 
-  /// What rank 0 gives to all members for `create`. Its process must live until all have
-  /// created.
+  /// Makes the id that rank 0 gives to all members for `create`. The process of rank 0
+  /// must live until all have created.
   void make_unique_id(work& done);
   [[nodiscard]] const ncclUniqueId& unique_id() const noexcept;
 
-  /// By all members at about the same time; peers are connected when it is done.
+  /// Makes the communicator; the peers are connected when it is done. All members call
+  /// it at about the same time.
   void create(const ncclUniqueId& id, int rank, int size, work& done);
-  /// Instead, what the options bring; a stream is made if they bring none. By all members
-  /// too, as it proves that the peers answer.
+  /// Takes what the options bring, instead; makes a stream if they bring none. All
+  /// members call it, as it proves that the peers answer.
   void adopt(int rank, int size, work& done);
-  /// Before `create` or `adopt`: when all is made but for connecting the peers, `stands`
-  /// runs on home, once, and the peers are connected only after `connect`. The time
-  /// until then counts.
+  /// Called before `create` or `adopt`. When all is made but for connecting the peers,
+  /// `stands` runs on home, once. The peers are connected only after `connect`; the
+  /// time until then counts.
   void connect_later(work& stands);
-  /// Gives `turn` up when all that connecting launches is launched. Once.
+  /// Connects the peers, and gives `turn` up when all that this launches is launched.
+  /// Called once.
   void connect(launch_turn turn);
-  /// What came of it, in `done`; empty if it went well.
+  /// Returns what went wrong, for use in `done`; empty if nothing did.
   [[nodiscard]] const objection& error() const noexcept { return error_; }
 
   // When it is ready.
@@ -62,24 +64,25 @@ class communicator {
   [[nodiscard]] cudaStream_t stream() const noexcept;
   [[nodiscard]] device_costs costs() const;
   [[nodiscard]] device& on() const noexcept;
-  /// For the launching thread, which holds them as long as it may use them.
+  /// The launching thread holds these as long as it may use them.
   [[nodiscard]] const std::shared_ptr<call_gate>& gate() const noexcept;
   [[nodiscard]] const std::shared_ptr<completion>& completions() const noexcept;
 
-  /// What NCCL has noticed meanwhile; a few loads.
+  /// Returns what NCCL has noticed meanwhile; costs a few loads.
   [[nodiscard]] ncclResult_t look() noexcept;
 
-  /// The world is broken: nothing is entered any more, what runs is got out of NCCL, and
-  /// `quiet` runs on home when the stream is drained, or when it did not drain in time
-  /// and is lost. An adopted one that is not owned: `on_break` is called before this
-  /// returns. Its graphs were dropped before. Once.
+  /// Ends all work, as the world is broken: no call is entered from now on, and what
+  /// runs is got out of NCCL. `quiet` runs on home when the stream is drained, or when
+  /// it did not drain in time and is lost. For an adopted one that is not owned,
+  /// `on_break` is called before this returns. Called once. Precondition: its graphs
+  /// were dropped.
   void quiesce(work& quiet);
-  /// The stream did not drain: it may still touch the buffers.
+  /// Returns whether the stream did not drain: then it may still touch the buffers.
   [[nodiscard]] bool is_lost() const noexcept { return lost_; }
 
   /// Frees it in the background: a healthy one with its peers, a broken one alone. One
   /// that takes longer than the options allow counts as the device's stuck one until it
-  /// ends. Nothing is entered any more.
+  /// ends. No call is entered from now on.
   void release();
 
  private:

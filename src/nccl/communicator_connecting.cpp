@@ -80,7 +80,7 @@ objection communicator_life::connect() {
 
 void communicator_life::let_connect(launch_turn turn) {
   const std::lock_guard lock(mutex_);
-  // Nothing takes it any more: it is given up here.
+  // Nothing takes the turn now: it is given up here.
   if (progress_ != progress::making) return;
   turn_ = std::move(turn);
   may_connect_ = true;

@@ -91,7 +91,7 @@ bool communicator_life::is_drained() const {
   (void)cuda.cudaGetLastError();
   // Another error says nothing of the stream, which may be captured.
   if (!is_sticky(error)) return false;
-  // The device runs nothing any more.
+  // The device runs nothing from now on.
   on->note_failed(error);
   return true;
 }
@@ -113,9 +113,9 @@ void communicator_life::free_healthy() {
   const device_scope here(on->ordinal());
   const nccl_library& nccl = nccl_library::get();
   if (owns_communicator) {
-    // What was sent last may still be on its way to a peer: an abort would cut it short.
-    // These wait for peers; one that is stuck in them cannot be aborted any more, since
-    // the abort of a blocking communicator must not meet another call.
+    // What was sent last may still be on its way to a peer: an abort would cut it
+    // short. These wait for peers; one that is stuck in them can no longer be aborted,
+    // since the abort of a blocking communicator must not meet another call.
     (void)nccl.ncclCommFinalize(data);
     (void)nccl.ncclCommDestroy(data);
   }

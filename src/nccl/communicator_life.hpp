@@ -1,4 +1,4 @@
-// Communicator life: what is made and freed, by whoever happens to hold it last.
+// Communicator life: what is made and freed, by its last holder.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,8 +25,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Shared by the communicator and the jobs on helper threads, which go on without it. All
-/// functions block, and are for helper threads, unless said otherwise.
+/// The communicator and the jobs on helper threads, which go on without it, share it.
+/// All functions block, and are for helper threads, unless said otherwise.
 struct communicator_life : std::enable_shared_from_this<communicator_life> {
   communicator_life(std::shared_ptr<device> on, const device_options& options,
                     const world_name& world, std::uint64_t epoch)
@@ -56,21 +56,24 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   bool owns_stream = false;
   std::shared_ptr<completion> completions;
   device_costs costs;
-  /// Set before it is made: given when only the peers are left to be connected.
+  /// It is set before the making, and given when only the peers are left to be
+  /// connected.
   std::shared_ptr<answer> stands;
 
   // Making. What fails, or is given up, frees itself.
   void make_unique_id(answer& heard);
   void create(answer& heard);
   void adopt(answer& heard);
-  /// Any thread, does not block: nobody waits for it any more. True: it frees itself.
+  /// Says that its end is no longer awaited. Returns true if it frees itself. Thread:
+  /// any; does not block.
   [[nodiscard]] bool give_up_making();
 
   // Ending.
-  /// Gets a call, and the stream, out of NCCL; frees nothing. False: the library cannot,
-  /// or what is made is not that far.
+  /// Gets a call, and the stream, out of NCCL; frees nothing. Returns false if the
+  /// library cannot, or what is made is not that far.
   bool revoke();
-  /// A broken one: revoked, or freed at once where the library cannot revoke.
+  /// Ends a broken one: revokes it, or frees it at once where the library cannot
+  /// revoke.
   void break_up();
   /// Answers when nothing is called and the stream is drained; gives up when `lost`.
   void await_quiet(answer& heard);
@@ -81,11 +84,11 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   std::atomic<bool> is_quiet{false};
 
   // Any thread, do not block.
-  /// The peers may be connected now. Unless `stands` is set they are at once.
+  /// Lets the peers be connected. Unless `stands` is set they are connected at once.
   void let_connect(launch_turn turn);
-  /// Before `await_quiet` is posted: the stream stays until that has returned.
+  /// Called before `await_quiet` is posted: the stream stays until that has returned.
   void expect_watching(bool watched);
-  /// Before its freeing is posted, so that the end of the runtime waits for it.
+  /// Called before its freeing is posted, so that the end of the runtime waits for it.
   void expect_freeing();
 
  private:
@@ -98,11 +101,12 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   [[nodiscard]] objection take_over();
   [[nodiscard]] objection make_stream();
   [[nodiscard]] objection connect();
-  /// False: it was given up meanwhile.
+  /// Returns false if it was given up meanwhile.
   [[nodiscard]] bool await_connecting(launch_turn& turn);
   [[nodiscard]] objection enqueue_warm_up(void* memory);
   [[nodiscard]] ncclConfig_t config() const;
-  /// Polls one that works in the background; in progress only if it was given up.
+  /// Polls one that works in the background. Returns ncclInProgress only if it was
+  /// given up.
   [[nodiscard]] ncclResult_t settle(ncclComm_t communicator);
   [[nodiscard]] objection nccl_objection(const char* call, ncclResult_t result,
                                          ncclComm_t communicator) const;
@@ -129,7 +133,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   std::optional<device::lifecycle> making_;
   std::optional<device::lifecycle> ending_;
 
-  /// Held while it is revoked: it is not freed meanwhile.
+  /// It is held while the communicator is revoked, which is not freed meanwhile.
   std::mutex revoking_;
   bool may_be_revoked_ = false;
   bool is_revoked_ = false;

@@ -142,7 +142,7 @@ objection communicator_life::make() {
 objection communicator_life::make_stream() {
   stream = options.stream;
   if (!stream) {
-    // One that does not wait for the legacy stream, whose users know nothing of peers.
+    // It does not wait for the legacy stream: users of that know nothing of peers.
     const cudaError_t error =
         cuda_library::get().cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return cuda_objection("cudaStreamCreateWithFlags", error);

@@ -22,7 +22,7 @@ cudaEvent_t make_event() {
   // Without timing recording one costs a tenth.
   const cudaError_t error = cuda.cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   if (error != cudaSuccess) {
-    throw std::runtime_error("there is no event to be had: " + cuda.describe(error));
+    throw std::runtime_error("no event is available: " + cuda.describe(error));
   }
   return event;
 }

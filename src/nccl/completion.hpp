@@ -22,38 +22,41 @@ namespace manyworlds::inline v0::nccl {
 /// against others. That a number is reached says nothing about its data: after an abort
 /// the stream gets there too.
 ///
-/// Made by the communicator, with it. Whoever launches holds it as long as it may use it.
+/// The communicator makes it with itself. A thread that launches holds it as long as it
+/// may use it.
 class completion final : public watcher::question,
                          public std::enable_shared_from_this<completion> {
  public:
-  /// On a helper thread: may block. By events, whatever was asked, where the driver
-  /// writes no words. Throws std::runtime_error if it can have no events.
+  /// May block. It goes by events, no matter what was asked, where the driver writes no
+  /// words. Thread: a helper. Errors: std::runtime_error if it can have no events.
   completion(std::shared_ptr<device> on, cudaStream_t stream, completion_by by);
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
   /// What was not closed is leaked: its stream may still get there.
   ~completion() = default;
 
-  /// What it really uses.
+  /// Returns what it really uses.
   [[nodiscard]] completion_by by() const noexcept { return by_; }
 
   // On the launching thread.
-  /// After the calls of the operation with that number; numbers grow, gaps are fine, at
-  /// most 2^31 of them unreached.
+  /// Marks the end of the operation with that number, after its calls. Numbers grow,
+  /// and gaps are fine; at most 2^31 of them are unreached.
   [[nodiscard]] cudaError_t mark(std::uint64_t number) noexcept;
-  /// The world's stream waits for what is on that stream now; nothing if it is the same.
+  /// Makes the world's stream wait for what is on that stream now; does nothing if it
+  /// is the same.
   [[nodiscard]] cudaError_t join(cudaStream_t other) noexcept;
-  /// That stream waits for what is on the world's now; nothing if it is the same.
+  /// Makes that stream wait for what is on the world's now; does nothing if it is the
+  /// same.
   [[nodiscard]] cudaError_t release_to(cudaStream_t other) noexcept;
 
   // On the home reactor's thread.
-  /// The highest number whose work is done; 0 at first. One load, no call: words are the
-  /// stream's to write, events are asked by the device's watcher.
+  /// Returns the highest number that the stream has reached; 0 at first. It is one load
+  /// and no call: the stream writes words, and the device's watcher asks events.
   [[nodiscard]] std::uint64_t reached() noexcept;
 
   // On a helper thread.
-  /// Before the stream is destroyed; nothing is marked or asked afterwards. If it is
-  /// drained, the word may have another owner.
+  /// Called before the stream is destroyed; nothing is marked or asked afterwards. If
+  /// it is drained, the word may have another owner.
   void close(bool drained) noexcept;
 
  private:
@@ -72,7 +75,7 @@ class completion final : public watcher::question,
   /// Written by the watcher where there are events, else by the reactor.
   std::atomic<std::uint64_t> reached_{0};
 
-  /// While an event is asked, so that it is not destroyed meanwhile.
+  /// It is held while an event is asked, so that the event is not destroyed meanwhile.
   std::mutex asking_;
   bool is_closed_ = false;
 

@@ -8,10 +8,11 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// The functions; throws device_error if they are not to be had. `asked` begins the text.
+/// Returns the functions. Errors: device_error if they are not available. `asked`
+/// begins the text.
 const cuda_library& cuda_for(const std::string& asked);
 
-/// As `cuda_for`, and throws if there is no such device.
+/// Does the same, and throws if there is no such device too.
 const cuda_library& cuda_on(int device, const std::string& asked);
 
 /// Throws device_error: "<asked>: <CUDA's error>: <what to do>".

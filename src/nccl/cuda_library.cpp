@@ -70,7 +70,7 @@ cuda_library find_cuda() {
   using stream_device_function = cudaError_t(cudaStream_t, int*);
   found.cudaStreamGetDevice = library.find<stream_device_function>("cudaStreamGetDevice");
   const driver_functions driver(library);
-  // The calls of 11.7, which need no device attribute any more.
+  // The calls of 11.7 need no device attribute.
   driver.find("cuStreamWriteValue32", 11070, found.write_word);
   driver.find("cuDevicePrimaryCtxRetain", 12000, found.retain_context);
   driver.find("cuCtxPushCurrent", 12000, found.push_context);

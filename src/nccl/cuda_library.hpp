@@ -75,8 +75,8 @@ static_assert(sizeof(static_cast<const char* (*)(cudaError_t)>(&::cudaGetErrorSt
 using write_word_function = int(CUstream_st* stream, unsigned long long address,
                                 std::uint32_t value, unsigned flags);
 
-/// The table of what was found. The soname of the headers' major version is looked for,
-/// since its calls are what was compiled.
+/// Holds the functions that were found. The soname of the headers' major version is
+/// looked for, since its calls are what was compiled.
 struct cuda_library {
 #define MANYWORLDS_DECLARE(name, parameters) cudaError_t(*name) parameters = nullptr;
   MANYWORLDS_CUDA_FUNCTIONS(MANYWORLDS_DECLARE)
@@ -94,33 +94,35 @@ struct cuda_library {
   int (*stream_context)(CUstream_st*, CUctx_st**) = nullptr;
   int (*context_device)(int* device) = nullptr;
   // Declared here, as the headers may be older than what is loaded.
-  /// 12.8.
+  /// Since 12.8.
   cudaError_t (*cudaStreamGetDevice)(cudaStream_t, int* device) = nullptr;
 
-  /// As cudaRuntimeGetVersion: 13000 is 13.0.
+  /// The version as cudaRuntimeGetVersion gives it: 13000 is 13.0.
   int runtime = 0;
   /// What is missing and what to do; empty if all is there. A driver is not asked for.
   std::string objection;
 
-  /// The process's: found once, on the first call, which may take long.
+  /// Returns the process's table. The first call looks for the functions, which may
+  /// take long.
   [[nodiscard]] static const cuda_library& get();
 
-  /// "cudaErrorNoDevice (no CUDA-capable device is detected)". Forgets the thread's last
-  /// error, so that the caller's own check does not find ours.
+  /// Returns a text such as "cudaErrorNoDevice (no CUDA-capable device is detected)".
+  /// Forgets the thread's last error, so that the caller's own check does not find
+  /// ours.
   [[nodiscard]] std::string describe(cudaError_t error) const;
 
   /// Returns whether the runtime or the driver tells which device a stream is of.
   [[nodiscard]] bool tells_devices() const noexcept;
-  /// The device of a stream that is not a default one; asks the driver where the runtime,
-  /// before 12.8, does not tell. `device` stays as it is if neither can.
+  /// Finds the device of a stream that is not a default one; asks the driver where the
+  /// runtime, before 12.8, does not tell. `device` stays as it is if neither can tell.
   [[nodiscard]] cudaError_t find_device(cudaStream_t stream, int& device) const noexcept;
 
-  /// Makes the device's context the calling thread's until `pop_context`; false if the
-  /// driver does not.
+  /// Makes the device's context the calling thread's until `pop_context`. Returns false
+  /// if the driver does not.
   [[nodiscard]] bool enter_device(int device) const noexcept;
 };
 
-/// Errors after which every call of the process on that device fails.
+/// Returns whether every call of the process on that device fails after this error.
 [[nodiscard]] bool is_sticky(cudaError_t error) noexcept;
 
 /// While it lives, a capture elsewhere is not disturbed by what the calling thread calls,
@@ -136,10 +138,10 @@ class capture_scope {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// While it lives, the calling thread's device is another, and has a context, which the
-/// driver's own functions need; and a capture scope. Afterwards the thread has what it
-/// had before. A thread that had no context has none again, and none is made on GPU 0,
-/// where it would occupy several hundred MB of every process.
+/// While it lives, the calling thread's device is another, which has a context, as the
+/// driver's own functions need. It is a capture scope as well. Afterwards the thread
+/// has what it had before. A thread that had no context has none again. None is made on
+/// GPU 0, where it would occupy several hundred MB of every process.
 class device_scope {
  public:
   explicit device_scope(int device) noexcept;

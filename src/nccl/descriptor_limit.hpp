@@ -5,9 +5,9 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// For the error of a communicator that could not be made, which NCCL gives no reason
-/// for:
-/// "; 1020 of at most 1024 descriptors are open ...". Empty if there are enough.
+/// Returns a note for the error of a communicator that could not be made, for which
+/// NCCL gives no reason. It reads "; 1020 of at most 1024 descriptors are open ...",
+/// and is empty if there are enough.
 [[nodiscard]] std::string descriptor_limit_note();
 
 }  // namespace manyworlds::inline v0::nccl

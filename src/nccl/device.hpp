@@ -27,15 +27,16 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Multiprocessors that a world's kernels occupy: NCCL rounds the channels of messages up
-/// to a power of two (2.28.9 src/graph/paths.cc, ncclTopoComputeP2pChannels), which is
-/// more than was allowed unless what it is given is one.
+/// Returns the multiprocessors that a world's kernels occupy. NCCL rounds the channels
+/// of messages up to a power of two (2.28.9 src/graph/paths.cc,
+/// ncclTopoComputeP2pChannels). That is more than was allowed unless what it is given
+/// is one.
 [[nodiscard]] inline int occupied_by(const device_options& options) noexcept {
   return static_cast<int>(
       std::bit_floor(static_cast<unsigned>(std::max(options.most_multiprocessors, 1))));
 }
 
-/// Shared by the worlds of one runtime on it. Thread-safe. As `device_registry::open`
+/// The worlds of one runtime on it share it. Thread-safe. As `device_registry::open`
 /// gives it, it holds a share of the multiprocessors until the last copy of the pointer
 /// is gone.
 class device final : public watcher::question,
@@ -59,7 +60,7 @@ class device final : public watcher::question,
   /// 90 is compute capability 9.0 (sm90).
   [[nodiscard]] int capability() const noexcept { return capability_; }
 
-  /// False if there are not so many left.
+  /// Reserves a share. Returns false if fewer are left.
   [[nodiscard]] bool reserve(int multiprocessors) noexcept;
   void give_back(int multiprocessors) noexcept;
   [[nodiscard]] int reserved() const noexcept { return reserved_; }
@@ -91,10 +92,12 @@ class device final : public watcher::question,
     device& on_;
     std::list<time_point>::iterator entry_;
   };
-  /// Calls to the driver may wait for long then.
+  /// Returns whether one is being made or freed: calls to the driver may wait for long
+  /// then.
   [[nodiscard]] bool has_lifecycle() const noexcept { return lifecycles_count_ != 0; }
   [[nodiscard]] int stuck() const;
-  /// Until nothing is being made or freed that is not overdue; at most until `latest`.
+  /// Waits until nothing is being made or freed that is not overdue; at most until
+  /// `latest`.
   void await_lifecycles(time_point latest) const;
 
   /// Aborts communicators on a helper thread; those that break at about the same time
@@ -106,18 +109,20 @@ class device final : public watcher::question,
   /// process.
   void note_failed(cudaError_t error) noexcept;
   [[nodiscard]] std::optional<cudaError_t> failed() const noexcept;
-  /// The same, and has the watcher ask, so that a later call tells: where completion is
-  /// told by words, nothing else finds that the device has failed. Any thread, does not
-  /// block. Cheap, not free: every millisecond, say.
+  /// Returns the same, and has the watcher ask, so that a later call tells. Where
+  /// completion is told by words, nothing else finds that the device has failed. It is
+  /// cheap, not free: every millisecond, say. Thread: any; does not block.
   [[nodiscard]] std::optional<cudaError_t> check() noexcept;
-  /// How long the driver has answered the watcher without delay; zero while another call
-  /// holds one of its locks. Any thread.
+  /// Returns how long the driver has answered the watcher without delay; zero while
+  /// another call holds one of its locks. Thread: any.
   [[nodiscard]] duration driver_is_free_for(time_point now) const noexcept;
-  /// Asks now; may block. On a thread whose device is set.
+  /// Asks now; may block. Thread: any that has the device set.
   void ask_for_errors() noexcept;
-  /// Before the process has no use for it any more: frees what asking needs. May block.
+  /// Frees what asking needs, when the process is to have no further use for it. May
+  /// block.
   void free_probe() noexcept;
-  /// A communicator's root waits for members, or no longer, as all have come.
+  /// Notes that a communicator's root waits for members, or no longer, as all have
+  /// come.
   void note_root(int more) noexcept { roots_.fetch_add(more, std::memory_order_relaxed); }
   [[nodiscard]] int roots() const noexcept {
     return roots_.load(std::memory_order_relaxed);

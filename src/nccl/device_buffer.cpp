@@ -31,8 +31,8 @@ untyped_device_buffer::untyped_device_buffer(const device_pool& pool, std::size_
   view_ = device_view(data, count, type, on);
 }
 
-// An error is of the stream or the device: there is nobody to tell, and nothing left to
-// give back.
+// An error is of the stream or the device: there is no caller to tell, and nothing left
+// to give back.
 void untyped_device_buffer::free() noexcept {
   if (!view_.data()) return;
   const nccl::device_scope here(pool_->device);

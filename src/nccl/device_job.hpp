@@ -24,7 +24,7 @@ enum class job_stage : std::uint8_t {
   handed_over,  ///< the launching thread, or the stream, has it
 };
 
-/// Thread: the world's reactor. Kept by `device_jobs` and used again.
+/// Thread: the world's reactor. Lifetime: `device_jobs` keeps it and uses it again.
 class device_job {
  public:
   /// Stands for the operation in the host backend while it is matched there.
@@ -36,12 +36,12 @@ class device_job {
     matcher& matched_by;
   };
 
-  /// Nothing refers to it any more.
+  /// Returns whether nothing refers to it.
   [[nodiscard]] bool is_over() const noexcept {
     return !op && !proxy_runs && !is_in_flight;
   }
 
-  /// The user's; null once that has ended.
+  /// The user's operation; null once that has ended.
   operation* op = nullptr;
   job_stage stage = job_stage::queued;
 
@@ -55,7 +55,7 @@ class device_job {
   std::uint64_t bytes_total = 0;
   payload_layout layout;    ///< of its own views
   std::uint64_t token = 0;  ///< of point-to-point, the sender's number for it
-  /// When it was given up and could not be withdrawn, until when it must have ended.
+  /// It was given up and could not be withdrawn: it must have ended by `settle_by`.
   bool is_given_up = false;
   bool is_placeless = false;  ///< matched, and launched without a place in the order
   bool is_discarded = false;  ///< its lane was, while its views were looked at

@@ -22,15 +22,15 @@ class device_jobs {
  public:
   explicit device_jobs(membership& of) noexcept : member_(of) {}
 
-  /// A job for an operation that begins, with the views and terms that it is launched
-  /// with.
+  /// Returns a job for an operation that begins, with the views and terms that it is
+  /// launched with.
   [[nodiscard]] device_job& take(operation& op);
 
   void finish(device_job& job, operation_end how) noexcept;
   void fail(device_job& job, enum cause why, std::string detail) noexcept;
-  /// The user has the operation back: the job goes on without it, if at all.
+  /// Gives the operation back to the user: the job goes on without it, if at all.
   void abandon(device_job& job) noexcept;
-  /// Keeps a job for another operation if nothing refers to it any more.
+  /// Keeps a job for another operation if nothing refers to it.
   void recycle(device_job& job) noexcept;
 
   // A group is launched whole or not at all: without one of its members the others would
@@ -41,7 +41,7 @@ class device_jobs {
   /// Precondition: the job waits for the rest of its group.
   void leave_group(device_job& job) noexcept;
 
-  /// Whether what was begun last about the communicator's memory gives it back.
+  /// Returns whether what was begun last about the communicator's memory gives it back.
   [[nodiscard]] bool are_suspended() const noexcept { return are_suspended_; }
   /// Notes that a change of the memory begins.
   void note_change(operation_kind kind) noexcept {

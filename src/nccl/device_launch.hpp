@@ -19,9 +19,9 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Filled on the reactor, then the launching thread's until `is_launched()`. Holds all it
-/// needs, since a thread that is stuck in NCCL may come back when the world, and the
-/// operation, are long gone.
+/// The reactor fills it; then it is the launching thread's until `is_launched()`. It
+/// holds all it needs, since a thread that is stuck in NCCL may come back when the
+/// world, and the operation, are long gone.
 class device_launch final : public work,
                             public std::enable_shared_from_this<device_launch> {
  public:
@@ -32,12 +32,13 @@ class device_launch final : public work,
   rank_t self = no_rank;
   rank_t size = 0;
   rank_t peer = no_rank;
-  /// Of a matched message the other side's pieces; an unmatched one has one per view.
+  /// For a matched message, the pieces of the other side; an unmatched one has one per
+  /// view.
   bool is_matched = false;
   payload_layout layout;
   std::vector<const_device_view> views;
   int device = 0;
-  /// Of a collective; its input and output are the views.
+  /// The terms of a collective; its input and output are the views.
   collective_terms terms;
   void (*call)(void* context, ncclComm_t on, cudaStream_t stream) = nullptr;
   void* context = nullptr;
@@ -49,31 +50,33 @@ class device_launch final : public work,
   std::uint64_t bytes = 0;
 
   std::uint64_t number = 0;
-  /// Given up when it is launched.
+  /// It is given up when the operation is launched.
   launch_turn turn;
   ncclComm_t on = nullptr;
   cudaStream_t stream = nullptr;
   std::shared_ptr<call_gate> gate;
   std::shared_ptr<completion> completions;
 
-  /// False while the launching thread may still use it. Its `use_count` alone does not
-  /// order that thread's last accesses before ours; the acquire in `is_launched` does.
+  /// Returns false while the launching thread may still use it. Its `use_count` alone
+  /// does not order that thread's last accesses before ours; the acquire in
+  /// `is_launched` does.
   [[nodiscard]] bool may_be_reset() const noexcept {
     return !is_posted_ || is_launched();
   }
-  /// For another operation.
+  /// Makes it ready for another operation.
   void reset() noexcept;
-  /// Where the views' work is ordered, other than the world's stream.
+  /// Collects the streams, other than the world's, on which the views' work is ordered.
   void collect_streams();
 
-  /// Keeps itself until it has run.
+  /// Posts itself, and keeps itself until it has run.
   void post_to(class launcher& where) noexcept;
-  /// Only looks at the views.
+  /// Posts itself only to look at the views.
   void post_check_to(class launcher& where) noexcept;
-  /// Of such a look. True: it does not look, or not any more. False: it looks just now.
+  /// Gives such a look up. Returns false if the thread looks just now; true if it does
+  /// not look, or no longer.
   [[nodiscard]] bool give_up_check() noexcept;
   void clear_outcome() noexcept;
-  /// Here and now.
+  /// Runs here and now.
   void run() noexcept;
 
   [[nodiscard]] bool is_launched() const noexcept {

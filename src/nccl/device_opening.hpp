@@ -33,17 +33,17 @@ class device_opening {
   void hear(rank_t from, const hello_message& m);
   void hear(const create_message& m);
 
-  /// The least of all members' devices: what all of them can do.
+  /// Returns the least capability of all members' devices: what all of them can do.
   [[nodiscard]] int capability() const noexcept { return creation_.capability; }
-  /// What went wrong, in `ended`; empty if nothing did.
+  /// Returns what went wrong, for use in `ended`; empty if nothing did.
   [[nodiscard]] objection error() const;
-  /// A line for the log.
+  /// Returns a line for the log.
   [[nodiscard]] std::string ready_line(const device_status& now, const char* links) const;
 
   /// Keeps the operation until the device is ready. Messages that lanes match do not wait
   /// here, as one on host memory behind them must not overtake.
   void hold(operation& op) { waiting_.push_back(&op); }
-  /// True if it waited here.
+  /// Returns true if it waited here.
   [[nodiscard]] bool withdraw(operation& op) noexcept;
   [[nodiscard]] operation* take_waiting() noexcept;
   void fail_waiting(const std::string& why);

@@ -13,9 +13,9 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Thread-safe. Ending it waits for the communicators that are being freed, as long as
-/// their own options allow, and no longer; what is stuck is left behind. Not on a helper
-/// thread, and after the last communicator is released.
+/// Thread-safe. Its end waits for the communicators that are being freed, as long as
+/// their own options allow, and no longer; what is stuck is left behind. It ends after
+/// the last communicator is released, and not on a helper thread.
 class device_registry {
  public:
   device_registry();
@@ -23,12 +23,13 @@ class device_registry {
   device_registry& operator=(const device_registry&) = delete;
   ~device_registry();
 
-  /// A device with a share of its multiprocessors, as the options say. May block for
-  /// seconds (loads the libraries, makes the context): on a helper thread.
+  /// Returns a device with a share of its multiprocessors, as the options say. May
+  /// block for seconds, as it loads the libraries and makes the context. Thread: a
+  /// helper.
   [[nodiscard]] std::variant<std::shared_ptr<device>, objection> open(
       int ordinal, const device_options& options);
 
-  /// Of all its devices.
+  /// Returns the threads of all its devices.
   [[nodiscard]] helper_threads& helpers() noexcept { return *helpers_; }
 
   /// Longest wait for what is being freed when the registry ends.

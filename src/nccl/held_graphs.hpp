@@ -5,7 +5,7 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// A list through the entries, which their users own.
+/// Keeps a list through the entries, which their users own.
 ///
 /// Thread: the world's reactor.
 class held_graphs {

@@ -1,4 +1,4 @@
-// Helper threads: for what blocks, in CUDA or in NCCL, perhaps for ever.
+// Helper threads: for what blocks, in CUDA or in NCCL, perhaps without end.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Started on demand, so that no job waits for another; they end when they have had
-/// nothing to do for a second. Thread-safe, but for `end`.
+/// They are started on demand, so that no job waits for another. They end when they
+/// have had nothing to do for a second. Thread-safe, except for `end`.
 class helper_threads {
  public:
   using job = std::function<void()>;
@@ -20,18 +20,19 @@ class helper_threads {
   /// Ends them at once.
   ~helper_threads();
 
-  /// The job holds what it uses, since nobody waits for it. It must not throw. False: it
-  /// was not taken, as there is no thread to be had, or they have ended.
+  /// Runs the job on one of them. The job holds what it uses, since nothing waits for
+  /// it, and must not throw. Returns false if it was not taken, as no thread is
+  /// available or they have ended.
   [[nodiscard]] bool post(job run);
 
-  /// Takes no more jobs, waits for those that were taken, and joins the threads. Who has
-  /// not ended in time is left behind with what its job holds, and ends when it returns.
-  /// Not on a helper thread.
+  /// Takes no more jobs, waits for those that were taken, and joins the threads. A
+  /// thread still running at the deadline is left behind with what its job holds, and
+  /// ends when that returns. Thread: none of the helpers.
   void end(duration patience);
 
-  /// Threads that were left behind and have not returned.
+  /// Returns the number of threads that were left behind and have not returned.
   [[nodiscard]] int left_behind() const;
-  /// Threads that there are now, for dumps.
+  /// Returns the number of threads now, for dumps.
   [[nodiscard]] int running() const;
 
  private:

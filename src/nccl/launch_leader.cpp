@@ -57,7 +57,7 @@ void launch_leader::place_pair(rank_t receiver, const pair_request& request,
   if (request.sender < 0 || request.sender >= size_ || request.sender == receiver) {
     return home_.accuse(receiver, cause::protocol_error, "a request for no pair");
   }
-  // It hears of nothing any more, but its partner does.
+  // It hears of nothing further, but its partner does.
   if (left_[static_cast<std::size_t>(receiver)]) {
     return issue({request.sender, request.sender},
                  pair_closed{request.sender, request.token});
@@ -133,7 +133,8 @@ void launch_leader::place_waiting(time_point now) {
       });
       if (next == waiting_.end()) return;
     }
-    // What it tells may end an operation, whose task starts another: that waits behind.
+    // What it tells may end an operation, and the task of that starts another, which
+    // waits behind.
     placement one = std::move(*next);
     const auto at = waiting_.erase(next);
     if (!place_one(one, now)) {

@@ -13,21 +13,21 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Counts who has entered a collective and takes the requests of pairs. In a world
-/// without places it tells who launches an operation at once, in one order. In a world
-/// with places it proposes the operation first, and tells its place when all have
-/// promised one (launch_order.hpp). Operations wait here until the device is open, and,
-/// with places, while the communicator's memory is away.
+/// Counts the members that have entered a collective and takes the requests of pairs.
+/// In a world without places it tells those that launch an operation at once, in one
+/// order. In a world with places it proposes the operation first, and tells its place
+/// when all have promised one (launch_order.hpp). Operations wait here until the device
+/// is open, and, with places, while the communicator's memory is away.
 ///
-/// On the world's reactor. It has no clock and no timer: its owner calls `tick`.
+/// Thread: the world's reactor. It has no clock and no timer: its owner calls `tick`.
 class launch_leader {
  public:
   class office {
    public:
-    /// To a member, or to this one; in the order of the calls.
+    /// Sends to a member, or to this one; in the order of the calls.
     virtual void tell(rank_t whom, const order_message& message) = 0;
     virtual void accuse(rank_t whom, enum cause why, std::string detail) = 0;
-    /// Whether an honest member can have promised this time.
+    /// Returns whether an honest member can have promised this time.
     [[nodiscard]] virtual bool is_credible(std::uint64_t time) const = 0;
 
    protected:
@@ -45,28 +45,30 @@ class launch_leader {
   void hear_made(rank_t who, time_point now);
   void hear_promise(rank_t from, const promise_message& m, time_point now);
 
-  /// From here on operations have places. Tells all members, once.
+  /// Gives operations places from here on. Tells all members, once.
   void use_places();
 
-  /// The peers are connected here: operations are placed from now on.
+  /// Notes that the peers are connected here: operations are placed from now on.
   void open(time_point now);
-  /// They never will be, since a member has left: what waits for that is closed.
+  /// Notes that they never will be, since a member has left: closes what waits for
+  /// that.
   void give_up_opening();
-  /// The member has left, and launches no more. Nothing is connected any more if that was
-  /// not told yet.
+  /// Notes that the member has left, and launches no more. If connecting was not told
+  /// yet, nothing is connected from now on.
   void leave(rank_t who, time_point now);
-  /// This member leaves: nothing is decided any more, and what was proposed is retracted.
+  /// Notes that this member leaves: decides nothing further, and retracts what was
+  /// proposed.
   void retire();
-  /// Nothing is told any more.
+  /// Tells nothing further.
   void stop() noexcept { is_stopped_ = true; }
 
-  /// When `tick` is to be called next, if at all.
+  /// Returns when `tick` is to be called next, if at all.
   [[nodiscard]] std::optional<time_point> due() const noexcept;
   /// Retracts what was not answered in time, and proposes anew what has rested.
   void tick(time_point now);
 
-  /// The oldest operation that all have entered and that has no place yet, if it waits
-  /// longer than `limit`.
+  /// Tells of the oldest operation that all have entered and that has no place yet, if
+  /// it waits longer than `limit`.
   struct unplaced {
     rank_t silent = no_rank;
     duration since{0};
@@ -93,7 +95,7 @@ class launch_leader {
 
   void place(placement fresh, time_point now);
   void place_waiting(time_point now);
-  /// False if it must wait.
+  /// Returns false if it must wait.
   [[nodiscard]] bool place_one(placement& next, time_point now);
   void propose(placement what, time_point now);
   [[nodiscard]] const resting* resting_of(

@@ -7,9 +7,10 @@
 // atomic multicast):
 //
 // - Each GPU has a logical clock. When all members have entered an operation, rank 0 of
-//   its world proposes it to those who launch it. Each answers with a time later than all
-//   that its GPU has seen, and holds a place at that time: a promise. The latest of the
-//   promised times is the operation's, and rank 0 tells it to all of them: a decision.
+//   its world proposes it to those that launch it. Each answers with a time later than
+//   all that its GPU has seen, and holds a place at that time: a promise. The latest of
+//   the promised times is the operation's, and rank 0 tells it to all of them: a
+//   decision.
 // - Each GPU launches what is earliest among all that it has promised or been told. It
 //   passes no promise that may still be decided to come first. Equal times are ordered
 //   by the world's number, which rank 0 draws at random, and by the proposal's.
@@ -68,7 +69,8 @@ class launch_order final : public std::enable_shared_from_this<launch_order> {
   /// No clock gets there in honest steps; beyond it times could overflow.
   static constexpr time last = time{1} << 62;
 
-  /// The order of the device with this number, the same for all runtimes of the process.
+  /// Returns the order of the device with this number, the same for all runtimes of the
+  /// process.
   [[nodiscard]] static std::shared_ptr<launch_order> of(int ordinal);
 
  private:
@@ -104,7 +106,7 @@ class launch_order final : public std::enable_shared_from_this<launch_order> {
 
   [[nodiscard]] bool is_credible(time at) const;
   [[nodiscard]] bool may_go(const place_key& key, const place& what) const;
-  /// Tells the seats who have the turn now, except `own`, whose caller looks itself.
+  /// Tells the seats that have the turn now, except `own`: its caller looks itself.
   void tell_turns(std::uint64_t own = 0);
   void tell_others(std::uint64_t own);
   void give_up(std::uint64_t seat, std::uint64_t number);
@@ -122,7 +124,7 @@ class launch_order final : public std::enable_shared_from_this<launch_order> {
   bool is_held_alone_ = false;
 };
 
-/// The right to launch one operation, until it is destroyed. Any thread.
+/// Holds the right to launch one operation, until it is destroyed. Thread: any.
 class launch_turn {
  public:
   launch_turn() = default;
@@ -136,7 +138,7 @@ class launch_turn {
   }
   ~launch_turn() { give_up(); }
 
-  /// The operation has been handed to CUDA, or never will be.
+  /// Gives the right up: the operation has been handed to CUDA, or never will be.
   void give_up() noexcept {
     if (const auto order = std::move(order_)) order->give_up(seat_, number_);
   }
@@ -155,29 +157,29 @@ class launch_turn {
 /// How connecting differs from other operations: nothing is launched beside it.
 enum class launch_kind : std::uint8_t { operation, connecting };
 
-/// A world's member on a GPU. What has a place is known by its proposal's number, which
-/// is used once. On the world's reactor. Its end gives back all places, also those whose
-/// turn it is.
+/// Stands for a world's member on a GPU. What has a place is known by its proposal's
+/// number, which is used once. Its end gives back all places, also those that have the
+/// turn. Thread: the world's reactor.
 class order_seat {
  public:
-  /// Operations of seats with the same lane are launched by one thread, in the order in
+  /// One thread launches the operations of seats with the same lane, in the order in
   /// which they are taken, so that they need not wait for each other's launch; null is
-  /// no lane. `changed`
-  /// is called when a turn may have come, or another seat has changed. It runs on any
-  /// thread, under the order's lock: it only wakes.
+  /// no lane. `changed` is called when a turn may have come, or another seat has
+  /// changed. It runs on any thread, under the order's lock: it only wakes.
   order_seat(std::shared_ptr<launch_order> order, const void* lane,
              std::function<void()> changed);
   order_seat(const order_seat&) = delete;
   order_seat& operator=(const order_seat&) = delete;
   ~order_seat();
 
-  /// Before the first promise: what rank 0 has drawn, equal for all members.
+  /// Sets what rank 0 has drawn, equal for all members. Called before the first
+  /// promise.
   void set_world(std::uint64_t world);
 
-  /// Members of worlds on this GPU, this one included.
+  /// Returns the number of members of worlds on this GPU, this one included.
   [[nodiscard]] std::size_t seats() const;
   [[nodiscard]] bool is_crowded() const { return seats() > 1; }
-  /// All that this world has launched without a place has ended.
+  /// Notes that all that this world has launched without a place has ended.
   void set_orderly();
   [[nodiscard]] bool are_others_orderly() const;
 
@@ -186,17 +188,17 @@ class order_seat {
   enum class ruling : std::uint8_t { accepted, not_promised, too_early, too_far };
   [[nodiscard]] ruling decide(std::uint64_t number, launch_order::time at,
                               launch_kind kind);
-  /// The proposal is retracted.
+  /// Forgets a proposal, as it is retracted.
   void forget(std::uint64_t number);
-  /// False if an honest member cannot have promised this time.
+  /// Returns false if an honest member cannot have promised this time.
   [[nodiscard]] bool is_credible(launch_order::time at) const;
 
-  /// The operation of this seat that is to be launched now.
+  /// Returns the operation of this seat that is to be launched now.
   [[nodiscard]] std::optional<std::uint64_t> next_turn() const;
   /// Precondition: it was given by `next_turn`, and nothing was called since.
   [[nodiscard]] launch_turn take(std::uint64_t number);
 
-  /// Held now, for dumps.
+  /// Returns the number of places held now, for dumps.
   [[nodiscard]] std::size_t places() const;
 
  private:

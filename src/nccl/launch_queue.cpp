@@ -297,7 +297,7 @@ void launch_queue::watch(time_point now) noexcept {
     return member_.break_world(
         member_.self, cause::device_failed,
         fmt::format("device {}: {}: no world of this process can use it "
-                    "any more, start another process",
+                    "again, start another process",
                     member_.device->ordinal(), cuda_library::get().describe(*failed)));
   }
   if (!communicator_.is_ready()) return;

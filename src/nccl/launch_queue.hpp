@@ -30,7 +30,7 @@ class launch_queue {
     /// `see_launches` and `see_ends` are to be called in each turn until nothing is in
     /// flight.
     virtual void must_poll() noexcept = 0;
-    /// The communicator's memory was given back, or is there again.
+    /// Called when the communicator's memory was given back, or is there again.
     virtual void memory_has_changed() noexcept = 0;
 
    protected:
@@ -53,7 +53,7 @@ class launch_queue {
   void hold(std::uint64_t number, device_job& job);
   void launch_held(std::uint64_t number, launch_turn turn) noexcept;
   [[nodiscard]] bool has_held() const noexcept { return !held_.empty(); }
-  /// Precondition: it is queued and in no group.
+  /// Takes a job out. Precondition: it is queued and in no group.
   void withdraw(device_job& job) noexcept;
   /// Fails what is queued without a place.
   void fail_queued(const std::string& why);
@@ -63,7 +63,7 @@ class launch_queue {
   // Each tells whether there was anything new.
   bool see_launches() noexcept;
   bool see_ends() noexcept;
-  /// How long the reactor may sleep until one of them is called again.
+  /// Returns how long the reactor may sleep until one of them is called again.
   [[nodiscard]] duration longest_nap() const noexcept;
   /// Nothing wakes a sleeping reactor when a stream gets on: a host function on the
   /// stream would delay other streams. So it looks again after an eighth of the time it
@@ -75,19 +75,20 @@ class launch_queue {
   void withdraw_settle(const operation& op) { std::erase(settling_, &op); }
 
   [[nodiscard]] bool has_placeless() const noexcept;
-  /// The communicator's memory is away, or will be.
+  /// Returns whether the communicator's memory is away, or will be.
   [[nodiscard]] bool is_memory_in_doubt() const noexcept;
   [[nodiscard]] bool is_memory_away() const noexcept { return memory_is_away_; }
   [[nodiscard]] bool is_in_flight() const noexcept { return !in_flight_.empty(); }
-  /// Something is launched, or the communicator's memory is being changed.
+  /// Returns whether something is launched, or the communicator's memory is being
+  /// changed.
   [[nodiscard]] bool is_busy() const noexcept { return is_in_flight() || changing_; }
   void add_to(device_status& status) const noexcept;
   void add_to(transfer_counters& counters) const noexcept;
 
   /// Drops the pending answer of a helper thread.
   void stop() noexcept;
-  /// Breaks the world if the device, the communicator or what is launched does not go on.
-  /// At least every `watch_period`.
+  /// Breaks the world if the device, the communicator or what is launched does not go
+  /// on. Called at least every `watch_period`.
   void watch(time_point now) noexcept;
 
  private:
@@ -95,7 +96,7 @@ class launch_queue {
   void change_memory(device_job& job);
   void memory_changed(ncclResult_t result) noexcept;
   void end_settled() noexcept;
-  /// True if the world breaks.
+  /// Returns true if the world breaks.
   [[nodiscard]] bool is_call_stuck(time_point now);
   void accuse_oldest(time_point now);
 

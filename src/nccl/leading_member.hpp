@@ -28,17 +28,17 @@ class leading_member final : private launch_leader::office {
   void hear(rank_t from, const crowded_message& m);
   void hear(rank_t from, const promise_message& m);
 
-  /// The device is ready here.
+  /// Notes that the device is ready here.
   void open();
-  /// The device never opens, since a member has left.
+  /// Notes that the device never opens, since a member has left.
   void give_up_opening() { leader_.give_up_opening(); }
   void note_left(rank_t who);
-  /// This member leaves: it decides nothing further.
+  /// Notes that this member leaves: it decides nothing further.
   void retire() { leader_.retire(); }
   /// Tells nothing further.
   void stop() noexcept;
 
-  /// Breaks the world for a member that is overdue. Every `watch_period`.
+  /// Breaks the world for a member that is overdue. Called every `watch_period`.
   void watch(time_point now) noexcept;
 
  private:

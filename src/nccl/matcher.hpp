@@ -17,8 +17,8 @@
 namespace manyworlds::inline v0::nccl {
 
 /// A send's announcement travels in its lane of the host backend like a message; the
-/// receive that takes it asks rank 0 for the pair's place. Of collectives rank 0 counts
-/// who has entered. What rank 0 decides goes to `member_turns`.
+/// receive that takes it asks rank 0 for the pair's place. Rank 0 counts the members
+/// that have entered a collective. What rank 0 decides goes to `member_turns`.
 ///
 /// Thread: the world's reactor.
 class matcher {
@@ -29,9 +29,10 @@ class matcher {
   matcher(const matcher&) = delete;
   matcher& operator=(const matcher&) = delete;
 
-  /// A message or a collective that is to be matched; its arguments and views are right.
+  /// Begins a message or a collective that is to be matched; its arguments and views
+  /// are right.
   void begin(device_job& job);
-  /// True if no peer knows of it yet: then it is over.
+  /// Returns true if no peer knows of it yet: then it is over.
   [[nodiscard]] bool withdraw(device_job& job) noexcept;
   /// Fails the receives that have taken no message yet.
   void fail_receives(const std::string& why);
@@ -41,7 +42,7 @@ class matcher {
   void hear(const pair_closed& m);
   void hear(const collective_launch& m);
   void hear(const collective_closed& m);
-  /// What rank 0 had placed it has said before it left: the rest gets no place any more.
+  /// Closes what has no place: what rank 0 had placed it has said before it left.
   void leader_has_left();
 
  private:

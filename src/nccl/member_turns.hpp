@@ -32,10 +32,12 @@ class member_turns {
   /// Gives the seat back.
   ~member_turns() { stop(); }
 
-  /// Before the communicator is made. `changed` is run when a turn may have come, or
-  /// another world on the GPU has changed: it calls `tell_changes` and `take_turns`.
+  /// Called before the communicator is made. `changed` is run when a turn may have
+  /// come, or another world on the GPU has changed: it calls `tell_changes` and
+  /// `take_turns`.
   void start(std::function<void()> changed);
-  /// This world launches nothing any more, and holds up no other on the GPU.
+  /// Ensures that this world launches nothing further, and holds up no other on the
+  /// GPU.
   void stop() noexcept;
   [[nodiscard]] bool has_seat() const noexcept { return seat_.has_value(); }
   /// Sets the number that rank 0 drew for the world. Precondition: nothing was promised.
@@ -47,7 +49,7 @@ class member_turns {
   /// is made and may connect: its first kernels start when no other world on its GPUs has
   /// any that were launched without a place.
   void tell_changes();
-  /// The communicator is made but for connecting its peers.
+  /// Notes that the communicator is made but for connecting its peers.
   void note_made();
   /// Tells the GPU's other worlds, once, when all that was launched without a place has
   /// ended.
@@ -58,39 +60,42 @@ class member_turns {
   void hear(const propose_message& m);
   void hear(const retract_message& m);
   void hear(const connect_message& m);
-  /// A job is matched, and its place is known, unless this world has none.
+  /// Queues a job that is matched, and has this place, unless its world has none.
   void enqueue(device_job& job, const launch_place& place);
 
-  /// An operation without an order begins: says in the log, once, that it may wait for
-  /// another world's without end, where the GPU's worlds are more than its connections.
+  /// Says in the log, once, that an operation without an order, which begins, may wait
+  /// for another world's without end. It does so where the GPU's worlds are more than
+  /// its connections.
   void note_unordered();
 
   /// Promises what can be launched now.
   void answer_proposals();
   void take_turns() noexcept;
-  /// Nothing more is decided. What is decided is launched all the same.
+  /// Forgets what is promised and not decided. What is decided is launched all the
+  /// same.
   void forget_promises();
-  /// This member leaves in order, and promises nothing any more.
+  /// Notes that this member leaves in order: it promises nothing further.
   void retire();
 
   [[nodiscard]] bool is_credible(std::uint64_t time) const {
     return !seat_ || seat_->is_credible(time);
   }
-  /// Rank 0 may still decide what was promised.
+  /// Returns whether rank 0 may still decide what was promised.
   [[nodiscard]] bool has_promised() const noexcept { return !undecided_.empty(); }
-  /// The peers connect, which needs all members.
+  /// Returns whether the peers connect, which needs all members.
   [[nodiscard]] bool may_connect() const noexcept { return may_connect_; }
   [[nodiscard]] bool connects_with_place() const noexcept {
     return may_connect_ && !connects_without_;
   }
-  /// The communicator waits because kernels of other worlds on the GPU do not end.
+  /// Returns whether the communicator waits because kernels of other worlds on the GPU
+  /// do not end.
   [[nodiscard]] bool waits_for_others() const noexcept {
     return is_made_ && !is_made_known_;
   }
   [[nodiscard]] bool are_used() const noexcept { return are_used_; }
   [[nodiscard]] std::size_t held() const { return seat_ ? seat_->places() : 0; }
 
-  /// Breaks the world of a rank 0 that decides nothing. Every `watch_period`.
+  /// Breaks the world of a rank 0 that decides nothing. Called every `watch_period`.
   void watch(time_point now) noexcept;
 
  private:

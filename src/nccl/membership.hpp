@@ -34,8 +34,8 @@ inline constexpr const char* closed_early =
 inline constexpr const char* leader_gone =
     "rank 0 has left, which puts operations on devices in order";
 
-/// One member of one world: which one it is, on which GPU, who has left, and how the
-/// world breaks.
+/// Knows one member of one world: which one it is, on which GPU, which members have
+/// left, and how the world breaks.
 ///
 /// Thread: the world's reactor. Lifetime: the backend's, longer than each of its parts.
 class membership {
@@ -53,9 +53,9 @@ class membership {
   membership(const membership&) = delete;
   membership& operator=(const membership&) = delete;
 
-  /// Rank 0 decides what is launched when.
+  /// Returns whether this is rank 0, which decides what is launched when.
   [[nodiscard]] bool leads() const noexcept { return self == 0; }
-  /// Whether the reactor launches, and not a thread of the device's.
+  /// Returns whether the reactor launches, and not a thread of the device's.
   [[nodiscard]] bool launches_on_reactor() const noexcept {
     return options.device.launch == launch_on::reactor;
   }
@@ -74,8 +74,8 @@ class membership {
   void break_world(rank_t rank, enum cause why, std::string detail) noexcept {
     if (!is_over) events.must_break(rank, why, std::move(detail));
   }
-  /// Nothing unwinds through callbacks: a step for which there is no memory breaks the
-  /// world.
+  /// Runs a step. Nothing unwinds through callbacks: a step for which there is no
+  /// memory breaks the world.
   template <class Step>
   void guarded(Step&& step) noexcept {
     try {

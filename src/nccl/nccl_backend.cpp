@@ -277,7 +277,7 @@ void nccl_backend::peer_left(rank_t peer) noexcept {
     if (peer == 0 && !member_.is_open && !turns_.may_connect()) {
       close_early("rank 0 has left before the device was ready");
     }
-    // Nobody resumes it now.
+    // No member resumes it now.
     if (launches_.is_memory_away()) {
       launches_.fail_queued(fmt::format("rank {} has left", peer));
       turns_.note_orderly();

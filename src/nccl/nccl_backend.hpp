@@ -72,7 +72,7 @@ class nccl_backend final : public backend,
  private:
   // Operations.
   void begin(operation& op);
-  /// Empty if it may begin.
+  /// Returns why it may not begin; empty if it may.
   [[nodiscard]] objection objection_to_beginning(const operation& op) const;
   void take_job(operation& op, payload_layout layout);
   void go_on(device_job& job) override;
@@ -115,7 +115,7 @@ class nccl_backend final : public backend,
   void communicator_is_quiet() noexcept;
   void part_is_quiet() noexcept;
 
-  // Of the host backend.
+  // Events of the host backend.
   void connection_ended(rank_t peer, int error) noexcept override {
     member_.events.connection_ended(peer, error);
   }
@@ -167,7 +167,7 @@ class nccl_backend final : public backend,
   member_work<&nccl_backend::part_is_quiet> views_are_quiet_{*this};
   member_work<&nccl_backend::communicator_is_quiet> communicator_is_quiet_{*this};
 
-  /// Last: its ends refer to all of the above.
+  /// It comes last: its ends refer to all of the above.
   host_backend host_;
 };
 

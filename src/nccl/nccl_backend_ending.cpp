@@ -20,7 +20,7 @@ constexpr const char* we_left = "this member has left";
 
 }  // namespace
 
-// Nothing begins or ends any more, and the GPU's other worlds are not held up.
+// From here on nothing begins or ends, and the GPU's other worlds are not held up.
 void nccl_backend::stop() noexcept {
   member_.is_over = true;
   member_.home.timers().disarm(watch_);

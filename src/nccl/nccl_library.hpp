@@ -24,34 +24,36 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// The table of what was found. Newer entry points are null where the library is older.
+/// Holds the functions that were found. Newer entry points are null where the library
+/// is older.
 struct nccl_library {
 #define MANYWORLDS_DECLARE(name) decltype(&::name) name = nullptr;
   MANYWORLDS_NCCL_FUNCTIONS(MANYWORLDS_DECLARE)
 #undef MANYWORLDS_DECLARE
   // Declared here, as the headers may be older than what is loaded.
-  /// 2.28.7.
+  /// Since 2.28.7.
   ncclResult_t (*ncclCommRevoke)(ncclComm_t, int flags) = nullptr;
-  /// 2.29.7. The statistic is an enumeration: 0 the bytes that may be suspended, 3 all
-  /// bytes.
+  /// Since 2.29.7. The statistic is an enumeration: 0 is the bytes that may be
+  /// suspended, 3 all bytes.
   ncclResult_t (*ncclCommSuspend)(ncclComm_t, int flags) = nullptr;
   ncclResult_t (*ncclCommResume)(ncclComm_t) = nullptr;
   ncclResult_t (*ncclCommMemStats)(ncclComm_t, int statistic,
                                    std::uint64_t* bytes) = nullptr;
 
-  /// As ncclGetVersion: 22809 is 2.28.9.
+  /// The version as ncclGetVersion gives it: 22809 is 2.28.9.
   int version = 0;
   /// What is missing and what to do; empty if all is there.
   std::string objection;
 
-  /// The process's: found once, on the first call, which may take long.
+  /// Returns the process's table. The first call looks for the functions, which may
+  /// take long.
   [[nodiscard]] static const nccl_library& get();
 
-  /// "unhandled cuda error: <what NCCL said last>".
+  /// Returns a text such as "unhandled cuda error: <what NCCL said last>".
   [[nodiscard]] std::string describe(ncclResult_t result, ncclComm_t on = nullptr) const;
 };
 
-/// "2.28.9"
+/// Returns a text such as "2.28.9".
 [[nodiscard]] std::string version_text(int version);
 
 }  // namespace manyworlds::inline v0::nccl

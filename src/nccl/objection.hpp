@@ -1,4 +1,4 @@
-// Objection: why a device or a communicator cannot be had.
+// Objection: why a device or a communicator is not available.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// What a world fails with, before it has a failure of its own. Empty if nothing is
-/// wrong.
+/// Says what a world fails with, before it has a failure of its own. Empty if nothing
+/// is wrong.
 struct objection {
   cause why = cause::none;
   std::string text;

@@ -12,7 +12,7 @@ order_post::order_post(order_mail& mail, operation_kind kind) noexcept
                   auto& post = static_cast<order_post&>(op);
                   if (op.kind == operation_kind::send) return post.mail_.sent(post);
                   if (how == operation_end::done) return post.mail_.arrived(post);
-                  // One that has left says nothing any more.
+                  // A member that has left says nothing further.
                   if (op.failed_with != cause::closed) post.mail_.refused(post);
                 }),
       mail_(mail) {

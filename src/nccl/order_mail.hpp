@@ -23,7 +23,7 @@ class order_mail {
    public:
     /// Throws wire_error if the member may not say this, or not now.
     virtual void read(rank_t from, const order_message& message) = 0;
-    /// All messages that have come are read.
+    /// Called when all messages that have come are read.
     virtual void all_read() noexcept = 0;
     /// `hear_own` is to be called in each turn until nothing waits for it.
     virtual void must_poll() noexcept = 0;
@@ -37,22 +37,23 @@ class order_mail {
   order_mail(const order_mail&) = delete;
   order_mail& operator=(const order_mail&) = delete;
 
-  /// From here on messages are read.
+  /// Reads messages from here on.
   void open();
 
   /// Sends `message`; drops it if `to` has left. Precondition: `to` is not this member.
   void say(rank_t to, const order_message& message);
   void say_to_others(const order_message& message);
-  /// Rank 0 reads its own message at once.
+  /// Sends `message` to rank 0, which reads its own at once.
   void say_to_leader(const order_message& message);
-  /// Rank 0's decisions, also for itself: those it reads when the peers are sure to get
-  /// what it said to them before.
+  /// Sends rank 0's decisions, also to itself: those it reads when the peers are sure
+  /// to get what it said to them before.
   void decide(rank_t whom, const order_message& message);
 
-  /// Rank 0 reads what it has decided for itself. True if there was anything.
+  /// Reads what rank 0 has decided for itself. Returns true if there was anything.
   bool hear_own();
   [[nodiscard]] bool has_own() const noexcept { return !own_.empty(); }
-  /// Whether the peers launch, or connect, by something that this member has not read.
+  /// Returns whether the peers launch, or connect, by something that this member has
+  /// not read.
   [[nodiscard]] bool has_own_launch() const noexcept { return own_.have_launch(); }
 
  private:

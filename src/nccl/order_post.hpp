@@ -15,7 +15,7 @@ class order_post final : public operation {
  public:
   order_post(order_mail& mail, operation_kind kind) noexcept;
 
-  /// What is sent; it stays until the send has ended.
+  /// Sets what is sent; it stays until the send has ended.
   void set_text(bytes said) {
     text_ = std::move(said);
     view_ = const_buffer_view(text_.data(), text_.size(), dtype::uint8);

@@ -10,28 +10,29 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// To tell is to queue: the bytes leave when the reactor gets to it. Launched here before
-/// that, a kernel may be what the reactor's next call of CUDA waits for, in a cudaFree of
-/// the user's or behind one that holds the driver's lock; then no peer is ever told to
-/// launch its own, and none of it ends. So this member launches nothing of which its
-/// peers can learn only from this thread. On the world's reactor.
+/// To tell is to queue: the bytes leave when the reactor gets to it. A kernel that is
+/// launched here before that may hold up the reactor's next call of CUDA: a cudaFree of
+/// the user's, or a call behind one that holds the driver's lock. Then no peer is ever
+/// told to launch its own kernel, and none of them ends. So this member launches
+/// nothing of which its peers can learn only from this thread. Thread: the world's
+/// reactor.
 class own_orders {
  public:
   explicit own_orders(const host_backend& way) : way_(way) {}
 
-  /// A message to a peer is about to be sent; gives its number.
+  /// Notes that a message to a peer is about to be sent; returns its number.
   [[nodiscard]] std::uint64_t say(rank_t peer) {
     said_.push_back({last_said_ + 1, peer, {}});
     return ++last_said_;
   }
-  /// Its send has ended: it is the last that is queued on its connection.
+  /// Notes that its send has ended: it is the last that is queued on its connection.
   void note_sent(std::uint64_t number) noexcept;
 
   void add(order_message text) { waiting_.push_back({std::move(text), last_said_}); }
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
-  /// Whether the peers launch, or connect, by one of them.
+  /// Returns whether the peers launch, or connect, by one of them.
   [[nodiscard]] bool have_launch() const noexcept;
-  /// The oldest, once all that was said before it gets to the peers.
+  /// Returns the oldest, once all that was said before it gets to the peers.
   [[nodiscard]] std::optional<order_message> take();
 
  private:
@@ -54,8 +55,8 @@ class own_orders {
   std::uint64_t last_said_ = 0;
   /// What may not have left yet, in its order.
   std::deque<message> said_;
-  /// With so many of them each is asked about: a member that reads nothing for long keeps
-  /// only its own.
+  /// When there are this many, each is asked about: a member that reads nothing for
+  /// long keeps only its own.
   std::size_t next_look_ = first_look;
   std::deque<own_order> waiting_;
 };

@@ -22,7 +22,7 @@ class payload_layout {
   };
   /// A description and the largest head travel in one chunk of 8 KiB.
   static constexpr std::size_t most_runs = 336;
-  /// Each is a call of NCCL's on the launching thread.
+  /// Each piece is a call of NCCL's on the launching thread.
   static constexpr std::uint64_t most_pieces = std::uint64_t{1} << 20;
 
   payload_layout() = default;
@@ -45,7 +45,7 @@ class payload_layout {
     out.put(static_cast<std::uint16_t>(runs_.size()));
     for (const run& r : runs_) out.put(r.bytes).put(r.pieces);
   }
-  /// Of a message of `total` bytes; throws wire_error for any other.
+  /// Reads the layout of a message of `total` bytes. Errors: wire_error for any other.
   [[nodiscard]] static payload_layout read(wire_reader& in, std::uint64_t total);
 
  private:
@@ -61,9 +61,9 @@ class layout_cursor {
   explicit layout_cursor(const payload_layout& layout) noexcept
       : layout_(layout), left_(layout.runs().empty() ? 0 : layout.runs().front().bytes) {}
 
-  /// What is left of the present piece; 0 at the end.
+  /// Returns what is left of the present piece; 0 at the end.
   [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
-  /// At most `left()`.
+  /// Precondition: `bytes` is at most `left()`.
   void advance(std::uint64_t bytes) noexcept;
 
  private:

@@ -22,7 +22,7 @@ class pinned_slab {
   [[nodiscard]] bool is_full() const noexcept { return !free_ && untouched_ == 0; }
   [[nodiscard]] bool is_unused() const noexcept { return given_ == 0; }
 
-  /// Not of one that is full.
+  /// Precondition: it is not full.
   [[nodiscard]] std::byte* take() noexcept {
     ++given_;
     if (free_) {

@@ -25,7 +25,7 @@ class pinned_state {
   [[nodiscard]] std::size_t used() const noexcept;
 
  private:
-  /// Their addresses are the buffers'.
+  /// The addresses of slabs are the buffers'.
   using slabs = std::list<pinned_slab>;
 
   [[nodiscard]] pinned_slab& slab_with_room(slabs& of, std::size_t block);

@@ -18,23 +18,25 @@ struct pinned_word {
     // Acquire: the stream writes it after what the operations before it have written.
     return std::atomic_ref<std::uint32_t>(*host).load(std::memory_order_acquire);
   }
-  /// While the stream does not.
+  /// Precondition: the stream does not write it meanwhile.
   void write(std::uint32_t value) const noexcept {
     std::atomic_ref<std::uint32_t>(*host).store(value, std::memory_order_release);
   }
 };
 
-/// One device's. Pages are pinned as they are needed and kept: to pin and to free them
-/// makes the driver wait for the device. Thread-safe.
+/// Keeps the words of one device. Pages are pinned as they are needed and kept: to pin
+/// and to free them makes the driver wait for the device. Thread-safe.
 class pinned_words {
  public:
   pinned_words() = default;
   pinned_words(const pinned_words&) = delete;
   pinned_words& operator=(const pinned_words&) = delete;
 
-  /// A word of zero; may block. Null if there is none to be had. The device is current.
+  /// Returns a word of zero, or null if none is available; may block. Precondition: the
+  /// device is current.
   [[nodiscard]] pinned_word take();
-  /// When nothing can write it any more. One that is never given back stays its stream's.
+  /// Takes a word back; one that is never given back stays its stream's. Precondition:
+  /// nothing can write it.
   void give_back(pinned_word word) noexcept;
   /// Frees all pages, if all words are back; may block.
   void free() noexcept;

@@ -5,8 +5,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Destroyed with buffers' frees still in their streams: CUDA keeps the pool until those
-/// have run.
+/// It may be destroyed with buffers' frees still in their streams: CUDA keeps the pool
+/// until those have run.
 class pool_state {
  public:
   pool_state(const cuda_library& cuda, int device);

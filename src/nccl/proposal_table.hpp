@@ -11,7 +11,7 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Whom an operation or a message concerns: all members, or one or two.
+/// Names the members that an operation or a message concerns: all, or one or two.
 struct members_concerned {
   rank_t one = no_rank;  ///< none: all
   rank_t other = no_rank;
@@ -22,19 +22,19 @@ struct members_concerned {
   friend bool operator==(const members_concerned&, const members_concerned&) = default;
 };
 
-/// An operation that is to get a place, with the message that launches it. Those of the
-/// same members get theirs in their order.
+/// Describes an operation that is to get a place, with the message that launches it.
+/// Those of the same members get theirs in their order.
 struct placement {
   order_message launch;
   operation_kind kind = operation_kind::none;  ///< of a collective
-  members_concerned members;                   ///< who launches it
+  members_concerned members;                   ///< those that launch it
   time_point since{};                          ///< when it was proposed first
   int retractions = 0;
-  rank_t silent = no_rank;  ///< for whose sake it was retracted last
+  rank_t silent = no_rank;  ///< the member for which it was retracted last
 };
 
-/// Knows who has answered and the latest promised time. No input or output: it only says
-/// what follows.
+/// Knows the members that have answered and the latest promised time. It has no input
+/// or output, and only says what follows.
 class proposal_table {
  public:
   explicit proposal_table(rank_t size) noexcept : size_(size) {}
@@ -42,12 +42,12 @@ class proposal_table {
   struct proposal {
     std::uint64_t number = 0;
     placement what;
-    std::vector<rank_t> silent;  ///< who has not answered
+    std::vector<rank_t> silent;  ///< have not answered
     std::uint64_t latest = 0;
     time_point asked{};
   };
 
-  /// Gives the number; numbers grow.
+  /// Returns the number; numbers grow.
   std::uint64_t propose(placement what, time_point now);
 
   enum class outcome : std::uint8_t {
@@ -58,9 +58,9 @@ class proposal_table {
   };
   struct verdict {
     outcome what = outcome::waits;
-    /// Of `decided`: the operation and its place.
+    /// For `decided`: the operation and its place.
     std::optional<proposal> decided;
-    /// Of `decided` and `late`: how long the answers took.
+    /// For `decided` and `late`: how long the answers took.
     duration took{0};
   };
   [[nodiscard]] verdict hear(rank_t from, const promise_message& m, time_point now);
@@ -74,7 +74,7 @@ class proposal_table {
 
   [[nodiscard]] std::size_t size() const noexcept { return open_.size(); }
   [[nodiscard]] bool empty() const noexcept { return open_.empty(); }
-  /// When the first of them was asked for.
+  /// Returns when the first of them was asked for.
   [[nodiscard]] std::optional<time_point> oldest() const noexcept;
   [[nodiscard]] const std::map<std::uint64_t, proposal>& open() const noexcept {
     return open_;
@@ -95,7 +95,7 @@ class proposal_table {
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, proposal> open_;
   std::map<std::uint64_t, retracted> retracted_;
-  std::uint64_t forgotten_ = 0;  ///< the last number that is not in `retracted_` any more
+  std::uint64_t forgotten_ = 0;  ///< the last number dropped from `retracted_`
 };
 
 }  // namespace manyworlds::inline v0::nccl

@@ -8,13 +8,13 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Loaded for as long as the process lives: threads of CUDA and NCCL outlive every
-/// object of ours.
+/// It stays loaded for as long as the process lives: threads of CUDA and NCCL outlive
+/// every object of ours.
 class shared_library {
  public:
   shared_library() noexcept = default;
 
-  /// By soname or path; one that the program has loaded already is that one.
+  /// Loads by soname or path; one that the program has loaded already is that one.
   explicit shared_library(const char* name) noexcept
       : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
     if (handle_) return;

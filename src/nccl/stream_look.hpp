@@ -15,7 +15,7 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Shared by the wait, on its reactor, and by the watcher, which may be in CUDA still
+/// The wait, on its reactor, and the watcher share it; the watcher may be in CUDA still
 /// when the wait is gone.
 class stream_look final : public watcher::question {
  public:
@@ -25,21 +25,21 @@ class stream_look final : public watcher::question {
   stream_look& operator=(const stream_look&) = delete;
   ~stream_look();
 
-  /// Given when it is over. Set before anybody asks.
+  /// It is given when the look is over, and set before the look begins.
   std::shared_ptr<answer> heard;
 
-  /// Whether the stream is another one on every other thread.
+  /// Returns whether the stream is another one on every other thread.
   [[nodiscard]] bool is_of_this_thread() const noexcept;
   /// Enqueues all that there is to be enqueued; throws what CUDA refuses.
   void begin_here();
   watcher::progress ask() noexcept override;
 
-  /// For errors.
+  /// Returns what was asked, for errors.
   [[nodiscard]] const char* asked() const noexcept {
     return copy_ ? "waiting for a copy" : "waiting for a stream";
   }
 
-  /// Any thread: no further piece is begun.
+  /// Begins no further piece. Thread: any.
   void cancel() noexcept { is_cancelled_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool is_cancelled() const noexcept {
     return is_cancelled_.load(std::memory_order_relaxed);

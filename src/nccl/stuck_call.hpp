@@ -9,15 +9,16 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// A thread of this process that is inside a call. Time in which it was ready to run and
-/// had no CPU does not count: on a busy machine a call that is about to return looks
-/// stuck otherwise. Where the kernel tells neither, all time counts.
+/// Watches a thread of this process that is inside a call. Time in which it was ready
+/// to run and had no CPU does not count: on a busy machine a call that is about to
+/// return looks stuck otherwise. Where the kernel tells neither, all time counts.
 class stuck_call {
  public:
   explicit stuck_call(pid_t thread) noexcept;
 
-  /// Since it was constructed. Called every few milliseconds: what the thread does now is
-  /// taken for what it has done since the call before.
+  /// Returns how long the call has lasted since this was constructed. Called every few
+  /// milliseconds: what the thread does now is taken for what it has done since the
+  /// call before.
   [[nodiscard]] duration lasted() noexcept;
 
  private:

@@ -9,7 +9,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// The calling thread's name while it lives; afterwards it has its own again.
+/// Names the calling thread while it lives; afterwards the thread has its own name
+/// again.
 class thread_name {
  public:
   explicit thread_name(const std::string& name) {

@@ -1,4 +1,4 @@
-// Turn bell: wakes the reactor of a world whose turn may have come.
+// Turn bell: wakes the reactor of a world that may have its turn.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 namespace manyworlds::inline v0::nccl {
 
 /// Any thread that launches or gives places back rings it, any number of times: `heard`
-/// runs on the reactor's thread at least once after the last ring. Dropped there before
-/// the reactor ends, or before what `heard` uses does.
+/// runs on the reactor's thread at least once after the last ring. It is dropped there
+/// before the reactor ends, or before what `heard` uses does.
 class turn_bell final : private work, public std::enable_shared_from_this<turn_bell> {
  public:
   turn_bell(reactor& home, std::function<void()> heard)
@@ -22,9 +22,9 @@ class turn_bell final : private work, public std::enable_shared_from_this<turn_b
         home_(&home),
         heard_(std::move(heard)) {}
 
-  /// Any thread, under any lock: only posts.
+  /// Rings the bell; only posts. Thread: any, under any lock.
   void ring() noexcept {
-    // Acquire and release: who rings after `arrive` has cleared it posts again, and what
+    // Acquire and release: a ring after `arrive` has cleared it posts again, and what
     // was changed before a ring that posts nothing is seen by the one on its way.
     if (is_rung_.exchange(true, std::memory_order_acq_rel)) return;
     // Under the lock, so that the reactor does not end meanwhile.
@@ -34,7 +34,7 @@ class turn_bell final : private work, public std::enable_shared_from_this<turn_b
     if (!home_->try_post(*this)) itself_.reset();
   }
 
-  /// On the reactor's thread: `heard` does not run any longer.
+  /// Ensures that `heard` does not run after this. Thread: the reactor's.
   void drop() noexcept {
     heard_ = nullptr;
     const std::lock_guard lock(mutex_);

@@ -10,18 +10,18 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Of a long list the first only: an answer takes 0.1 us or more.
+/// Returns only the first views of a long list: an answer takes 0.1 us or more.
 [[nodiscard]] inline std::span<const const_device_view> checked_views(
     std::span<const const_device_view> views) noexcept {
   constexpr std::size_t most = 4;
   return views.first(std::min(views.size(), most));
 }
 
-/// What is wrong with those of the views that are checked, empty if nothing. Asks the
-/// driver, and may wait for its locks.
+/// Returns what is wrong with those of the views that are checked, empty if nothing is.
+/// Asks the driver, and may wait for its locks.
 [[nodiscard]] std::string objection_to_views(std::span<const const_device_view> views,
                                              int device);
-/// What is wrong with a stream that an operation is to be ordered against.
+/// Returns what is wrong with a stream that an operation is to be ordered against.
 [[nodiscard]] std::string objection_to_stream(device_stream stream);
 
 }  // namespace manyworlds::inline v0::nccl

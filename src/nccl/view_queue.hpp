@@ -1,4 +1,4 @@
-// View queue: operations whose views CUDA is asked about, and those that must not
+// View queue: operations with views that CUDA is asked about, and those that must not
 // overtake them.
 #pragma once
 
@@ -24,7 +24,7 @@ class view_queue {
  public:
   class office {
    public:
-    /// The views are right, and all that came before has gone on.
+    /// Called when the views are right, and all that came before has gone on.
     virtual void go_on(device_job& job) = 0;
     /// `see_answers` is to be called in each turn until the queue is empty.
     virtual void must_poll() noexcept = 0;
@@ -39,29 +39,31 @@ class view_queue {
   view_queue& operator=(const view_queue&) = delete;
   ~view_queue() { member_.home.timers().disarm(timer_); }
 
-  /// What is wrong with the job's views as far as it is known without another thread;
-  /// empty if nothing is.
+  /// Returns what is wrong with the job's views as far as it is known without another
+  /// thread; empty if nothing is.
   [[nodiscard]] std::string objection_to(device_job& job) const;
   /// Goes on with it now, or when its views are checked and nothing is in front of it.
   void pass(device_job& job);
-  /// Whether an operation on host memory must wait behind what is checked.
+  /// Returns whether an operation on host memory must wait behind what is checked.
   [[nodiscard]] bool must_hold(const operation& op) const noexcept;
   void hold(operation& op) { waiting_.push_back(&op); }
 
   [[nodiscard]] bool has(const operation& op) const noexcept;
-  /// Precondition: it is here. True if it is over, false if it ends when CUDA has
-  /// answered.
+  /// Returns true if it is over, false if it ends when CUDA has answered. Precondition:
+  /// it is here.
   [[nodiscard]] bool withdraw(operation& op) noexcept;
-  /// As the host backend does with the receives that are posted there.
+  /// Discards a lane's operations, as the host backend does with the receives that are
+  /// posted there.
   void discard(rank_t peer, lane on);
   void fail_all(const std::string& why);
 
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
-  /// True if there was an answer.
+  /// Returns true if there was an answer.
   bool see_answers() noexcept;
 
-  /// False if the launching thread asks CUDA about one of them just now (law 4).
+  /// Returns false if the launching thread asks CUDA about one of them just now (law
+  /// 4).
   [[nodiscard]] bool give_up() noexcept;
   /// Runs `quiet` when that thread asks about none of them, or after the time that
   /// quiescing may take.

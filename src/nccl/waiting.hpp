@@ -9,8 +9,8 @@
 
 namespace manyworlds::inline v0::nccl {
 
-/// Looks until `ended()`, more seldom the longer it lasts. False: it did not end by
-/// `until`.
+/// Looks until `ended()`, more seldom the longer it lasts. Returns false if it did not
+/// end by `until`.
 template <class Ended>
 bool await_polling(Ended&& ended, time_point until = time_point::max()) {
   constexpr duration shortest = std::chrono::microseconds(20);

@@ -93,7 +93,7 @@ class watcher::round : public std::enable_shared_from_this<round> {
     std::optional<device_scope> here;
     if (device_) here.emplace(*device_);
     while (take_added()) ask_all();
-    // They hold us, by the device that has us. Nothing is added any more.
+    // They hold us, by the device that has us. Nothing is added after this.
     asked_.drop();
   }
 

@@ -22,11 +22,11 @@ class watcher {
     over,     ///< not asked again, unless it is added again
   };
 
-  /// Kept alive while it is queued or being asked: its owner may be gone when CUDA
-  /// returns.
+  /// It is kept alive while it is queued or being asked: its owner may be gone when
+  /// CUDA returns.
   class question {
    public:
-    /// On the watcher's thread; may block.
+    /// Asks CUDA; may block. Thread: the watcher's.
     virtual progress ask() noexcept = 0;
 
    protected:
@@ -41,20 +41,21 @@ class watcher {
     time_point due_{};
   };
 
-  /// A device's: its thread has that device. Without one the thread has none.
+  /// Makes a device's watcher: its thread has that device. Without one the thread has
+  /// none.
   explicit watcher(std::optional<int> device = {});
   watcher(const watcher&) = delete;
   watcher& operator=(const watcher&) = delete;
   ~watcher();
 
-  /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs; any thread.
-  /// False if it cannot be started.
+  /// Starts the thread ("mw-watch-<device>", "mw-watch") unless it runs. Returns false
+  /// if it cannot be started. Thread: any.
   [[nodiscard]] bool start(helper_threads& helpers);
-  /// Any thread; never waits for a call to CUDA. Not one that was added already, unless
-  /// its last answer was `over`.
+  /// Adds a question; never waits for a call to CUDA. Precondition: it was not added
+  /// before, or its last answer was `over`. Thread: any.
   void add(std::shared_ptr<question> asked) noexcept;
 
-  /// The thread ends when CUDA has returned, and asks nothing more. Does not wait.
+  /// Ends the thread when CUDA has returned; asks nothing further. Does not wait.
   void end() noexcept;
 
  private:

@@ -11,9 +11,9 @@
 
 namespace manyworlds::inline v0 {
 
-/// The sockets of one host. Calls do not block. Every engine of the host may use a
-/// handle, on any thread, with one request of a kind at a time (at most one send and one
-/// receive in flight for each stream).
+/// Offers the sockets of one host. Calls do not block. Every engine of the host may use
+/// a handle, on any thread. A handle has one request of a kind at a time: a stream has
+/// at most one send and one receive in flight.
 class network {
  public:
   network() = default;

@@ -14,7 +14,7 @@ namespace manyworlds::inline v0 {
 
 namespace nccl {
 
-/// What to copy. Either view of host memory has no stream.
+/// Says what to copy. A view of host memory has no stream.
 struct copy_plan {
   void* to = nullptr;
   const void* from = nullptr;
@@ -49,7 +49,7 @@ class copy_awaiter : public stream_wait {
   nccl::copy_plan plan_;
 };
 
-/// A copy that has not begun.
+/// Stands for a copy that has not begun.
 class [[nodiscard]] copy_awaitable {
  public:
   explicit copy_awaitable(const nccl::copy_plan& plan) noexcept : plan_(plan) {}
@@ -66,19 +66,19 @@ class [[nodiscard]] copy_awaitable {
 /// ordered on that of `to`, and begins after what is on that of `from` now. Element types
 /// may differ.
 ///
-/// Host memory should be pinned (`pinned_buffer`). Of other memory CUDA itself waits for
-/// each piece: such a copy begins when its stream has got there, and goes in slices of
-/// 256 KiB, between which other copies get their turn. What comes onto that stream
+/// Host memory should be pinned (`pinned_buffer`). With other memory CUDA itself waits
+/// for each piece: such a copy begins when its stream has got there, and goes in slices
+/// of 256 KiB, between which other copies get their turn. What comes onto that stream
 /// between two slices holds up this reactor's copies until it is done, not its worlds.
 ///
-/// CUDA is called by a thread of the reactor's (see `stream_wait`): what is enqueued on
-/// the stream by others, or as an operation of a world, while a copy is being started may
-/// come before it: await the copy first. On
-/// cudaStreamPerThread everything is enqueued by the thread that awaits the copy, which
-/// of memory that is not pinned takes as long as the copy does.
+/// A thread of the reactor's calls CUDA (see `stream_wait`). What others, or an
+/// operation of a world, enqueue on the stream while a copy is being started may come
+/// before it: await the copy first. On cudaStreamPerThread the thread that awaits the
+/// copy enqueues everything; with memory that is not pinned this takes as long as the
+/// copy does.
 ///
-/// The memory belongs to the copy until the await ends. A cancelled one ends when nothing
-/// touches it any more, after the slice it was in.
+/// The memory belongs to the copy until the await ends. A cancelled copy ends after the
+/// slice it was in, when nothing touches the memory.
 ///
 /// Throws std::invalid_argument here if the sizes in bytes differ; when awaited also for
 /// no stream and for host memory that is said to be a device's, `device_error` where CUDA

@@ -10,19 +10,20 @@
 
 namespace manyworlds::inline v0 {
 
-/// Elements in device memory, of a type known at run time. Movable: what was moved from
-/// is empty.
+/// Holds elements in device memory, of a type known at run time. Movable: what was
+/// moved from is empty.
 ///
-/// Memory is had and given back in the order of one stream, without waiting for it: work
-/// enqueued there after construction may use it, and so may what was enqueued there
-/// before destruction. Whatever uses it on another stream must have ended by then, as an
-/// awaited operation has. The stream must outlive the buffer. Contents are not set.
+/// Memory is taken and given back in the order of one stream, without waiting for it:
+/// work enqueued there after construction may use it, and so may what was enqueued
+/// there before destruction. Work that uses it on another stream must have ended by
+/// then, as an awaited operation has. The stream must outlive the buffer. Contents are
+/// not set.
 ///
 /// Where a device view is wanted a named buffer is one, on its own stream; a temporary is
 /// refused, since it would be gone before the await ends.
 class untyped_device_buffer {
  public:
-  /// No elements, no stream.
+  /// Makes a buffer with no elements and no stream.
   untyped_device_buffer() noexcept = default;
 
   /// Throws `device_error`, and std::invalid_argument for no stream and for more elements
@@ -44,7 +45,7 @@ class untyped_device_buffer {
 
   [[nodiscard]] void* data() noexcept { return view_.data(); }
   [[nodiscard]] const void* data() const noexcept { return view_.data(); }
-  /// Elements, not bytes.
+  /// Returns the number of elements, not of bytes.
   [[nodiscard]] std::size_t count() const noexcept { return view_.count(); }
   [[nodiscard]] dtype type() const noexcept { return view_.type(); }
   [[nodiscard]] device_stream stream() const noexcept { return view_.stream(); }
@@ -55,7 +56,7 @@ class untyped_device_buffer {
   [[nodiscard]] const_device_view view() const& noexcept { return view_; }
   void view() const&& = delete;
 
-  /// For an operation that is ordered on another stream.
+  /// Returns a view for an operation that is ordered on another stream.
   [[nodiscard]] device_view view(device_stream on) & {
     return {view_.data(), count(), type(), on};
   }
@@ -64,7 +65,8 @@ class untyped_device_buffer {
   }
   void view(device_stream) const&& = delete;
 
-  /// `count` elements from `offset` on; throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on; throws std::out_of_range beyond the
+  /// end.
   [[nodiscard]] device_view slice(std::size_t offset, std::size_t count) & {
     return view_.slice(offset, count);
   }
@@ -76,7 +78,7 @@ class untyped_device_buffer {
   operator device_view() & noexcept { return view_; }
   operator const_device_view() & noexcept { return view_; }
   operator const_device_view() const& noexcept { return view_; }
-  // Would be gone before the await ends: give it a name.
+  // A temporary would be gone before the await ends: give it a name.
   operator device_view() const&& = delete;
   operator const_device_view() const&& = delete;
 
@@ -87,8 +89,8 @@ class untyped_device_buffer {
   device_view view_;
 };
 
-/// Elements in device memory: `device_buffer<float> x{pool, 1 << 20, stream}`. See
-/// `untyped_device_buffer`, which it is as well.
+/// Holds elements in device memory: `device_buffer<float> x{pool, 1 << 20, stream}`.
+/// See `untyped_device_buffer`, which it is as well.
 template <element T>
 class device_buffer : public untyped_device_buffer {
  public:
@@ -98,7 +100,7 @@ class device_buffer : public untyped_device_buffer {
   device_buffer(const device_pool& pool, std::size_t count, device_stream on)
       : untyped_device_buffer(pool, count, dtype_of_v<T>, on) {}
 
-  /// Not to be read by the host.
+  /// Returns the address, which the host must not read.
   [[nodiscard]] T* data() noexcept {
     return static_cast<T*>(untyped_device_buffer::data());
   }

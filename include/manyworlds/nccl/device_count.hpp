@@ -5,9 +5,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// CUDA devices that this process sees, at least one; their numbers are 0 and up. Makes
-/// no context on any of them. Throws `device_error` where there is none, saying why: no
-/// GPU, no driver or too old a one, no CUDA in this build or on this machine. Any thread.
+/// Returns the number of CUDA devices that this process sees, at least one; they are
+/// numbered from 0. Makes no context on any of them. Throws `device_error` where there
+/// is none, saying why: no GPU, no driver or too old a one, no CUDA in this build or on
+/// this machine. Thread: any.
 [[nodiscard]] int device_count();
 
 }  // namespace manyworlds::inline v0

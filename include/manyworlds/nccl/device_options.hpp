@@ -11,27 +11,28 @@ struct CUstream_st;
 
 namespace manyworlds::inline v0 {
 
-/// Who calls NCCL for a world.
+/// Says which thread calls NCCL for a world.
 enum class launch_on : std::uint8_t {
   own_thread,  ///< one thread of the runtime's for each device
-  /// The reactor's, for an engine that must stay the only issuer. A call to CUDA may then
-  /// delay all its worlds while another thread holds one of the driver's locks.
+  /// The reactor's thread calls, for an engine that must stay the only issuer. A call
+  /// to CUDA may then delay all its worlds while another thread holds one of the
+  /// driver's locks.
   reactor,
 };
 
-/// How the reactor learns that an operation on the device is done.
+/// Says how the reactor learns that an operation on the device is done.
 enum class completion_by : std::uint8_t {
   words,   ///< the stream writes a number to host memory; events where it cannot
   events,  ///< a thread of the device's asks the oldest operation's event
 };
 
-/// How a communicator is made. Both on a helper thread, with a deadline.
+/// Says how a communicator is made. Both ways run on a helper thread, with a deadline.
 enum class creation_by : std::uint8_t {
   split,   ///< a non-blocking one, which can be given up, is split into the one for data
   direct,  ///< at once; one that is stuck occupies its thread until NCCL lets it go
 };
 
-/// What a world of backend `nccl` needs to know beyond its members. Trivially
+/// Holds what a world of backend `nccl` needs to know beyond its members. Trivially
 /// destructible.
 struct device_options {
   /// Multiprocessors that its operations may occupy; they occupy the power of two that is
@@ -56,9 +57,9 @@ struct device_options {
   /// How long freeing the communicator may take before it counts as stuck.
   duration release = std::chrono::seconds(10);
 
-  /// An existing communicator and stream to use instead of making them: of the same
-  /// members in the same ranks, and quiet. At every member or at none. They must live,
-  /// and the stream not be cudaStreamPerThread, until the world is drained.
+  /// An existing communicator and stream to use instead of making them, at every member
+  /// or at none. They are of the same members in the same ranks, and quiet. They must
+  /// live, and the stream not be cudaStreamPerThread, until the world is drained.
   ncclComm* communicator = nullptr;
   CUstream_st* stream = nullptr;
   /// Whether the world may revoke, abort and destroy it. If not, `on_break` is called on

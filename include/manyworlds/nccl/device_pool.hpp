@@ -12,16 +12,16 @@ namespace nccl {
 class pool_state;
 }
 
-/// A stream-ordered memory pool of its own on one CUDA device; the device's default pool,
-/// which is the whole process's, stays as it is. Copies are the same pool, as is what was
-/// moved from. It goes with the last of its copies and buffers. Any thread.
+/// Owns a stream-ordered memory pool on one CUDA device; the device's default pool,
+/// which is the whole process's, stays as it is. Copies are the same pool, as is what
+/// was moved from. It goes with the last of its copies and buffers. Thread: any.
 ///
 /// What buffers give back stays with the pool for the next ones, since asking the driver
 /// stalls other threads that use the device; `trim` returns it.
 class device_pool {
  public:
-  /// By CUDA's number. Makes the device's context, which takes a while the first time in
-  /// a process. Throws `device_error`.
+  /// Makes a pool on the device of this CUDA number, and the device's context, which
+  /// takes a while the first time in a process. Throws `device_error`.
   explicit device_pool(int device);
   // Moving copies, so that there is no pool without memory.
   device_pool(const device_pool&) noexcept = default;
@@ -29,9 +29,9 @@ class device_pool {
   ~device_pool() = default;
 
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Bytes that buffers have, as CUDA counts them.
+  /// Returns the bytes that buffers have, as CUDA counts them.
   [[nodiscard]] std::size_t used() const;
-  /// Bytes that the pool has of the device, used or not.
+  /// Returns the bytes that the pool has of the device, used or not.
   [[nodiscard]] std::size_t held() const;
   /// Returns what no buffer uses to the device until at most `keep` bytes are held.
   void trim(std::size_t keep = 0) const;

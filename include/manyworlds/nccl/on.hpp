@@ -16,7 +16,7 @@ class stream_awaiter : public stream_wait {
   }
 };
 
-/// A wait that has not begun.
+/// Stands for a wait that has not begun.
 class [[nodiscard]] stream_awaitable {
  public:
   explicit stream_awaitable(device_stream on) noexcept : on_(on) {}
@@ -28,12 +28,12 @@ class [[nodiscard]] stream_awaitable {
   device_stream on_;
 };
 
-/// `co_await on(stream)`: ends when everything has that was enqueued on the stream before
-/// it was awaited, and perhaps what others enqueue while the wait begins on its thread.
-/// Resumes on the reactor that it was awaited on. cudaStreamPerThread is
-/// the stream of the thread that awaits: the wait then begins with calls to CUDA on that
-/// thread, which may block on the driver's locks. A cancelled wait ends when the stream
-/// gets there, since what it does uses the waiter's memory.
+/// `co_await on(stream)` ends when everything has ended that was enqueued on the stream
+/// before it was awaited. That may include what others enqueue while the wait begins on
+/// its thread. It resumes on the reactor that it was awaited on. cudaStreamPerThread is
+/// the stream of the thread that awaits: the wait then begins with calls to CUDA on
+/// that thread, which may block on the driver's locks. A cancelled wait ends when the
+/// stream gets there, since what it does uses the waiter's memory.
 ///
 /// Throws `device_error` if the stream's device failed, or the stream is being captured;
 /// std::invalid_argument for no stream; std::logic_error where no reactor runs.

@@ -8,7 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// A stream of its own on one CUDA device, which does not wait for the default stream.
+/// Owns a stream on one CUDA device, which does not wait for the default stream.
 /// Movable. Destroying it does not wait: what was enqueued is still done, so await
 /// `on(stream)` first where memory is to be given back.
 class owned_stream {
@@ -28,12 +28,12 @@ class owned_stream {
     if (handle_) destroy();
   }
 
-  /// The `cudaStream_t`, for your own work.
+  /// Returns the `cudaStream_t`, for your own work.
   [[nodiscard]] CUstream_st* handle() const noexcept { return handle_; }
   [[nodiscard]] int device() const noexcept { return device_; }
 
   operator device_stream() const& noexcept { return handle_; }
-  // Would be gone before the await ends: give it a name.
+  // A temporary would be gone before the await ends: give it a name.
   operator device_stream() const&& = delete;
 
  private:

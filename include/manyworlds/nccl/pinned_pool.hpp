@@ -16,7 +16,7 @@ namespace nccl {
 class pinned_state;
 class pinned_slab;
 
-/// Where a buffer lies, and what to give it back to.
+/// Says where a buffer lies, and what to give it back to.
 struct pinned_block {
   std::byte* first = nullptr;
   pinned_slab* slab = nullptr;
@@ -26,7 +26,8 @@ void free(pinned_state& pool, pinned_block block) noexcept;
 }  // namespace nccl
 
 struct pinned_pool_options {
-  /// In whose context the memory is registered; every device can use it.
+  /// The device in the context of which the memory is registered; every device can use
+  /// it.
   int device = 0;
   /// Bytes that the pool may have of the machine: pinned memory is never swapped, and
   /// missing everywhere else.
@@ -35,13 +36,13 @@ struct pinned_pool_options {
   std::size_t slab = std::size_t{1} << 20;
 };
 
-/// Host memory from cudaHostAlloc, for pinned buffers. Copies are the same pool, as
-/// is what was moved from. It goes with the last of its copies and buffers. Any thread.
+/// Owns host memory from cudaHostAlloc, for pinned buffers. Copies are the same pool,
+/// as is what was moved from. It goes with the last of its copies and buffers. Thread:
+/// any.
 ///
 /// Asking the driver takes milliseconds and stalls other threads that use a GPU. So
-/// memory is had in slabs, each for buffers of about one size (at most a quarter more
-/// than asked for), and kept when they are given back; `trim` returns slabs that nobody
-/// uses.
+/// memory is taken in slabs, each for buffers of about one size (at most a quarter more
+/// than asked for), and kept when they are given back. `trim` returns unused slabs.
 class pinned_pool {
  public:
   /// Throws std::invalid_argument for a slab that is no power of two of at least 4 KiB,
@@ -52,9 +53,9 @@ class pinned_pool {
   pinned_pool& operator=(const pinned_pool&) noexcept = default;
   ~pinned_pool() = default;
 
-  /// Bytes that it has of the machine.
+  /// Returns the bytes that it has of the machine.
   [[nodiscard]] std::size_t held() const noexcept;
-  /// Bytes in buffers, rounded up as above.
+  /// Returns the bytes in buffers, rounded up as above.
   [[nodiscard]] std::size_t used() const noexcept;
   void trim() const noexcept;
 
@@ -64,12 +65,12 @@ class pinned_pool {
   std::shared_ptr<nccl::pinned_state> state_;
 };
 
-/// Elements in pinned memory: a contiguous range, so usable wherever host memory is.
-/// Movable: what was moved from is empty. Contents are not set; it begins at a line of
-/// its own.
+/// Holds elements in pinned memory: a contiguous range, so usable wherever host memory
+/// is. Movable: what was moved from is empty. Contents are not set; it begins at a line
+/// of its own.
 ///
-/// Whatever the GPU does with the memory must have ended before it is destroyed: unlike a
-/// `device_buffer` it is not given back in the order of a stream.
+/// All that the GPU does with the memory must have ended before it is destroyed: unlike
+/// a `device_buffer` it is not given back in the order of a stream.
 template <element T>
 class pinned_buffer {
  public:

@@ -15,8 +15,8 @@
 
 namespace manyworlds::inline v0 {
 
-/// A device with a share of its multiprocessors, until the last copy is gone; or why
-/// there is none.
+/// Holds a device with a share of its multiprocessors, until the last copy is gone; or
+/// says why there is none.
 class opened_device {
  public:
   std::shared_ptr<void> device;
@@ -24,7 +24,7 @@ class opened_device {
   std::string text;
 };
 
-/// What a backend of a world on a device is made of.
+/// Holds what a backend of a world on a device is made of.
 class device_backend_parts {
  public:
   device_backend_parts(reactor& at, backend_events& told) noexcept
@@ -41,8 +41,8 @@ class device_backend_parts {
   std::shared_ptr<void> device;
 };
 
-/// Knows nothing of other runtimes' (law 12). Thread-safe. Ends after all its worlds;
-/// then it waits for communicators that are being freed, within limits.
+/// Knows nothing of other runtimes' devices (law 12). Thread-safe. Ends after all its
+/// worlds; then it waits for communicators that are being freed, within limits.
 class runtime_devices {
  public:
   [[nodiscard]] static std::unique_ptr<runtime_devices> make();
@@ -55,7 +55,8 @@ class runtime_devices {
   /// on it: on another thread, which calls `heard` once, or before this returns.
   virtual void open(int device, const device_options& options,
                     std::function<void(opened_device)> heard) = 0;
-  /// On the home reactor's thread; with a device that was opened here.
+  /// Makes a backend. Precondition: the device was opened here. Thread: the home
+  /// reactor's.
   [[nodiscard]] virtual std::unique_ptr<backend> make_backend(
       device_backend_parts parts) = 0;
 };
