@@ -20,7 +20,9 @@ host_backend_options consistent(host_backend_options o) {
   constexpr std::size_t head = operation::largest_head;
   o.eager_limit = std::clamp(o.eager_limit, head, std::size_t{1} << 20);
   o.lane_window = std::max(o.lane_window, o.eager_limit + host::message_cost + head);
-  o.slice = std::max(o.slice, head);
+  // What is sent as zeros after a send is given up must fit the batch's entries
+  // (outgoing_batch).
+  o.slice = std::clamp(o.slice, head, std::size_t{1} << 21);
   return o;
 }
 

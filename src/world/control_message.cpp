@@ -267,6 +267,7 @@ control_message decode_control(std::span<const std::byte> message) {
       broken_message m;
       m.world_id = in.get<std::uint64_t>();
       m.why = read_cause(in);
+      if (m.why == cause::none) throw wire_error("a break without a cause");
       m.culprit = read_rank(in);
       m.detail = read_reason(in);
       decoded = std::move(m);

@@ -129,6 +129,15 @@ TEST_CASE("what survivors say is checked: ranks out of order, too many doubts") 
   CHECK_THROWS_AS((void)decode_control(cut), wire_error);
 }
 
+TEST_CASE("a break must have a cause, or operations would end as if nothing had failed") {
+  broken_message broken;
+  broken.world_id = 1;
+  broken.why = cause::peer_died;
+  CHECK_NOTHROW((void)decode_control(encode(control_message(broken))));
+  broken.why = cause::none;
+  CHECK_THROWS_AS((void)decode_control(encode(control_message(broken))), wire_error);
+}
+
 TEST_SUITE_END();
 
 }  // namespace manyworlds::world_tests
