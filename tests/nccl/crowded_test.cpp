@@ -148,7 +148,9 @@ task<void> stall(member& m, world_options options, bool in_company) {
 /// Rank 1 of the first world is stuck in user code when its promise is asked for: rank 0
 /// goes on with its other world, whose member is rank 2.
 struct stuck_reactor {
+  std::binary_semaphore is_stuck{0};
   std::binary_semaphore may_go_on{0};
+  static constexpr lane words{1};
 
   task<void> lead(member& m, world& with_stuck, world& other) {
     const owned_stream stream(m.device);
@@ -157,12 +159,14 @@ struct stuck_reactor {
     device_buffer<float> into(m.pool, 64, stream);
     const auto take = [&]() -> task<void> { co_await with_stuck.recv(into, from{1}); };
     const auto go_on = [&]() -> task<void> {
-      // It comes behind what is taken above, whose place is asked for by now: promised
-      // here, it holds up this GPU until it is retracted.
-      co_await with_stuck.recv_message<int>(from{1});
+      // What is taken above has come, so its place is asked for by now: promised here, it
+      // holds up this GPU until it is retracted.
       co_await with_two(m, other, beside, 5);
       may_go_on.release();
     };
+    co_await take();
+    co_await with_stuck.recv_message<int>(from{1}, words);
+    REQUIRE(is_stuck.try_acquire_for(20s));
     co_await when_all(take(), go_on());
     CHECK((co_await m.read(into)) == floats(64, 3));
   }
@@ -171,10 +175,14 @@ struct stuck_reactor {
     auto given = co_await m.on_device(floats(64, 3));
     const auto give = [&]() -> task<void> { co_await w.send(given, to{0}); };
     const auto stand_still = [&]() -> task<void> {
+      // Behind the announcement of what is given, on the same connection.
       const int word = 7;
-      co_await w.send_message(word, to{0});
+      co_await w.send_message(word, to{0}, words);
+      is_stuck.release();
       CHECK(may_go_on.try_acquire_for(20s));
     };
+    // The first time its view is checked, which takes longer than a word.
+    co_await give();
     co_await when_all(give(), stand_still());
   }
 
