@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <array>
 #include <cstring>
@@ -74,6 +75,7 @@ int descriptor_from(input& in) {
 void say(int socket, std::span<const std::byte> packet, input& in) {
   std::vector<int> carried(in.take<std::uint8_t>() % 4);
   for (int& each : carried) each = descriptor_from(in);
+  carried.resize(std::min(carried.size(), most_passed));
   static_cast<void>(send_packet(socket, packet, carried));
 }
 
