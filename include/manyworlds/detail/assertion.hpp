@@ -2,6 +2,8 @@
 // first.
 #pragma once
 
+#include "manyworlds/config.hpp"
+
 // In debug builds, unless it is said otherwise. Neither way changes a layout.
 #if !defined(MW_ASSERTIONS)
 #if defined(NDEBUG) || defined(__OPTIMIZE__)
