@@ -76,11 +76,9 @@ bool view_queue::withdraw(operation& op) noexcept {
     // It ends when CUDA has answered.
     job.is_given_up = !job.launch->give_up_check();
     if (job.is_given_up) return false;
-    jobs_.abandon(job);
-    if (op.device->group) jobs_.fail_group(*op.device->group);
   }
   std::erase(waiting_, &op);
-  if (op.discards && !op.takes_fresh_lanes) lanes_.discard(op.peer, op.on);
+  give_back(op);
   return true;
 }
 
@@ -144,7 +142,11 @@ void view_queue::answered(device_job& job) {
   std::string error = job.launch->error();
   job.launch->clear_outcome();
   if (why == cause::none) known_.add(job.launch->views);
-  if (job.is_given_up) return end_given_up(job);
+  if (job.is_given_up) {
+    operation& op = *job.op;
+    give_back(op);
+    return op.end(operation_end::withdrawn);
+  }
   if (job.is_discarded) {
     return jobs_.refuse(job, cause::cancelled, "its lane was discarded");
   }
@@ -152,12 +154,12 @@ void view_queue::answered(device_job& job) {
   office_.go_on(job);
 }
 
-void view_queue::end_given_up(device_job& job) {
-  operation& op = *job.op;
-  jobs_.abandon(job);
-  if (op.device->group) jobs_.fail_group(*op.device->group);
+void view_queue::give_back(const operation& op) noexcept {
+  if (op.device) {
+    jobs_.abandon(job_of(op));
+    if (op.device->group) jobs_.fail_group(*op.device->group);
+  }
   if (op.discards && !op.takes_fresh_lanes) lanes_.discard(op.peer, op.on);
-  op.end(operation_end::withdrawn);
 }
 
 bool view_queue::give_up() noexcept {

@@ -71,7 +71,8 @@ class view_queue {
 
  private:
   void answered(device_job& job);
-  void end_given_up(device_job& job);
+  /// Undoes what the operation has begun: here, in its group, and on its lane.
+  void give_back(const operation& op) noexcept;
   void look_again() noexcept;
 
   membership& member_;

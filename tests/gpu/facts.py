@@ -58,11 +58,11 @@ def first_line(path):
         return file.readline().strip()
 
 
-def line_with(path, begin):
+def line_with(path, begin, separator=":"):
     with open(path) as file:
         for line in file:
             if line.startswith(begin):
-                return line.split(":", 1)[1].strip()
+                return line.split(separator, 1)[1].strip()
     raise Unknown(f"{path} has no {begin}")
 
 
@@ -76,7 +76,7 @@ def limit_of_group(*paths):
 def host():
     yield "time", lambda: datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     yield "kernel", lambda: " ".join(platform.uname()[index] for index in (0, 2, 4))
-    yield "system", lambda: line_of_release()
+    yield "system", lambda: line_with("/etc/os-release", "PRETTY_NAME", "=").strip('"')
     yield "libc", lambda: os.confstr("CS_GNU_LIBC_VERSION")
     yield "python", platform.python_version
     yield "processor", lambda: line_with("/proc/cpuinfo", "model name")
@@ -91,14 +91,6 @@ def host():
     yield "shared_memory", lambda: room_in("/dev/shm")
     yield "descriptors", descriptors
     yield "environment", environment
-
-
-def line_of_release():
-    with open("/etc/os-release") as file:
-        for line in file:
-            if line.startswith("PRETTY_NAME="):
-                return line.split("=", 1)[1].strip().strip('"')
-    raise Unknown("/etc/os-release does not name it")
 
 
 def room_in(folder):
@@ -226,11 +218,11 @@ class Cuda:
         if error == 0:
             return
         text = f"error {error}"
-        try:
-            self.library.cudaGetErrorName.restype = ctypes.c_char_p
-            text = self.library.cudaGetErrorName(error).decode()
-        finally:
-            raise Unknown(f"{name}: {text}")
+        name_of = getattr(self.library, "cudaGetErrorName", None)
+        if name_of:
+            name_of.restype = ctypes.c_char_p
+            text = name_of(error).decode()
+        raise Unknown(f"{name}: {text}")
 
     def number(self, name, *arguments):
         value = ctypes.c_int()

@@ -143,8 +143,7 @@ class Suite:
         self.write()
 
     def tell(self, name, began, limit, told):
-        count = {kind: sum(case["result"] == kind for case in told)
-                 for kind in ("passed", "skipped", "failed", "hung", "crashed")}
+        count = {kind: sum(case["result"] == kind for case in told) for kind in page.RESULTS}
         part = {"part": name, **count, "seconds": round(time.monotonic() - began, 1),
                 "limit": limit, "cases": told}
         self.parts.append(part)
@@ -246,12 +245,10 @@ class Suite:
             for row in rows:
                 print(" " * 8 + "".join(f"  {row.get(column)!s:>{max(10, len(column))}}"
                                         for column in columns))
-        print(f"\n{'part':<18}{'passed':>8}{'skipped':>8}{'failed':>8}{'hung':>8}{'crashed':>8}"
-              f"{'seconds':>9}")
+        print(f"\n{'part':<18}" + "".join(f"{kind:>8}" for kind in page.RESULTS) + f"{'seconds':>9}")
         for part in self.parts:
-            print(f"{part['part']:<18}" + "".join(
-                f"{part[kind]:>8}" for kind in ("passed", "skipped", "failed", "hung", "crashed")) +
-                f"{part['seconds']:>9}")
+            print(f"{part['part']:<18}" + "".join(f"{part[kind]:>8}" for kind in page.RESULTS) +
+                  f"{part['seconds']:>9}")
         if "note" in machine:
             print(machine["note"])
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "link/shared_arena.hpp"
+#include "support/sanitizers.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::shm;
@@ -74,14 +75,8 @@ int hit_the_limit(const memory_group& group) {
 }  // namespace
 
 // A sanitizer's shadow memory counts too, and is touched without asking.
-#if defined(__has_feature)
 constexpr bool has_shadow_memory =
-    __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool has_shadow_memory = true;
-#else
-constexpr bool has_shadow_memory = false;
-#endif
+    testing::has_address_sanitizer || testing::has_thread_sanitizer;
 
 TEST_CASE("a control group's memory limit is an error code, and not a signal") {
   if (has_shadow_memory) {

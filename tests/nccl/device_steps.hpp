@@ -15,38 +15,20 @@
 
 namespace manyworlds::nccl_tests {
 
-enum class step_kind {
-  broadcast,
-  reduce,
-  all_reduce,
-  gather,
-  all_gather,
-  scatter,
-  reduce_scatter,
-  all_to_all,
-  send,     ///< each sends to the root
-  receive,  ///< each receives from the root
-};
-
+/// Of a send each member but the root is the sender, of a receive the root is.
 inline constexpr std::array all_step_kinds{
-    step_kind::broadcast,      step_kind::reduce,     step_kind::all_reduce,
-    step_kind::gather,         step_kind::all_gather, step_kind::scatter,
-    step_kind::reduce_scatter, step_kind::all_to_all, step_kind::send,
-    step_kind::receive};
-
-inline const char* name_of(step_kind kind) {
-  constexpr std::array names{"broadcast",  "reduce",  "all_reduce",     "gather",
-                             "all_gather", "scatter", "reduce_scatter", "all_to_all",
-                             "send",       "receive"};
-  return names[static_cast<std::size_t>(kind)];
-}
+    operation_kind::broadcast,      operation_kind::reduce,
+    operation_kind::all_reduce,     operation_kind::gather,
+    operation_kind::all_gather,     operation_kind::scatter,
+    operation_kind::reduce_scatter, operation_kind::all_to_all,
+    operation_kind::send,           operation_kind::receive};
 
 /// How an operation gets to the stream.
 enum class launched { matched, unmatched };
 
 class device_steps {
  public:
-  device_steps(member& m, world& w, step_kind kind, rank_t at, device_stream on)
+  device_steps(member& m, world& w, operation_kind kind, rank_t at, device_stream on)
       : member_(m),
         world_(w),
         kind_(kind),
@@ -54,7 +36,7 @@ class device_steps {
         in_(m.pool, all(), on),
         out_(m.pool, all(), on) {}
 
-  [[nodiscard]] step_kind kind() const noexcept { return kind_; }
+  [[nodiscard]] operation_kind kind() const noexcept { return kind_; }
 
   /// Takes part in one step and checks what came. Gives the failure that it ended with.
   task<failure> take(int step) {
@@ -78,29 +60,27 @@ class device_steps {
     const device_view none;
     const end_of end{world_, how, on_stream};
     switch (kind_) {
-      case step_kind::broadcast:
+      case operation_kind::broadcast:
         co_return co_await end(world_.broadcast(in, root{root_}));
-      case step_kind::reduce:
+      case operation_kind::reduce:
         co_return co_await end(world_.reduce(in, out, sum, root{root_}));
-      case step_kind::all_reduce:
+      case operation_kind::all_reduce:
         co_return co_await end(world_.all_reduce(in, out, sum));
-      case step_kind::gather:
+      case operation_kind::gather:
         co_return co_await end(
             world_.gather(in, is_root() ? wide_out : none, root{root_}));
-      case step_kind::all_gather:
+      case operation_kind::all_gather:
         co_return co_await end(world_.all_gather(in, wide_out));
-      case step_kind::scatter:
+      case operation_kind::scatter:
         co_return co_await end(
             world_.scatter(is_root() ? wide_in : none, out, root{root_}));
-      case step_kind::reduce_scatter:
+      case operation_kind::reduce_scatter:
         co_return co_await end(world_.reduce_scatter(wide_in, out, sum));
-      case step_kind::all_to_all:
+      case operation_kind::all_to_all:
         co_return co_await end(world_.all_to_all(wide_in, wide_out));
-      case step_kind::send:
-      case step_kind::receive:
-        break;
+      default:
+        co_return co_await exchange(end);
     }
-    co_return co_await exchange(end);
   }
   /// Checks what a step that succeeded has left in both buffers.
   task<void> check(int step) {
@@ -137,7 +117,7 @@ class device_steps {
   };
 
   task<failure> exchange(end_of end) {
-    const bool sends = is_root() == (kind_ == step_kind::receive);
+    const bool sends = is_root() == (kind_ == operation_kind::receive);
     if (!is_root()) {
       if (sends) co_return co_await end(world_.send(in_.slice(0, count), to{root_}));
       co_return co_await end(world_.recv(out_.slice(0, count), from{root_}));
@@ -183,25 +163,27 @@ class device_steps {
 
   [[nodiscard]] numbers expected_in(int step) const {
     numbers mine = of(step, world_.rank(), 0, all());
-    if (kind_ == step_kind::broadcast) put(mine, 0, of(step, root_, 0, count));
+    if (kind_ == operation_kind::broadcast) put(mine, 0, of(step, root_, 0, count));
     return mine;
   }
   [[nodiscard]] numbers expected_out(int step) const {
     const auto self = static_cast<std::size_t>(world_.rank());
     const bool in_parts =
-        kind_ == step_kind::all_gather || kind_ == step_kind::all_to_all ||
-        (is_root() && (kind_ == step_kind::gather || kind_ == step_kind::send));
+        kind_ == operation_kind::all_gather || kind_ == operation_kind::all_to_all ||
+        (is_root() && (kind_ == operation_kind::gather || kind_ == operation_kind::send));
     numbers out(all(), -1);
     for (rank_t r = 0; in_parts && r < world_.size(); ++r) {
-      if (kind_ == step_kind::send && r == root_) continue;
-      const std::size_t place = kind_ == step_kind::all_to_all ? self * count : 0;
+      if (kind_ == operation_kind::send && r == root_) continue;
+      const std::size_t place = kind_ == operation_kind::all_to_all ? self * count : 0;
       put(out, static_cast<std::size_t>(r), of(step, r, place, count));
     }
-    if (kind_ == step_kind::all_reduce || (kind_ == step_kind::reduce && is_root())) {
+    if (kind_ == operation_kind::all_reduce ||
+        (kind_ == operation_kind::reduce && is_root())) {
       put(out, 0, sums(step, 0));
     }
-    if (kind_ == step_kind::reduce_scatter) put(out, 0, sums(step, self * count));
-    if (kind_ == step_kind::scatter || (kind_ == step_kind::receive && !is_root())) {
+    if (kind_ == operation_kind::reduce_scatter) put(out, 0, sums(step, self * count));
+    if (kind_ == operation_kind::scatter ||
+        (kind_ == operation_kind::receive && !is_root())) {
       put(out, 0, of(step, root_, self * count, count));
     }
     return out;
@@ -209,7 +191,7 @@ class device_steps {
 
   member& member_;
   world& world_;
-  const step_kind kind_;
+  const operation_kind kind_;
   const rank_t root_;
   device_buffer<std::int32_t> in_;
   device_buffer<std::int32_t> out_;

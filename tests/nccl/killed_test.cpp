@@ -5,6 +5,7 @@
 
 #include "freeing_thread.hpp"
 #include "gpu_worlds.hpp"
+#include "support/sanitizers.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -13,18 +14,10 @@ namespace {
 
 using floats = std::vector<float>;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-constexpr bool is_sanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool is_sanitized = false;
-#endif
-
 /// From a death to the error at a member whose application stands in cudaFree: some 10 ms
 /// on a GPU. It is less than any silence takes to be suspicious.
-constexpr duration heard_within = is_sanitized ? 5s : 1s;
+constexpr duration heard_within =
+    testing::has_address_sanitizer || testing::has_thread_sanitizer ? 5s : 1s;
 
 /// The second member, which never enters a collective unless its world was replaced.
 task<void> be_victim(member& m, world_options options) {

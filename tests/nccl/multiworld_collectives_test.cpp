@@ -15,7 +15,8 @@ namespace {
 /// Two worlds of three with one leader, of which one loses its last member.
 class worlds_of_three {
  public:
-  explicit worlds_of_three(std::vector<step_kind> kinds) : kinds_(std::move(kinds)) {}
+  explicit worlds_of_three(std::vector<operation_kind> kinds)
+      : kinds_(std::move(kinds)) {}
 
   void run() {
     const auto lead = [this](member& m, other_processes& others) {
@@ -31,9 +32,10 @@ class worlds_of_three {
 
   /// One leader's or worker's part in a world.
   struct part {
-    part(member& m, const char* name, rank_t rank, const std::vector<step_kind>& kinds)
+    part(member& m, const char* name, rank_t rank,
+         const std::vector<operation_kind>& kinds)
         : w(m.rt, m.st, on_gpu(m, name, rank, 3)), stream(m.device) {
-      for (const step_kind kind : kinds) each.emplace_back(m, w, kind, 0, stream);
+      for (const operation_kind kind : kinds) each.emplace_back(m, w, kind, 0, stream);
     }
 
     /// Until `end`, or the first failure, which it gives.
@@ -99,7 +101,7 @@ class worlds_of_three {
     }
   }
 
-  const std::vector<step_kind> kinds_;
+  const std::vector<operation_kind> kinds_;
 };
 
 /// When a member is killed, as the others see it.
@@ -157,7 +159,7 @@ class killed_in_each_role {
 
  private:
   struct place {
-    place(member& m, step_kind kind, rank_t role)
+    place(member& m, operation_kind kind, rank_t role)
         : w(m.rt, m.st, options(m, kind, role)),
           stream(m.device),
           steps(m, w, kind, root_of(kind, role), stream) {}
@@ -171,27 +173,29 @@ class killed_in_each_role {
   };
 
   killed_in_each_role(member& m, rank_t role) : member_(m), role_(role) {
-    for (const step_kind kind : all_step_kinds) places_.emplace_back(m, kind, role);
+    for (const operation_kind kind : all_step_kinds) places_.emplace_back(m, kind, role);
   }
 
   /// Errors name the role and the kind, and by the epoch the moment.
-  static world_options options(const member& m, step_kind kind, rank_t role) {
-    const std::string name = "rank " + std::to_string(role) + " " + name_of(kind);
+  static world_options options(const member& m, operation_kind kind, rank_t role) {
+    const std::string name =
+        "rank " + std::to_string(role) + " " + std::string(name_of(kind));
     const rank_t survivor = m.rank == 0 ? (role == 0 ? 1 : 0) : (role == 2 ? 1 : 2);
     return on_gpu(m, name, m.rank == 2 ? role : survivor, 3);
   }
   /// It is such that an operation needs the victim, at the root or at a member.
-  static rank_t root_of(step_kind kind, rank_t role) {
-    const bool gives_to_root = kind == step_kind::reduce || kind == step_kind::gather;
+  static rank_t root_of(operation_kind kind, rank_t role) {
+    const bool gives_to_root =
+        kind == operation_kind::reduce || kind == operation_kind::gather;
     return gives_to_root ? (role == 0 ? 1 : 0) : role;
   }
   /// Whether an operation cannot succeed here without the victim.
   [[nodiscard]] bool needs_victim(const place& p) const {
     switch (p.steps.kind()) {
-      case step_kind::reduce:
-      case step_kind::gather:
+      case operation_kind::reduce:
+      case operation_kind::gather:
         return p.w.rank() == root_of(p.steps.kind(), role_);
-      case step_kind::send:
+      case operation_kind::send:
         return false;
       default:
         return true;
@@ -305,19 +309,19 @@ TEST_SUITE("multiworld") {
   TEST_CASE(
       "A5: when a member is killed amid broadcasts and scatters nothing succeeds after, "
       "and the other world does its hundred") {
-    worlds_of_three({step_kind::broadcast, step_kind::scatter}).run();
+    worlds_of_three({operation_kind::broadcast, operation_kind::scatter}).run();
   }
 
   TEST_CASE(
       "A6: when a member is killed amid gathers and reduces the root and the other "
       "survivor have no success after") {
-    worlds_of_three({step_kind::gather, step_kind::reduce}).run();
+    worlds_of_three({operation_kind::gather, operation_kind::reduce}).run();
   }
 
   TEST_CASE(
       "A7: when a member is killed amid all_reduces and all_gathers both survivors have "
       "an error, and the other world does its hundred") {
-    worlds_of_three({step_kind::all_reduce, step_kind::all_gather}).run();
+    worlds_of_three({operation_kind::all_reduce, operation_kind::all_gather}).run();
   }
 
   TEST_CASE(

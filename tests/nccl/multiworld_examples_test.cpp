@@ -355,7 +355,10 @@ class image_leader {
 
   /// No event tells that a worker has been admitted, or is gone.
   task<void> until_there_are(std::size_t workers) {
-    while (workers_.workers().size() != workers) co_await sleep_for(1ms);
+    const auto look = [&]() -> task<void> {
+      while (workers_.workers().size() != workers) co_await sleep_for(1ms);
+    };
+    co_await within(look(), 30s);
   }
 
   task<void> use(int worker) {

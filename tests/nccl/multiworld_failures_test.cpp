@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <vector>
 
 #include "other_processes.hpp"
-#include "support/entries.hpp"
+#include "support/footprint.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -53,18 +52,18 @@ class half_received {
   half_received(member& m, other_processes& others)
       : member_(m),
         others_(others),
-        w(m.rt, m.st, impatient(on_gpu(m, "half", 0, 2))),
+        world_(m.rt, m.st, impatient(on_gpu(m, "half", 0, 2))),
         stream_(m.device),
-        x(m.pool, large, stream_) {}
+        buffer_(m.pool, large, stream_) {}
 
   /// Calls `then` when the sender is stopped, and gives how the receive ended.
   template <class Then>
   task<failure> run(Then then) {
-    co_await w;
+    co_await world_;
     failure why;
     bool is_cut = false;
     const auto take = [&]() -> task<void> {
-      why = co_await failure_of(w.recv(x, from{1}));
+      why = co_await failure_of(world_.recv(buffer_, from{1}));
       is_over_ = true;
       // Law 4: the buffer is the caller's again, at once.
       if (why) co_await fill();
@@ -82,21 +81,22 @@ class half_received {
     REQUIRE(is_cut);
     co_return why;
   }
+  [[nodiscard]] auto drained() { return world_.drained(); }
   [[nodiscard]] task<bool> is_filled() {
-    const floats found = co_await member_.read(x);
+    const floats found = co_await member_.read(buffer_);
     co_return found == canaries_;
   }
 
  private:
   /// On a stream that does not wait for the message.
-  task<void> fill() { co_await copy(x.view(member_.stream), canaries_); }
+  task<void> fill() { co_await copy(buffer_.view(member_.stream), canaries_); }
   /// False if all of the message has come.
   task<bool> stop_at_a_quarter() {
-    while (!is_over_ && peek(x, large / 4) == canary) co_await yield();
+    while (!is_over_ && peek(buffer_, large / 4) == canary) co_await yield();
     others_.stop(1);
     // What it had sent before may still be on its way here.
     for (int i = 0; i < 100; ++i) co_await sleep_for(100us);
-    if (!is_over_ && peek(x, large - 1) == canary) co_return true;
+    if (!is_over_ && peek(buffer_, large - 1) == canary) co_return true;
     others_.go_on(1);
     co_return false;
   }
@@ -105,15 +105,9 @@ class half_received {
   other_processes& others_;
   const floats canaries_ = floats(large, canary);
   bool is_over_ = false;
-
- public:
-  world w;
-
- private:
+  world world_;
   const owned_stream stream_;
-
- public:
-  device_buffer<float> x;
+  device_buffer<float> buffer_;
 };
 
 bool skips_without_peeking() {
@@ -129,7 +123,7 @@ task<void> lose_half_a_message(member& m, other_processes& others) {
   const failure why = co_await half.run(kill);
   check_death(why, 1);
   CHECK(why.operation == operation_kind::receive);
-  co_await half.w.drained();
+  co_await half.drained();
   CHECK(co_await half.is_filled());
 }
 
@@ -178,7 +172,7 @@ task<void> stop_the_sender(member& m, other_processes& others) {
   others.go_on(1);
   co_await told(m, "late one has ended");
   CHECK(co_await half.is_filled());
-  co_await half.w.drained();
+  co_await half.drained();
   co_await add_beside(m, beside);
   co_await beside.leave();
   CHECK(wait_for_device(m.device) == cudaSuccess);
@@ -330,17 +324,6 @@ struct blocked_application {
 
 // --- a name that is formed again and again
 
-struct footprint {
-  std::size_t descriptors = testing::open_descriptors();
-  std::size_t threads = testing::entries("/proc/self/task");
-  std::size_t resident = [] {
-    std::size_t all = 0;
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> all >> pages;
-    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  }();
-};
-
 struct made_anew {
   /// By then what is made once has been made.
   static constexpr std::uint64_t warm_after = 5;
@@ -351,7 +334,7 @@ struct made_anew {
     world w(m.rt, m.st, on_gpu(m, "again", 0, 2));
     co_await w;
     auto x = co_await m.on_device(floats(1000));
-    footprint warm;
+    testing::footprint warm;
     for (std::uint64_t i = 1; i <= times; ++i) {
       CHECK(w.epoch() == i);
       const floats ones(1000, 1);
@@ -365,18 +348,20 @@ struct made_anew {
       CHECK(why.peer.pid == pid);
       CHECK(why.epoch == i);
       co_await w.drained();
-      if (i == warm_after) warm = footprint();
+      if (i == warm_after) warm = testing::footprint();
       if (i == times) break;
       others.start(1);
       w = co_await w.reform();
     }
     co_await within(until_no_more_than(warm), 20s);
-    CHECK(footprint().resident < warm.resident + (std::size_t{32} << 20));
+    CHECK(testing::footprint().resident_bytes <
+          warm.resident_bytes + (std::size_t{32} << 20));
   }
   /// A communicator is freed, and a helper thread ends, after its world is drained.
-  static task<void> until_no_more_than(const footprint& warm) {
-    for (footprint now; now.descriptors > warm.descriptors || now.threads > warm.threads;
-         now = footprint()) {
+  static task<void> until_no_more_than(const testing::footprint& warm) {
+    for (testing::footprint now;
+         now.descriptors > warm.descriptors || now.threads > warm.threads;
+         now = testing::footprint()) {
       co_await sleep_for(5ms);
     }
   }

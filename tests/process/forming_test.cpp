@@ -1,9 +1,8 @@
 // Forming worlds while processes come and go.
-#include <fstream>
-
 #include "process_fixture.hpp"
-#include "support/entries.hpp"
 #include "support/eventually.hpp"
+#include "support/footprint.hpp"
+#include "support/sanitizers.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -13,26 +12,6 @@ namespace {
 
 task<failure> outcome_of_forming(world& w) { co_return (co_await outcome(w)).error(); }
 
-struct footprint {
-  std::size_t descriptors = testing::open_descriptors();
-  std::size_t threads = testing::entries("/proc/self/task");
-  std::size_t resident_pages = [] {
-    std::size_t all = 0;
-    std::size_t resident = 0;
-    std::ifstream("/proc/self/statm") >> all >> resident;
-    return resident;
-  }();
-};
-
-/// The address sanitizer does, to find uses after the free.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool keeps_freed_memory = true;
-#elif defined(__has_feature)
-constexpr bool keeps_freed_memory = __has_feature(address_sanitizer);
-#else
-constexpr bool keeps_freed_memory = false;
-#endif
-
 }  // namespace
 
 TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grows") {
@@ -40,7 +19,7 @@ TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grow
     CAPTURE(name_of(e));
     site here(e);
     leader us(here);
-    footprint warm;
+    testing::footprint warm;
     duration longest{0};
     for (std::uint64_t i = 1; i <= 100; ++i) {
       process worker = here.worker("again");
@@ -57,17 +36,20 @@ TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grow
       CHECK(why.peer.pid == pid);
       CHECK(why.epoch == i);
       us.run(w.drained());
-      if (i == 20) warm = footprint();
+      if (i == 20) warm = testing::footprint();
     }
     // The last peer's link goes in turns that follow the end of its world.
-    footprint now;
+    testing::footprint now;
     CHECK(testing::eventually([&] {
-      now = footprint();
+      now = testing::footprint();
       return now.descriptors <= warm.descriptors;
     }));
     CHECK(now.threads <= warm.threads);
-    // 4 MiB in 80 epochs: far below what a leaked buffer, frame or view each would be.
-    if (!keeps_freed_memory) CHECK(now.resident_pages < warm.resident_pages + 1024);
+    // In 80 epochs: far below what a leaked buffer, frame or view each would be. The
+    // address sanitizer keeps freed memory, to find uses after the free.
+    if (!testing::has_address_sanitizer) {
+      CHECK(now.resident_bytes < warm.resident_bytes + (std::size_t{4} << 20));
+    }
     CHECK(longest < 5s);
   }
 }

@@ -33,10 +33,11 @@ TEST_CASE(
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, meets));
   REQUIRE(s.until([&] { return taken == 2; }));
-  CHECK(worker.told.count("taken by an acceptor") == 0);
+  CHECK(worker.told.count("taken by an acceptor", log_level::warning) == 0);
   REQUIRE(s.until([&] { return taken == 3; }));
   s.sim.run_for(20s);
-  CHECK(worker.told.count("taken by an acceptor 2 times and not met") == 1);
+  CHECK(worker.told.count("taken by an acceptor 2 times and not met",
+                          log_level::warning) == 1);
   CHECK(met == 0);
   std::stop_source enough;
   auto accepted = s.leader.start(accept(*s.leader.rt, s.store, {.service = "decode"},
@@ -55,9 +56,10 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
   const std::string told = "connect decode: in the waiting list of the store " +
                            s.store.address() + "; no acceptor of the service has taken";
-  REQUIRE(s.until([&] { return worker.told.count(told) == 1; }, 2s));
+  REQUIRE(s.until([&] { return worker.told.count(told, log_level::warning) == 1; }, 2s));
   s.sim.run_for(5s);
-  CHECK(worker.told.count("no acceptor of the service has taken it") == 1);
+  CHECK(worker.told.count("no acceptor of the service has taken it",
+                          log_level::warning) == 1);
   worker.end();
   CHECK(connected.is_ready());
 }

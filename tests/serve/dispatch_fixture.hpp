@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "kept_warnings.hpp"
 #include "manyworlds/io/simulation.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/world/runtime_core.hpp"
+#include "support/kept_log.hpp"
 
 namespace manyworlds::dispatch_tests {
 
@@ -71,7 +71,7 @@ class process {
   std::vector<std::function<bool()>> has_ended_;
 
  public:
-  warnings told;
+  testing::kept_log told;
   std::unique_ptr<runtime> rt;
 };
 

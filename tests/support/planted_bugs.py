@@ -2,8 +2,8 @@
 """Plants each bug of a list into a copy of one source file, and has the bug's test find it.
 
 A test is a program of this build with its arguments: a doctest case on a machine, or seeds of a
-scenario. The original must pass it. A bug whose text is not found exactly once fails: the source has
-changed, and the list must follow it.
+scenario. The original must pass it within the bug's limit: a test that takes longer would find any bug.
+A bug whose text is not found exactly once fails: the source has changed, and the list must follow it.
 """
 
 import argparse
@@ -117,6 +117,7 @@ class Test:
             self.arguments = ("--test-case=" + self.case.replace(",", "*"),)
         else:
             self.arguments = (bug.get("scenario", "random"), "1", str(SEEDS))
+        self.limit = bug.get("limit", LIMIT)
         self.machine = bug.get("machine")
         self.settings = machines[self.machine] if self.machine else []
 
@@ -124,7 +125,7 @@ class Test:
         words = [self.program, self.case or self.arguments[0]]
         return ": ".join(words) + (f" (on {self.machine})" if self.machine else "")
 
-    def run(self, program, limit):
+    def run(self, program):
         """Its exit status, None if it does not end in time; and what it says."""
         env = dict(os.environ, MALLOC_PERTURB_="165")
         env.update(each.split("=", 1) for each in self.settings)
@@ -132,7 +133,7 @@ class Test:
             process = subprocess.Popen([str(program), *self.arguments], stdout=said, stderr=said,
                                        stdin=subprocess.DEVNULL, env=env, start_new_session=True)
             ended = os.pidfd_open(process.pid)
-            in_time = select.select([ended], [], [], limit)[0]
+            in_time = select.select([ended], [], [], self.limit)[0]
             os.close(ended)
             # Not waited for yet, so the number is its own. Members of its worlds may be left.
             os.killpg(process.pid, signal.SIGKILL)
@@ -142,7 +143,9 @@ class Test:
 
     def objection(self, program):
         """Why the original is not clean; None if it is."""
-        code, said = self.run(program, LIMIT)
+        code, said = self.run(program)
+        if code is None:
+            return f"does not end within {self.limit} s"
         if code != 0:
             return f"ends with {code}: {last_words(said)}"
         if self.case and not re.search(r"test cases: +[1-9]", said):
@@ -162,7 +165,7 @@ def judge(plant, number, bug, test):
         program = plant.program(number, bug)
     except LookupError as trouble:
         return str(trouble), ""
-    code, said = test.run(program, bug.get("limit", LIMIT))
+    code, said = test.run(program)
     program.unlink()
     if code == 0:
         return f"{test} does not find it", ""
@@ -196,7 +199,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="planted_bugs_", dir=args.build) as work, \
             concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         plant = Plant(args, work)
-        originals = {str(t): t for t in tests}
+        # Of several limits the least.
+        originals = {str(t): t for t in sorted(tests, key=lambda t: -t.limit)}
         objections = pool.map(lambda t: t.objection(plant.programs[t.program]), originals.values())
         for name, objection in zip(originals, objections):
             failed += objection is not None
