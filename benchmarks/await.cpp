@@ -271,7 +271,7 @@ void await(const common_options& common, const await_options& options) {
   report out(common.json, common.transport());
   mw::runtime rt(runtime_options_of(common));
   one_thread pair(common);
-  out.machine(rt.home().io().name());
+  out.machine(rt.engine());
   pair.begin();
   // Do not pin earlier: the service threads would inherit it.
   std::optional<pinned_thread> pinned;

@@ -83,7 +83,7 @@ class front {
   }
   void by_feed(const burst& asked) {
     const auto raw = std::as_bytes(std::span(&asked, 1));
-    mw::reply_feed feed(here_, workers_, mw::bytes(raw.begin(), raw.end()));
+    mw::reply_feed feed(here_, workers_, std::vector<std::byte>(raw.begin(), raw.end()));
     while (!feed.take(1s).is_over) {}
   }
 

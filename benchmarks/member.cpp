@@ -64,7 +64,7 @@ void member::tell_turns() {
     });
   };
   const mw::turn_times user = runtime_.turns();
-  const mw::turn_times service = runtime_.service().times();
+  const mw::turn_times service = runtime_.service_turns();
   tell("library", user.library);
   tell("tasks", user.tasks);
   tell("service", service.library);

@@ -80,7 +80,7 @@ class member {
 
   [[nodiscard]] mw::runtime& runtime() noexcept { return runtime_; }
   [[nodiscard]] mw::store& store() noexcept { return store_; }
-  [[nodiscard]] std::string_view engine() { return runtime_.home().io().name(); }
+  [[nodiscard]] std::string_view engine() { return runtime_.engine(); }
 
   [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank,
                                    mw::rank_t size = 2) {

@@ -32,7 +32,7 @@ constexpr mw::service_name service = "generate";
 std::string text_of(std::span<const std::byte> data) {
   return {reinterpret_cast<const char*>(data.data()), data.size()};
 }
-mw::bytes bytes_of(const std::string& text) {
+std::vector<std::byte> bytes_of(const std::string& text) {
   const auto raw = std::as_bytes(std::span(text));
   return {raw.begin(), raw.end()};
 }
@@ -79,7 +79,7 @@ mw::task<void> work(mw::runtime& rt, mw::store& store) {
 /// One answer, on a thread of the HTTP server.
 class answer {
  public:
-  answer(mw::runtime& rt, mw::dispatcher& workers, mw::bytes request)
+  answer(mw::runtime& rt, mw::dispatcher& workers, std::vector<std::byte> request)
       : tokens_(rt, workers, std::move(request), {.limit = 60s}) {
     ++open;
   }
@@ -92,7 +92,8 @@ class answer {
     // Look whether the client is still there when no token comes.
     const auto got = tokens_.take(50ms);
     std::string events;
-    for (const mw::bytes& each : got.replies) events += "data: " + text_of(each) + "\n\n";
+    for (const std::vector<std::byte>& each : got.replies)
+      events += "data: " + text_of(each) + "\n\n";
     if (got.is_over) {
       events += got.why ? "event: error\ndata: " + got.why.text() + "\n\n"
                         : std::string("event: end\ndata: \n\n");

@@ -9,7 +9,7 @@
 #pragma GCC diagnostic ignored "-Wsubobject-linkage"
 #endif
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 #include "assertion.cpp"
 #include "failure.cpp"
@@ -50,7 +50,6 @@
 #include "io/cpu_binding.cpp"
 #include "io/default_spin.cpp"
 #include "io/dns_query.cpp"
-#include "io/environment.cpp"
 #include "io/epoll_engine.cpp"
 #include "io/io_uring_engine.cpp"
 #include "io/kernel_ring.cpp"
@@ -73,6 +72,7 @@
 #include "io/simulation_faults.cpp"
 #include "io/socket_address.cpp"
 #include "io/stream.cpp"
+#include "io/system_environment.cpp"
 #include "io/turn_times.cpp"
 #include "link/death_watch.cpp"
 #include "link/endpoint.cpp"
@@ -89,7 +89,6 @@
 #include "link/neighbour_watch.cpp"
 #include "link/neighbourhood.cpp"
 #include "link/pool_exchange.cpp"
-#include "link/process_address.cpp"
 #include "link/process_watch.cpp"
 #include "link/remote_memory.cpp"
 #include "link/robust_word.cpp"
@@ -121,12 +120,13 @@
 #include "observe/report_text.cpp"
 #include "observe/reporter.cpp"
 #include "observe/world_report.cpp"
+#include "process_address.cpp"
 #include "serve/acceptor.cpp"
 #include "serve/call_record.cpp"
 #include "serve/call_server.cpp"
 #include "serve/call_session.cpp"
 #include "serve/call_watch.cpp"
-#include "serve/connect.cpp"
+#include "serve/connector.cpp"
 #include "serve/dispatch_core.cpp"
 #include "serve/dispatcher.cpp"
 #include "serve/hosted_store.cpp"
@@ -170,7 +170,7 @@
 #include "world/world_core_ending.cpp"
 #include "world/world_core_notices.cpp"
 #include "world/world_core_operations.cpp"
-#include "world/world_event.cpp"
+#include "world/world_event_hub.cpp"
 
 #if MANYWORLDS_HAS_NCCL
 #include "nccl/argument_checks.cpp"

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

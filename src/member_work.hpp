@@ -1,8 +1,8 @@
 // Member work: a work or a timer that calls a member function of its owner.
 #pragma once
 
-#include "manyworlds/coro/timer_queue.hpp"
-#include "manyworlds/coro/work.hpp"
+#include "manyworlds/detail/timer_queue.hpp"
+#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0 {
 

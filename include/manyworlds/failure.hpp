@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "manyworlds/address.hpp"
-#include "manyworlds/config.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/config.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/process_identity.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

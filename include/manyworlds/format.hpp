@@ -10,10 +10,10 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/io/socket_address.hpp"
-#include "manyworlds/link/process_address.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/observe/log.hpp"
-#include "manyworlds/world/world_core.hpp"
+#include "manyworlds/process_address.hpp"
+#include "manyworlds/world/world_state.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -27,6 +27,7 @@
 #include "manyworlds/io/signals.hpp"
 
 // Memory: element types and views of the caller's buffers
+#include "manyworlds/detail/view_list.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/device_list.hpp"
 #include "manyworlds/memory/device_view.hpp"
@@ -35,7 +36,6 @@
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
-#include "manyworlds/memory/view_list.hpp"
 
 // GPUs: memory, streams, waits and copies
 #include "manyworlds/nccl/copy.hpp"
@@ -51,7 +51,6 @@
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/prefix_store.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
 
 // Worlds, and the runtime they belong to
 #include "manyworlds/world/graph_hold.hpp"

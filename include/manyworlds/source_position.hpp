@@ -1,7 +1,7 @@
 // Source position: where in the user's code an operation was asked for.
 #pragma once
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

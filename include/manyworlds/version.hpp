@@ -1,7 +1,7 @@
 // The version of the library that was linked, against that of the headers.
 #pragma once
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

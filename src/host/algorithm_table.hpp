@@ -1,7 +1,7 @@
 // Algorithm table: which algorithm carries out a collective.
 #pragma once
 
-#include "manyworlds/host/algorithms.hpp"
+#include "manyworlds/algorithms.hpp"
 
 namespace manyworlds::inline v0::host {
 

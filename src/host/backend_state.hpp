@@ -8,8 +8,8 @@
 
 #include "collectives.hpp"
 #include "connection.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/host/host_backend.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <optional>
 
-#include "../link/cell_ring.hpp"
-#include "../link/chunk_slab.hpp"
-#include "../link/offer_table.hpp"
 #include "frame.hpp"
+#include "link/cell_ring.hpp"
+#include "link/chunk_slab.hpp"
+#include "link/offer_table.hpp"
 
 namespace manyworlds::inline v0::host {
 

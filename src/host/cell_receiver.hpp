@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "link/shared_link.hpp"
 #include "pool_cursor.hpp"
 #include "receiver.hpp"
 #include "remote_cursor.hpp"

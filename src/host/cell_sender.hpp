@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "link/shared_link.hpp"
 #include "pool_offers.hpp"
 #include "sender.hpp"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/backend/collective_part.hpp"
-#include "manyworlds/backend/operation.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/collective_part.hpp"
+#include "manyworlds/detail/operation.hpp"
 
 namespace manyworlds::inline v0::host {
 

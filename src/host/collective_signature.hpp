@@ -6,7 +6,7 @@
 #include <string>
 
 #include "collective_shape.hpp"
-#include "manyworlds/host/algorithms.hpp"
+#include "manyworlds/algorithms.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "manyworlds/memory/view_cursor.hpp"
+#include "memory/view_cursor.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

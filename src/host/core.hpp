@@ -6,11 +6,11 @@
 #include <functional>
 #include <string>
 
+#include "backend/backend.hpp"
+#include "host/host_backend.hpp"
+#include "io/reactor.hpp"
 #include "lane_matcher.hpp"
-#include "manyworlds/backend/backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/io/reactor.hpp"
 
 namespace manyworlds::inline v0::host {
 

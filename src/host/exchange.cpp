@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/reduce_elements.hpp"
+#include "memory/reduce_elements.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <optional>
 
-#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/operation.hpp"
 
 namespace manyworlds::inline v0::host {
 

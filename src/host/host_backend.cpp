@@ -1,4 +1,4 @@
-#include "manyworlds/host/host_backend.hpp"
+#include "host/host_backend.hpp"
 
 #include <iterator>
 #include <utility>

@@ -11,9 +11,9 @@
 
 #include "cell_frame.hpp"
 #include "elsewhere.hpp"
-#include "manyworlds/backend/operation.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/view_cursor.hpp"
+#include "manyworlds/detail/operation.hpp"
+#include "memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
 

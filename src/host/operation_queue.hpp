@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string>
 
-#include "manyworlds/backend/operation.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/operation.hpp"
 
 namespace manyworlds::inline v0::host {
 

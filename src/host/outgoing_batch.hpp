@@ -13,7 +13,7 @@
 #include "byte_queue.hpp"
 #include "frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/view_cursor.hpp"
+#include "memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "../link/pool_exchange.hpp"
 #include "cell_frame.hpp"
+#include "link/pool_exchange.hpp"
 #include "piece_window.hpp"
 
 namespace manyworlds::inline v0::host {

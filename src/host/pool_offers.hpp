@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "../link/shared_link.hpp"
 #include "cell_frame.hpp"
+#include "link/shared_link.hpp"
+#include "manyworlds/detail/view_list.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
-#include "manyworlds/memory/view_list.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <span>
 
-#include "../link/remote_memory.hpp"
 #include "cell_frame.hpp"
+#include "link/remote_memory.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "piece_window.hpp"
 

@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "../link/offer_table.hpp"
 #include "core.hpp"
 #include "frame.hpp"
 #include "lane_table.hpp"
-#include "manyworlds/memory/view_cursor.hpp"
+#include "link/offer_table.hpp"
+#include "memory/view_cursor.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -2,11 +2,11 @@
 // memory.
 #pragma once
 
-#include "../link/shared_link.hpp"
 #include "cell_receiver.hpp"
 #include "cell_sender.hpp"
 #include "connection.hpp"
-#include "manyworlds/link/data_channel.hpp"
+#include "link/data_channel.hpp"
+#include "link/shared_link.hpp"
 
 namespace manyworlds::inline v0::host {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "connection.hpp"
-#include "manyworlds/io/stream.hpp"
+#include "io/stream.hpp"
 #include "stream_receiver.hpp"
 #include "stream_sender.hpp"
 

@@ -1,4 +1,4 @@
-#include "manyworlds/io/cpu_binding.hpp"
+#include "io/cpu_binding.hpp"
 
 #include <sched.h>
 

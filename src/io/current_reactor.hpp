@@ -1,7 +1,7 @@
 // Current reactor: the reactor that runs a turn on the calling thread.
 #pragma once
 
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 
 namespace manyworlds::inline v0 {
 

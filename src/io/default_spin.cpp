@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 
 namespace manyworlds::inline v0 {
 

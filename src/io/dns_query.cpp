@@ -30,10 +30,10 @@ std::string text_of(const std::vector<socket_address>& servers) {
 #include <vector>
 
 #include "descriptor.hpp"
+#include "io/stream.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/stream.hpp"
 
 namespace manyworlds::inline v0 {
 

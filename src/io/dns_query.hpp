@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/resolve.hpp"
+#include "io/reactor.hpp"
+#include "io/resolve.hpp"
 #include "name_files.hpp"
 
 // Only the library's own sources use this. The build system says 0 where it found no

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
 
 namespace manyworlds::inline v0 {
 

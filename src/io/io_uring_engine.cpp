@@ -1,4 +1,4 @@
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 #if MANYWORLDS_HAS_IO_URING
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engines.hpp"
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

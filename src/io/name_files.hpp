@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/io/socket_address.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

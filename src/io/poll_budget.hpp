@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstddef>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "io/io_request.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/io_request.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -4,7 +4,7 @@
 
 #include <sys/socket.h>
 
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 
 #include <algorithm>
 #include <thread>

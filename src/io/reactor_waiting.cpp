@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 
 namespace manyworlds::inline v0 {
 

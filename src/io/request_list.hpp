@@ -1,8 +1,8 @@
 // Request list: requests that are linked through their engine state, in order of arrival.
 #pragma once
 
+#include "io/io_request.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/io_request.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "manyworlds/io/resolve.hpp"
+#include "io/resolve.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "../duration_text.hpp"
 #include "current_reactor.hpp"
 #include "dns_query.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "name_files.hpp"
 

@@ -16,7 +16,7 @@
 
 #include "current_reactor.hpp"
 #include "descriptor.hpp"
-#include "manyworlds/io/stream.hpp"
+#include "io/stream.hpp"
 
 namespace manyworlds::inline v0 {
 

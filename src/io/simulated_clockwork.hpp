@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "io/simulated_kernel.hpp"
 #include "simulated_network.hpp"
 
 namespace manyworlds::inline v0 {
@@ -33,7 +34,7 @@ class simulated_engine final : public engine {
   ~simulated_engine() override;
 
   std::string_view name() const noexcept override { return "simulated"; }
-  network& sockets() noexcept override { return process_.sockets(); }
+  network& sockets() noexcept override { return simulated_kernel::sockets(process_); }
   time_point now() const noexcept override { return clockwork_.now; }
 
   void submit(io_request& request) noexcept override;

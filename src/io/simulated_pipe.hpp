@@ -9,8 +9,8 @@
 #include <deque>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,8 +1,9 @@
-#include "manyworlds/io/simulated_process.hpp"
+#include "manyworlds/testing/simulated_process.hpp"
 
 #include <utility>
 
-#include "simulated_engine.hpp"
+#include "io/simulated_engine.hpp"
+#include "io/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -30,17 +31,8 @@ process_identity simulated_process::identity() const {
           decltype(process_identity::host)::clipped("host" + std::to_string(host_))};
 }
 
-simulated_process* simulated_process::simulated_kernel() noexcept {
+simulated_process* simulated_process::simulated() noexcept {
   return clockwork_.options.shared_memory ? this : nullptr;
-}
-
-simulated_resident* simulated_process::neighbour(std::string_view name) const noexcept {
-  return simulation_.find_resident(host_, name);
-}
-
-std::pair<socket_handle, socket_handle> simulated_process::make_pair(
-    simulated_process& other) {
-  return network_.make_pair(*this, other);
 }
 
 void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }
@@ -52,6 +44,16 @@ socket_address simulated_process::address(std::uint16_t port) const {
   return simulated_network::address_of(host_, port);
 }
 
-network& simulated_process::sockets() noexcept { return *sockets_; }
+simulated_resident* simulated_kernel::find(const simulated_process& p,
+                                           std::string_view name) noexcept {
+  return p.simulation_.find_resident(p.host_, name);
+}
+
+std::pair<socket_handle, socket_handle> simulated_kernel::make_pair(
+    simulated_process& p, simulated_process& other) {
+  return p.network_.make_pair(p, other);
+}
+
+network& simulated_kernel::sockets(simulated_process& p) noexcept { return *p.sockets_; }
 
 }  // namespace manyworlds::inline v0

@@ -1,4 +1,4 @@
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 #include <cstdio>
 #include <cstdlib>

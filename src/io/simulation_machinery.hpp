@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "io/simulated_kernel.hpp"
 #include "simulated_engine.hpp"
 
 namespace manyworlds::inline v0 {

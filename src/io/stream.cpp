@@ -1,4 +1,4 @@
-#include "manyworlds/io/stream.hpp"
+#include "io/stream.hpp"
 
 #include <cerrno>
 #include <system_error>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "manyworlds/io/cpu_binding.hpp"
+#include "io/cpu_binding.hpp"
 #include "shared_word.hpp"
 
 namespace manyworlds::inline v0::shm {

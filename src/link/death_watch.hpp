@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "death_notices.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 #include "word_group.hpp"
 
 namespace manyworlds::inline v0::shm {

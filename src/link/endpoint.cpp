@@ -1,4 +1,4 @@
-#include "manyworlds/link/endpoint.hpp"
+#include "link/endpoint.hpp"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // Accepting: an endpoint takes connections in, and decides which may stay.
+#include "link/endpoint.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/endpoint.hpp"
 
 #include <cerrno>
 #include <string>

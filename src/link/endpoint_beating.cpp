@@ -1,7 +1,7 @@
 // Beating: an endpoint shows signs of life periodically, and ends unused links.
+#include "link/endpoint.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/endpoint.hpp"
 #include "neighbour.hpp"
 
 namespace manyworlds::inline v0 {

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "link/endpoint.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/endpoint.hpp"
 
 namespace manyworlds::inline v0 {
 

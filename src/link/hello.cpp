@@ -1,9 +1,10 @@
-#include "manyworlds/link/hello.hpp"
+#include "link/hello.hpp"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
+#include "link/wire_address.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
@@ -60,7 +61,7 @@ bytes encode(const hello& h, bool has_secret, std::span<const std::byte> nonce) 
   wire_writer out;
   out.put(magic).put(h.version).put(h.purpose).put(std::uint8_t{has_secret});
   out.put_raw(nonce);
-  h.self.write(out);
+  write(h.self, out);
   out.put_raw(h.expected.raw()).put(h.world_id).put(h.rank);
   return out.take();
 }
@@ -82,8 +83,8 @@ decoded_hello decode(std::span<const std::byte> frame) {
   d.words.purpose = in.get_enum(connection_purpose::query);
   d.has_secret = in.get<std::uint8_t>() != 0;
   in.take(nonce_size);
-  d.words.self = process_address::read(in);
-  d.words.expected = incarnation(in.take(incarnation::size).first<incarnation::size>());
+  d.words.self = read_address(in);
+  d.words.expected = read_incarnation(in);
   d.words.world_id = in.get<std::uint64_t>();
   d.words.rank = in.get<std::int32_t>();
   in.expect_end();
@@ -131,7 +132,7 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     if (status == hello_status::another_process)
       throw wire_error("it says without a proof that the process is another");
     if (status != hello_status::welcome) throw_status(status, version, where);
-    peer = process_address::read(in);
+    peer = read_address(in);
     in.take(nonce_size);
     const bytes proven =
         join(first, std::span(answer).first(answer.size() - in.rest().size()));
@@ -184,7 +185,7 @@ task<std::optional<hello>> greeter::answer(
     throw_status(early, d.words.version, where);
   }
 
-  self_.write(out);
+  write(self_, out);
   bytes nonce(nonce_size);
   env_.fill_random(nonce);
   out.put_raw(nonce);

@@ -1,4 +1,4 @@
-#include "manyworlds/link/link.hpp"
+#include "link/link.hpp"
 
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/stream.hpp"
 
 namespace manyworlds::inline v0::shm {
 

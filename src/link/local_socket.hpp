@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/io/reactor.hpp"
 
 namespace manyworlds::inline v0::shm {
 

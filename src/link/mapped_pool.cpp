@@ -5,10 +5,10 @@
 
 #include <new>
 
-#include "../memory/sealable_memory.hpp"
 #include "arena_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/pool_memory.hpp"
+#include "manyworlds/detail/pool_memory.hpp"
+#include "memory/sealable_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
 

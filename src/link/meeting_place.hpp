@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "io/stream.hpp"
 #include "local_socket.hpp"
 #include "manyworlds/io/environment.hpp"
-#include "manyworlds/io/stream.hpp"
-#include "manyworlds/link/process_address.hpp"
+#include "manyworlds/process_address.hpp"
 #include "process_watch.hpp"
 #include "remote_memory.hpp"
 #include "robust_word.hpp"

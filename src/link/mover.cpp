@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "../io/signals_blocked.hpp"
+#include "io/signals_blocked.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::shm {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "link/wire.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/wire.hpp"
 #include "neighbourhood.hpp"
 #include "shared_link.hpp"
 

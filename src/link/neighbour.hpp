@@ -10,10 +10,10 @@
 
 #include "beat_line.hpp"
 #include "death_notices.hpp"
+#include "link/data_channel.hpp"
+#include "link/link.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/data_channel.hpp"
-#include "manyworlds/link/link.hpp"
 #include "meeting_place.hpp"
 #include "process_watch.hpp"
 #include "robust_word.hpp"

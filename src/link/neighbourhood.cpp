@@ -17,7 +17,7 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
                              const endpoint_options& options)
     : owner_(owner),
       service_(service),
-      simulated_(env.simulated_kernel()),
+      simulated_(env.simulated()),
       pools_(options.pools),
       mover_(options.mover) {
   const incarnation& self = owner.self().id;

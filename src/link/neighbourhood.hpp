@@ -7,8 +7,8 @@
 #include <string>
 
 #include "death_notices.hpp"
+#include "link/endpoint.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/endpoint.hpp"
 #include "meeting_place.hpp"
 #include "robust_word.hpp"
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "local_socket.hpp"
-#include "manyworlds/memory/pool_registry.hpp"
+#include "manyworlds/detail/pool_registry.hpp"
 #include "mapped_pool.hpp"
 
 namespace manyworlds::inline v0::shm {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/stream.hpp"
 
 // This is newer than Debian 12's headers.
 #if !defined(SO_PEERPIDFD)

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <string>
 
+#include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/io/reactor.hpp"
 
 namespace manyworlds::inline v0::shm {
 

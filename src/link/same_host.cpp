@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "link/wire.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -1,8 +1,8 @@
-#include "manyworlds/link/secret.hpp"
+#include "link/secret.hpp"
 
 #include <stdexcept>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 #if MANYWORLDS_HAS_SECRET
 #include <openssl/crypto.h>

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <new>
 
-#include "../memory/sealable_memory.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/sealable_memory.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "chunk_owners.hpp"
+#include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/stream.hpp"
 #include "meeting_place.hpp"
 #include "mover.hpp"
 #include "pool_exchange.hpp"

@@ -22,11 +22,11 @@ simulated_life::simulated_life(simulated_process& self, shared_arena& arena)
       arena_(arena),
       word_(*reinterpret_cast<life_word*>(arena.at(offset::death(arena.side())))) {
   word_.store(some_thread, std::memory_order_relaxed);
-  self_.add_resident(*this);
+  simulated_kernel::add_resident(self_, *this);
 }
 
 simulated_life::~simulated_life() {
-  self_.remove_resident(*this);
+  simulated_kernel::remove_resident(self_, *this);
   // A dead process says no goodbye.
   if (!self_.is_dead()) word_.store(0, std::memory_order_relaxed);
 }
@@ -44,10 +44,10 @@ void simulated_life::killed() noexcept {
 
 simulated_deaths::simulated_deaths(simulated_process& self, reactor& home)
     : self_(self), home_(home) {
-  self_.add_resident(*this);
+  simulated_kernel::add_resident(self_, *this);
 }
 
-simulated_deaths::~simulated_deaths() { self_.remove_resident(*this); }
+simulated_deaths::~simulated_deaths() { simulated_kernel::remove_resident(self_, *this); }
 
 death_notices::ticket simulated_deaths::add(life_word& word, std::function<void()> died) {
   const auto t = static_cast<ticket>(++last_ticket_);

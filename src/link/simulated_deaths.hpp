@@ -4,8 +4,8 @@
 #include <map>
 
 #include "death_notices.hpp"
-#include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/simulated_process.hpp"
+#include "io/reactor.hpp"
+#include "io/simulated_kernel.hpp"
 #include "shared_arena.hpp"
 
 namespace manyworlds::inline v0::shm {

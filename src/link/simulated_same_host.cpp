@@ -96,10 +96,12 @@ simulated_same_host::simulated_same_host(simulated_process& self, reactor& servi
       events_(events),
       reads_peers_(reads_peers),
       random_(seed_of(self)) {
-  self_.add_resident(*this);
+  simulated_kernel::add_resident(self_, *this);
 }
 
-simulated_same_host::~simulated_same_host() { self_.remove_resident(*this); }
+simulated_same_host::~simulated_same_host() {
+  simulated_kernel::remove_resident(self_, *this);
+}
 
 task<void> simulated_same_host::run() {
   for (;;) {
@@ -135,13 +137,13 @@ void simulated_same_host::receive(visit_words& visitor) {
   parts.arena = shared_arena::attach(
       ::fcntl(visitor.parts.arena->descriptor(), F_DUPFD_CLOEXEC, 0), visitor.trouble);
   if (!parts.arena) return;
-  const auto [here, there] = self_.make_pair(*visitor.process);
+  const auto [here, there] = simulated_kernel::make_pair(self_, *visitor.process);
   if (here == socket_handle::none) {
     visitor.trouble = "it has no socket left for a bell";
     return;
   }
-  parts.bell = socket(self_.sockets(), here);
-  visitor.parts.bell = socket(visitor.process->sockets(), there);
+  parts.bell = socket(simulated_kernel::sockets(self_), here);
+  visitor.parts.bell = socket(simulated_kernel::sockets(*visitor.process), there);
   visitor.host_proof = expected->host;
   furnish(parts, *visitor.process);
   events_.visited(visitor.from, std::move(parts));
@@ -164,7 +166,8 @@ void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) 
 task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,
                                                             invitation words,
                                                             std::string& why_not) {
-  auto* const host = static_cast<simulated_same_host*>(self_.neighbour(raw_name(peer)));
+  auto* const host =
+      static_cast<simulated_same_host*>(simulated_kernel::find(self_, raw_name(peer)));
   if (!host) {
     why_not = elsewhere;
     co_return std::nullopt;

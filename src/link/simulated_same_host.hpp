@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "io/reactor.hpp"
+#include "io/simulated_kernel.hpp"
 #include "manyworlds/coro/event.hpp"
-#include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/simulated_process.hpp"
 #include "meeting_place.hpp"
 
 namespace manyworlds::inline v0::shm {

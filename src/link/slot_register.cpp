@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "link/wire.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0::shm {
 

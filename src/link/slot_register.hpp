@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "doorbell.hpp"
-#include "manyworlds/link/data_channel.hpp"
+#include "link/data_channel.hpp"
 
 namespace manyworlds::inline v0::shm {
 

@@ -1,4 +1,4 @@
-#include "manyworlds/memory/pool_memory.hpp"
+#include "manyworlds/detail/pool_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/pool_registry.hpp"
+#include "manyworlds/detail/pool_registry.hpp"
 #include "sealable_memory.hpp"
 
 namespace manyworlds::inline v0 {

@@ -1,4 +1,4 @@
-#include "manyworlds/memory/pool_registry.hpp"
+#include "manyworlds/detail/pool_registry.hpp"
 
 #include <iterator>
 

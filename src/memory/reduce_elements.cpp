@@ -1,4 +1,4 @@
-#include "manyworlds/memory/reduce_elements.hpp"
+#include "memory/reduce_elements.hpp"
 
 #include "element_kernels.hpp"
 #include "manyworlds/detail/assertion.hpp"

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "manyworlds/backend/device_part.hpp"
-#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/device_part.hpp"
+#include "manyworlds/detail/operation.hpp"
 #include "order_message.hpp"
 
 namespace manyworlds::inline v0::nccl {

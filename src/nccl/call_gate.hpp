@@ -12,8 +12,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/failure.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 #include "order_message.hpp"
 
 namespace manyworlds::inline v0::nccl {

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "../duration_text.hpp"
 #include "communicator_life.hpp"
 #include "descriptor_limit.hpp"
+#include "duration_text.hpp"
 #include "nccl_library.hpp"
 
 namespace manyworlds::inline v0::nccl {

@@ -17,7 +17,7 @@
 #include "completion.hpp"
 #include "device.hpp"
 #include "launch_order.hpp"
-#include "manyworlds/backend/device_part.hpp"
+#include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "objection.hpp"

@@ -19,8 +19,8 @@
 
 #include "helper_threads.hpp"
 #include "launcher.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/nccl/device_options.hpp"
+#include "manyworlds/time.hpp"
 #include "objection.hpp"
 #include "pinned_words.hpp"
 #include "watcher.hpp"

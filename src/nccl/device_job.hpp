@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "device_launch.hpp"
-#include "manyworlds/backend/device_part.hpp"
-#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/device_part.hpp"
+#include "manyworlds/detail/operation.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -12,8 +12,8 @@
 #include "communicator.hpp"
 #include "completion.hpp"
 #include "launch_order.hpp"
-#include "manyworlds/backend/device_part.hpp"
-#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/device_part.hpp"
+#include "manyworlds/detail/operation.hpp"
 #include "order_message.hpp"
 #include "ranges.hpp"
 

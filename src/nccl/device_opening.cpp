@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
-#include "../duration_text.hpp"
 #include "cuda_library.hpp"
+#include "duration_text.hpp"
 #include "nccl_library.hpp"
 
 namespace manyworlds::inline v0::nccl {

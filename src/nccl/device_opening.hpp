@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "../member_work.hpp"
 #include "communicator.hpp"
 #include "device_jobs.hpp"
 #include "member_turns.hpp"
+#include "member_work.hpp"
 #include "membership.hpp"
 #include "order_mail.hpp"
 

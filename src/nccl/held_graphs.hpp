@@ -1,7 +1,7 @@
 // Held graphs: captured graphs that hold a world's communicator.
 #pragma once
 
-#include "manyworlds/backend/device_control.hpp"
+#include "backend/device_control.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

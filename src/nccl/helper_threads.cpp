@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "../io/forked_thread.hpp"
-#include "../io/signals_blocked.hpp"
+#include "io/forked_thread.hpp"
+#include "io/signals_blocked.hpp"
 #include "ranges.hpp"
 
 namespace manyworlds::inline v0::nccl {

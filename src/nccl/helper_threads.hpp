@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collective_table.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/timer_queue.hpp"
 #include "order_message.hpp"
 #include "proposal_table.hpp"
 

@@ -9,8 +9,8 @@
 
 #include "cuda_library.hpp"
 #include "helper_threads.hpp"
-#include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/work_inbox.hpp"
+#include "io/reactor.hpp"
+#include "io/work_inbox.hpp"
 #include "thread_name.hpp"
 
 namespace manyworlds::inline v0::nccl {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "manyworlds/coro/work.hpp"
+#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "../member_work.hpp"
 #include "launch_leader.hpp"
 #include "member_turns.hpp"
+#include "member_work.hpp"
 #include "membership.hpp"
 #include "order_mail.hpp"
 

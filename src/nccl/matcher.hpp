@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "device_jobs.hpp"
-#include "manyworlds/host/host_backend.hpp"
+#include "host/host_backend.hpp"
 #include "member_turns.hpp"
 #include "membership.hpp"
 #include "order_mail.hpp"

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "device.hpp"
-#include "manyworlds/backend/backend.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "host/host_backend.hpp"
+#include "io/reactor.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "ranges.hpp"
 

@@ -8,18 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "../member_work.hpp"
+#include "backend/backend.hpp"
 #include "communicator.hpp"
 #include "device_jobs.hpp"
 #include "device_opening.hpp"
 #include "held_graphs.hpp"
+#include "host/host_backend.hpp"
+#include "io/reactor.hpp"
 #include "launch_queue.hpp"
 #include "leading_member.hpp"
-#include "manyworlds/backend/backend.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/io/reactor.hpp"
 #include "matcher.hpp"
 #include "member_turns.hpp"
+#include "member_work.hpp"
 #include "membership.hpp"
 #include "order_mail.hpp"
 #include "view_queue.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "manyworlds/host/host_backend.hpp"
+#include "host/host_backend.hpp"
 #include "membership.hpp"
 #include "order_message.hpp"
 #include "order_post.hpp"

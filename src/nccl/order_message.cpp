@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "../host/elsewhere.hpp"
+#include "host/elsewhere.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <variant>
 
+#include "link/wire.hpp"
 #include "manyworlds/address.hpp"
 #include "manyworlds/failure.hpp"
-#include "manyworlds/link/wire.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/reduction.hpp"
 #include "payload_layout.hpp"

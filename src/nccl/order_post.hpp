@@ -2,7 +2,7 @@
 // one.
 #pragma once
 
-#include "manyworlds/backend/operation.hpp"
+#include "manyworlds/detail/operation.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "order_message.hpp"
 

@@ -5,8 +5,8 @@
 #include <deque>
 #include <optional>
 
+#include "host/host_backend.hpp"
 #include "launch_leader.hpp"
-#include "manyworlds/host/host_backend.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "manyworlds/link/wire.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/memory/device_list.hpp"
 
 namespace manyworlds::inline v0::nccl {

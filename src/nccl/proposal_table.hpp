@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 #include "order_message.hpp"
 
 namespace manyworlds::inline v0::nccl {

@@ -1,4 +1,4 @@
-#include "manyworlds/nccl/stream_wait.hpp"
+#include "manyworlds/detail/stream_wait.hpp"
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "../io/current_reactor.hpp"
 #include "cuda_error.hpp"
 #include "helper_threads.hpp"
+#include "io/current_reactor.hpp"
 #include "stream_facts.hpp"
 #include "stream_look.hpp"
 

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <utility>
 
-#include "manyworlds/coro/work.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
+#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

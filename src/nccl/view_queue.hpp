@@ -6,10 +6,10 @@
 #include <deque>
 #include <string>
 
-#include "../member_work.hpp"
 #include "device_jobs.hpp"
+#include "host/host_backend.hpp"
 #include "known_views.hpp"
-#include "manyworlds/host/host_backend.hpp"
+#include "member_work.hpp"
 #include "membership.hpp"
 
 namespace manyworlds::inline v0::nccl {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -12,7 +12,7 @@
 
 #include "cuda_library.hpp"
 #include "helper_threads.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "io/reactor.hpp"
 #include "thread_name.hpp"
 
 namespace manyworlds::inline v0::nccl {

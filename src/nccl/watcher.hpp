@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::nccl {
 

@@ -1,7 +1,7 @@
-#include "../world/runtime_roots.hpp"
-#include "manyworlds/observe/reporter.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "observe/reporter.hpp"
+#include "world/runtime_core.hpp"
+#include "world/runtime_roots.hpp"
 
 namespace manyworlds::inline v0 {
 

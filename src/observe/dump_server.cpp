@@ -1,4 +1,4 @@
-#include "manyworlds/observe/dump_server.hpp"
+#include "observe/dump_server.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,9 +14,9 @@
 #include <system_error>
 #include <utility>
 
-#include "../io/descriptor.hpp"
-#include "../io/forked_thread.hpp"
-#include "../io/signals_blocked.hpp"
+#include "io/descriptor.hpp"
+#include "io/forked_thread.hpp"
+#include "io/signals_blocked.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {

@@ -1,5 +1,5 @@
 #include "json_writer.hpp"
-#include "manyworlds/observe/report.hpp"
+#include "observe/report.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "../duration_text.hpp"
-#include "manyworlds/observe/report.hpp"
+#include "duration_text.hpp"
+#include "observe/report.hpp"
 
 namespace manyworlds::inline v0 {
 

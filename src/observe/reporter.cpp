@@ -1,7 +1,7 @@
-#include "manyworlds/observe/reporter.hpp"
+#include "observe/reporter.hpp"
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

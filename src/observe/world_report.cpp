@@ -1,8 +1,8 @@
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/observe/report.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "manyworlds/world/world.hpp"
-#include "manyworlds/world/world_core.hpp"
+#include "observe/report.hpp"
+#include "world/runtime_core.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -66,14 +66,16 @@ world_report world_core::report(time_point now) const {
 }
 
 world_history world::history() const {
-  world_core& core = existing();
+  world_core& core = existing_core();
   return core.tally().read(core.runtime().user().now());
 }
 
 transfer_counters world::counters() const {
-  return existing().report_transfers().counters;
+  return existing_core().report_transfers().counters;
 }
-std::string world::transport() const { return existing().report_transfers().transport; }
+std::string world::transport() const {
+  return existing_core().report_transfers().transport;
+}
 
 transfer_report world_core::report_transfers() const {
   transfer_report report;

@@ -1,18 +1,19 @@
-#include "manyworlds/serve/acceptor.hpp"
+#include "serve/acceptor.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/control_message.hpp"
 #include "manyworlds/world/outcome.hpp"
-#include "manyworlds/world/runtime_core.hpp"
-#include "manyworlds/world/store_trouble.hpp"
 #include "peer_world.hpp"
+#include "world/control_message.hpp"
+#include "world/runtime_core.hpp"
+#include "world/store_trouble.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -20,8 +21,8 @@ acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
     : runtime_(rt),
       options_(options),
       name_("accept " + options.service.str()),
-      list_(rt.core(), st, options.service),
-      pause_(rt.core()) {
+      list_(access::core(rt), st, options.service),
+      pause_(access::core(rt)) {
   check_service("accept", options.service, options.world);
   if (options.most == 0) {
     throw world_error(
@@ -32,7 +33,7 @@ acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
 task<std::vector<waiting_peer>> acceptor::next(std::stop_token until) {
   std::vector<waiting_peer> peers;
   auto runtime_stops = [this]() -> task<void> {
-    co_await runtime_.core().stopping().wait();
+    co_await access::core(runtime_).stopping().wait();
   };
   try {
     auto ended = co_await stop_on(when_any(runtime_stops(), take()), std::move(until));
@@ -52,9 +53,9 @@ task<std::vector<waiting_peer>> acceptor::take() {
     MW_ASSERT(met_.size() < options_.most, "an acceptor takes only with room");
     std::vector<waiting_peer> taken;
     try {
-      auto ended =
-          co_await when_any(list_.take(options_.most - met_.size()),
-                            tell_of_trouble(runtime_.core(), name_, list_.place()));
+      auto ended = co_await when_any(
+          list_.take(options_.most - met_.size()),
+          tell_of_trouble(access::core(runtime_), name_, list_.place()));
       if (auto& some = std::get<0>(ended)) taken = std::move(*some);
       // Drop a second entry of a peer that we took more slowly than it waits.
       std::erase_if(taken, [this](const waiting_peer& who) { return is_met(who); });
@@ -75,7 +76,7 @@ bool acceptor::is_met(const waiting_peer& who) const noexcept {
 void acceptor::note_store(const char* trouble) {
   if (!trouble) pause_.was_up_for(duration::max());
   if (std::exchange(store_answers_, !trouble) == !trouble) return;
-  runtime_.core().log(
+  access::core(runtime_).log(
       trouble ? log_level::warning : log_level::info,
       fmt::format("accept {}: {}", options_.service.view(),
                   trouble ? std::string(trouble) + "; no peer is taken until it answers"
@@ -90,7 +91,7 @@ task<void> acceptor::close() {
   try {
     co_await list_.tidy();
   } catch (const store_error& e) {
-    runtime_.core().log(log_level::debug, e.what());
+    access::core(runtime_).log(log_level::debug, e.what());
   }
 }
 
@@ -121,7 +122,7 @@ met_peer::~met_peer() {
   MW_ASSERT(erased == 1, "a peer that was met is listed once, until its end");
   acceptor_.has_room_.set();
   // The peer knows the epochs of its name, which may never appear here again.
-  acceptor_.runtime_.core().worlds().forget_epoch(options_.name);
+  access::core(acceptor_.runtime_).worlds().forget_epoch(options_.name);
 }
 
 task<void> met_peer::form() {
@@ -134,13 +135,13 @@ task<void> met_peer::form() {
     is_stopped = true;
   }
   if (!is_stopped) co_return;
-  throw world_error(world_.core()->describe_failure(
+  throw world_error(access::core(world_).describe_failure(
       cause::runtime_stopped, world_.rank(), operation_kind::form,
       "the runtime of the acceptor is stopping"));
 }
 
 failure met_peer::note_body_threw() {
-  manyworlds::note_body_threw(acceptor_.runtime_.core(), world_, "accept",
+  manyworlds::note_body_threw(access::core(acceptor_.runtime_), world_, "accept",
                               handled_exception_text());
   return world_ ? world_.failure() : failure();
 }
@@ -152,13 +153,50 @@ task<void> met_peer::part(failure failed) {
   if (now == world_state::up && failed && failed.cause != cause::closed)
     world_.fail(failed.text());
   if (failed && world_.epoch() == 0) {
-    acceptor_.runtime_.core().log(
-        log_level::info, fmt::format("accept {}: not met: {}",
-                                     acceptor_.options_.service.view(), failed.text()));
+    access::core(acceptor_.runtime_)
+        .log(log_level::info,
+             fmt::format("accept {}: not met: {}", acceptor_.options_.service.view(),
+                         failed.text()));
   }
   // A break meanwhile changes nothing: the body has ended.
   if (world_.state() != world_state::broken) (void)co_await outcome(world_.leave());
   co_await world_.drained();
+}
+
+namespace {
+
+/// Serves one peer, from the moment it is taken to the end of its world.
+task<void> serve_peer(std::unique_ptr<met_peer> peer, kept_body& body) {
+  failure failed;
+  try {
+    co_await peer->form();
+    co_await body.run_in(peer->met());
+  } catch (const world_error& e) {
+    failed = peer->is_of_it(e.failure()) ? e.failure() : peer->note_body_threw();
+  } catch (const stopped&) {
+    // The body waited for new work until `runtime::draining`: this counts as a return.
+    if (!peer->is_runtime_stopping()) failed = peer->note_body_threw();
+  } catch (...) {
+    failed = peer->note_body_threw();
+  }
+  co_await peer->part(std::move(failed));
+}
+
+}  // namespace
+
+task<void> run_accept(runtime& rt, store& st, accept_options options,
+                      std::unique_ptr<kept_body> body, std::stop_token until) {
+  acceptor door(rt, st, options);
+  auto take_all = [&](scope& peers) -> task<void> {
+    for (;;) {
+      std::vector<waiting_peer> taken = co_await door.next(until);
+      if (taken.empty()) co_return;
+      for (waiting_peer& each : taken)
+        peers.spawn(serve_peer(door.meet(std::move(each)), *body));
+    }
+  };
+  co_await scope::run(take_all);
+  co_await door.close();
 }
 
 }  // namespace manyworlds::inline v0

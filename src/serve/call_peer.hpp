@@ -5,9 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "manyworlds/link/wire.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/world.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -17,7 +18,7 @@ class call_peer {
   /// Throws world_error (`invalid_argument`) unless the world has two members.
   explicit call_peer(world& w) : world_(w), rank_(1 - w.rank()) {
     if (w.size() == 2) return;
-    throw world_error(w.core()->describe_failure(
+    throw world_error(access::core(w).describe_failure(
         cause::invalid_argument, no_rank, operation_kind::call,
         "calls are served in worlds of two members, and this has " +
             std::to_string(w.size())));
@@ -47,7 +48,7 @@ class call_peer {
 
   /// Breaks the world with `protocol_error`, and throws that.
   [[noreturn]] void refuse(std::string what) {
-    world_core& core = *world_.core();
+    world_core& core = access::core(world_);
     core.break_with(core.describe_failure(cause::protocol_error, rank_,
                                           operation_kind::none, std::move(what)));
     throw world_error(core.first_failure());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "call_wire.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"

@@ -10,7 +10,7 @@
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -49,7 +49,7 @@ task<void> call_session::run() {
 
 // A runtime that stops gives open calls the time that `stop` was given.
 task<void> call_session::heed_runtime() {
-  co_await peer_.in().core()->runtime().stopping().wait();
+  co_await access::core(peer_.in()).runtime().stopping().wait();
   server_.begin_drain();
 }
 
@@ -332,8 +332,9 @@ task<void> call_session::tell_sent(std::uint32_t number) {
 
 failure call_session::describe(enum cause why, std::uint32_t number,
                                std::string detail) const {
-  failure f = peer_.in().core()->describe_failure(why, peer_.rank(), operation_kind::call,
-                                                  std::move(detail));
+  failure f =
+      access::core(peer_.in())
+          .describe_failure(why, peer_.rank(), operation_kind::call, std::move(detail));
   // This is an error of this call alone, which no `keep` takes for its world's.
   f.world_instance = 0;
   if (const auto id = slots_[number].last) f.call = fmt::format("{:x}", *id);

@@ -9,11 +9,12 @@
 
 #include "call_peer.hpp"
 #include "call_wire.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/call_watch.hpp"
 #include "manyworlds/serve/call_server.hpp"
-#include "manyworlds/serve/call_watch.hpp"
 
 namespace manyworlds::inline v0 {
 

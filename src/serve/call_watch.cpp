@@ -1,4 +1,4 @@
-#include "manyworlds/serve/call_watch.hpp"
+#include "manyworlds/detail/call_watch.hpp"
 
 #include <optional>
 #include <utility>

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "link/wire.hpp"
 #include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0::call_wire {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "worker_link.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -69,7 +69,7 @@ executor& dispatch_core::enter() {
 
 std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
   // Other leaders, and this process in an earlier life, begin elsewhere.
-  if (first_wire_id_ == 0) first_wire_id_ = w.core()->runtime().random_word() | 1;
+  if (first_wire_id_ == 0) first_wire_id_ = access::core(w).runtime().random_word() | 1;
   return first_wire_id_ + c.number();
 }
 
@@ -292,7 +292,7 @@ void dispatch_core::ask_again_for_suspects() noexcept {
 
 serving_tally* dispatch_core::tally() const noexcept {
   if (links_.empty()) return nullptr;
-  return &links_.front()->in().core()->runtime().serving();
+  return &access::core(links_.front()->in()).runtime().serving();
 }
 
 void dispatch_core::note_answered_by_another() noexcept {
@@ -302,12 +302,12 @@ void dispatch_core::note_answered_by_another() noexcept {
 
 void dispatch_core::note_late_answer(world& w) noexcept {
   ++counters_.late_answers;
-  ++w.core()->runtime().serving().late_answers;
+  ++access::core(w).runtime().serving().late_answers;
 }
 
 void dispatch_core::note_given_back(world& w) noexcept {
   ++counters_.given_back;
-  ++w.core()->runtime().serving().calls_given_back;
+  ++access::core(w).runtime().serving().calls_given_back;
 }
 
 void dispatch_core::note_end(const failure& f) noexcept {

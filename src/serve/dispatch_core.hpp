@@ -10,8 +10,8 @@
 
 #include "call_record.hpp"
 #include "manyworlds/coro/executor.hpp"
-#include "manyworlds/observe/tally.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
+#include "observe/tally.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -6,8 +6,8 @@
 #include "dispatch_core.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "worker_link.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -20,7 +20,7 @@ task<void> serve_world(std::shared_ptr<dispatch_core> core, world& w) {
   if (core->is_closed()) co_return;
   worker_link link(*core, w, core->next_worker());
   auto heed_runtime = [&]() -> task<void> {
-    co_await w.core()->runtime().stopping().wait();
+    co_await access::core(w).runtime().stopping().wait();
     core->begin_drain();
     event never;
     co_await never;
@@ -88,7 +88,7 @@ task<void> send_request(dispatch_core& core, call_record& call,
   }
   worker_link& link = *given.link;
   // Keep the core: the handle may be gone before the send has ended.
-  const std::shared_ptr<world_core> keeps = link.in().core();
+  const std::shared_ptr<world_core> keeps = access::core_ptr(link.in());
   const std::size_t size = request.data.total_bytes();
   if (size > link.largest_request()) {
     (void)call.end_sending(false);

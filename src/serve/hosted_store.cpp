@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "io/resolve.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/resolve.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "store/tcp_store_server.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -70,15 +71,16 @@ std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
   for (std::size_t i = 0;; ++i) {
     check_open(said, all[i], insecure);
     try {
-      auto server = std::make_shared<tcp_store_server>(rt.service(), all[i],
-                                                       reporting_to(rt.core()));
+      auto server = std::make_shared<tcp_store_server>(access::core(rt).service(), all[i],
+                                                       reporting_to(access::core(rt)));
       const bool is_own_name =
           address.starts_with("localhost:") || socket_address::parse(address).has_value();
       if (all[i].is_loopback() && !is_own_name) {
-        rt.core().log(log_level::warning,
-                      fmt::format("the store at {} listens on {}, as this machine has "
-                                  "that name: other machines do not reach it",
-                                  said, server->address().text()));
+        access::core(rt).log(
+            log_level::warning,
+            fmt::format("the store at {} listens on {}, as this machine has "
+                        "that name: other machines do not reach it",
+                        said, server->address().text()));
       }
       return server;
     } catch (const std::system_error&) {
@@ -101,9 +103,11 @@ hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
       server_(listening(rt, address, insecure)),
       serving_(rt.start_service(serve(server_))) {}
 
+std::string hosted_store::address() const { return server_->address().text(); }
+
 hosted_store::~hosted_store() {
   // A forked child has neither the thread nor the right to stop it.
-  if (runtime_.core().is_forked_child()) return;
+  if (access::core(runtime_).is_forked_child()) return;
   // Stop it on the server's own thread: its event is for that thread only.
   const started<void> stopping = runtime_.start_service(stop(server_));
   (void)serving_.wait_for(stop_patience);

@@ -6,10 +6,11 @@
 #include <exception>
 #include <string>
 
-#include "../duration_text.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "serve/supervision.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -76,6 +77,12 @@ bool is_worth_another_try(const failure& f) noexcept {
     default:
       return true;
   }
+}
+
+task<void> run_keep(runtime& rt, store& st, world_options options,
+                    std::unique_ptr<kept_body> body, after_close closing) {
+  kept_rendezvous way(rt, st, options);
+  co_await supervise(rt, way, *body, closing);
 }
 
 }  // namespace manyworlds::inline v0

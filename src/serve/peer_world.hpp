@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "manyworlds/serve/waiting_list.hpp"
 #include "manyworlds/world/options.hpp"
+#include "serve/waiting_list.hpp"
 
 namespace manyworlds::inline v0 {
 

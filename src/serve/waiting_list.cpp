@@ -1,4 +1,4 @@
-#include "manyworlds/serve/waiting_list.hpp"
+#include "serve/waiting_list.hpp"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 
+#include "link/wire.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/link/wire.hpp"
 
 namespace manyworlds::inline v0 {
 

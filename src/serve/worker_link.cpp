@@ -10,7 +10,7 @@
 #include "dispatch_core.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -53,18 +53,19 @@ worker_status worker_link::status() const {
 }
 
 bool worker_link::is_silent() const noexcept {
-  const world_core& core = *in().core();
+  const world_core& core = access::core(in());
   const duration limit =
       std::max(core.options().suspect_after / 2, 2 * core.runtime().options().heartbeat);
   return core.silence_of(peer()) >= limit;
 }
 
 failure worker_link::describe_worker() const {
-  return in().core()->describe_failure(cause::none, peer(), operation_kind::call, {});
+  return access::core(in()).describe_failure(cause::none, peer(), operation_kind::call,
+                                             {});
 }
 
 failure worker_link::end_cause() const {
-  const world_core& core = *in().core();
+  const world_core& core = access::core(in());
   if (failure f = core.first_failure()) return f;
   return core.describe_failure(cause::abandoned, in().rank(), operation_kind::none,
                                "it is no longer served");
@@ -352,7 +353,7 @@ task<void> worker_link::take_end(answer_head head, std::size_t size) {
     const call_try t{this, head.slot};
     if (c->is_wanted(t)) {
       c->end(t,
-             in().core()->describe_failure(
+             access::core(in()).describe_failure(
                  head.why, peer(), operation_kind::call,
                  std::string(reinterpret_cast<const char*>(text.data()), text.size())));
     } else {

@@ -7,7 +7,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/outcome.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -99,7 +99,7 @@ task<void> world_manager::form(world_options options) {
 
 task<void> world_manager::reform(world_name name) {
   const turn mine(get(name));
-  const auto core = (*mine).w.core();
+  const auto core = access::core_ptr((*mine).w);
   core->break_with(core->describe_failure(cause::abandoned, core->options().rank,
                                           operation_kind::none, "it is formed again"));
   co_await form_next(*mine);
@@ -109,7 +109,7 @@ task<void> world_manager::reform(world_name name) {
 // when the next begins.
 task<void> world_manager::form_next(entry& e) {
   if (e.w.state() != world_state::described) {
-    e.w.core()->begin_leaving();
+    access::core(e.w).begin_leaving();
     co_await e.w.drained();
   }
   if (e.is_removed) refuse(e.options.name, "is being removed");
@@ -196,7 +196,7 @@ std::vector<world_status> world_manager::list() const {
 }
 
 world_events world_manager::events(std::size_t capacity) const {
-  return runtime_.core().events().subscribe(capacity);
+  return access::core(runtime_).events().subscribe(capacity);
 }
 
 }  // namespace manyworlds::inline v0

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/store/key_value_table.hpp"
+#include "store/key_value_table.hpp"
 
 namespace manyworlds::inline v0 {
 

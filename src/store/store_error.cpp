@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../duration_text.hpp"
+#include "duration_text.hpp"
 
 namespace manyworlds::inline v0 {
 

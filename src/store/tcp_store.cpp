@@ -25,6 +25,11 @@ std::string checked_endpoint(std::string endpoint) {
                               "\": give host:port, such as 127.0.0.1:29500");
 }
 
+reactor& reactor_of(executor& home) {
+  if (reactor* const found = home.as_reactor()) return *found;
+  throw std::invalid_argument("a store that speaks tcp lives on a reactor");
+}
+
 // The server counts the "/" in front of each key.
 store_limits with_slash(store_limits limits) {
   limits.key_bytes -= limits.key_bytes > 0 ? 1 : 0;
@@ -40,11 +45,11 @@ task<store_reply> run_there(reactor& home, std::shared_ptr<Client> client,
 
 }  // namespace
 
-tcp_store::tcp_store(reactor& home, std::string endpoint, tcp_store_options options)
-    : home_(home),
+tcp_store::tcp_store(executor& home, std::string endpoint, tcp_store_options options)
+    : home_(reactor_of(home)),
       endpoint_(checked_endpoint(std::move(endpoint))),
       options_(options),
-      client_(std::make_shared<client>(home, endpoint_, options)) {}
+      client_(std::make_shared<client>(home_, endpoint_, options)) {}
 
 tcp_store::~tcp_store() { end_users(); }
 

@@ -5,12 +5,12 @@
 #include <system_error>
 #include <utility>
 
+#include "io/resolve.hpp"
+#include "io/system_environment.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/environment.hpp"
-#include "manyworlds/io/resolve.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -10,8 +10,8 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/simulated_random.hpp"
 #include "manyworlds/store/tcp_store.hpp"
+#include "manyworlds/testing/simulated_random.hpp"
 #include "tcp_store_connection.hpp"
 #include "turnstile.hpp"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/stream.hpp"
 #include "manyworlds/store/store_limits.hpp"
-#include "manyworlds/store/tcp_store_protocol.hpp"
+#include "store/tcp_store_protocol.hpp"
 
 namespace manyworlds::inline v0 {
 

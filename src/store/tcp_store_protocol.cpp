@@ -1,4 +1,4 @@
-#include "manyworlds/store/tcp_store_protocol.hpp"
+#include "store/tcp_store_protocol.hpp"
 
 #include <fmt/format.h>
 

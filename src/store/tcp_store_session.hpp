@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "io/stream.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
-#include "manyworlds/io/stream.hpp"
-#include "manyworlds/store/key_value_table.hpp"
-#include "manyworlds/store/tcp_store_protocol.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
+#include "store/key_value_table.hpp"
+#include "store/tcp_store_protocol.hpp"
+#include "store/tcp_store_server.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,19 +1,19 @@
 // The results of an agreement: the next view, the world formed of it, or why not.
-#include "manyworlds/world/agreement.hpp"
+#include "world/agreement.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "../duration_text.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/directory.hpp"
-#include "manyworlds/world/notice.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/detail/notice.hpp"
+#include "world/directory.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,9 +1,10 @@
-#include "manyworlds/world/control_message.hpp"
+#include "world/control_message.hpp"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
+#include "link/wire_address.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
@@ -97,6 +98,24 @@ std::vector<std::vector<rank_t>> read_doubts(wire_reader& in) {
   return doubts;
 }
 
+void write(const world_view& v, wire_writer& out) {
+  out.put(v.name.view()).put(v.epoch).put(v.id).put(v.size());
+  for (const process_address& m : v.members) write(m, out);
+}
+
+world_view read_view(wire_reader& in) {
+  world_view v;
+  v.name = in.get_text(63);
+  v.epoch = in.get<std::uint64_t>();
+  if (v.epoch == 0 || v.epoch > largest_epoch) throw wire_error("no such epoch");
+  v.id = in.get<std::uint64_t>();
+  const auto size = in.get<rank_t>();
+  if (size < 1 || size > world_view::largest_size)
+    throw wire_error("no world has that many members");
+  for (rank_t r = 0; r < size; ++r) v.members.push_back(read_address(in));
+  return v;
+}
+
 survivor_message read_survivor(wire_reader& in) {
   survivor_message m;
   m.name = in.get_text(63);
@@ -111,7 +130,7 @@ survivor_message read_survivor(wire_reader& in) {
 
 void write(const standing_message& m, wire_writer& out) {
   out.put(m.base).put(m.standing).put(m.epoch);
-  if (m.standing == survivor_standing::succeeded) m.view.write(out);
+  if (m.standing == survivor_standing::succeeded) write(m.view, out);
   if (m.standing == survivor_standing::no_part) write(m.doubts, out);
 }
 
@@ -120,7 +139,7 @@ standing_message read_standing(wire_reader& in) {
   m.base = in.get<std::uint64_t>();
   m.standing = in.get_enum(survivor_standing::succeeded);
   m.epoch = in.get<std::uint64_t>();
-  if (m.standing == survivor_standing::succeeded) m.view = world_view::read(in);
+  if (m.standing == survivor_standing::succeeded) m.view = read_view(in);
   if (m.standing == survivor_standing::no_part) m.doubts = read_doubts(in);
   return m;
 }
@@ -134,26 +153,9 @@ rank_t world_view::rank_of(const incarnation& id) const noexcept {
   return no_rank;
 }
 
-void world_view::write(wire_writer& out) const {
-  out.put(name.view()).put(epoch).put(id).put(size());
-  for (const process_address& m : members) m.write(out);
-}
-
-world_view world_view::read(wire_reader& in) {
-  world_view v;
-  v.name = in.get_text(63);
-  v.epoch = in.get<std::uint64_t>();
-  if (v.epoch == 0 || v.epoch > largest_epoch) throw wire_error("no such epoch");
-  v.id = in.get<std::uint64_t>();
-  const auto size = in.get<rank_t>();
-  if (size < 1 || size > largest_size) throw wire_error("no world has that many members");
-  for (rank_t r = 0; r < size; ++r) v.members.push_back(process_address::read(in));
-  return v;
-}
-
 std::string join_record::encode() const {
   wire_writer out;
-  who.write(out);
+  write(who, out);
   out.put(attempt).put(last_epoch).put(size).put(backend);
   return as_text(out.view());
 }
@@ -161,7 +163,7 @@ std::string join_record::encode() const {
 join_record join_record::decode(const std::string& text) {
   wire_reader in(as_raw(text));
   join_record r;
-  r.who = process_address::read(in);
+  r.who = read_address(in);
   r.attempt = in.get<std::uint64_t>();
   r.last_epoch = in.get<std::uint64_t>();
   if (r.last_epoch >= largest_epoch) throw wire_error("no such epoch");
@@ -177,13 +179,13 @@ std::string join_record::key(const world_name& name, rank_t rank) {
 
 std::string encode(const world_view& view) {
   wire_writer out;
-  view.write(out);
+  write(view, out);
   return as_text(out.view());
 }
 
 world_view decode_view(const std::string& text) {
   wire_reader in(as_raw(text));
-  world_view view = world_view::read(in);
+  world_view view = read_view(in);
   in.expect_end();
   return view;
 }
@@ -194,7 +196,7 @@ bytes encode(const control_message& message) {
   std::visit(
       overloaded{
           [&](const propose_message& m) {
-            m.view.write(out);
+            write(m.view, out);
             out.put(m.rank).put(m.attempt);
           },
           [&](const ready_message& m) {
@@ -215,7 +217,7 @@ bytes encode(const control_message& message) {
           [&](const standing_message& m) { write(m, out); },
           [&](const successor_message& m) {
             out.put(m.base);
-            m.view.write(out);
+            write(m.view, out);
           },
       },
       message);
@@ -228,7 +230,7 @@ control_message decode_control(std::span<const std::byte> message) {
   switch (in.get_enum(message_kind::successor)) {
     case message_kind::propose: {
       propose_message m;
-      m.view = world_view::read(in);
+      m.view = read_view(in);
       m.rank = read_rank(in);
       m.attempt = in.get<std::uint64_t>();
       if (m.rank < 1 || m.rank >= m.view.size())
@@ -282,7 +284,7 @@ control_message decode_control(std::span<const std::byte> message) {
     case message_kind::successor: {
       successor_message m;
       m.base = in.get<std::uint64_t>();
-      m.view = world_view::read(in);
+      m.view = read_view(in);
       decoded = std::move(m);
       break;
     }
@@ -304,7 +306,7 @@ claim_query decode_claim(std::span<const std::byte> query) {
   q.name = in.get_text(63);
   q.rank = read_rank(in);
   q.epoch = in.get<std::uint64_t>();
-  q.holder = incarnation(in.take(incarnation::size).first<incarnation::size>());
+  q.holder = read_incarnation(in);
   in.expect_end();
   return q;
 }

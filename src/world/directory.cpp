@@ -1,9 +1,9 @@
-#include "manyworlds/world/directory.hpp"
+#include "world/directory.hpp"
 
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/agreement.hpp"
+#include "world/agreement.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/agreement.hpp"
-#include "manyworlds/world/directory.hpp"
+#include "world/agreement.hpp"
+#include "world/directory.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,20 +1,20 @@
-#include "manyworlds/world/formation.hpp"
+#include "world/formation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "../duration_text.hpp"
+#include "duration_text.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/world/directory.hpp"
-#include "manyworlds/world/notice.hpp"
-#include "manyworlds/world/runtime_core.hpp"
-#include "manyworlds/world/store_trouble.hpp"
+#include "manyworlds/detail/notice.hpp"
+#include "world/directory.hpp"
+#include "world/runtime_core.hpp"
+#include "world/store_trouble.hpp"
 
 namespace manyworlds::inline v0 {
 

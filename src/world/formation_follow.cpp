@@ -6,9 +6,9 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/directory.hpp"
-#include "manyworlds/world/formation.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/directory.hpp"
+#include "world/formation.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,9 +1,9 @@
-#include "manyworlds/world/operation_awaiter.hpp"
+#include "manyworlds/detail/operation_awaiter.hpp"
 
 #include <fmt/format.h>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

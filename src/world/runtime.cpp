@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/observe/dump_server.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "observe/dump_server.hpp"
 #include "runtime_roots.hpp"
 #include "runtime_thread.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -41,9 +41,11 @@ runtime::runtime(runtime_options options)
 
 runtime::~runtime() { end(); }
 
-reactor& runtime::home() noexcept { return core_->user(); }
+executor& runtime::home() noexcept { return core_->user(); }
+std::string_view runtime::engine() const noexcept { return core_->user().io().name(); }
 turn_times runtime::turns() const noexcept { return core_->user().times(); }
-reactor& runtime::service() noexcept { return core_->service(); }
+turn_times runtime::service_turns() const noexcept { return core_->service().times(); }
+executor& runtime::service() noexcept { return core_->service(); }
 const std::shared_ptr<pool_registry>& runtime::pools() const noexcept {
   return core_->pools();
 }

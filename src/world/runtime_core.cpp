@@ -1,4 +1,4 @@
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -7,7 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "../link/mover.hpp"
+#include "io/system_environment.hpp"
+#include "link/mover.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0 {
@@ -42,7 +43,7 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
   e.shared_memory =
-      o.shared_memory && (env.starts_threads() || env.simulated_kernel() != nullptr);
+      o.shared_memory && (env.starts_threads() || env.simulated() != nullptr);
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
   if (o.mover && env.starts_threads() && has_cpus_for_helpers()) {

@@ -6,12 +6,12 @@
 #include <string>
 #include <thread>
 
-#include "../duration_text.hpp"
-#include "manyworlds/observe/dump_server.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "observe/dump_server.hpp"
 #include "runtime_roots.hpp"
 #include "runtime_thread.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -8,7 +8,7 @@
 
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

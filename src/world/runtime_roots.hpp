@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/observe/report.hpp"
 #include "manyworlds/world/runtime.hpp"
+#include "observe/report.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
-#include "../io/forked_thread.hpp"
-#include "../io/signals_blocked.hpp"
+#include "io/forked_thread.hpp"
+#include "io/signals_blocked.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

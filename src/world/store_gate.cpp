@@ -1,4 +1,4 @@
-#include "manyworlds/world/store_gate.hpp"
+#include "world/store_gate.hpp"
 
 #include <utility>
 

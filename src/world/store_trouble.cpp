@@ -1,9 +1,9 @@
-#include "manyworlds/world/store_trouble.hpp"
+#include "world/store_trouble.hpp"
 
 #include <fmt/format.h>
 
 #include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

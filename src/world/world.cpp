@@ -4,11 +4,19 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/run_on.hpp"
-#include "manyworlds/world/agreement.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/agreement.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
+
+formation_awaiter::formation_awaiter(std::shared_ptr<world_core> core)
+    : core_(std::move(core)), decided_(core_->decided()) {}
+
+bool formation_awaiter::await_start(continuation& k) {
+  core_->begin_forming();
+  return decided_.await_start(k);
+}
 
 void formation_awaiter::await_resume() const {
   if (core_->epoch() == 0 || core_->state() == world_state::broken) {
@@ -20,8 +28,21 @@ executor& formation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
 
+device_stream stream_of(const world_core& w) noexcept {
+  device_control* const device = w.device();
+  return device ? device->stream() : device_stream();
+}
+
+void list_graph(world_core& with, graph_entry& graph) {
+  if (device_control* const device = with.device()) device->hold(graph);
+}
+
+void unlist_graph(world_core& with, graph_entry& graph) noexcept {
+  if (device_control* const device = with.device()) device->let_go(graph);
+}
+
 world::world(runtime& rt, store& st, world_options options)
-    : world(rt.core_ptr(), st, options) {}
+    : world(access::core_ptr(rt), st, options) {}
 
 world::world(std::shared_ptr<runtime_core> rt, store& st, world_options options)
     : core_(std::make_shared<world_core>(std::move(rt), st, options)) {}
@@ -44,26 +65,35 @@ void world::refuse_without_world() {
       "this handle has no world: it was default-constructed or moved from"));
 }
 
+const world_name& world::name() const { return existing_core().options().name; }
+rank_t world::rank() const { return existing_core().options().rank; }
+rank_t world::size() const { return existing_core().options().size; }
+std::uint64_t world::epoch() const { return existing_core().epoch(); }
+world_state world::state() const { return existing_core().state(); }
+failure world::failure() const { return existing_core().first_failure(); }
+bool world::is_suspect(rank_t rank) const { return existing_core().is_suspect(rank); }
+const world_view& world::view() const { return existing_core().view(); }
+
 task<class failure> world::broken() const {
-  const auto core = existing().shared_from_this();
+  const auto core = existing_core().shared_from_this();
   co_await core->over().wait();
   co_return core->first_failure();
 }
 
 task<void> world::drained() const {
-  const auto core = existing().shared_from_this();
+  const auto core = existing_core().shared_from_this();
   co_await core->drained().wait();
 }
 
 task<void> world::leave() {
-  const auto core = existing().shared_from_this();
+  const auto core = existing_core().shared_from_this();
   core->begin_leaving();
   co_await core->drained().wait();
   if (core->state() == world_state::broken) throw world_error(core->first_failure());
 }
 
 void world::discard(from peer, lane on) {
-  world_core& core = existing();
+  world_core& core = existing_core();
   const auto refuse = [&](std::string why) {
     throw world_error(core.describe_failure(cause::invalid_argument, peer.rank(),
                                             operation_kind::receive, std::move(why)));
@@ -79,7 +109,7 @@ void world::discard(from peer, lane on) {
 }
 
 void world::fail(std::string reason) {
-  world_core& core = existing();
+  world_core& core = existing_core();
   core.break_with(core.describe_failure(cause::broken_by_user, rank(),
                                         operation_kind::none, std::move(reason)));
 }
@@ -106,7 +136,7 @@ task<world> formed_again(std::shared_ptr<world_core> core, world_options options
   core->take_no_part();
   break_to_form_again(*core, "it is formed again");
   co_await core->drained().wait();
-  world next(core->runtime_ptr(), core->rendezvous(), options);
+  world next = access::make<world>(core->runtime_ptr(), core->rendezvous(), options);
   co_await next;
   co_return std::move(next);
 }
@@ -137,12 +167,12 @@ task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
 }  // namespace
 
 task<world> world::reform() {
-  world_core& core = existing();
+  world_core& core = existing_core();
   return formed_again(core.shared_from_this(), core.options());
 }
 
 task<world> world::grow() {
-  world_core& core = existing();
+  world_core& core = existing_core();
   world_options whole = core.options();
   whole.rank = core.home_rank();
   whole.size = core.home_size();
@@ -150,7 +180,7 @@ task<world> world::grow() {
 }
 
 task<world> world::shrink() {
-  const auto core = existing().shared_from_this();
+  const auto core = existing_core().shared_from_this();
   if (core->runtime().is_forked_child() || core->epoch() == 0) {
     const bool forked = core->runtime().is_forked_child();
     throw world_error(core->describe_failure(
@@ -179,14 +209,14 @@ rank_t world::previous_rank_of(rank_t rank) const {
 }
 
 world_operation<message_info> world::arrival(from peer, source_position where) {
-  operation_request r(existing(), operation_kind::arrival, peer.rank(), {}, where);
+  operation_request r(existing_core(), operation_kind::arrival, peer.rank(), {}, where);
   r.takes_fresh_lanes = true;
   return world_operation<message_info>(std::move(r));
 }
 
 world_operation<message_info> world::arrival(from peer, lane on, source_position where) {
-  return world_operation<message_info>(
-      operation_request(existing(), operation_kind::arrival, peer.rank(), on, where));
+  return world_operation<message_info>(operation_request(
+      existing_core(), operation_kind::arrival, peer.rank(), on, where));
 }
 
 }  // namespace manyworlds::inline v0

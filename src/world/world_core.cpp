@@ -1,17 +1,17 @@
-#include "manyworlds/world/world_core.hpp"
+#include "world/world_core.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "host/host_backend.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/world/backend_factory.hpp"
-#include "manyworlds/world/formation.hpp"
-#include "manyworlds/world/operation_awaiter.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/detail/operation_awaiter.hpp"
+#include "world/backend_factory.hpp"
+#include "world/formation.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

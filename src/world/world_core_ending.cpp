@@ -1,12 +1,12 @@
 // How a world ends: broken by a failure, or left in order.
-#include "manyworlds/world/world_core.hpp"
+#include "world/world_core.hpp"
 
 #include <fmt/format.h>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/formation.hpp"
-#include "manyworlds/world/operation_awaiter.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/detail/operation_awaiter.hpp"
+#include "world/formation.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,16 +1,16 @@
 // What a world is told of its members: by the service thread, and by its backend.
-#include "manyworlds/world/world_core.hpp"
+#include "world/world_core.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "../duration_text.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

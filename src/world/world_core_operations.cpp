@@ -1,9 +1,9 @@
 // Operations of a world, on its reactor.
-#include "manyworlds/world/world_core.hpp"
+#include "world/world_core.hpp"
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/world/operation_awaiter.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/detail/operation_awaiter.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "coro/test_executor.hpp"
-#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/body.hpp"
 
 namespace manyworlds::testing {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "coro/foreign_coroutine.hpp"
 #include "coro/test_executor.hpp"
-#include "manyworlds/coro/foreign_awaitable.hpp"
-#include "manyworlds/coro/foreign_continuation.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
+#include "manyworlds/detail/foreign_awaitable.hpp"
+#include "manyworlds/detail/foreign_continuation.hpp"
 
 namespace manyworlds::testing {
 namespace {

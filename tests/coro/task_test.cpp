@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "coro/test_executor.hpp"
-#include "manyworlds/coro/local_executor.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/shield.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -15,6 +14,7 @@
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/local_executor.hpp"
 
 namespace manyworlds::testing {
 namespace {

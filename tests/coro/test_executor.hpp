@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "manyworlds/coro/executor.hpp"
-#include "manyworlds/coro/root.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/root.hpp"
 
 namespace manyworlds::testing {
 

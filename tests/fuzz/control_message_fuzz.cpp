@@ -5,9 +5,10 @@
 #include <span>
 #include <string>
 
-#include "manyworlds/link/process_address.hpp"
-#include "manyworlds/serve/waiting_list.hpp"
-#include "manyworlds/world/control_message.hpp"
+#include "link/wire_address.hpp"
+#include "manyworlds/process_address.hpp"
+#include "serve/waiting_list.hpp"
+#include "world/control_message.hpp"
 
 using namespace manyworlds;
 
@@ -54,9 +55,9 @@ void read(unsigned kind, std::span<const std::byte> rest) {
     case 5: {
       wire_reader in(rest);
       wire_writer out;
-      process_address::read(in).write(out);
+      write(read_address(in), out);
       wire_reader again(out.view());
-      if (process_address::read(again).text().empty()) std::abort();
+      if (read_address(again).text().empty()) std::abort();
       break;
     }
     default:

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
 
 namespace manyworlds::fuzzing {
 

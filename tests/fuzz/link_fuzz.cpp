@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "input.hpp"
-#include "manyworlds/link/hello.hpp"
-#include "manyworlds/world/control_message.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "link/hello.hpp"
 #include "process.hpp"
 #include "simulation/simulated_node.hpp"
+#include "world/control_message.hpp"
+#include "world/runtime_core.hpp"
 
 using namespace manyworlds;
 using namespace std::chrono_literals;
@@ -39,7 +39,7 @@ struct conversation {
 /// Until it `is_over`, and then once more.
 task<void> talk(process& self, memory_store& store, rank_t rank, conversation& c) {
   world w = co_await formed(self, store, rank);
-  c.world = w.core()->view().id;
+  c.world = access::core(w).view().id;
   bytes last(1);
   while (last[0] == std::byte{0}) {
     bytes heard(1);
@@ -271,7 +271,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   friendly.start(talk(friendly, store, 1, c));
   must(sim.run_until([&] { return c.world != 0; }, 10s));
   victim.start(follow(victim, store));
-  stranger liar(node, victim.rt().core().self(), store, in, c.world);
+  stranger liar(node, mw::access::core(victim.rt()).self(), store, in, c.world);
   node.spawn(liar.lie());
   must(sim.run_until([&] { return node.has_ended(); }, 60s));
   node.check();

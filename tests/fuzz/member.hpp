@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "host/host_backend.hpp"
 #include "input.hpp"
-#include "manyworlds/backend/collective_part.hpp"
-#include "manyworlds/host/host_backend.hpp"
+#include "manyworlds/detail/collective_part.hpp"
 
 namespace manyworlds::fuzzing {
 

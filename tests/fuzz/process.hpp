@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/io/simulation.hpp"
 #include "manyworlds/manyworlds.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 namespace manyworlds::fuzzing {
 

@@ -15,9 +15,10 @@
 
 #include "input.hpp"
 #include "io/engines.hpp"
+#include "io/system_environment.hpp"
 #include "link/pool_exchange.hpp"
 #include "link/same_host.hpp"
-#include "manyworlds/link/wire.hpp"
+#include "link/wire.hpp"
 #include "memory/sealable_memory.hpp"
 #include "simulation/simulated_node.hpp"
 

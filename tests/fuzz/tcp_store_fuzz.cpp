@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "input.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
-#include "manyworlds/link/wire.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "manyworlds/store/tcp_store_protocol.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
 #include "simulation/simulated_node.hpp"
+#include "store/tcp_store_protocol.hpp"
+#include "store/tcp_store_server.hpp"
 
 using namespace manyworlds;
 using namespace std::chrono_literals;

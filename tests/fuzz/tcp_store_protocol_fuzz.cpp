@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "manyworlds/store/tcp_store_protocol.hpp"
+#include "store/tcp_store_protocol.hpp"
 
 using namespace manyworlds;
 

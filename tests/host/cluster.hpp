@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "grounds.hpp"
+#include "io/simulated_kernel.hpp"
 #include "link/shared_link.hpp"
 #include "operations.hpp"
 #include "support/pattern.hpp"
@@ -176,7 +177,8 @@ inline void cluster::share(rank_t from, rank_t to) {
   REQUIRE_MESSAGE(parts[1].arena, why_not);
   socket_handle bell[2];
   if (sim_) {
-    const auto pair = (*this)[from].process->make_pair(*(*this)[to].process);
+    const auto pair =
+        simulated_kernel::make_pair(*(*this)[from].process, *(*this)[to].process);
     bell[0] = pair.first;
     bell[1] = pair.second;
   } else {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cluster.hpp"
-#include "manyworlds/backend/collective_part.hpp"
+#include "manyworlds/detail/collective_part.hpp"
 
 namespace manyworlds::host_tests {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "link/remote_memory.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "support/refused_here.hpp"
 
 namespace manyworlds::host_tests {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/host/host_backend.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 
 namespace manyworlds::host_tests {

@@ -93,7 +93,9 @@ mw::task<void> stage(mw::runtime& rt, mw::store& st, engine<View>& eng, int k) {
 
 struct request {
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(prompt)); }
-  void emit(const mw::bytes& token) { tokens += static_cast<char>(token.at(0)); }
+  void emit(const std::vector<std::byte>& token) {
+    tokens += static_cast<char>(token.at(0));
+  }
   void finish() const {
     if (answered && tokens == "abcde") answered->count_down();
   }

@@ -1,4 +1,4 @@
-#include "manyworlds/io/biased_mutex.hpp"
+#include "io/biased_mutex.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

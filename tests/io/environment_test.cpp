@@ -1,4 +1,4 @@
-#include "manyworlds/io/environment.hpp"
+#include "io/system_environment.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 #include <string>
 #include <system_error>
 
-#include "manyworlds/config.hpp"
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
+#include "manyworlds/detail/config.hpp"
 #include "support/refused_calls.hpp"
 #include "support/refused_here.hpp"
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "io/engines.hpp"
+#include "io/reactor.hpp"
+#include "io/stream.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/io/reactor.hpp"
-#include "manyworlds/io/stream.hpp"
 #include "support/refused_here.hpp"
 
 namespace manyworlds::testing {

@@ -1,4 +1,4 @@
-#include "manyworlds/io/resolve.hpp"
+#include "io/resolve.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include "io/name_server.hpp"
 #include "io/reactor_fixture.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "simulation/connected_pair.hpp"
 #include "support/entries.hpp"
 #include "support/eventually.hpp"

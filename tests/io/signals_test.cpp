@@ -13,7 +13,7 @@
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "support/entries.hpp"
 
 using namespace manyworlds;

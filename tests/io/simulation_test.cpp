@@ -1,4 +1,4 @@
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "io/stream.hpp"
 #include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/io/stream.hpp"
 #include "simulation/simulated_node.hpp"
 
 using namespace manyworlds_tests;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "io/reactor_fixture.hpp"
+#include "io/stream.hpp"
 #include "io/stream_helpers.hpp"
-#include "manyworlds/io/stream.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;

@@ -1,4 +1,4 @@
-#include "manyworlds/io/turn_times.hpp"
+#include "manyworlds/observe/turn_times.hpp"
 
 #include <doctest/doctest.h>
 

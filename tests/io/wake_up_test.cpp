@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/reactor.hpp"
 #include "io/reactor_fixture.hpp"
-#include "manyworlds/io/reactor.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;

@@ -3,7 +3,7 @@
 
 #include "io/name_server.hpp"
 #include "io/reactor_fixture.hpp"
-#include "manyworlds/io/resolve.hpp"
+#include "io/resolve.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;

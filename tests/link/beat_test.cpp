@@ -123,7 +123,7 @@ TEST_CASE("a word of life that stands still breaks the world as silence") {
     co_return;
   };
   auto there = [&](node& n) -> task<void> {
-    co_await run_on(n.rt.service(), hold(n.rt.core()));
+    co_await run_on(n.rt.service(), hold(access::core(n.rt)));
   };
   auto held = p.b.rt.start(there(p.b));
   auto broken = [](world& w) -> task<failure> { co_return co_await w.broken(); };

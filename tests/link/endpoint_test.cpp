@@ -1,4 +1,5 @@
 // Links between runtimes: one for each pair, whoever dials, and their orderly end.
+#include "io/system_environment.hpp"
 #include "link_fixture.hpp"
 #include "support/eventually.hpp"
 
@@ -19,12 +20,12 @@ task<std::size_t> reach_it(endpoint& from, process_address whom, reactor& servic
 }
 
 task<std::size_t> reach_from(runtime& rt, const process_address& whom) {
-  return reach_it(rt.core().peers(), whom, rt.service());
+  return reach_it(access::core(rt).peers(), whom, access::core(rt).service());
 }
 
 task<std::size_t> links_of(runtime& rt) {
   auto count = [](runtime& rt) -> task<std::size_t> {
-    co_return rt.core().peers().links().size();
+    co_return access::core(rt).peers().links().size();
   };
   co_return co_await run_on(rt.service(), count(rt));
 }
@@ -39,8 +40,8 @@ TEST_CASE("two runtimes that dial each other at once have one link, two hundred 
     auto both = [](runtime& from, const process_address& whom) -> task<std::size_t> {
       co_return co_await run_on(from.service(), reach_from(from, whom));
     };
-    auto first = a.rt.start(both(a.rt, b.rt.core().self()));
-    auto second = b.rt.start(both(b.rt, a.rt.core().self()));
+    auto first = a.rt.start(both(a.rt, access::core(b.rt).self()));
+    auto second = b.rt.start(both(b.rt, access::core(a.rt).self()));
     CHECK(a.finish(first) == 1);
     CHECK(b.finish(second) == 1);
   }
@@ -103,11 +104,11 @@ TEST_CASE("a peer that is not there, or is another one, is named when it is dial
   process_address nobody = stranger();
   CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
   // Another incarnation lives there.
-  nobody.endpoint = b.rt.core().self().endpoint;
+  nobody.endpoint = access::core(b.rt).self().endpoint;
   CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
   if (!can_prove()) return;
   node guarded({.secret = "guarded"});
-  CHECK(a.run(try_it(a.rt, guarded.rt.core().self())) == cause::wrong_secret);
+  CHECK(a.run(try_it(a.rt, access::core(guarded.rt).self())) == cause::wrong_secret);
 }
 
 TEST_CASE(
@@ -117,7 +118,8 @@ TEST_CASE(
   // Greets after most of the time is over, and never dials.
   auto decline = [](runtime& rt, listener& at) -> task<void> {
     const io_result accepted = co_await at.accept();
-    stream s(rt.service(), socket(rt.service().sockets(), accepted.handle()));
+    stream s(access::core(rt).service(),
+             socket(access::core(rt).service().sockets(), accepted.handle()));
     system_environment env;
     greeter g(env, stranger(), {});
     co_await sleep_for(800ms);
@@ -129,7 +131,7 @@ TEST_CASE(
   auto reach = [](runtime& rt, process_address whom) -> task<duration> {
     const time_point begun = rt.service().now();
     try {
-      (void)co_await rt.core().peers().reach(std::move(whom), begun + 1s);
+      (void)co_await access::core(rt).peers().reach(std::move(whom), begun + 1s);
     } catch (const link_error& e) {
       CHECK(e.cause() == cause::silent_peer);
     }
@@ -138,7 +140,7 @@ TEST_CASE(
   auto on_service = [](runtime& rt, task<duration> t) -> task<duration> {
     co_return co_await run_on(rt.service(), std::move(t));
   };
-  listener at(b.rt.service(), socket_address::loopback(0));
+  listener at(access::core(b.rt).service(), socket_address::loopback(0));
   process_address whom = stranger();
   whom.endpoint = at.address();
   auto declined = b.rt.start_service(decline(b.rt, at));

@@ -11,7 +11,7 @@ TEST_SUITE_BEGIN("link");
 
 namespace {
 
-socket_address endpoint_of(node& n) { return n.rt.core().self().endpoint; }
+socket_address endpoint_of(node& n) { return access::core(n.rt).self().endpoint; }
 
 void check_still_serves(node& n, memory_store& store, const char* name) {
   node other;

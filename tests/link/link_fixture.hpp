@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "../world/world_fixture.hpp"
-#include "manyworlds/link/hello.hpp"
+#include "link/hello.hpp"
+#include "link/wire_address.hpp"
 #include "manyworlds/store/run_on.hpp"
 
 namespace manyworlds::link_tests {
@@ -120,7 +121,7 @@ inline bytes hello_of(const process_address& self, connection_purpose purpose,
   wire_writer out;
   out.put(hello_magic).put(version).put(purpose).put(std::uint8_t{has_secret});
   out.put_raw(bytes(16, std::byte{5}));
-  self.write(out);
+  write(self, out);
   out.put_raw(expected.raw()).put(std::uint64_t{0}).put(rank_t{0});
   return out.take();
 }

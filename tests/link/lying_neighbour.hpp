@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/reactor_fixture.hpp"
+#include "io/system_environment.hpp"
 #include "link/neighbour.hpp"
 #include "link/same_host.hpp"
 #include "neighbour_fixture.hpp"
@@ -31,7 +32,7 @@ class liar {
  public:
   liar(node& victim, unsigned char id)
       : who_(stranger(id)),
-        peer_(victim.rt.core().self().endpoint),
+        peer_(access::core(victim.rt).self().endpoint),
         f_(engine_kind::epoll),
         place_(f_, env_, who_.id, events_) {
     REQUIRE(greet(peer_, who_, connection_purpose::link));
@@ -44,7 +45,7 @@ class liar {
   }
   void visit(node& victim) {
     std::string why_not;
-    parts_ = f_.run(place_.visit(victim.rt.core().self().id, words_, 5s, why_not));
+    parts_ = f_.run(place_.visit(access::core(victim.rt).self().id, words_, 5s, why_not));
     REQUIRE_MESSAGE(parts_, why_not);
   }
   void say(std::uint8_t kind, const bytes& body) { peer_.say_link_frame(kind, body); }

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "link_fixture.hpp"
-#include "manyworlds/world/directory.hpp"
 #include "support/entries.hpp"
 #include "support/eventually.hpp"
+#include "world/directory.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -14,8 +14,8 @@ using testing::open_descriptors;
 /// What a service reactor does for a test.
 template <class Body>
 auto on_service(node& n, Body body, duration limit = 20s) {
-  auto there = [](node& n, Body& body) -> decltype(body(n.rt.core())) {
-    co_return co_await run_on(n.rt.service(), body(n.rt.core()));
+  auto there = [](node& n, Body& body) -> decltype(body(access::core(n.rt))) {
+    co_return co_await run_on(n.rt.service(), body(access::core(n.rt)));
   };
   return n.run(there(n, body), limit);
 }
@@ -24,13 +24,13 @@ auto on_service(node& n, Body body, duration limit = 20s) {
 /// since the one that was dialled hears of it later.
 inline bool meet(node& from, node& whom) {
   const bool is_shared = on_service(from, [&whom](runtime_core& core) -> task<bool> {
-    link_hold l =
-        co_await core.peers().reach(whom.rt.core().self(), core.service().now() + 10s);
+    link_hold l = co_await core.peers().reach(access::core(whom.rt).self(),
+                                              core.service().now() + 10s);
     co_return co_await l->settled(core.service().now() + 10s);
   });
   if (!is_shared) return false;
   return on_service(whom, [&from](runtime_core& core) -> task<bool> {
-    link* const l = core.peers().link_to(from.rt.core().self().id);
+    link* const l = core.peers().link_to(access::core(from.rt).self().id);
     if (!l) co_return false;
     co_return co_await l->settled(core.service().now() + 10s);
   });
@@ -48,7 +48,7 @@ inline std::size_t local_links(node& n) {
 inline slot_lease lend(node& from, node& to_whom, std::uint64_t world_id, rank_t rank) {
   return on_service(from, [&](runtime_core& core) -> task<slot_lease> {
     co_return core.peers()
-        .link_to(to_whom.rt.core().self().id)
+        .link_to(access::core(to_whom.rt).self().id)
         ->lend_slot(world_id, rank);
   });
 }
@@ -58,7 +58,7 @@ inline std::optional<data_channel> claim(node& by, node& from, std::uint64_t wor
                                          rank_t rank) {
   std::optional<data_channel> found;
   auto look = [&](runtime_core& core) -> task<void> {
-    found = core.worlds().claim(world_id, rank, from.rt.core().self().id);
+    found = core.worlds().claim(world_id, rank, access::core(from.rt).self().id);
     co_return;
   };
   CHECK(eventually([&] {

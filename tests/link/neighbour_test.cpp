@@ -7,6 +7,7 @@
 
 #include "death_fixture.hpp"
 #include "io/reactor_fixture.hpp"
+#include "io/system_environment.hpp"
 #include "link/shared_link.hpp"
 #include "neighbour_fixture.hpp"
 
@@ -161,7 +162,9 @@ TEST_CASE("a new link to the same peer has new memory") {
   REQUIRE(meet(a, b));
   const slot_lease old = lend(a, b, 1, 0);
   on_service(a, [&](runtime_core& core) -> task<void> {
-    core.peers().link_to(b.rt.core().self().id)->end(cause::connection_lost, "a test");
+    core.peers()
+        .link_to(access::core(b.rt).self().id)
+        ->end(cause::connection_lost, "a test");
     co_return;
   });
   // The end of the old one is its peer's to notice.
@@ -201,7 +204,7 @@ TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarke
   REQUIRE(squatter.listen(name) == 0);
   foretold env(id);
   node a({.environment = &env});
-  REQUIRE(a.rt.core().self().id == id);
+  REQUIRE(access::core(a.rt).self().id == id);
   node b;
   CHECK_FALSE(meet(b, a));
   CHECK(a.log.count("a Unix socket cannot listen: Address already in use") == 1);
@@ -232,7 +235,7 @@ TEST_CASE(
 
 TEST_CASE("law 9: a peer that never says whether it shares memory is not waited for") {
   node a;
-  const raw_peer silent(a.rt.core().self().endpoint);
+  const raw_peer silent(access::core(a.rt).self().endpoint);
   const process_address who = stranger(31);
   REQUIRE(greet(silent, who, connection_purpose::link));
   REQUIRE_FALSE(silent.hear_link_frame(5).empty());

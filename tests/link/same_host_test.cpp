@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/reactor_fixture.hpp"
+#include "io/system_environment.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::shm;

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "manyworlds/link/wire.hpp"
+#include "link/wire.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::shm;

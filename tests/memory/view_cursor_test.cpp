@@ -1,4 +1,4 @@
-#include "manyworlds/memory/view_cursor.hpp"
+#include "memory/view_cursor.hpp"
 
 #include <doctest/doctest.h>
 

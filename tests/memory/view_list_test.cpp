@@ -1,4 +1,4 @@
-#include "manyworlds/memory/view_list.hpp"
+#include "manyworlds/detail/view_list.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // What a reactor does while coroutines of its wait for streams: nothing.
-#include "manyworlds/nccl/stream_wait.hpp"
+#include "manyworlds/detail/stream_wait.hpp"
 
 #include <doctest/doctest.h>
 

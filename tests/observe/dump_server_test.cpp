@@ -1,4 +1,4 @@
-#include "manyworlds/observe/dump_server.hpp"
+#include "observe/dump_server.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "observe/parked_pair.hpp"
+#include "world/runtime_core.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::observe_tests;
@@ -63,8 +64,8 @@ TEST_CASE("how long turns took is told apart by the library and tasks, and added
   REQUIRE(pair.is_blocked());
   const turn_times times = pair.right.turns();
   CHECK(times.tasks.count() > 0);
-  CHECK(times.tasks.count() <= pair.right.home().turns());
-  CHECK(times.library.count() <= pair.right.home().turns());
+  CHECK(times.tasks.count() <= access::core(pair.right).user().turns());
+  CHECK(times.library.count() <= access::core(pair.right).user().turns());
   CHECK(times.tasks.quantile(0.5) <= times.tasks.longest);
   const std::string text = pair.right.dump();
   INFO(text);

@@ -1,4 +1,4 @@
-#include "manyworlds/observe/inquiry.hpp"
+#include "observe/inquiry.hpp"
 
 #include <doctest/doctest.h>
 

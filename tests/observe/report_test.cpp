@@ -1,4 +1,4 @@
-#include "manyworlds/observe/report.hpp"
+#include "observe/report.hpp"
 
 #include <doctest/doctest.h>
 

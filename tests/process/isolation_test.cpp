@@ -2,6 +2,7 @@
 #include <stop_token>
 
 #include "process_fixture.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -171,7 +172,7 @@ TEST_CASE("B8: an application that blocks its thread breaks no healthy world") {
     victim.kill();
     auto waiting = us.rt.start(ping(w, 1, 10));
     busy.expect("unblocked");
-    CHECK(clock::now() - begun > w.core()->options().broken_after);
+    CHECK(clock::now() - begun > access::core(w).options().broken_after);
     us.finish(waiting);
     CHECK(w.state() == world_state::up);
     CHECK(w.history().times_suspect == 0);

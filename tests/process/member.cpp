@@ -71,8 +71,10 @@
 #include "misdeeds.hpp"
 #include "repair_orders.hpp"
 #include "service_orders.hpp"
+#include "store/tcp_store_server.hpp"
 #include "support/burdens.hpp"
 #include "traffic_orders.hpp"
+#include "world/runtime_core.hpp"
 
 namespace {
 
@@ -277,7 +279,8 @@ class member {
 
 void serve_store() {
   mw::runtime rt;
-  mw::tcp_store_server server(rt.service(), mw::socket_address::loopback(0));
+  mw::tcp_store_server server(mw::access::core(rt).service(),
+                              mw::socket_address::loopback(0));
   auto serve = [&]() -> mw::task<void> {
     co_await mw::run_on(rt.service(), server.serve());
   };

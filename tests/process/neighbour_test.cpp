@@ -3,8 +3,8 @@
 
 #include "../link/death_fixture.hpp"
 #include "manyworlds/store/run_on.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "process_fixture.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::process_tests {
 
@@ -20,7 +20,7 @@ bool has_local_link(leader& us) {
     co_return co_await links[0]->settled(core.service().now() + 10s);
   };
   auto there = [&look](runtime& rt) -> task<bool> {
-    co_return co_await run_on(rt.service(), look(rt.core()));
+    co_return co_await run_on(rt.service(), look(access::core(rt)));
   };
   return us.run(there(us.rt));
 }

@@ -161,7 +161,7 @@ TEST_CASE("B9, law 6: a thousand connects leave no keys behind, and no names") {
   front.finish(accepted);
   CHECK(keys_in(front, store) == 0);
   CHECK(met == 1000);
-  CHECK(front.rt.core().worlds().snapshot().empty());
+  CHECK(access::core(front.rt).worlds().snapshot().empty());
 }
 
 TEST_SUITE_END();

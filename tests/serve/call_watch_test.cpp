@@ -1,5 +1,5 @@
 // Call watch: told at most once, and never after its end, whatever other threads do.
-#include "manyworlds/serve/call_watch.hpp"
+#include "manyworlds/detail/call_watch.hpp"
 
 #include <doctest/doctest.h>
 

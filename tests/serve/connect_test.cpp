@@ -1,5 +1,6 @@
 // Connect and accept: entries that are taken in vain, or twice.
 #include "dispatch_fixture.hpp"
+#include "serve/acceptor.hpp"
 
 namespace manyworlds::dispatch_tests {
 
@@ -22,7 +23,7 @@ TEST_CASE(
   int taken = 0, met = 0;
   // As an acceptor of another secret does, which must not say why.
   auto take_three = [&]() -> task<void> {
-    waiting_list list(s.leader.rt->core(), s.store, "decode");
+    waiting_list list(access::core(*s.leader.rt), s.store, "decode");
     while (taken < 3) taken += static_cast<int>((co_await list.take(1)).size());
   };
   auto meets = [&](world&) -> task<void> {
@@ -66,7 +67,7 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
 
 TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
   site s;
-  waiting_list list(s.leader.rt->core(), s.store, "decode");
+  waiting_list list(access::core(*s.leader.rt), s.store, "decode");
   auto take_all = [&]() -> task<void> {
     acceptor door(*s.leader.rt, s.store, {.service = "decode"});
     const waiting_peer slow(1, "first");

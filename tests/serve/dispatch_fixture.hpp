@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/io/simulation.hpp"
 #include "manyworlds/manyworlds.hpp"
-#include "manyworlds/world/runtime_core.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "support/kept_log.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::dispatch_tests {
 

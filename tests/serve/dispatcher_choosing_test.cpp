@@ -125,7 +125,7 @@ TEST_CASE("a worker that comes back publishes its load again") {
   REQUIRE(s.until([&] { return status_of(s, "left").load == 7; }, 1s));
   const worker_id before = status_of(s, "left").id;
   auto fail = [&]() -> task<void> {
-    const auto core = s.leader.rt->core().worlds().snapshot().at(0);
+    const auto core = access::core(*s.leader.rt).worlds().snapshot().at(0);
     core->break_with(core->describe_failure(cause::broken_by_user, no_rank,
                                             operation_kind::none, "again"));
     co_return;

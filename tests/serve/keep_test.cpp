@@ -5,7 +5,8 @@
 #include <stdexcept>
 
 #include "../world/world_fixture.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
+#include "serve/supervision.hpp"
 #include "support/eventually.hpp"
 
 namespace manyworlds::world_tests {
@@ -239,7 +240,7 @@ TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops")
   auto kept = a.rt.start(keep(a.rt, store, impatient, never));
   // Two tries and the pauses behind them, at the least.
   CHECK(!kept.wait_for(400ms));
-  CHECK(a.rt.core().worlds().ended().size() >= 2);
+  CHECK(access::core(a.rt).worlds().ended().size() >= 2);
   a.rt.stop();
   CHECK(kept.wait_for(5s));
   kept.get();
@@ -257,7 +258,7 @@ TEST_CASE("the pauses go on growing however long each try to form took") {
   world_options patient = options("edge", 0);
   patient.form = 6s;
   auto kept = rt.start(keep(rt, store, patient, never));
-  REQUIRE(sim.run_until([&] { return rt.core().worlds().ended().size() == 5; }));
+  REQUIRE(sim.run_until([&] { return access::core(rt).worlds().ended().size() == 5; }));
   // 50, 100, 200 and 400 ms at the least between five tries.
   CHECK(sim.elapsed() >= 5 * patient.form + 750ms);
   CHECK(sim.elapsed() <= 5 * patient.form + 2s);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../world/world_fixture.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "support/eventually.hpp"
 
 namespace manyworlds::world_tests {

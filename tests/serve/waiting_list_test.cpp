@@ -1,12 +1,12 @@
 // Waiting list: who stands in it, and who gets whom.
-#include "manyworlds/serve/waiting_list.hpp"
+#include "serve/waiting_list.hpp"
 
 #include <atomic>
 #include <string>
 #include <vector>
 
 #include "../world/world_fixture.hpp"
-#include "manyworlds/link/wire.hpp"
+#include "link/wire.hpp"
 
 namespace manyworlds::world_tests {
 
@@ -61,7 +61,7 @@ class rivals_store final : public store {
 TEST_CASE("those who wait are taken in the order they came, and each once") {
   node n;
   memory_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(enter(list, 1, 5));
   CHECK(n.run(take(list, 2)) == std::vector<std::uint64_t>{1, 2});
   CHECK(n.run(take(list, 9)) == std::vector<std::uint64_t>{3, 4, 5});
@@ -72,7 +72,7 @@ TEST_CASE("those who wait are taken in the order they came, and each once") {
 TEST_CASE("who enters again stands there once, with its latest record") {
   node n;
   memory_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(list.enter(waiting_peer(1, "old")));
   n.run(enter(list, 2, 2));
   n.run(list.enter(waiting_peer(1, "new")));
@@ -84,7 +84,7 @@ TEST_CASE("who enters again stands there once, with its latest record") {
 TEST_CASE("an acceptor does not take those whom another has just taken") {
   node n;
   rivals_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(enter(list, 1, 3));
   store.rival_takes = true;
   auto taken = n.rt.start(take(list, 9));
@@ -97,7 +97,7 @@ TEST_CASE("who loses to others again and again tries less and less often") {
   node n;
   rivals_store store;
   store.rival_takes = store.rival_goes_on = true;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   auto entering = n.rt.start(enter(list, 1, 1));
   CHECK(!entering.wait_for(300ms));
   CHECK(store.tries > 1);
@@ -111,7 +111,7 @@ TEST_CASE("who loses to others again and again tries less and less often") {
 TEST_CASE("who is left behind by an acceptor without room rings for the others") {
   node n;
   memory_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(enter(list, 1, 2));
   (void)n.run(store.erase(bell_key));
   (void)n.run(take(list, 1));
@@ -121,7 +121,7 @@ TEST_CASE("who is left behind by an acceptor without room rings for the others")
 TEST_CASE("law 9: the list is bounded; the oldest entries make room") {
   node n;
   memory_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(enter(list, 1, waiting_list::most + 2), 60s);
   const auto ids = n.run(take(list, 2 * waiting_list::most));
   CHECK(ids.size() == waiting_list::most);
@@ -134,7 +134,7 @@ TEST_CASE("law 11: what is no list is refused, said, and written over") {
     node n;
     memory_store store;
     n.run(store.set(list_key, garbage));
-    waiting_list list(n.rt.core(), store, "decode");
+    waiting_list list(access::core(n.rt), store, "decode");
     n.run(enter(list, 1, 1));
     CHECK(n.log.has("holds garbage"));
     CHECK(n.run(take(list, 9)) == std::vector<std::uint64_t>{1});
@@ -144,7 +144,7 @@ TEST_CASE("law 11: what is no list is refused, said, and written over") {
 TEST_CASE("tidying leaves those who wait in peace") {
   node n;
   memory_store store;
-  waiting_list list(n.rt.core(), store, "decode");
+  waiting_list list(access::core(n.rt), store, "decode");
   n.run(enter(list, 1, 1));
   n.run(list.tidy());
   CHECK(n.run(take(list, 9)) == std::vector<std::uint64_t>{1});

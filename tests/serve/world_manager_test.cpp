@@ -162,8 +162,8 @@ TEST_CASE("B9, law 6: one name a hundred times in a row, each time at once") {
   }
   both.a.run(both.of_a.remove_all());
   both.b.run(both.of_b.remove_all());
-  CHECK(both.a.rt.core().worlds().snapshot().empty());
-  CHECK(both.b.rt.core().worlds().snapshot().empty());
+  CHECK(access::core(both.a.rt).worlds().snapshot().empty());
+  CHECK(access::core(both.b.rt).worlds().snapshot().empty());
 }
 
 TEST_CASE("reform gives the next epoch, to which old references refer") {

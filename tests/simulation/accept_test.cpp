@@ -9,6 +9,7 @@
 #include <set>
 
 #include "manyworlds/serve/connect.hpp"
+#include "serve/waiting_list.hpp"
 #include "simulation/scenario.hpp"
 #include "simulation/world_cluster.hpp"
 
@@ -55,7 +56,7 @@ mw::task<void> connect_once(member_process& self, meetings& seen) {
 
 /// Takes who waits, and never does anything with them.
 mw::task<void> only_take(member_process& self, std::size_t& taken) {
-  mw::waiting_list list(self.runtime().core(), *self.rendezvous, "decode");
+  mw::waiting_list list(mw::access::core(self.runtime()), *self.rendezvous, "decode");
   taken += (co_await list.take(1024)).size();
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/failure.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds_tests {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "manyworlds/io/stream.hpp"
+#include "io/stream.hpp"
 #include "simulation/simulated_node.hpp"
 
 namespace manyworlds_tests {

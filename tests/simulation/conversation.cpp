@@ -7,6 +7,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/world/outcome.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds_tests {
 
@@ -14,7 +15,7 @@ conversation::conversation(const talk_site& site, const world_plan& plan, mw::wo
     : site_(site),
       plan_(plan),
       world_(w),
-      instance_(w.core()->instance()),
+      instance_(mw::access::core(w).instance()),
       epoch_(w.epoch()) {
   world_entry e;
   e.process = site.process;

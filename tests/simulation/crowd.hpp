@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "manyworlds/io/simulation.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/store/memory_store.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 

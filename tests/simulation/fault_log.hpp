@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 namespace manyworlds_tests {
 

@@ -3,11 +3,11 @@
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/store/run_on.hpp"
-#include "manyworlds/world/control_message.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "simulation/scenario.hpp"
 #include "simulation/simulated_node.hpp"
 #include "simulation/world_cluster.hpp"
+#include "world/control_message.hpp"
+#include "world/runtime_core.hpp"
 
 using namespace manyworlds_tests;
 
@@ -45,8 +45,9 @@ mw::task<void> ask_at_once(mw::runtime_core& core, mw::process_address whom, int
 
 mw::task<void> ask(member_process& from, member_process& whom, int times, int& answered) {
   mw::runtime& rt = from.runtime();
-  const mw::process_address address = whom.runtime().core().self();
-  co_await mw::run_on(rt.service(), ask_at_once(rt.core(), address, times, answered));
+  const mw::process_address address = mw::access::core(whom.runtime()).self();
+  co_await mw::run_on(rt.service(),
+                      ask_at_once(mw::access::core(rt), address, times, answered));
 }
 
 mw::task<void> say_nothing(mw::reactor& home, mw::socket_address where, int& connected) {
@@ -78,7 +79,7 @@ TEST_CASE("hundreds of strangers who say nothing delay a peer by less than a sec
   member_process& asked = all.add("asked");
   member_process& peer = all.add("peer");
   simulated_node strangers(all.sim, "strangers");
-  const mw::socket_address where = asked.runtime().core().self().endpoint;
+  const mw::socket_address where = mw::access::core(asked.runtime()).self().endpoint;
   int connected = 0;
   for (int i = 0; i < crowd_size; ++i)
     strangers.spawn(say_nothing(strangers.home(), where, connected));

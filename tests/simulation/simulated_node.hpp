@@ -9,8 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 
 namespace manyworlds_tests {
 

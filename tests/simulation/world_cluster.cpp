@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "manyworlds/store/tcp_store_server.hpp"
+#include "store/tcp_store_server.hpp"
+#include "world/runtime_core.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds_tests {
 
@@ -94,7 +96,7 @@ void cluster::look() {
   for (const auto& m : members_) {
     for (const auto& [name, w] : m->worlds) {
       if (!m->is_alive() || w->state() != mw::world_state::up) continue;
-      const world_entry* entry = story.find(m->index(), w->core()->instance());
+      const world_entry* entry = story.find(m->index(), mw::access::core(*w).instance());
       for (mw::rank_t r = 0; entry && r < w->size(); ++r) {
         if (!w->is_suspect(r)) continue;
         story.check_suspicion(m->index(), name,
@@ -191,8 +193,8 @@ void cluster::freeze(mw::duration span) {
 }
 
 void cluster::host_store(member_process& m) {
-  auto server = std::make_shared<mw::tcp_store_server>(m.runtime().service(),
-                                                       m.process().address(store_port));
+  auto server = std::make_shared<mw::tcp_store_server>(
+      mw::access::core(m.runtime()).service(), m.process().address(store_port));
   auto serve = [](std::shared_ptr<mw::tcp_store_server> s) -> mw::task<void> {
     co_await s->serve();
   };

@@ -145,7 +145,7 @@ class cluster {
   /// Everything may end from now on; stops all runtimes and waits until all is quiet.
   void close();
 
-  void watch(const mw::world& w) { cores_.push_back(w.core()); }
+  void watch(const mw::world& w) { cores_.push_back(mw::access::core_ptr(w)); }
   /// How many links have shared memory so far.
   [[nodiscard]] std::size_t shared_links() const { return shared_links_; }
   [[nodiscard]] std::string last_lines() const;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds_tests {
 

@@ -6,6 +6,7 @@
 
 #include "manyworlds/coro/sleep.hpp"
 #include "simulation/pattern.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds_tests::soak {
 
@@ -53,7 +54,7 @@ template <class Operation>
 mw::task<mw::failure> ensemble::recorded(kind k, std::uint64_t number, Operation op) {
   op_entry e;
   e.process = site_.process;
-  e.instance = world_.core()->instance();
+  e.instance = mw::access::core(world_).instance();
   e.kind = k;
   e.number = number;
   e.started = site_.now();

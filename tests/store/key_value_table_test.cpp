@@ -1,4 +1,4 @@
-#include "manyworlds/store/key_value_table.hpp"
+#include "store/key_value_table.hpp"
 
 #include <doctest/doctest.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "manyworlds/io/socket_address.hpp"
-#include "manyworlds/store/tcp_store_protocol.hpp"
+#include "store/tcp_store_protocol.hpp"
 
 namespace manyworlds_tests {
 

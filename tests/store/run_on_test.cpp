@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "manyworlds/coro/event.hpp"
-#include "manyworlds/coro/local_executor.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/local_executor.hpp"
 #include "store/store_fixture.hpp"
 
 using namespace manyworlds_tests;

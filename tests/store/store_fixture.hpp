@@ -12,14 +12,14 @@
 #include <thread>
 #include <utility>
 
-#include "manyworlds/coro/root.hpp"
+#include "io/reactor.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/within.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/detail/root.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
+#include "store/tcp_store_server.hpp"
 #include "support/refused_here.hpp"
 
 namespace manyworlds_tests {

@@ -1,4 +1,4 @@
-#include "manyworlds/store/tcp_store_server.hpp"
+#include "store/tcp_store_server.hpp"
 
 #include <doctest/doctest.h>
 

@@ -12,8 +12,8 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
 #include "simulation/simulated_node.hpp"
+#include "store/tcp_store_server.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds_tests;

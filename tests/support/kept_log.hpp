@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/observe/log.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::testing {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "manyworlds/io/engine.hpp"
+#include "io/engine.hpp"
 
 namespace manyworlds::testing {
 

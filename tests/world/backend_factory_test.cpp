@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <thread>
 
-#include "manyworlds/world/backend_factory.hpp"
+#include "world/backend_factory.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

@@ -40,7 +40,7 @@ TEST_CASE("wrong options are named when the world is awaited, and nothing is sta
     CHECK(f.operation == operation_kind::form);
     CHECK(f.detail.find(each.names) != std::string::npos);
     CHECK(w.state() == world_state::broken);
-    CHECK(n.rt.core().worlds().snapshot().empty());
+    CHECK(access::core(n.rt).worlds().snapshot().empty());
     // It stays so, at once.
     CHECK(n.run(forming(w)).detail == f.detail);
     auto written = [](memory_store& s) -> task<bool> {

@@ -83,7 +83,7 @@ TEST_CASE("a port in use, a bad address and an open one without a secret are nam
     return {};
   };
   node holder;
-  const std::string taken = holder.rt.core().self().endpoint.text();
+  const std::string taken = access::core(holder.rt).self().endpoint.text();
   CHECK(message_of({.listen = taken}).find(taken) != std::string::npos);
   CHECK(message_of({.listen = "somewhere"}).find("somewhere") != std::string::npos);
   CHECK(message_of({.listen = "0.0.0.0:0"}).find("secret") != std::string::npos);
@@ -163,7 +163,7 @@ TEST_CASE(
     is_refused([&] { p.a.rt.run(nothing()); });
     is_refused([&] { p.a.rt.poll(); });
     world w(p.a.rt, p.store, {.name = "pair", .rank = 0, .size = 2});
-    w.core()->begin_forming();
+    access::core(w).begin_forming();
     wrong += w.failure().cause != cause::forked;
     ::_exit(wrong);
   }

@@ -129,16 +129,16 @@ TEST_CASE("a runtime that ends waits for a world whose forming has just been ask
   auto held = rt->start_service(hold());
   is_held.get_future().wait();
   world w(*rt, store, member(0));
-  w.core()->begin_forming();
-  CHECK(rt->core().worlds().snapshot().size() == 1);
-  const std::weak_ptr<world_core> core = w.core();
+  access::core(w).begin_forming();
+  CHECK(access::core(*rt).worlds().snapshot().size() == 1);
+  const std::weak_ptr<world_core> core = access::core_ptr(w);
   auto ended = std::async(std::launch::async, [&] { rt = nullptr; });
   CHECK(testing::eventually([&] { return w.state() == world_state::broken; }));
   CHECK(ended.wait_for(0s) == std::future_status::timeout);
   may_go_on.set_value();
   ended.get();
   CHECK(w.failure().cause == cause::runtime_stopped);
-  CHECK(w.core()->drained().is_set());
+  CHECK(access::core(w).drained().is_set());
   w = world();
   CHECK(core.expired());
 }

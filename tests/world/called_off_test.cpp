@@ -16,12 +16,13 @@ task<void> propose_and_call_off(runtime& self, memory_store& store,
   const std::string key = "mw/off/join/1";
   const auto first = join_record::decode(co_await store.get(key, 10s));
   co_await store.erase(key);
-  link_hold l = co_await self.core().peers().reach(first.who, self.service().now() + 5s);
+  link_hold l =
+      co_await access::core(self).peers().reach(first.who, self.service().now() + 5s);
   propose_message proposal;
   proposal.view.name = "off";
   proposal.view.epoch = 1;
   proposal.view.id = 4711;
-  proposal.view.members = {self.core().self(), first.who, std::move(third)};
+  proposal.view.members = {access::core(self).self(), first.who, std::move(third)};
   proposal.rank = 1;
   proposal.attempt = first.attempt;
   l->send(encode(proposal));
@@ -44,7 +45,7 @@ TEST_CASE("a member that is told of a roll-back while it connects joins again at
   auto errand = [](runtime& rt, memory_store& st, process_address p) -> task<void> {
     co_await run_on(rt.service(), propose_and_call_off(rt, st, std::move(p)));
   };
-  leader.run(errand(leader.rt, store, third.rt.core().self()));
+  leader.run(errand(leader.rt, store, access::core(third.rt).self()));
   w = world();
   CHECK(member.finish(lost).cause == cause::abandoned);
 }

@@ -17,7 +17,7 @@ TEST_CASE(
       memory_store store;
       prefix_store job("job", store);
       world w(n.rt, job, {.name = "dropped", .rank = rank, .size = 2, .form = 10s});
-      w.core()->begin_forming();
+      access::core(w).begin_forming();
       // From before its first request to well into its waiting.
       for (int i = 0; i < round * 4; ++i) std::this_thread::yield();
     }
@@ -30,7 +30,7 @@ TEST_CASE("a tcp store may be destroyed while it is being asked for a forming wo
     // Nobody listens at port 1.
     tcp_store nowhere(n.rt, "127.0.0.1:1");
     world w(n.rt, nowhere, {.name = "dropped", .rank = 0, .size = 2, .form = 10s});
-    w.core()->begin_forming();
+    access::core(w).begin_forming();
     for (int i = 0; i < round * 10; ++i) std::this_thread::yield();
   }
 }
@@ -42,9 +42,9 @@ TEST_CASE("the record of a world that was dropped while it formed is withdrawn")
     co_return co_await s.get("mw/dropped/join/1", 5s);
   };
   world w(n.rt, store, {.name = "dropped", .rank = 1, .size = 2, .form = 10s});
-  w.core()->begin_forming();
+  access::core(w).begin_forming();
   CHECK(!n.run(record(store)).empty());
-  const auto core = w.core();
+  const auto core = access::core_ptr(w);
   w = world();
   auto drained = [](world_core& c) -> task<void> { co_await c.drained().wait(); };
   n.run(drained(*core));

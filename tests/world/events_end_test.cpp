@@ -35,7 +35,7 @@ TEST_CASE(
 TEST_CASE("law 9: who waits for the events of a runtime that ends is told so") {
   node listener;
   auto ending = std::make_unique<node>();
-  const world_events of = ending->rt.core().events().subscribe(1);
+  const world_events of = access::core(ending->rt).events().subscribe(1);
   auto waiting = listener.rt.start(why_no_more_events(of));
   CHECK(!waiting.wait_for(50ms));
   ending.reset();

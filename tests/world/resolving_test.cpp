@@ -1,4 +1,4 @@
-#include "manyworlds/io/resolve.hpp"
+#include "io/resolve.hpp"
 
 #include <doctest/doctest.h>
 

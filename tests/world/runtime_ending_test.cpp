@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "support/eventually.hpp"
 #include "world_fixture.hpp"
 

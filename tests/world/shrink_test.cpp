@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "manyworlds/world/agreement.hpp"
+#include "world/agreement.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -179,8 +179,9 @@ TEST_CASE("who shrinks a world of another runtime is told when that ends") {
   // The other member does not call, so that it lasts.
   auto waiting = b.rt.start(why_not(wa));
   const auto limit = clock::now() + 20s;
-  while (!a->rt.core().is_shrinking() && clock::now() < limit) std::this_thread::yield();
-  REQUIRE(a->rt.core().is_shrinking());
+  while (!access::core(a->rt).is_shrinking() && clock::now() < limit)
+    std::this_thread::yield();
+  REQUIRE(access::core(a->rt).is_shrinking());
   a = nullptr;
   CHECK(b.finish(waiting).cause == cause::runtime_stopped);
 }

@@ -1,8 +1,8 @@
 // Worlds of one host are given slots of shared memory by their formation.
 
-#include "manyworlds/host/host_backend.hpp"
-#include "manyworlds/world/backend_factory.hpp"
+#include "host/host_backend.hpp"
 #include "support/entries.hpp"
+#include "world/backend_factory.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

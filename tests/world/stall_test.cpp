@@ -2,7 +2,7 @@
 // is blocked in user code (law 8).
 #include <future>
 
-#include "manyworlds/world/backend_factory.hpp"
+#include "world/backend_factory.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

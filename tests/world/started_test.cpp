@@ -3,7 +3,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "manyworlds/io/simulation.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

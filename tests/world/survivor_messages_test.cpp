@@ -1,6 +1,6 @@
 // What survivors tell each other, some of it made up, and what it must hold.
 #include "manyworlds/store/run_on.hpp"
-#include "manyworlds/world/agreement.hpp"
+#include "world/agreement.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -39,7 +39,7 @@ class trio {
       // The link lasts until it has been read.
       co_await sleep_for(10ms);
     };
-    runtime_core& rt = nodes[from].rt.core();
+    runtime_core& rt = access::core(nodes[from].rt);
     auto there = [](runtime_core& r, task<void> t) -> task<void> {
       co_await run_on(r.service(), std::move(t));
     };
@@ -53,7 +53,7 @@ class trio {
 };
 
 bool tries_to_succeed(node& n) {
-  const auto all = n.rt.core().worlds().snapshot();
+  const auto all = access::core(n.rt).worlds().snapshot();
   return std::any_of(all.begin(), all.end(), [](const auto& w) { return w->inherits(); });
 }
 

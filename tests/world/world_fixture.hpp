@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "manyworlds/manyworlds.hpp"
-#include "manyworlds/world/runtime_core.hpp"
 #include "support/kept_log.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::world_tests {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/coro/channel_waiters.hpp"
-#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/channel_waiters.hpp"
+#include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -3,8 +3,8 @@
 
 #include <stdexcept>
 
-#include "manyworlds/coro/timer_queue.hpp"
-#include "manyworlds/coro/work.hpp"
+#include "manyworlds/detail/timer_queue.hpp"
+#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/body.hpp"
-#include "manyworlds/coro/value_slot.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/body.hpp"
+#include "manyworlds/detail/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "manyworlds/coro/body.hpp"
-#include "manyworlds/coro/scope_child.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/body.hpp"
+#include "manyworlds/detail/scope_child.hpp"
 
 namespace manyworlds::inline v0 {
 

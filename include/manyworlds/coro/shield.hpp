@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "manyworlds/coro/branch.hpp"
+#include "manyworlds/detail/branch.hpp"
 
 namespace manyworlds::inline v0 {
 

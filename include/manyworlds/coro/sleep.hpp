@@ -2,8 +2,8 @@
 #pragma once
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/native_only.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 

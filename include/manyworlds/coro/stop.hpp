@@ -6,9 +6,9 @@
 #include <stop_token>
 #include <utility>
 
-#include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/branch.hpp"
 
 namespace manyworlds::inline v0 {
 

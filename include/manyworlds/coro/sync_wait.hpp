@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "manyworlds/coro/body.hpp"
-#include "manyworlds/coro/branch.hpp"
-#include "manyworlds/coro/local_executor.hpp"
+#include "manyworlds/detail/body.hpp"
+#include "manyworlds/detail/branch.hpp"
+#include "manyworlds/detail/local_executor.hpp"
 
 namespace manyworlds::inline v0 {
 

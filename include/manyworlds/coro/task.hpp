@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "manyworlds/coro/native_only.hpp"
-#include "manyworlds/coro/promise.hpp"
-#include "manyworlds/coro/value_slot.hpp"
+#include "manyworlds/detail/native_only.hpp"
+#include "manyworlds/detail/promise.hpp"
+#include "manyworlds/detail/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/coro/branch_group.hpp"
+#include "manyworlds/detail/branch_group.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,9 +1,9 @@
 // within: a deadline for any awaitable.
 #pragma once
 
-#include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/branch.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "manyworlds/coro/work.hpp"
+#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0 {
 

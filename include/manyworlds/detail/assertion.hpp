@@ -2,7 +2,7 @@
 // first.
 #pragma once
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 // In debug builds, unless it is said otherwise. Neither way changes a layout.
 #if !defined(MW_ASSERTIONS)

@@ -16,10 +16,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "manyworlds/coro/branch.hpp"
 #include "manyworlds/coro/giving_up.hpp"
-#include "manyworlds/coro/root.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/branch.hpp"
+#include "manyworlds/detail/root.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -40,7 +40,7 @@ struct reply_feed_options {
 ///     mw::reply_feed tokens(rt, workers, std::move(prompt));
 ///     for (;;) {
 ///       const auto got = tokens.take(100ms);
-///       for (const mw::bytes& each : got.replies) write(each);
+///       for (const std::vector<std::byte>& each : got.replies) write(each);
 ///       if (got.is_over || !client_is_there()) break;  // destroying it cancels the call
 ///     }
 ///
@@ -54,7 +54,7 @@ struct reply_feed_options {
 class reply_feed {
  public:
   struct batch {
-    std::vector<bytes> replies;
+    std::vector<std::vector<std::byte>> replies;
     /// True if no replies follow these.
     bool is_over = false;
     /// Why it is over; empty if in order. As `reply_stream::next` throws it, or
@@ -63,7 +63,7 @@ class reply_feed {
   };
 
   /// Starts the call. The request's bytes are kept as long as they are needed.
-  reply_feed(runtime& rt, dispatcher& workers, bytes request,
+  reply_feed(runtime& rt, dispatcher& workers, std::vector<std::byte> request,
              reply_feed_options options = {})
       : state_(std::make_shared<state>(std::move(request), std::move(options))) {
     (void)rt.start(feed(state_, workers));
@@ -106,7 +106,7 @@ class reply_feed {
 
  private:
   struct state {
-    state(bytes asked, reply_feed_options how)
+    state(std::vector<std::byte> asked, reply_feed_options how)
         : request(std::move(asked)), options(std::move(how)) {}
 
     /// Lets the feed go on if it waits for room. Precondition: `mutex` is held.
@@ -118,7 +118,7 @@ class reply_feed {
       if (!is_dropped && options.ready) options.ready();
     }
 
-    const bytes request;
+    const std::vector<std::byte> request;
     const reply_feed_options options;
     std::stop_source gone;
     /// Receives a value when there is room again.
@@ -127,7 +127,7 @@ class reply_feed {
     std::mutex mutex;
     std::condition_variable came;
     // Guarded by `mutex`, to `is_full`.
-    std::vector<bytes> ready;
+    std::vector<std::vector<std::byte>> ready;
     std::size_t cost = 0;  ///< of `ready`
     bool is_over = false;
     failure why;
@@ -152,7 +152,8 @@ class reply_feed {
   }
 
   /// Hands over what has come. Returns true if the taker has to catch up first.
-  static bool put(state& s, std::vector<bytes>& replies, std::size_t cost) {
+  static bool put(state& s, std::vector<std::vector<std::byte>>& replies,
+                  std::size_t cost) {
     bool wakes = false;
     bool tells = false;
     bool is_full = false;
@@ -163,7 +164,7 @@ class reply_feed {
       if (s.ready.empty()) {
         s.ready.swap(replies);
       } else {
-        for (bytes& each : replies) s.ready.push_back(std::move(each));
+        for (std::vector<std::byte>& each : replies) s.ready.push_back(std::move(each));
       }
       s.cost += cost;
       is_full = s.is_full = s.cost >= s.options.window && !s.gone.stop_requested();
@@ -200,13 +201,13 @@ class reply_feed {
     auto replies = co_await outcome(
         workers.call(s->request).within(s->options.limit).stop(s->gone.get_token()));
     failure why = replies.error();
-    std::vector<bytes> come;
+    std::vector<std::vector<std::byte>> come;
     while (replies) {
       auto next = co_await outcome(replies->next());
       why = next.error();
       if (!next || !*next) break;
       std::size_t cost = 0;
-      for (std::optional<bytes> each = std::move(*next); each;
+      for (std::optional<std::vector<std::byte>> each = std::move(*next); each;
            each = replies->try_next()) {
         cost += each->size() + cost_of_reply;
         come.push_back(std::move(*each));

@@ -6,9 +6,9 @@
 #include <coroutine>
 #include <utility>
 
-#include "manyworlds/coro/branch.hpp"
-#include "manyworlds/coro/foreign_continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/branch.hpp"
+#include "manyworlds/detail/foreign_continuation.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <span>
 
-#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/io/engine_kind.hpp"
 #include "manyworlds/process_identity.hpp"
 
 namespace manyworlds::inline v0 {
 
+class reactor;
 class simulated_process;
+struct engine_choice;
 
 class environment {
  public:
@@ -27,23 +29,12 @@ class environment {
   /// True: a runtime starts threads for its reactors. False: other code (a simulation)
   /// turns every reactor that is attached, on one thread.
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
-  /// Returns the object that stands for the kernel where processes share memory. Null
+  /// Returns the process of a simulation in which processes share memory. Null
   /// with threads means the kernel itself. Null without threads means that they share
   /// none.
-  [[nodiscard]] virtual simulated_process* simulated_kernel() noexcept { return nullptr; }
+  [[nodiscard]] virtual simulated_process* simulated() noexcept { return nullptr; }
   virtual void attach(reactor& r) = 0;
   virtual void detach(reactor& r) noexcept = 0;
-};
-
-/// The machine we run on: io_uring or epoll, getrandom, getpid, real threads.
-class system_environment final : public environment {
- public:
-  [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
-  void fill_random(std::span<std::byte> bytes) override;
-  [[nodiscard]] process_identity identity() const override;
-  [[nodiscard]] bool starts_threads() const noexcept override { return true; }
-  void attach(reactor&) override {}
-  void detach(reactor&) noexcept override {}
 };
 
 }  // namespace manyworlds::inline v0

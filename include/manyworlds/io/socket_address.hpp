@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 struct sockaddr;
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/memory/view_list.hpp"
+#include "manyworlds/detail/view_list.hpp"
 
 namespace manyworlds::inline v0 {
 

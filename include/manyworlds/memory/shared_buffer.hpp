@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "manyworlds/detail/pool_registry.hpp"
 #include "manyworlds/memory/dtype.hpp"
-#include "manyworlds/memory/pool_registry.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

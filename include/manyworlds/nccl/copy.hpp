@@ -5,10 +5,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "manyworlds/coro/foreign_continuation.hpp"
+#include "manyworlds/detail/foreign_continuation.hpp"
+#include "manyworlds/detail/stream_wait.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/device_view.hpp"
-#include "manyworlds/nccl/stream_wait.hpp"
 
 namespace manyworlds::inline v0 {
 

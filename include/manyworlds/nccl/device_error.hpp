@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

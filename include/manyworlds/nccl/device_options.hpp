@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/time.hpp"
 
 struct ncclComm;
 struct CUstream_st;

@@ -1,8 +1,8 @@
 // On: awaiting the caller's own work on a CUDA stream.
 #pragma once
 
-#include "manyworlds/coro/foreign_continuation.hpp"
-#include "manyworlds/nccl/stream_wait.hpp"
+#include "manyworlds/detail/foreign_continuation.hpp"
+#include "manyworlds/detail/stream_wait.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "manyworlds/config.hpp"
+#include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0 {
 

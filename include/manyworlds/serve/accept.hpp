@@ -5,51 +5,31 @@
 #include <memory>
 #include <stop_token>
 #include <utility>
-#include <vector>
 
-#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/serve/acceptor.hpp"
-#include "manyworlds/serve/keep.hpp"
+#include "manyworlds/detail/body.hpp"
+#include "manyworlds/detail/kept_body.hpp"
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 
 namespace manyworlds::inline v0 {
 
-/// Serves one peer, from the moment it is taken to the end of its world.
-template <class Body>
-task<void> serve_peer(std::unique_ptr<met_peer> peer, Body& body) {
-  failure failed;
-  try {
-    co_await peer->form();
-    task<void> running = body(peer->met());
-    co_await std::move(running);
-  } catch (const world_error& e) {
-    failed = peer->is_of_it(e.failure()) ? e.failure() : peer->note_body_threw();
-  } catch (const stopped&) {
-    // The body waited for new work until `runtime::draining`: this counts as a return.
-    if (!peer->is_runtime_stopping()) failed = peer->note_body_threw();
-  } catch (...) {
-    failed = peer->note_body_threw();
-  }
-  co_await peer->part(std::move(failed));
-}
+/// Describes what to accept. Trivially destructible, so that it can be written in an
+/// awaited expression.
+struct accept_options {
+  /// The name that connectors use.
+  service_name service = {};
+  /// Limits the worlds at a time. A peer beyond it waits, or is taken by another
+  /// acceptor.
+  std::size_t most = 1024;
+  /// Options of each world, without name, rank and size: `accept` sets these.
+  world_options world = {};
+};
 
-template <class Body>
-task<void> run_accept(runtime& rt, store& st, accept_options options, Body body,
-                      std::stop_token until) {
-  acceptor door(rt, st, options);
-  auto take_all = [&](scope& peers) -> task<void> {
-    for (;;) {
-      std::vector<waiting_peer> taken = co_await door.next(until);
-      if (taken.empty()) co_return;
-      for (waiting_peer& each : taken)
-        peers.spawn(serve_peer(door.meet(std::move(each)), body));
-    }
-  };
-  co_await scope::run(take_all);
-  co_await door.close();
-}
+[[nodiscard]] task<void> run_accept(runtime& rt, store& st, accept_options options,
+                                    std::unique_ptr<kept_body> body,
+                                    std::stop_token until);
 
 /// Forms a world of two with each peer that connects to the service (`connect`) and
 /// runs `body(world&)` in it. The bodies run side by side. This process is rank 0, the
@@ -76,9 +56,8 @@ task<void> run_accept(runtime& rt, store& st, accept_options options, Body body,
 template <class Body>
 [[nodiscard]] task_keeping<Body> accept(runtime& rt, store& st, accept_options options,
                                         Body&& body, std::stop_token until = {}) {
-  check_body<std::decay_t<Body>>();
-  return task_keeping<Body>(run_accept<std::decay_t<Body>>(
-      rt, st, options, std::forward<Body>(body), std::move(until)));
+  return task_keeping<Body>(
+      run_accept(rt, st, options, keep_body(std::forward<Body>(body)), std::move(until)));
 }
 
 }  // namespace manyworlds::inline v0

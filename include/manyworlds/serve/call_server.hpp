@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <vector>
 
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/link/wire.hpp"
-#include "manyworlds/memory/buffer_refusal.hpp"
+#include "manyworlds/detail/buffer_refusal.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/world/world.hpp"
 
@@ -69,7 +69,7 @@ class served_call {
   std::uint32_t earlier_tries_ = 0;
   std::uint64_t id_ = 0;
   time_point deadline_ = time_point::max();
-  bytes data_;
+  std::vector<std::byte> data_;
   bool is_late_ = false;
   std::stop_source stop_;
 };

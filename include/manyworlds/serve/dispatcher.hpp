@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/coro/body.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/body.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/serve/reply_stream.hpp"

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "manyworlds/io/socket_address.hpp"
-#include "manyworlds/store/tcp_store_server.hpp"
 #include "manyworlds/world/runtime.hpp"
 
 namespace manyworlds::inline v0 {
+
+class tcp_store_server;
 
 /// Serves a store from construction to destruction. Its clients are `tcp_store` and
 /// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
@@ -32,7 +32,7 @@ class hosted_store {
   ~hosted_store();
 
   /// Returns the address, with the port that was chosen.
-  [[nodiscard]] std::string address() const { return server_->address().text(); }
+  [[nodiscard]] std::string address() const;
 
  private:
   runtime& runtime_;

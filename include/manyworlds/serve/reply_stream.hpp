@@ -1,16 +1,17 @@
 // Reply stream: the replies of a worker to one call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/native_only.hpp"
-#include "manyworlds/link/wire.hpp"
-#include "manyworlds/serve/call_watch.hpp"
+#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -28,20 +29,20 @@ class next_reply_awaiter : public native_only {
   void await_start(continuation& k);
   bool await_cancel() noexcept;
   bool await_must_resume() const noexcept { return true; }
-  std::optional<bytes> await_resume();
+  std::optional<std::vector<std::byte>> await_resume();
   [[nodiscard]] failure take_failure() noexcept { return std::move(failure_); }
 
  private:
   friend class call_record;
 
   /// Ends the wait with a reply, with nothing at the end, or with a failure.
-  void finish(std::optional<bytes> reply, failure f) noexcept;
+  void finish(std::optional<std::vector<std::byte>> reply, failure f) noexcept;
 
   call_record* call_;
   duration limit_;
   std::stop_token token_;
   call_watch watch_;
-  std::optional<bytes> reply_;
+  std::optional<std::vector<std::byte>> reply_;
   failure failure_;
   continuation* waiter_ = nullptr;
 };
@@ -49,7 +50,7 @@ class next_reply_awaiter : public native_only {
 /// The next reply of a stream, not yet awaited.
 class [[nodiscard]] next_reply : public not_for_asio {
  public:
-  using value_type = std::optional<bytes>;
+  using value_type = std::optional<std::vector<std::byte>>;
 
   explicit next_reply(call_record* call) noexcept : call_(call) {}
 
@@ -103,7 +104,7 @@ class reply_stream {
   /// Returns the next reply if one has come already: it takes the rest of a burst
   /// without a suspension. Nothing says neither that the stream has ended nor that it
   /// goes on: ask `next`. Precondition: no other task waits for the next reply.
-  [[nodiscard]] std::optional<bytes> try_next() noexcept;
+  [[nodiscard]] std::optional<std::vector<std::byte>> try_next() noexcept;
 
   /// Returns how many replies `next` and `try_next` have given.
   [[nodiscard]] std::uint64_t received() const noexcept;

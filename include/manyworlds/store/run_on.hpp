@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/coro/value_slot.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
 

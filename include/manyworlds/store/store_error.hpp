@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "manyworlds/config.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
+#include "manyworlds/detail/config.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

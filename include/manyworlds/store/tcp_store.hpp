@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/io/reactor.hpp"
 #include "manyworlds/store/store.hpp"
 
 namespace manyworlds::inline v0 {
@@ -54,12 +53,12 @@ struct tcp_store_options {
 class tcp_store final : public store {
  public:
   /// Takes "host:port", "127.0.0.1:29500" or "[::1]:29500". Errors:
-  /// std::invalid_argument naming any other endpoint.
-  tcp_store(reactor& home, std::string endpoint, tcp_store_options options = {});
+  /// std::invalid_argument naming any other endpoint, or if `home` is no reactor.
+  tcp_store(executor& home, std::string endpoint, tcp_store_options options = {});
   /// Lives on the service reactor of a runtime, where it does not depend on user code.
   template <class Runtime>
   requires requires(Runtime& rt) {
-    { rt.service() } -> std::same_as<reactor&>;
+    { rt.service() } -> std::same_as<executor&>;
   }
   tcp_store(Runtime& rt, std::string endpoint, tcp_store_options options = {})
       : tcp_store(rt.service(), std::move(endpoint), options) {}

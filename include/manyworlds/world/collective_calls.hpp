@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "manyworlds/detail/access.hpp"
 #include "manyworlds/world/world_operation.hpp"
 
 namespace manyworlds::inline v0 {
@@ -143,7 +144,7 @@ class collective_calls {
 
  private:
   [[nodiscard]] world_core& core() const {
-    return static_cast<const World&>(*this).existing();
+    return access::core(static_cast<const World&>(*this));
   }
   collective_operation collective(operation_kind kind, const_buffer_view in,
                                   buffer_view out, reduction by, rank_t at,

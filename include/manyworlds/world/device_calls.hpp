@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/world_device.hpp"
 #include "manyworlds/world/world_operation.hpp"
 
 namespace manyworlds::inline v0 {
@@ -165,14 +167,11 @@ class device_calls {
   /// Returns the stream on which the world's operations run: views on it need no events
   /// between their work and ours. None before `device_ready()`, and in a world without
   /// a device. Thread: the world's reactor.
-  [[nodiscard]] device_stream stream() const {
-    device_control* const device = core().device();
-    return device ? device->stream() : device_stream();
-  }
+  [[nodiscard]] device_stream stream() const { return stream_of(core()); }
 
  private:
   [[nodiscard]] world_core& core() const {
-    return static_cast<const World&>(*this).existing();
+    return access::core(static_cast<const World&>(*this));
   }
   device_operation<void> collective(operation_kind kind, const_device_view in,
                                     device_view out, reduction by, rank_t at,

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/world_device.hpp"
 #include "manyworlds/world/world.hpp"
 
 namespace manyworlds::inline v0 {
@@ -19,13 +21,12 @@ class graph_hold final : private graph_entry {
   graph_hold(const world& w, Drop destroys)
       : graph_entry(
             [](graph_entry& self) noexcept { static_cast<graph_hold&>(self).drop_(); }),
-        core_(w.existing().shared_from_this()),
+        core_(access::core_ptr(w)),
         drop_(std::move(destroys)) {
-    if (device_control* const device = core_->device()) device->hold(*this);
+    list_graph(access::core(w), *this);
   }
   ~graph_hold() {
-    if (!is_listed) return;
-    if (device_control* const device = core_->device()) device->let_go(*this);
+    if (is_listed) unlist_graph(*core_, *this);
   }
 
  private:

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "manyworlds/address.hpp"
-#include "manyworlds/coro/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 

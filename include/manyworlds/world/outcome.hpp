@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/native_only.hpp"
+#include "manyworlds/detail/native_only.hpp"
 #include "manyworlds/result.hpp"
 
 namespace manyworlds::inline v0 {

@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/io/turn_times.hpp"
+#include "manyworlds/detail/access.hpp"
+#include "manyworlds/observe/turn_times.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/world/runtime_options.hpp"
 #include "manyworlds/world/started.hpp"
@@ -93,9 +94,14 @@ class runtime {
   /// Returns a descriptor that polls readable when `poll` has something to do.
   [[nodiscard]] int descriptor();
 
+  /// Returns what the user reactor waits on: "io_uring", "epoll" or "simulated".
+  [[nodiscard]] std::string_view engine() const noexcept;
+
   /// Returns how long the turns of the user reactor took: the share of the library,
   /// which is bounded, and the share of tasks. Thread: any.
   [[nodiscard]] turn_times turns() const noexcept;
+  /// Returns the same of the service thread.
+  [[nodiscard]] turn_times service_turns() const noexcept;
 
   /// Returns what everything is waiting for, as text. Thread: any, and a debugger, also
   /// while the reactor is stuck in user code.
@@ -110,18 +116,18 @@ class runtime {
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept;
 
   /// Returns the reactor that user tasks live on: their home.
-  [[nodiscard]] reactor& home() noexcept;
+  [[nodiscard]] executor& home() noexcept;
   /// Returns the service reactor, for stores and the like that must not depend on user
   /// code.
-  [[nodiscard]] reactor& service() noexcept;
-  [[nodiscard]] runtime_core& core() noexcept { return *core_; }
-  [[nodiscard]] std::shared_ptr<runtime_core> core_ptr() const noexcept { return core_; }
+  [[nodiscard]] executor& service() noexcept;
 
  private:
+  friend struct access;
   enum class turning : unsigned char { not_turned, a_caller, a_thread, a_foreign_loop };
 
   struct own_thread;  // may outlive the runtime
 
+  [[nodiscard]] runtime_core& existing_core() noexcept { return *core_; }
   void refuse_in_forked_child() const;
   [[nodiscard]] const char* why_taken() const noexcept;
   void take_the_reactor(turning how);

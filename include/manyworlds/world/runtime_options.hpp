@@ -3,15 +3,16 @@
 
 #include <span>
 
-#include "manyworlds/host/algorithms.hpp"
+#include "manyworlds/algorithms.hpp"
 #include "manyworlds/inline_text.hpp"
-#include "manyworlds/io/environment.hpp"
-#include "manyworlds/link/secret.hpp"
+#include "manyworlds/io/engine_kind.hpp"
 #include "manyworlds/observe/log.hpp"
+#include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
 
 class backend_factory;
+class environment;
 
 /// Configures a runtime. It is trivially destructible. Lifetime: what pointers and
 /// spans name must outlive the runtime.
@@ -45,7 +46,7 @@ struct runtime_options {
   /// when it is first needed, and sleeps otherwise.
   bool mover = true;
   /// Rules that choose the algorithms of its worlds' collectives, before the library's
-  /// own rules (`host/algorithms.hpp`). All members of a world give the same, or it
+  /// own rules (`algorithms.hpp`). All members of a world give the same, or it
   /// breaks (`mismatch`). Lifetime: they must outlive the runtime.
   std::span<const algorithm_rule> algorithms = {};
   /// Null: lines of `log_from` and above go to standard error.

@@ -11,10 +11,9 @@
 #include <utility>
 
 #include "manyworlds/coro/giving_up.hpp"
-#include "manyworlds/coro/root.hpp"
 #include "manyworlds/coro/task.hpp"
-#include "manyworlds/coro/value_slot.hpp"
-#include "manyworlds/io/reactor.hpp"
+#include "manyworlds/detail/root.hpp"
+#include "manyworlds/detail/value_slot.hpp"
 #include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
@@ -45,7 +44,7 @@ class started_base : public std::enable_shared_from_this<started_base> {
   }
 
  protected:
-  started_base(reactor& home, source_position where)
+  started_base(executor& home, source_position where)
       : root_(
             home, [](void* self) noexcept { static_cast<started_base*>(self)->notice(); },
             this),
@@ -92,7 +91,7 @@ class started_base : public std::enable_shared_from_this<started_base> {
 
   task_root root_;
   reaping reap_;
-  reactor& home_;
+  executor& home_;
   const source_position where_;
   const time_point started_at_;
   std::function<void()> forget_;
@@ -110,7 +109,7 @@ class started_base : public std::enable_shared_from_this<started_base> {
 template <class T>
 class started_task final : public started_base {
  public:
-  started_task(reactor& home, task<T> t, source_position where)
+  started_task(executor& home, task<T> t, source_position where)
       : started_base(home, where), task_(std::move(t)) {
     if (!task_) refuse_empty_task();
   }

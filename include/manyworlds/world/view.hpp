@@ -6,7 +6,7 @@
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/inline_text.hpp"
-#include "manyworlds/link/process_address.hpp"
+#include "manyworlds/process_address.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -24,9 +24,6 @@ struct world_view {
   }
   /// Returns the rank of a process, or no_rank.
   [[nodiscard]] rank_t rank_of(const incarnation& id) const noexcept;
-
-  void write(wire_writer& out) const;
-  [[nodiscard]] static world_view read(wire_reader& in);
 
   static constexpr rank_t largest_size = 4096;
 };

@@ -10,33 +10,34 @@
 #include "manyworlds/address.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/coro/when_all.hpp"
+#include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/buffer_refusal.hpp"
+#include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
-#include "manyworlds/memory/buffer_refusal.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/collective_calls.hpp"
 #include "manyworlds/world/device_calls.hpp"
+#include "manyworlds/observe/history.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
-#include "manyworlds/world/world_core.hpp"
 #include "manyworlds/world/world_operation.hpp"
+#include "manyworlds/world/world_state.hpp"
 
 namespace manyworlds::inline v0 {
 
 class runtime;
+class runtime_core;
+class world_core;
 
 /// Waits until a world is formed, or throws the first cause why it is not.
 class formation_awaiter {
  public:
-  explicit formation_awaiter(std::shared_ptr<world_core> core)
-      : core_(std::move(core)), decided_(core_->decided()) {}
+  explicit formation_awaiter(std::shared_ptr<world_core> core);
 
   bool await_ready() const noexcept { return decided_.await_ready(); }
-  bool await_start(continuation& k) {
-    core_->begin_forming();
-    return decided_.await_start(k);
-  }
+  bool await_start(continuation& k);
   bool await_cancel() noexcept { return decided_.await_cancel(); }
   bool await_must_resume() const noexcept { return true; }
   void await_resume() const;
@@ -76,9 +77,6 @@ class world : public device_calls<world>,
   /// provide, see `store::perform`). Wrong options are `invalid_argument` when the
   /// world is awaited.
   world(runtime& rt, store& st, world_options options);
-  world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
-  /// For the library's own layers.
-  explicit world(std::shared_ptr<world_core> core) noexcept : core_(std::move(core)) {}
   world(world&& other) noexcept = default;
   world& operator=(world&& other) noexcept;
   world(const world&) = delete;
@@ -90,21 +88,22 @@ class world : public device_calls<world>,
   /// (`not_joined` naming the rank, `rank_taken` naming its holder,
   /// `store_unreachable`, `wrong_secret` ...).
   [[nodiscard]] awaitable_by_all<formation_awaiter> operator co_await() const {
-    return awaitable_by_all<formation_awaiter>(existing().shared_from_this());
+    static_cast<void>(existing_core());
+    return awaitable_by_all<formation_awaiter>(core_);
   }
 
-  [[nodiscard]] const world_name& name() const { return existing().options().name; }
-  [[nodiscard]] rank_t rank() const { return existing().options().rank; }
-  [[nodiscard]] rank_t size() const { return existing().options().size; }
+  [[nodiscard]] const world_name& name() const;
+  [[nodiscard]] rank_t rank() const;
+  [[nodiscard]] rank_t size() const;
   /// Returns the epoch: 0 until formed; it grows with each incarnation of the name.
-  [[nodiscard]] std::uint64_t epoch() const { return existing().epoch(); }
-  [[nodiscard]] world_state state() const { return existing().state(); }
+  [[nodiscard]] std::uint64_t epoch() const;
+  [[nodiscard]] world_state state() const;
   /// Returns the first cause if the world is broken or closed, or an empty failure.
-  [[nodiscard]] class failure failure() const { return existing().first_failure(); }
+  [[nodiscard]] class failure failure() const;
   /// Returns whether a member is silent. It may come back.
-  [[nodiscard]] bool is_suspect(rank_t rank) const { return existing().is_suspect(rank); }
+  [[nodiscard]] bool is_suspect(rank_t rank) const;
   /// Returns the members. Precondition: the world was formed.
-  [[nodiscard]] const world_view& view() const { return existing().view(); }
+  [[nodiscard]] const world_view& view() const;
 
   /// Returns how long it has been up, and counts of suspicions and errors by cause.
   /// Thread: any.
@@ -160,7 +159,7 @@ class world : public device_calls<world>,
   world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
                                           user_word user = {},
                                           source_position where = source_position()) {
-    operation_request r(existing(), operation_kind::send, peer.rank(), on, where);
+    operation_request r(existing_core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
@@ -172,7 +171,8 @@ class world : public device_calls<world>,
       scatter_list data, from peer, lane on = {},
       source_position where = source_position()) {
     return world_operation<message_info, scatter_list>(
-        operation_request(existing(), operation_kind::receive, peer.rank(), on, where),
+        operation_request(existing_core(), operation_kind::receive, peer.rank(), on,
+                          where),
         std::move(data));
   }
   /// Describes the next message and consumes nothing. Without a lane it looks at lane
@@ -306,16 +306,18 @@ class world : public device_calls<world>,
     co_await when_all(std::move(operations)...);
   }
 
-  /// For the library's own layers; null if there is no world.
-  [[nodiscard]] const std::shared_ptr<world_core>& core() const noexcept { return core_; }
-  /// Returns the core, or throws world_error (`invalid_argument`) if there is no world.
-  [[nodiscard]] world_core& existing() const {
+ private:
+  friend struct access;
+
+  world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
+  explicit world(std::shared_ptr<world_core> core) noexcept : core_(std::move(core)) {}
+
+  /// Returns the core. Errors: world_error (`invalid_argument`) if there is no world.
+  [[nodiscard]] world_core& existing_core() const {
     if (!core_) [[unlikely]]
       refuse_without_world();
     return *core_;
   }
-
- private:
   [[noreturn]] static void refuse_without_world();
 
   template <class Head>
@@ -327,7 +329,7 @@ class world : public device_calls<world>,
   operation_request message_with(const Head& head, to peer, lane on, user_word user,
                                  source_position where) {
     check_head<Head>();
-    operation_request r(existing(), operation_kind::send, peer.rank(), on, where);
+    operation_request r(existing_core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
     r.head_bytes = sizeof(Head);
@@ -336,7 +338,7 @@ class world : public device_calls<world>,
   template <class Head>
   operation_request message_request(from peer, lane on, source_position where) {
     check_head<Head>();
-    operation_request r(existing(), operation_kind::receive, peer.rank(), on, where);
+    operation_request r(existing_core(), operation_kind::receive, peer.rank(), on, where);
     r.head_bytes = sizeof(Head);
     return r;
   }

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/coro/foreign_continuation.hpp"
-#include "manyworlds/coro/native_only.hpp"
-#include "manyworlds/world/operation_awaiter.hpp"
+#include "manyworlds/detail/foreign_continuation.hpp"
+#include "manyworlds/detail/native_only.hpp"
+#include "manyworlds/detail/operation_awaiter.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "manyworlds/nccl/runtime_devices.hpp"
+#include "nccl/runtime_devices.hpp"
 
 #include <stdexcept>
 

@@ -1,0 +1,154 @@
+// Operation awaiter: one operation on a world, from any coroutine, with its deadline
+// and stop token.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/operation.hpp"
+#include "manyworlds/detail/operation_request.hpp"
+#include "manyworlds/detail/timer_queue.hpp"
+#include "manyworlds/detail/work.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// The operation itself, built in place where it is awaited. It starts on the world's
+/// reactor, by one post if the awaiting task lives elsewhere. It resumes the task at
+/// the home of the task.
+class operation_awaiter : public operation {
+ public:
+  explicit operation_awaiter(operation_request&& request) noexcept
+      : operation(request.kind, &has_ended),
+        core_(request.core),
+        limit_(request.limit),
+        token_(std::move(request.stop)) {
+    peer = request.peer;
+    on = request.on;
+    user = request.user;
+    takes_fresh_lanes = request.takes_fresh_lanes;
+    delivered = request.delivered;
+    discards = request.discards;
+    head = const_cast<void*>(request.head);
+    head_bytes = request.head_bytes;
+    gives_payload = request.gives_payload;
+    where = request.where;
+  }
+  ~operation_awaiter() = default;
+
+  bool await_ready() const noexcept { return false; }
+  bool await_start(continuation& k) noexcept;
+  bool await_cancel() noexcept;
+  bool await_must_resume() const noexcept { return outcome_ != outcome::cancelled; }
+  /// Throws world_error unless the operation took effect.
+  void await_resume();
+  /// Returns where it runs, and where foreign coroutines resume unless they say
+  /// otherwise.
+  [[nodiscard]] executor& await_home() const noexcept;
+
+  /// Returns the failure instead of throwing; an empty one if the operation took
+  /// effect.
+  [[nodiscard]] failure take_failure();
+
+  /// Returns whether it was asked to end early, and has not ended yet.
+  [[nodiscard]] bool is_given_up() const noexcept {
+    return outcome_ == outcome::pending && given_up_ != reason::none;
+  }
+
+  bool is_pending = false;  ///< the core lists it
+
+ private:
+  enum class outcome : unsigned char { pending, done, failed, cancelled };
+  enum class reason : unsigned char { none, task_cancelled, stopped, late };
+
+  struct step final : work {
+    using function = void (operation_awaiter::*)() noexcept;
+    step(operation_awaiter& op, function f) noexcept
+        : work([](work& w) noexcept {
+            auto& self = static_cast<step&>(w);
+            (self.op_.*self.function_)();
+          }),
+          op_(op),
+          function_(f) {}
+    operation_awaiter& op_;
+    function function_;
+  };
+  struct limit_timer final : timer {
+    explicit limit_timer(operation_awaiter& a) noexcept
+        : timer([](timer& t) noexcept {
+            static_cast<limit_timer&>(t).op.give_up(reason::late);
+          }),
+          op(a) {}
+    operation_awaiter& op;
+  };
+  struct on_stop {
+    operation_awaiter* op;
+    void operator()() const noexcept;
+  };
+  /// Lets other threads and timers reach an operation that has a deadline or a stop
+  /// token, or is awaited elsewhere. Most have none of these and do not pay for it
+  /// (20 ns).
+  struct interruption {
+    explicit interruption(operation_awaiter& op) noexcept
+        : limit(op),
+          start(op, &operation_awaiter::begin_here),
+          cancel(op, &operation_awaiter::cancel_here),
+          stop(op, &operation_awaiter::stop_here) {}
+
+    limit_timer limit;
+    step start;
+    step cancel;
+    step stop;
+    std::optional<std::stop_callback<on_stop>> on_token;
+    /// Set if started from another executor: the handle may be dropped before the start
+    /// arrives.
+    std::shared_ptr<world_core> keeps;
+    /// Counts steps queued at the world's reactor that refer to the operation. `shut`:
+    /// the waiter is being resumed, and no step may be queued.
+    std::atomic<int> gate{0};
+  };
+  static constexpr int shut = -1;
+
+  static void has_ended(operation& op, operation_end how) noexcept;
+  void begin() noexcept;
+  bool give_up(reason why) noexcept;
+  void finish(outcome how) noexcept;
+  void resume_if_quiet() noexcept;
+  /// Returns true unless steps are queued that refer to this object; then none can be
+  /// queued from now on.
+  [[nodiscard]] bool shut_gate() noexcept;
+  void disarm() noexcept;
+  [[nodiscard]] interruption& interruptible() noexcept {
+    return interruption_ ? *interruption_ : interruption_.emplace(*this);
+  }
+  /// Queues a step at the world's reactor unless the waiter is on its way.
+  bool queue(step& s) noexcept;
+  void step_is_done() noexcept;
+  void begin_here() noexcept;
+  void cancel_here() noexcept;
+  void stop_here() noexcept;
+  void settle_failure() noexcept;
+  [[nodiscard]] bool is_objectionable() const noexcept;
+  /// Returns why it is. Precondition: `is_objectionable()`.
+  [[nodiscard]] std::string objection() const;
+
+  world_core* core_;
+  std::optional<duration> limit_;
+  std::stop_token token_;
+  std::optional<interruption> interruption_;
+  continuation* waiter_ = nullptr;
+  std::unique_ptr<failure> failure_;
+  outcome outcome_ = outcome::pending;
+  reason given_up_ = reason::none;
+  bool is_starting_ = false;
+  bool is_remote_ = false;
+  /// Set if the runtime of the awaiting task ends: it must not wait for other
+  /// processes.
+  bool must_end_ = false;
+};
+
+}  // namespace manyworlds::inline v0

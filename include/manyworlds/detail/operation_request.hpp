@@ -1,0 +1,68 @@
+// Operation request: describes an operation before it is awaited.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "manyworlds/detail/collective_part.hpp"
+#include "manyworlds/detail/device_part.hpp"
+#include "manyworlds/detail/operation.hpp"
+#include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/source_position.hpp"
+
+namespace manyworlds::inline v0 {
+
+class world_core;
+
+/// Describes an operation without its buffers, as the functions of `world` give it.
+struct operation_request {
+  operation_request(world_core& of, operation_kind k, rank_t with, lane l,
+                    source_position at) noexcept
+      : core(&of), kind(k), peer(with), on(l), where(at) {}
+
+  world_core* core;
+  operation_kind kind;
+  rank_t peer;
+  lane on;
+  user_word user;
+  bool takes_fresh_lanes = false;
+  bool delivered = false;
+  bool discards = false;
+  const void* head = nullptr;
+  std::size_t head_bytes = 0;
+  bool gives_payload = false;
+  std::optional<duration> limit;
+  std::stop_token stop;
+  source_position where;
+};
+
+/// The buffers of an operation that has none.
+struct no_list {};
+
+/// The buffers and the parameters of a collective on host memory.
+class collective_request {
+ public:
+  collective_request() noexcept {}
+  collective_request(const_buffer_view from, buffer_view into) noexcept
+      : source(from), target(into) {}
+
+  const_buffer_view source;
+  buffer_view target;
+  collective_part part;
+};
+
+/// The buffers and the parameters of an operation on device memory.
+class device_request {
+ public:
+  device_request() noexcept {}
+  device_request(device_gather_list from, device_scatter_list into) noexcept
+      : source(std::move(from)), target(std::move(into)) {}
+
+  device_gather_list source;
+  device_scatter_list target;
+  device_part part;
+};
+
+}  // namespace manyworlds::inline v0

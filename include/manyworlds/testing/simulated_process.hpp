@@ -1,0 +1,98 @@
+// Simulated process: the environment of one runtime under a simulation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manyworlds/io/environment.hpp"
+#include "manyworlds/io/socket_address.hpp"
+#include "manyworlds/testing/simulated_random.hpp"
+
+namespace manyworlds::inline v0 {
+
+class simulation;
+class simulated_clockwork;
+class simulated_engine;
+class simulated_kernel;
+class simulated_network;
+class simulated_resident;
+class simulated_sockets;
+
+enum class process_state : unsigned char {
+  running,
+  stopped,   ///< not turned, as by SIGSTOP; the kernel goes on receiving for it
+  killed,    ///< never turned again; its sockets are gone
+  released,  ///< killed, and turned again only so that its objects can end
+};
+
+/// One process of a simulation, with its own address, ports, descriptors and randomness.
+/// Lifetime: what is made from it (engines, reactors, sockets) ends before the
+/// simulation.
+///
+/// It listens on its own alias of the loopback address: 127.0.0.1 and the wildcard mean
+/// that alias, both to listen on and to connect to, so that an address it publishes leads
+/// to it from every process.
+class simulated_process final : public environment {
+ public:
+  ~simulated_process() override;
+
+  /// Makes the simulated engine, for every kind.
+  [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
+  void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
+  [[nodiscard]] process_identity identity() const override;
+  [[nodiscard]] bool starts_threads() const noexcept override { return false; }
+  [[nodiscard]] simulated_process* simulated() noexcept override;
+  /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
+  void attach(reactor& r) override;
+  void detach(reactor& r) noexcept override;
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] process_state state() const noexcept { return state_; }
+  [[nodiscard]] socket_address address(std::uint16_t port = 0) const;
+
+  /// Says that the current turn takes that long. Called inside a turn.
+  void spend(duration time) noexcept;
+  [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }
+
+  /// Counts sockets that are not closed yet; a test that leaves some has found a leak.
+  [[nodiscard]] std::size_t open_sockets() const noexcept { return open_sockets_; }
+  /// Sets how many sockets may be open before `listen`, `open_stream` and accepting fail
+  /// with EMFILE.
+  void limit_descriptors(std::size_t most) noexcept { descriptor_limit_ = most; }
+
+ private:
+  friend class simulation;
+  friend class simulated_engine;
+  friend class simulated_kernel;
+  friend class simulated_network;
+  friend class simulated_sockets;
+
+  simulated_process(simulation& owner, simulated_network& net,
+                    simulated_clockwork& clockwork, std::size_t index, std::size_t host,
+                    std::string name);
+
+  simulation& simulation_;
+  simulated_network& network_;
+  simulated_clockwork& clockwork_;
+  std::size_t index_;
+  std::size_t host_;
+  std::string name_;
+  simulated_random random_;
+  std::unique_ptr<simulated_sockets> sockets_;
+  std::vector<simulated_engine*> engines_;
+  std::vector<simulated_resident*> residents_;
+  process_state state_ = process_state::running;
+  std::size_t open_sockets_ = 0;
+  std::size_t descriptor_limit_ = 1024;
+  // The budget of a slow reader: what it may still read, and since when that is counted.
+  std::size_t bytes_per_millisecond_ = 0;
+  std::size_t readable_now_ = 0;
+  time_point readable_since_{};
+  bool refill_awaited_ = false;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,240 @@
+// Reactor: one thread's event loop. It runs work, I/O completions, pollers and timers in
+// bounded turns.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "io/cpu_binding.hpp"
+#include "io/engine.hpp"
+#include "io/turn_meter.hpp"
+#include "io/work_inbox.hpp"
+#include "manyworlds/coro/executor.hpp"
+#include "manyworlds/detail/assertion.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// Something that must be looked at rather than waited for: rings in shared memory,
+/// device events. The reactor looks at it in each turn, so all the time while it spins,
+/// and asks it before it sleeps.
+class poller {
+ public:
+  /// Looks once. Returns true if it made progress.
+  virtual bool poll() noexcept = 0;
+  /// Arms a wake-up (`reactor::wake`) and looks again. Returns true if the reactor may
+  /// sleep. A poller that cannot wake the reactor sets `limit` to the longest time that
+  /// it may sleep.
+  virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
+  /// Called when the reactor woke up.
+  virtual void cancel_sleep() noexcept = 0;
+
+ protected:
+  /// `brief` means that what a look finds mostly takes less than a look at the clock. The
+  /// poller reports the exceptions (`reactor::note_long_step`).
+  explicit poller(work_kind looks = work_kind::library) noexcept : looks_(looks) {}
+  ~poller() = default;
+
+ private:
+  friend class reactor;
+  const work_kind looks_;
+  poller* next_ = nullptr;
+  poller* previous_ = nullptr;
+  bool asked_ = false;
+};
+
+/// Returns how long a reactor should spin on this machine. It is zero where the machine
+/// has one CPU, or the control group's quota is below two: a spin then uses up what the
+/// thread that is waited for needs. One CPU by affinity is no such reason: its peers may
+/// have others (see `reactor::hold_spinning`).
+[[nodiscard]] duration default_spin() noexcept;
+/// Returns true if a helper thread of this process can run beside the calling one: two
+/// CPUs or more, by affinity and by quota. A thread inherits the affinity of the one that
+/// makes it.
+[[nodiscard]] bool has_cpus_for_helpers() noexcept;
+
+struct reactor_options {
+  /// How long to go on turning before sleeping, with pollers or without (a parked vCPU
+  /// costs 30 to 80 us to wake, a cache line 0.14 us).
+  ///
+  /// After 1 us of spinning, or at once, the reactor yields on every turn, so that a peer
+  /// that shares this core can run. The time that others then have the CPU does not
+  /// count, up to a millisecond. After a longer one the reactor does not yield for a
+  /// while.
+  duration spin = std::chrono::microseconds(50);
+};
+
+/// The executor of user coroutines, and of the service thread. Thread: all members but
+/// `post`, `wake` and those that say "any" run on its own thread, the one that turns it
+/// first. It may be constructed on another.
+///
+/// Lifetime: destroy it on its own thread, when nothing uses it any longer: no request in
+/// flight, no timer armed, no poller registered. Work that is still queued does not run.
+/// The `post` or `wake` that caused the last end may still be returning.
+class reactor final : public executor {
+ public:
+  explicit reactor(std::unique_ptr<class engine> engine, reactor_options options = {});
+  ~reactor() override;
+
+  void schedule(work& w) noexcept override { ready_.push(w); }
+  void post(work& w) noexcept override;
+  [[nodiscard]] bool try_post(work& w) noexcept override;
+  [[nodiscard]] time_point now() const noexcept override { return engine_->now(); }
+  [[nodiscard]] reactor* as_reactor() noexcept override { return this; }
+  /// Returns the time when this reactor last looked at the clock: at the start of its
+  /// last whole turn. Use it for records on hot paths, never for a deadline: it is as old
+  /// as the current step is long.
+  [[nodiscard]] time_point recently() const noexcept { return recently_; }
+
+  [[nodiscard]] class engine& io() noexcept { return *engine_; }
+  [[nodiscard]] network& sockets() noexcept { return engine_->sockets(); }
+
+  /// Registers a poller. Precondition: it is not registered.
+  void add(poller& p) noexcept;
+  /// Removes a poller, also while pollers are polled. Precondition: it is registered.
+  void remove(poller& p) noexcept;
+
+  /// Queues work for the next turn, behind what is ready then. It serves code that does
+  /// something long in slices: what `schedule` queues may run many times in one turn.
+  void schedule_next_turn(work& w) noexcept { next_turn_.push(w); }
+  /// Says that the library's work in this turn may take longer than is brief.
+  void note_long_step() noexcept { meter_.note_long(); }
+  /// Returns true if the library has had its share of this turn, or a task runs: then
+  /// what can wait does so until the next turn (law 9). Looks at the clock only after
+  /// something long.
+  [[nodiscard]] bool is_turn_used_up() const noexcept {
+    return meter_.is_at_something_long() &&
+           (meter_.is_at_tasks() || meter_.library_so_far(now()) >= library_share);
+  }
+
+  /// Takes one bounded turn without sleeping: posted work, ready work, completions,
+  /// pollers, timers. Returns true if anything was done. If not, `prepare_wait` tells
+  /// whether there is something to do at once (completions may wait for 4 us while
+  /// pollers find something).
+  bool turn() noexcept;
+  /// Turns until `finished()`, which is asked between turns, and sleeps in between.
+  template <class Finished>
+  void run_until(Finished&& finished) {
+    while (!finished()) {
+      if (!take_turn()) rest_between_turns();
+    }
+    end_turn();
+  }
+  /// Spins, then sleeps until there is something to do (it may return early). What it
+  /// finds while it spins is done before it returns.
+  void rest() noexcept;
+  /// Makes `rest` and `run_until` look again. Thread: any.
+  void wake() noexcept;
+
+  /// Runs what was posted since the last turn, and what that makes ready. From here on
+  /// `try_post` takes nothing: each work that it took has run. Thread: any, after the
+  /// last turn.
+  void close() noexcept;
+
+  /// Serves a foreign loop: arms the wake-up, looks again, and returns how long the loop
+  /// may sleep on `io().descriptor()`. Zero: there is something to do at once. Nothing:
+  /// without a limit.
+  [[nodiscard]] std::optional<duration> prepare_wait() noexcept;
+
+  /// Counts the turns that did something, to detect "alive but not progressing". Thread:
+  /// any.
+  [[nodiscard]] std::uint64_t turns() const noexcept {
+    return turns_.load(std::memory_order_relaxed);
+  }
+  /// Returns how long they took. Thread: any.
+  [[nodiscard]] turn_times times() const noexcept { return meter_.read(); }
+  /// Returns true while it sleeps in `rest`, which anything to do ends: it is neither
+  /// busy nor blocked. A foreign loop's sleep is not known. Thread: any.
+  [[nodiscard]] bool is_parked() const noexcept {
+    return parked_.load(std::memory_order_relaxed);
+  }
+  /// Keeps it from spinning while `is_held`, although its options say so: a peer that it
+  /// waits for has no CPU but this one. Thread: any.
+  void hold_spinning(bool is_held) noexcept {
+    spin_is_held_.store(is_held, std::memory_order_relaxed);
+  }
+  /// Returns how long it spins before it sleeps; zero while that is held. Thread: any.
+  [[nodiscard]] duration spins_for() const noexcept {
+    return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()
+                                                         : options_.spin;
+  }
+  [[nodiscard]] bool is_spinning_held() const noexcept {
+    return spin_is_held_.load(std::memory_order_relaxed);
+  }
+  /// Asks the kernel which CPU its thread is bound to now. Returns several CPUs if it has
+  /// not rested yet. Thread: any.
+  [[nodiscard]] cpu_binding binding() const noexcept;
+  /// Counts requests in flight that nothing else waits for. The code that ends the
+  /// reactor turns it until there are none. Thread: its own counts, any may ask.
+  void count_loose_requests(int more) noexcept {
+    MW_ASSERT(loose_requests_.load(std::memory_order_relaxed) + more >= 0,
+              "each loose request ends once");
+    loose_requests_.fetch_add(more);
+  }
+  [[nodiscard]] bool has_loose_requests() const noexcept { return loose_requests_ != 0; }
+  /// Holds the threads that make blocking calls for this reactor. It is null until the
+  /// first such call, and destroyed with the reactor.
+  [[nodiscard]] std::shared_ptr<void>& companion() noexcept { return companion_; }
+  /// Returns when the earliest timer is due, or now if work is ready. Simulations use it.
+  [[nodiscard]] std::optional<time_point> next_due() noexcept;
+
+ private:
+  static constexpr std::size_t turn_limit = 128;
+  /// The library begins its steps of a turn within this time. None of its steps takes
+  /// much longer, and both together stay below 200 us.
+  static constexpr duration library_share = std::chrono::microseconds(60);
+
+  /// The number of empty looks at the pollers between two turns while it spins.
+  static constexpr unsigned looks_between_turns = 16;
+  /// The number of empty turns of a spin before it offers its CPU to others in each one:
+  /// 0.6 us, within which a small message is answered.
+  static constexpr unsigned turns_before_yields = 3;
+
+  void await_posters() const noexcept;
+  bool take_turn() noexcept;
+  void end_turn() noexcept;
+  void rest_between_turns() noexcept;
+  bool take_work() noexcept;
+  bool ask_engine() noexcept;
+  bool expire_timers() noexcept;
+  void note_step(work_kind whose) noexcept;
+  bool glance() noexcept;
+  void count_turn() noexcept;
+  bool run_ready() noexcept;
+  bool poll_pollers() noexcept;
+  bool spin() noexcept;
+  /// Offers the CPU to other threads. Returns the time that they had it.
+  duration yield() noexcept;
+  bool prepare_sleep(std::optional<time_point>& until) noexcept;
+  void cancel_sleep() noexcept;
+
+  std::unique_ptr<class engine> engine_;
+  std::shared_ptr<void> companion_;
+  reactor_options options_;
+  work_queue ready_;
+  work_queue next_turn_;
+  work_inbox inbox_;
+  poller* pollers_ = nullptr;
+  poller* next_poller_ = nullptr;
+  poller* first_poller_ = nullptr;  ///< to look at first: the turn before was used up
+  bool sleep_prepared_ = false;
+  bool pollers_found_ = false;  ///< something since the engine was asked
+  unsigned turns_without_engine_ = 0;
+  unsigned switches_ = 0;  ///< short ones to other threads, in the last spins
+  time_point yields_from_{};
+  duration without_yields_{};
+  time_point engine_asked_{};
+  time_point recently_;
+  turn_meter meter_;
+  std::atomic<std::uint32_t> posting_{0};
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> turns_{0};
+  std::atomic<bool> parked_{false};
+  std::atomic<bool> spin_is_held_{false};
+  /// The kernel's number of its thread; 0 before it is known.
+  std::atomic<int> thread_{0};
+  std::atomic<int> loose_requests_{0};
+};
+
+}  // namespace manyworlds::inline v0

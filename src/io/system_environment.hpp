@@ -1,0 +1,20 @@
+// System environment: the machine that a runtime runs on.
+#pragma once
+
+#include "io/reactor.hpp"
+#include "manyworlds/io/environment.hpp"
+
+namespace manyworlds::inline v0 {
+
+/// The machine we run on: io_uring or epoll, getrandom, getpid, real threads.
+class system_environment final : public environment {
+ public:
+  [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
+  void fill_random(std::span<std::byte> bytes) override;
+  [[nodiscard]] process_identity identity() const override;
+  [[nodiscard]] bool starts_threads() const noexcept override { return true; }
+  void attach(reactor&) override {}
+  void detach(reactor&) noexcept override {}
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,25 @@
+// The shared secret of a job, and proofs of knowing it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "manyworlds/inline_text.hpp"
+
+namespace manyworlds::inline v0 {
+
+using secret_proof = std::array<std::byte, 32>;
+
+/// Returns the HMAC-SHA256 (RFC 2104) of `role` and the transcript under the secret, or
+/// zeros without a secret. Errors: std::runtime_error if a secret is set and this build
+/// has no libcrypto.
+[[nodiscard]] secret_proof prove(const secret_text& secret, std::string_view role,
+                                 std::span<const std::byte> transcript);
+/// Compares two proofs in constant time.
+[[nodiscard]] bool same_proof(const secret_proof& a, const secret_proof& b) noexcept;
+/// Says whether this build can use a secret.
+[[nodiscard]] bool can_prove() noexcept;
+
+}  // namespace manyworlds::inline v0

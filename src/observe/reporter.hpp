@@ -1,0 +1,48 @@
+// Reporter: collects the contents of a runtime's dump.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "observe/inquiry.hpp"
+#include "observe/report.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime_core;
+
+/// Belongs to its runtime core. Pending operations, worlds and members are read
+/// directly, under mutexes that are held only briefly. What only a reactor may read is
+/// asked of it, and is unknown if the reactor is stuck in user code.
+class reporter {
+ public:
+  explicit reporter(runtime_core& rt);
+  reporter(const reporter&) = delete;
+  reporter& operator=(const reporter&) = delete;
+
+  /// Returns the report. Waits at most a fifth of a second for the reactors. Thread:
+  /// any.
+  [[nodiscard]] runtime_report report();
+
+ private:
+  using transfers = std::map<std::uint64_t, transfer_report>;
+  struct service_part {
+    std::vector<link_report> links;
+    /// Whether a member has left, by world instance, then by rank.
+    std::map<std::uint64_t, std::vector<bool>> left;
+  };
+
+  static void add(const transfers& moved, world_report& to);
+  static void add(const service_part& served, world_report& to);
+  [[nodiscard]] transfers look_at_transfers() const;
+  [[nodiscard]] service_part look_at_service() const;
+  [[nodiscard]] std::vector<operation_report> recent_operations() const;
+
+  runtime_core& core_;
+  const time_point since_;
+  inquiry<transfers> user_;
+  inquiry<service_part> service_;
+};
+
+}  // namespace manyworlds::inline v0
