@@ -24,7 +24,7 @@ struct call_figures {
 constexpr std::size_t least_calls = 5;
 constexpr double most_calls = 1'000'000;
 
-mw::collective_operation start(mw::world& w, collective_data& d) {
+auto start(mw::world& w, collective_data& d) {
   constexpr mw::root first{0};
   switch (d.kind()) {
     case collective_kind::broadcast:

@@ -8,7 +8,7 @@
 
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 [[nodiscard]] inline std::string duration_text(duration d) {
   const double ms = std::chrono::duration<double, std::milli>(d).count();
@@ -16,4 +16,4 @@ namespace manyworlds::inline v0 {
   return ms < 1e6 ? fmt::format("{:.3g} s", ms / 1e3) : fmt::format("{:.0f} s", ms / 1e3);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

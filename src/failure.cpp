@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 static_assert(cause::none < cause::peer_died && cause::forked < cause::closed,

@@ -4,7 +4,7 @@
 #include "manyworlds/detail/timer_queue.hpp"
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 template <auto Function>
 class member_work;
@@ -36,4 +36,4 @@ class member_timer<Function> final : public timer {
   Owner& of_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,6 +10,7 @@ namespace manyworlds::inline v0 {
 /// A member's number in a world, 0 to size - 1. A process has another rank in each
 /// world.
 using rank_t = std::int32_t;
+
 inline constexpr rank_t no_rank = -1;
 
 /// The receiver of a send. Explicit, since a literal 0 could be a rank, a lane or a
@@ -36,6 +37,7 @@ class root {
 struct any_rank {
   explicit any_rank() = default;
 };
+
 /// Any member. Fair: members that have sent take turns.
 inline constexpr any_rank any{};
 

@@ -32,6 +32,7 @@ enum class algorithm : std::uint8_t {
   /// Algorithms", 2009). The root of a broadcast scatters first (van de Geijn).
   ring = 4,
 };
+
 [[nodiscard]] std::string_view name_of(algorithm a) noexcept;
 
 enum class placement : std::uint8_t {

@@ -73,6 +73,7 @@ enum class cause : std::uint8_t {
 
 /// Returns lower-case words for people: "died", "was silent too long", "has left" ...
 [[nodiscard]] std::string_view describe(cause c) noexcept;
+
 /// Returns the name of the enumerator, for logs and JSON.
 [[nodiscard]] std::string_view name_of(cause c) noexcept;
 

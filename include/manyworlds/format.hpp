@@ -17,6 +17,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Types that `name_of` names: causes, kinds of operations, states, element types, log
 /// levels.
 template <class T>
@@ -28,11 +30,13 @@ template <class T>
 concept self_printing = std::same_as<T, failure> || std::same_as<T, socket_address> ||
     std::same_as<T, incarnation> || std::same_as<T, process_address>;
 
+}  // namespace detail
+
 }  // namespace manyworlds::inline v0
 
 // All take a string's format specification: width, alignment, precision.
 
-template <manyworlds::named T>
+template <manyworlds::detail::named T>
 struct fmt::formatter<T> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(T value, Context& context) const {
@@ -40,7 +44,7 @@ struct fmt::formatter<T> : fmt::formatter<std::string_view> {
   }
 };
 
-template <manyworlds::self_printing T>
+template <manyworlds::detail::self_printing T>
 struct fmt::formatter<T> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(const T& value, Context& context) const {

@@ -64,9 +64,11 @@ class inline_text {
 
 /// A world's name: 1 to 63 bytes.
 using world_name = inline_text<63>;
+
 /// Names a service, in 1 to 46 bytes: this leaves room behind it to tell the names of
 /// its worlds apart.
 using service_name = inline_text<46>;
+
 /// A job's shared secret: at most 127 bytes; none if it is empty.
 using secret_text = inline_text<127>;
 

@@ -8,6 +8,7 @@
 namespace manyworlds::inline v0 {
 
 using duration = std::chrono::nanoseconds;
+
 /// A point in an executor's own time: the monotonic clock, or virtual time under a
 /// simulation.
 using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;

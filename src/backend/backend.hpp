@@ -9,10 +9,10 @@
 #include "backend/device_control.hpp"
 #include "manyworlds/detail/operation.hpp"
 #include "manyworlds/detail/work.hpp"
-#include "manyworlds/time.hpp"
 #include "manyworlds/observe/history.hpp"
+#include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Receives what a backend tells its world. Thread: the world's reactor.
 class backend_events {
@@ -116,4 +116,4 @@ class backend {
   [[nodiscard]] virtual device_control* device() noexcept { return nullptr; }
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 #include "manyworlds/detail/world_device.hpp"
 #include "manyworlds/memory/device_view.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Describes a world's share of its GPU and the progress of its operations there, for
 /// dumps.
@@ -51,4 +51,4 @@ class device_control {
   ~device_control() = default;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -5,6 +5,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 constexpr rank_t any_number = std::numeric_limits<rank_t>::max();
@@ -99,7 +101,7 @@ bool can_do(algorithm a, operation_kind kind) noexcept {
   }
 }
 
-namespace host {
+namespace detail::host {
 
 namespace {
 
@@ -123,6 +125,6 @@ algorithm choose_algorithm(std::span<const algorithm_rule> own,
   return algorithm::flat;
 }
 
-}  // namespace host
+}  // namespace detail::host
 
 }  // namespace manyworlds::inline v0

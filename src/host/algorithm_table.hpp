@@ -3,7 +3,7 @@
 
 #include "manyworlds/algorithms.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 struct collective_extent {
   operation_kind kind = operation_kind::none;
@@ -17,4 +17,4 @@ struct collective_extent {
 [[nodiscard]] algorithm choose_algorithm(std::span<const algorithm_rule> own,
                                          const collective_extent& extent) noexcept;
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

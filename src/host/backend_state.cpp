@@ -6,7 +6,7 @@
 #include "shared_connection.hpp"
 #include "stream_connection.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -257,4 +257,4 @@ void host_backend::state::tidy() noexcept {
           [this] { for_each_connection([](host::connection& c) { c.tidy(); }); });
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class host_backend::state final : public host::core,
                                   public host::match_events,
@@ -150,4 +150,4 @@ class host_backend::state final : public host::core,
   bool abandoned_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

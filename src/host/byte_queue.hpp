@@ -9,7 +9,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 class byte_queue {
  public:
@@ -46,4 +46,4 @@ class byte_queue {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

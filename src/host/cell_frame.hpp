@@ -9,7 +9,7 @@
 #include "link/chunk_slab.hpp"
 #include "link/offer_table.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// The header has the layout of the wire. Content of up to `inline_bytes` follows it in
 /// the cell; longer content stands in a chunk of the slab. A slice of a pulled message
@@ -92,4 +92,4 @@ struct pool_piece {
   std::uint64_t bytes;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 
 #include "copy_past_caches.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -105,4 +105,4 @@ void cell_receiver::collect_untaken() {
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -13,7 +13,7 @@
 #include "receiver.hpp"
 #include "remote_cursor.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Only this process writes its receives' memory. A large message stays in its sender's
 /// memory, and what was read of it counts only if its offer still stood afterwards.
@@ -91,4 +91,4 @@ class cell_receiver final : public receiver {
   bool has_freed_ = false;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -10,7 +10,7 @@
 #include "copy_past_caches.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -312,4 +312,4 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -13,7 +13,7 @@
 #include "pool_offers.hpp"
 #include "sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 class cell_sender final : public sender {
  public:
@@ -103,4 +103,4 @@ class cell_sender final : public sender {
   time_point last_progress_{};
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -8,7 +8,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Carries out the exchange's shape. Precondition: the algorithm can do its kind.
 [[nodiscard]] task<void> carry_out(exchange& x, algorithm use);
@@ -60,4 +60,4 @@ namespace manyworlds::inline v0::host {
                                         std::span<const std::byte> high,
                                         std::span<std::byte> into, bool is_last = false);
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::string collective_place::text() const {
   return fmt::format(" at {}:{}", file, line_);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

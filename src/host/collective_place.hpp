@@ -7,7 +7,7 @@
 #include "frame.hpp"
 #include "manyworlds/source_position.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Carries a position in the sender's source in the fields of one frame: the line, and
 /// as many of the last characters of the file's path as fit. Sent only when members are
@@ -32,4 +32,4 @@ class collective_place {
   std::array<char, longest_file> file_{};
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

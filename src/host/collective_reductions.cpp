@@ -5,7 +5,7 @@
 #include "collective_algorithms.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -240,4 +240,4 @@ task<void> reduce_by_parts(exchange& x, algorithm use) {
   co_await x.settled();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

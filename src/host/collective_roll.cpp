@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -332,4 +332,4 @@ void collective_roll::look() noexcept {
   look_later();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -16,7 +16,7 @@
 #include "frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Receives what the roll tells its collectives.
 class roll_events {
@@ -182,4 +182,4 @@ class collective_roll {
                               }};
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -9,7 +9,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -300,4 +300,4 @@ collective_shape shape_of(const operation& op, rank_t self, rank_t size) {
   return s;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/collective_part.hpp"
 #include "manyworlds/detail/operation.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Divides a buffer among the ranks, as equally as its elements allow, or by the
 /// caller's counts.
@@ -84,4 +84,4 @@ struct collective_shape {
 /// Returns this member's part. Precondition: there is no objection to its arguments.
 [[nodiscard]] collective_shape shape_of(const operation& op, rank_t self, rank_t size);
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

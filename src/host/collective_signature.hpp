@@ -8,7 +8,7 @@
 #include "collective_shape.hpp"
 #include "manyworlds/algorithms.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Carries 20 mixed bits of the sizes and the last 16 bits of the sequence. Where these
 /// bits hide a difference, the sizes and the order of messages show it.
@@ -37,4 +37,4 @@ class collective_signature {
   std::uint64_t word_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -4,7 +4,7 @@
 
 #include "collective_algorithms.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -163,4 +163,4 @@ task<void> all_reduce_by_doubling(exchange& x) {
   co_await x.settled();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

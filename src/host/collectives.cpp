@@ -7,7 +7,7 @@
 #include "collective_algorithms.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -313,4 +313,4 @@ void collectives::fail_waiting(std::uint64_t from, rank_t culprit) {
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

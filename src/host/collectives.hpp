@@ -12,7 +12,7 @@
 #include "exchange.hpp"
 #include "manyworlds/coro/task.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Connects the collectives to the other members.
 class collective_port {
@@ -145,4 +145,4 @@ class collectives final : private exchange_port, private roll_events {
   step give_up_step_{*this, &collectives::give_up_active};
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

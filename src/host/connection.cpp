@@ -5,7 +5,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 const char* connection::handle(const frame& f) {
   switch (f.kind) {
@@ -72,4 +72,4 @@ void connection::report_violation(const char* what) {
                           "rank " + std::to_string(peer_) + " sent " + what);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 #include "receiver.hpp"
 #include "sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Receives what a connection tells its backend.
 class connection_events {
@@ -99,4 +99,4 @@ class connection : protected frame_handler {
   bool ended_ = false;  ///< it carries nothing more
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

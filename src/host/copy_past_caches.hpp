@@ -12,7 +12,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Copies like memcpy, by non-temporal (streaming) stores: they write to memory without
 /// fetching its old content and without evicting other data from the caches. Half as
@@ -65,4 +65,4 @@ inline void copy_part(const std::byte* from, std::size_t bytes, view_cursor& tar
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -12,7 +12,7 @@
 #include "lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Shares the backend's state with its connections and its collectives.
 struct core {
@@ -59,4 +59,4 @@ struct core {
   ~core() = default;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -10,7 +10,7 @@
 
 #include "frame.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 struct described_payload {
   std::uint64_t bytes = 0;
@@ -44,4 +44,4 @@ inline void encode(const described_payload& p,
   return p;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

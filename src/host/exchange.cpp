@@ -8,7 +8,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "memory/reduce_elements.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Holds one message, of bytes; the signature says what they are. Its list of one view,
 /// and the view, lie beside it.
@@ -214,4 +214,4 @@ void exchange::finish_reduction(std::span<std::byte> data) noexcept {
                   core_.size);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

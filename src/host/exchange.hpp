@@ -15,7 +15,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Connects an exchange to the other members, and learns that it failed.
 class exchange_port {
@@ -223,4 +223,4 @@ inline exchange::wait exchange::share_of_turn() noexcept {
   return wait(*this, {unlimited, unlimited}, false);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/operation.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -203,4 +203,4 @@ std::size_t content_bytes(const frame& f) noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -9,7 +9,7 @@
 
 #include "manyworlds/memory/dtype.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 enum class frame_kind : std::uint8_t {
   eager = 1,  ///< a small message: head and payload follow
@@ -91,4 +91,4 @@ struct frame_limits {
 /// Returns the number of content bytes that follow the header.
 [[nodiscard]] std::size_t content_bytes(const frame& f) noexcept;
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

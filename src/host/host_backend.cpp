@@ -5,7 +5,7 @@
 
 #include "backend_state.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::vector<undelivered_messages> host_backend::state::undelivered() const {
   std::vector<undelivered_messages> all;
@@ -108,4 +108,4 @@ std::optional<collective_status> host_backend::collective() const {
 const char* host_backend::transport() const noexcept { return state_->transport(); }
 transfer_counters host_backend::counters() const noexcept { return state_->counters; }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "link/data_channel.hpp"
 #include "manyworlds/algorithms.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Holds the limits of one host backend. The members of a world must agree on the first
 /// four: each member enforces them on the others.
@@ -94,4 +94,4 @@ class host_backend final : public backend {
   std::unique_ptr<state> state_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

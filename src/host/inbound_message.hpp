@@ -15,7 +15,7 @@
 #include "manyworlds/detail/operation.hpp"
 #include "memory/view_cursor.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 struct inbound_lane;
 
@@ -118,4 +118,4 @@ struct kept_message : inbound_message {
   std::array<std::byte, 128> small_content;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// A set with a limit: beyond it the lane that became known first is forgotten, unless
 /// `in_use`, asked right before, says that it is in use. A peer that uses a new lane
@@ -45,4 +45,4 @@ class known_lanes {
   std::deque<std::uint64_t> order_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

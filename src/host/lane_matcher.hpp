@@ -15,7 +15,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "operation_queue.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Holds one lane of one peer, as its receiver sees it. Messages leave it in order:
 /// none is matched before the one ahead was taken whole. So a receive that is given up
@@ -203,4 +203,4 @@ class lane_matcher {
   bool has_discarded_ = false;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 #include "lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -177,4 +177,4 @@ void lane_matcher::tidy(rank_t rank, inbound_lane& l) {
   if (p.lanes.size() > idle_lanes_kept && l.idle()) p.lanes.erase(l.number);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

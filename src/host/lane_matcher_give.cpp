@@ -5,7 +5,7 @@
 #include "lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -176,4 +176,4 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
   return true;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// A set with a limit, from which lanes may be removed again.
 class lane_set {
@@ -45,4 +45,4 @@ class lane_set {
   std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> lanes_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

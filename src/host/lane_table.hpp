@@ -7,7 +7,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Remembers the last lane asked for: traffic mostly stays on one, and the hash table
 /// would cost a message 30 ns. Lanes stay where they are until they are erased.
@@ -49,4 +49,4 @@ class lane_table {
   Lane* last_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -7,7 +7,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/operation.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Says where an operation of this backend stands (`operation::backend.stage`), and so
 /// what `operation::backend.state` points to.
@@ -99,4 +99,4 @@ class operation_queue {
   std::size_t size_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

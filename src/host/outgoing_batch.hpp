@@ -15,7 +15,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "memory/view_cursor.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Queues frames while the previous batch is sent. A batch is sent to its last byte:
 /// what the peer reads stays framed, even if the user takes the slice's memory back
@@ -92,4 +92,4 @@ class outgoing_batch {
   std::size_t behind_user_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

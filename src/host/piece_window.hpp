@@ -10,7 +10,7 @@
 #include "cell_frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Holds a part of a list of pieces, which can be long. A piece that lies in no pool
 /// has 0 as its name, and its address as its offset.
@@ -53,4 +53,4 @@ class piece_window {
   std::size_t end_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::size_t pool_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entrie
   return used;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

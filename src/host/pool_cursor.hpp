@@ -11,7 +11,7 @@
 #include "link/pool_exchange.hpp"
 #include "piece_window.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Walks what a peer says of its pools. Whatever it says, only its pools are read, and
 /// at most the message's number of bytes.
@@ -41,4 +41,4 @@ class pool_cursor {
   piece_window window_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

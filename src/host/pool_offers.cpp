@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 void pool_offers::describe(const const_view_list& source, std::uint64_t id,
                            remote_payload& where) {
@@ -59,4 +59,4 @@ bool pool_offers::fill(const const_view_list& source, std::byte* into,
   return true;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -10,7 +10,7 @@
 #include "manyworlds/detail/view_list.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Describes payloads in shared pools. A payload in one place is named by pool and
 /// offset. One in several places is named by a list in the pool, where the peer surely
@@ -36,4 +36,4 @@ class pool_offers {
   std::unordered_map<std::uint64_t, shared_buffer> lists_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

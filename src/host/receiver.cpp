@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -325,4 +325,4 @@ void receiver::restart_windows(time_point now) {
   for (inbound_message* m : pulled_) m->last_progress = now;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

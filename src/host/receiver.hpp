@@ -11,7 +11,7 @@
 #include "core.hpp"
 #include "sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Receives frames that are not about messages.
 class frame_handler {
@@ -156,4 +156,4 @@ class receiver {
   std::string closed_detail_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

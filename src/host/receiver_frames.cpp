@@ -7,7 +7,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "receiver.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 const char* receiver::check_id(const frame& f) const {
   return f.id > last_id_ ? "a message that was not announced" : nullptr;
@@ -166,4 +166,4 @@ void receiver::close(const std::string& detail) {
   settle();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

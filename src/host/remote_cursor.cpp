@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 // The peer's views are read as they stand in its memory. The same library has the same
 // layout, which is part of the arena's version.
@@ -75,4 +75,4 @@ std::size_t remote_cursor::fill(const shm::remote_memory& from, std::span<iovec>
   return used;
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -11,7 +11,7 @@
 #include "manyworlds/memory/buffer_view.hpp"
 #include "piece_window.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Walks what a peer says of its memory. Whatever it says, only that memory is read,
 /// and at most the message's number of bytes.
@@ -38,4 +38,4 @@ class remote_cursor {
   piece_window window_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -14,7 +14,7 @@
 #include "link/offer_table.hpp"
 #include "memory/view_cursor.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Returns the bytes of a send's head and payload.
 [[nodiscard]] inline std::size_t whole_bytes(const operation& op) noexcept {
@@ -235,4 +235,4 @@ class sender {
   std::string closed_detail_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -5,7 +5,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 pending_send* sender::find(std::uint64_t id) {
   const auto found = pending_.find(id);
@@ -328,4 +328,4 @@ void sender::close(const std::string& detail) {
   }
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

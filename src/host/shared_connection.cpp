@@ -7,7 +7,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
                                      slot_lease slot)
@@ -216,4 +216,4 @@ void shared_connection::tidy() {
   pump();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -8,7 +8,7 @@
 #include "link/data_channel.hpp"
 #include "link/shared_link.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Does not see the peer's death: its link sees it, and breaks the world.
 class shared_connection final : public connection, private shm::slot_events {
@@ -74,4 +74,4 @@ class shared_connection final : public connection, private shm::slot_events {
   bool said_goodbye_ = false;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

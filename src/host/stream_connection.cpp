@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 stream_connection::stream_connection(core& shared, connection_events& events, rank_t peer,
                                      socket stream)
@@ -159,4 +159,4 @@ void stream_connection::tidy() {
   if (!sending_now_) sender_.batch().shrink();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

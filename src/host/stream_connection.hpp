@@ -6,7 +6,7 @@
 #include "stream_receiver.hpp"
 #include "stream_sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 class stream_connection final : public connection {
  public:
@@ -62,4 +62,4 @@ class stream_connection final : public connection {
   time_point last_sent_{};
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -2,7 +2,7 @@
 // said so too. Closing earlier would reset the stream under what is still on its way.
 #include "stream_connection.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 void stream_connection::end_cut_short() {
   sender_.close("this member has left");
@@ -36,4 +36,4 @@ void stream_connection::ended(int error) {
   rest();
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

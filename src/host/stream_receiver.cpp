@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -131,4 +131,4 @@ void stream_receiver::let_go(inbound_message& m) noexcept {
   skip_left_ = std::exchange(sink_left_, 0);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

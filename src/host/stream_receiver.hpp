@@ -8,7 +8,7 @@
 
 #include "receiver.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 /// Reads through a small input buffer. The rest of a slice that a receive waits for is
 /// read straight into its memory, with the buffer behind it for the next frame.
@@ -47,4 +47,4 @@ class stream_receiver final : public receiver {
   std::array<iovec, sink_entries + 1> entries_;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

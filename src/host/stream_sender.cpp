@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
@@ -84,4 +84,4 @@ void stream_sender::sent(std::size_t count) {
   if (how == ending::taken || (gives_up && give_up(p, how))) finish(p, how);
 }
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

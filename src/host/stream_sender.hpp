@@ -5,7 +5,7 @@
 #include "outgoing_batch.hpp"
 #include "sender.hpp"
 
-namespace manyworlds::inline v0::host {
+namespace manyworlds::inline v0::detail::host {
 
 class stream_sender final : public sender {
  public:
@@ -50,4 +50,4 @@ class stream_sender final : public sender {
   pending_send* source_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::host
+}  // namespace manyworlds::inline v0::detail::host

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -45,4 +45,4 @@ void biased_mutex::step_back() noexcept {
   hold();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The user decides which thread is the owner; no other thread may use `owner_lock` while
 /// the mutex lives. The owner pays for two plain stores and a load (2 ns; an uncontended
@@ -69,4 +69,4 @@ class biased_mutex {
   std::mutex others_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

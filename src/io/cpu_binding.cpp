@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 cpu_binding cpu_binding::of_thread(int thread) noexcept {
   cpu_set_t set;
@@ -16,4 +16,4 @@ cpu_binding cpu_binding::of_thread(int thread) noexcept {
   return to(cpu);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A thread's affinity, in one word that processes exchange. Two threads that are bound
 /// to the same CPU must not spin for each other: one of them keeps the other from
@@ -43,4 +43,4 @@ class cpu_binding {
   std::uint32_t word_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 
 #include "io/reactor.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -73,4 +73,4 @@ bool has_cpus_for_helpers() noexcept {
   return cpus_by_affinity() >= 2 && quota_or_none() >= 2;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

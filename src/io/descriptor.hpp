@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <system_error>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class owned_descriptor {
  public:
@@ -50,4 +50,4 @@ class event_counter {
   owned_descriptor fd_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

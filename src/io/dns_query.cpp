@@ -1,6 +1,6 @@
 #include "dns_query.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::string text_of(const std::vector<socket_address>& servers) {
   std::string text;
@@ -8,7 +8,7 @@ std::string text_of(const std::vector<socket_address>& servers) {
   return text;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #if MANYWORLDS_HAS_C_ARES
 
@@ -35,7 +35,7 @@ std::string text_of(const std::vector<socket_address>& servers) {
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -238,11 +238,11 @@ task<resolution> ask_name_servers(reactor& home, host_and_port_number name,
   co_return query.take_result();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #else
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 task<resolution> ask_name_servers(reactor&, host_and_port_number name, dns_settings) {
   co_return resolution::failed(
@@ -253,6 +253,6 @@ task<resolution> ask_name_servers(reactor&, host_and_port_number name, dns_setti
       "include path, and -lcares)");
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #endif

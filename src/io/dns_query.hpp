@@ -20,7 +20,7 @@
 #endif
 #endif
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A host name and a port. It is not an aggregate, because it is passed in awaited
 /// expressions (g++ 12.2).
@@ -41,4 +41,4 @@ struct host_and_port_number {
 [[nodiscard]] task<resolution> ask_name_servers(reactor& home, host_and_port_number name,
                                                 dns_settings settings);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/io/engine_kind.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Offers the sockets of one host. Calls do not block. Every engine of the host may use
 /// a handle, on any thread. A handle has one request of a kind at a time: a stream has
@@ -95,4 +95,4 @@ struct engine_choice {
 /// Returns 0 if io_uring may be used here, else the errno that refuses it.
 [[nodiscard]] int io_uring_refusal() noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

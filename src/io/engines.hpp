@@ -5,7 +5,7 @@
 
 #include "io/engine.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Makes an epoll engine. Throws std::system_error if descriptors are exhausted.
 [[nodiscard]] std::unique_ptr<engine> make_epoll_engine();
@@ -14,4 +14,4 @@ namespace manyworlds::inline v0 {
 /// `refusal`. Throws std::system_error if descriptors are exhausted.
 [[nodiscard]] std::unique_ptr<engine> make_io_uring_engine(int& refusal);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -15,7 +15,7 @@
 #include "posix_network.hpp"
 #include "request_list.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -336,4 +336,4 @@ class epoll_engine final : public engine {
 
 std::unique_ptr<engine> make_epoll_engine() { return std::make_unique<epoll_engine>(); }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

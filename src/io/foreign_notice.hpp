@@ -9,7 +9,7 @@
 
 #include "descriptor.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// An epoll set of the ring's completion notices (a registered eventfd), the engine's
 /// wake-ups and the descriptors that `readable` requests wait for.
@@ -67,4 +67,4 @@ class foreign_notice {
   std::vector<int> watched_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

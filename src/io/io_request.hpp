@@ -9,7 +9,7 @@
 
 #include "manyworlds/io/socket_address.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A socket of an engine family: a file descriptor, or a number of the simulated network.
 enum class socket_handle : int { none = -1 };
@@ -89,4 +89,4 @@ class io_request {
   } engine;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -19,7 +19,7 @@
 #include "submission.hpp"
 #include "watched_wake.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -334,6 +334,6 @@ std::unique_ptr<engine> make_io_uring_engine(int& refusal) {
   return nullptr;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #endif

@@ -11,7 +11,7 @@
 #include <array>
 #include <cerrno>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -105,6 +105,6 @@ int kernel_ring::lacks() noexcept {
   return has_all ? 0 : EOPNOTSUPP;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #endif

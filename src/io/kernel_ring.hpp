@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// One io_uring. Thread: any may make it, disabled; the thread that enables it owns it
 /// from then on (SINGLE_ISSUER).
@@ -37,4 +37,4 @@ class kernel_ring {
   int error_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "engines.hpp"
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -65,4 +65,4 @@ int io_uring_refusal() noexcept {
   return refusal;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/io/socket_address.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Looks for one name in the lines of a hosts file, which come in pieces.
 class hosts_scan {
@@ -56,4 +56,4 @@ struct dns_settings {
 /// list.
 [[nodiscard]] dns_settings load_dns_settings(const std::string& path);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Returns the number of bytes that a send or receive moves at most.
 [[nodiscard]] inline std::size_t bytes_of(const io_request& r) noexcept {
@@ -34,4 +34,4 @@ struct poll_budget {
   }
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <climits>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -163,4 +163,4 @@ io_result attempt(io_request& request) noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

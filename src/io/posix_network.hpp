@@ -6,7 +6,7 @@
 
 #include "io/engine.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Returns the network of real TCP sockets: non-blocking, CLOEXEC, without delay, and
 /// never a SIGPIPE. It has no state, so that a socket given to another reactor does not
@@ -24,4 +24,4 @@ socklen_t prepare_address(io_request& request) noexcept;
 /// Tries a request once without blocking. EAGAIN means that it is not ready.
 [[nodiscard]] io_result attempt(io_request& request) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

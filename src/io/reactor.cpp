@@ -6,7 +6,7 @@
 
 #include "current_reactor.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -216,4 +216,4 @@ bool reactor::poll_pollers() noexcept {
   return did || first;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -14,7 +14,7 @@
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Something that must be looked at rather than waited for: rings in shared memory,
 /// device events. The reactor looks at it in each turn, so all the time while it spins,
@@ -237,4 +237,4 @@ class reactor final : public executor {
   std::atomic<int> loose_requests_{0};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

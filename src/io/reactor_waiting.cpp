@@ -8,7 +8,7 @@
 
 #include "io/reactor.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -202,4 +202,4 @@ void reactor::cancel_sleep() noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 #include "io/io_request.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A list that owns nothing. A request is in one list at most.
 class request_list {
@@ -51,4 +51,4 @@ class request_list {
   io_request* tail_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "name_files.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -100,4 +100,4 @@ task<resolution> resolve(std::string host_and_port, resolve_options options) {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

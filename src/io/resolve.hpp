@@ -11,7 +11,7 @@
 #include "manyworlds/io/socket_address.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The result of a lookup: at least one address, in the order to try them, or why there
 /// is none.
@@ -69,4 +69,4 @@ struct resolve_options {
 [[nodiscard]] task<resolution> resolve(std::string host_and_port,
                                        resolve_options options);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

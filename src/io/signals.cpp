@@ -20,6 +20,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 constexpr int last_signal = 64;

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Blocks all signals on the calling thread while it lives. A thread that is started
 /// meanwhile inherits that, and takes none of them.
@@ -23,4 +23,4 @@ class signals_blocked {
   sigset_t before_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,6 +4,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 constexpr std::uint64_t fnv_prime = 0x100000001b3u;

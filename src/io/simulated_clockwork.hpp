@@ -10,7 +10,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/testing/simulation.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class simulated_clockwork {
  public:
@@ -61,4 +61,4 @@ class simulated_clockwork {
   std::vector<event> events_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

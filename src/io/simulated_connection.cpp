@@ -6,7 +6,7 @@
 
 #include "simulated_engine.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -282,4 +282,4 @@ void simulated_network::end_connection(simulated_socket& s, bool reset) {
   send_what_fits(s.connection, s.side);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

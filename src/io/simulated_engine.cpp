@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -174,4 +174,4 @@ socket_address simulated_sockets::peer_address(socket_handle socket) const {
   return s ? s->peer : socket_address{};
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

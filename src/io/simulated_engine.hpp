@@ -6,7 +6,7 @@
 #include "io/simulated_kernel.hpp"
 #include "simulated_network.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The network as one process sees it.
 class simulated_sockets final : public network {
@@ -53,7 +53,7 @@ class simulated_engine final : public engine {
   }
 
  private:
-  friend class simulation;
+  friend simulation;
 
   void perform_some();
   std::optional<io_result> try_to_end(io_request& request);
@@ -73,4 +73,4 @@ class simulated_engine final : public engine {
 [[noreturn]] void simulated_contract_broken(const simulated_process& p, const char* what,
                                             socket_handle socket) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "io/engine.hpp"
 #include "manyworlds/testing/simulated_process.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A part of a process that other processes of its host know of, as they would by the
 /// kernel. Thread: the simulation's, and not in a turn of the process.
@@ -46,4 +46,4 @@ class simulated_kernel {
   [[nodiscard]] static network& sockets(simulated_process& p) noexcept;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

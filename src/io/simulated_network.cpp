@@ -8,7 +8,7 @@
 
 #include "simulated_engine.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -280,4 +280,4 @@ std::size_t simulated_network::may_read(simulated_process& p, std::size_t wanted
   return std::min(wanted, p.readable_now_);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "simulated_clockwork.hpp"
 #include "simulated_pipe.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class simulated_engine;
 
@@ -161,4 +161,4 @@ class simulated_network {
   std::map<direction, delays> delays_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -68,4 +68,4 @@ void simulated_network::delay(std::size_t from, std::size_t to, duration latency
   delays_[{from, to}] = {latency, jitter};
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

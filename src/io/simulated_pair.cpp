@@ -1,7 +1,7 @@
 // Simulated pair: socket pairs within one host.
 #include "simulated_network.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::pair<socket_handle, socket_handle> simulated_network::make_pair(
     simulated_process& a, simulated_process& b) {
@@ -40,4 +40,4 @@ void simulated_network::send_byte(simulated_process& p, socket_handle handle) no
   send_what_fits(s->connection, s->side);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

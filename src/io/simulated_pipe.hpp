@@ -12,7 +12,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 enum class segment_kind : unsigned char { data, established, end, reset };
 
@@ -107,4 +107,4 @@ inline std::size_t simulated_pipe::read(const iovec* buffers, std::size_t count,
   return all - most;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

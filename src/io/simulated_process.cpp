@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 simulated_process::simulated_process(simulation& owner, simulated_network& net,
                                      simulated_clockwork& clockwork, std::size_t index,
                                      std::size_t host, std::string name)

@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 // More turns than this without waiting are a loop that will never wait: from then on time

@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 std::string_view name_of(process_state s) noexcept {

@@ -2,6 +2,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 constexpr duration usual_notice = std::chrono::microseconds(300);
 constexpr duration late_notice = std::chrono::milliseconds(20);

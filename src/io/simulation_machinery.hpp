@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 struct simulation::driven_reactor {
   driven_reactor(simulated_process& p, class reactor& r)
       : process(&p), reactor(&r), engine(&static_cast<simulated_engine&>(r.io())) {}

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 socket::socket(socket&& other) noexcept
     : net_(other.net_), handle_(std::exchange(other.handle_, socket_handle::none)) {}
@@ -168,4 +168,4 @@ io_awaiter listener::accept() noexcept {
   return io_awaiter(is_open() ? reactor_ : nullptr, io_kind::accept, socket_.handle());
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/coro/task.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Owns a socket of a network. Lifetime: close it only with no request in flight.
 class socket {
@@ -122,4 +122,4 @@ class listener {
   socket socket_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 
 #include "posix_network.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 [[nodiscard]] inline bool needs_writable(const io_request& r) noexcept {
   return r.kind == io_kind::send || r.kind == io_kind::connect;
@@ -65,4 +65,4 @@ inline void prepare_readiness(io_uring_sqe& sqe, const io_request& r) noexcept {
   return was_readiness ? io_result::failure(ECANCELED) : completion;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

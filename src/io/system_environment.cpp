@@ -7,7 +7,7 @@
 #include <climits>
 #include <system_error>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 engine_choice system_environment::make_engine(engine_kind kind) {
   return v0::make_engine(kind);
@@ -31,4 +31,4 @@ process_identity system_environment::identity() const {
   return {::getpid(), decltype(process_identity::host)::clipped(host)};
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/io/environment.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The machine we run on: io_uring or epoll, getrandom, getpid, real threads.
 class system_environment final : public environment {
@@ -17,4 +17,4 @@ class system_environment final : public environment {
   void detach(reactor&) noexcept override {}
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

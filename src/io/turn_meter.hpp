@@ -10,7 +10,7 @@
 #include "manyworlds/detail/work.hpp"
 #include "manyworlds/observe/turn_times.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A turn lasts from one look at the clock to the next, which the reactor takes anyway.
 /// Another look, which costs 25 ns, is taken only where tasks follow the library's work
@@ -119,4 +119,4 @@ class turn_meter {
   histogram tasks_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include "descriptor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class watched_wake {
  public:
@@ -41,4 +41,4 @@ class watched_wake {
   bool given_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A stack of work with many producers and one consumer, which takes it whole and
 /// reverses it. The consumer announces sleep by swapping in a mark on the empty stack.
@@ -69,4 +69,4 @@ class work_inbox {
   std::atomic<work*> top_{nullptr};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "doorbell.hpp"
 #include "offer_table.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// The two processes of a link: side 0 made the arena. Direction 0 is written by side 0
 /// and read by side 1.
@@ -94,4 +94,4 @@ static_assert(sizeof(arena_header) <= offset::attention(0));
 static_assert(sizeof(bell_line<hardware_memory>) <= offset::two_lines);
 static_assert(offset::chunks_begin >= offset::ring(slot_count, 0));
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

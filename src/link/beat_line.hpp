@@ -8,7 +8,7 @@
 #include "io/cpu_binding.hpp"
 #include "shared_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Zeroed memory is a line without a beat. It holds no time: the clocks of two
 /// containers may differ.
@@ -61,4 +61,4 @@ class beat_exchange {
   std::uint64_t seen_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

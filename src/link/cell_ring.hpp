@@ -11,7 +11,7 @@
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// The content of a cell: 4 bytes and some words; 60 bytes on the hardware.
 template <std::size_t Words>
@@ -204,4 +204,4 @@ class basic_ring_reader {
 using ring_writer = basic_ring_writer<cell_ring>;
 using ring_reader = basic_ring_reader<cell_ring>;
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -9,7 +9,7 @@
 #include "doorbell.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Remembers the slot of each run. The reader frees a run as it reads the cell that
 /// names it. Runs that a broken world had sent and that were not read come back when
@@ -78,4 +78,4 @@ class chunk_owners {
   std::array<std::atomic<std::uint64_t>, slot_set::words> over_{};
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

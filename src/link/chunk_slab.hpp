@@ -12,7 +12,7 @@
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 inline constexpr std::size_t chunk_size = 8192;
 
@@ -185,4 +185,4 @@ class basic_chunk_reader {
 using chunk_writer = basic_chunk_writer<chunk_states>;
 using chunk_reader = basic_chunk_reader<chunk_states>;
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

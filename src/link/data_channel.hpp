@@ -6,7 +6,7 @@
 
 #include "io/stream.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace shm {
 class shared_link;
@@ -73,4 +73,4 @@ class data_channel {
   slot_lease slot_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

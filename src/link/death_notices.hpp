@@ -6,7 +6,7 @@
 
 #include "robust_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Watches the words that peers hold (their `held_life`). Thread: the service
 /// reactor's.
@@ -24,4 +24,4 @@ class death_notices {
   virtual void remove(ticket t) noexcept = 0;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -10,7 +10,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 death_watch::death_watch(reactor& home, std::string thread_name, remark_function remark)
     : home_(home),
@@ -107,4 +107,4 @@ std::uint64_t death_watch::looks() const noexcept {
   return all;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -13,7 +13,7 @@
 #include "io/reactor.hpp"
 #include "word_group.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Waits on the words of peers (their `robust_word`) and tells the service reactor
 /// which holder has died without releasing its word. It is the first of the notices,
@@ -83,4 +83,4 @@ class death_watch final : public death_notices {
   std::vector<std::unique_ptr<word_group>> groups_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

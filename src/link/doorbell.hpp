@@ -12,7 +12,7 @@
 #include "shared_word.hpp"
 #include "wait_flag.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 inline constexpr unsigned slot_count = 256;
 
@@ -215,4 +215,4 @@ using bell_listener = basic_bell_listener<hardware_memory>;
 static_assert(sizeof(attention_line<hardware_memory>) == line_size);
 static_assert(sizeof(bell_line<hardware_memory>) == line_size);
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -9,7 +9,7 @@
 #include "neighbour.hpp"
 #include "neighbourhood.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -171,4 +171,4 @@ task<void> endpoint::run_link(std::shared_ptr<link> l) {
   if (!found->second->dialling && found->second->accepting == 0) entries_.erase(found);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -17,7 +17,7 @@
 #include "manyworlds/detail/pool_registry.hpp"
 #include "manyworlds/observe/log.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace shm {
 class mover;
@@ -200,4 +200,4 @@ class endpoint {
 [[nodiscard]] std::string listening_objection(const socket_address& address,
                                               bool has_secret, bool insecure);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -190,4 +190,4 @@ hello_status endpoint::decide(const hello& h) {
   return hello_status::welcome;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -67,4 +67,4 @@ void endpoint::beat_once() {
   events_.examine_silence(now);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -145,4 +145,4 @@ task<bytes> endpoint::ask(process_address peer, bytes question, time_point deadl
   co_return answer;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

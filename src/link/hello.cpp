@@ -7,7 +7,7 @@
 #include "link/wire_address.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -211,4 +211,4 @@ task<std::optional<hello>> greeter::answer(
   co_return std::move(d.words);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

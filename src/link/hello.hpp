@@ -14,7 +14,7 @@
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/process_address.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Purpose of a connection.
 enum class connection_purpose : std::uint8_t {
@@ -80,4 +80,4 @@ class greeter {
   secret_text secret_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 constexpr std::size_t header_size = sizeof(std::uint32_t) + 1;
@@ -241,4 +241,4 @@ task<void> link::write() {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

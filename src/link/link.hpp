@@ -19,7 +19,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/process_address.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class link;
 namespace shm {
@@ -192,4 +192,4 @@ class link : public std::enable_shared_from_this<link> {
   std::atomic<std::int64_t> peer_progressed_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 
 #include "manyworlds/failure.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Thrown by dialling and by hellos. `cause` is peer_died when no process or another
 /// incarnation listens at the address, and silent_peer when there is no answer in time.
@@ -22,4 +22,4 @@ class link_error : public std::runtime_error {
   manyworlds::cause cause_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

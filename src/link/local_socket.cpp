@@ -11,7 +11,7 @@
 #include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -153,4 +153,4 @@ pid_t local_socket::peer_pid() const noexcept {
   return peer.pid;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -12,7 +12,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Owns a descriptor and closes it; -1 for none.
 class unique_descriptor {
@@ -85,4 +85,4 @@ class local_socket {
   unique_descriptor fd_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

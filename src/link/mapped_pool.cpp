@@ -10,7 +10,7 @@
 #include "manyworlds/detail/pool_memory.hpp"
 #include "memory/sealable_memory.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -70,4 +70,4 @@ const std::byte* mapped_pool::at(std::size_t offset, std::size_t bytes) noexcept
   return base_ + offset;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -8,7 +8,7 @@
 
 #include "local_socket.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Maps a peer's pool. The peer may change its content at any time, but its size is
 /// sealed and cannot shrink.
@@ -41,4 +41,4 @@ class mapped_pool {
   std::vector<bool> seen_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

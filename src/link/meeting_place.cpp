@@ -2,7 +2,7 @@
 
 #include "manyworlds/coro/within.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 task<std::optional<shared_parts>> meeting_place::visit(incarnation peer, invitation words,
                                                        duration limit,
@@ -15,4 +15,4 @@ task<std::optional<shared_parts>> meeting_place::visit(incarnation peer, invitat
   co_return std::nullopt;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

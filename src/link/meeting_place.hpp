@@ -17,7 +17,7 @@
 #include "robust_word.hpp"
 #include "shared_arena.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 using nonce = std::array<std::byte, 16>;
 
@@ -109,4 +109,4 @@ class meeting_place {
   std::string refusal_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -11,7 +11,7 @@
 #include "io/signals_blocked.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -165,4 +165,4 @@ std::shared_ptr<move_job> mover::next() {
   return std::move(next_);
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

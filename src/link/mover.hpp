@@ -16,7 +16,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "remote_memory.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// A part of a payload for the mover. Lifetime: the memory that it is read into must
 /// stay until `end` has returned, or `has_ended`.
@@ -98,4 +98,4 @@ class mover {
   std::thread thread_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -11,7 +11,7 @@
 #include "neighbourhood.hpp"
 #include "shared_link.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -242,4 +242,4 @@ void neighbour::share_what_is_left() {
   link_.queue(link::frame::slots_ceded, out.view());
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

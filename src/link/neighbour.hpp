@@ -19,7 +19,7 @@
 #include "robust_word.hpp"
 #include "slot_register.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 class neighbourhood;
 class shared_link;
@@ -108,4 +108,4 @@ class neighbour {
   std::unique_ptr<held_life> life_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

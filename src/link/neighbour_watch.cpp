@@ -8,7 +8,7 @@
 #include "neighbourhood.hpp"
 #include "shared_link.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -101,4 +101,4 @@ void neighbour::part() noexcept {
   shared_.reset();
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -7,7 +7,7 @@
 #include "simulated_deaths.hpp"
 #include "simulated_same_host.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 constexpr std::size_t most_told = 32;
@@ -91,4 +91,4 @@ void neighbourhood::remark(std::string line) noexcept {
   owner_.remark(log_level::info, std::move(line));
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -12,7 +12,7 @@
 #include "meeting_place.hpp"
 #include "robust_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Owns the meeting place for visitors, the words by which they hear of our death, and
 /// the watch by which we hear of theirs. Thread: the service reactor. Lifetime:
@@ -71,4 +71,4 @@ class neighbourhood final : private same_host_events {
   std::set<std::string> told_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "shared_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 enum class offer_state : std::uint8_t { free, offered, taken, withdrawn };
 
@@ -176,4 +176,4 @@ class basic_offer_receiver {
 using offer_sender = basic_offer_sender<offer_table>;
 using offer_receiver = basic_offer_receiver<offer_table>;
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -139,4 +139,4 @@ void pool_exchange::answer(unsigned index) noexcept {
   owes_answers_ = owes_answers_ || known_[index].owes_answer;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -10,7 +10,7 @@
 #include "manyworlds/detail/pool_registry.hpp"
 #include "mapped_pool.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// The most pools at a time in each direction; a pool's name is an index below it.
 inline constexpr unsigned most_pools = 64;
@@ -83,4 +83,4 @@ class pool_exchange {
   bool owes_answers_ = false;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

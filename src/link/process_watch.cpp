@@ -22,7 +22,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -156,4 +156,4 @@ task<void> process_watch::ended(reactor& service) const {
   }
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -9,7 +9,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Time since the machine was started, in which the kernel gives the start of
 /// processes.
@@ -61,4 +61,4 @@ class process_watch {
   std::string objection_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

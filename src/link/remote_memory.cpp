@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 std::string unreadable_text(int error) {
   std::string text = "may not be read (process_vm_readv: ";
@@ -47,4 +47,4 @@ std::optional<remote_memory> remote_memory::of(pid_t pid, const memory_probe& pr
   return found;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

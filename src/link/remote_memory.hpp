@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// The address and content of some random bytes of a process, by which a peer checks
 /// that it reads the right process.
@@ -68,4 +68,4 @@ class remote_memory {
   std::shared_ptr<memory_reader> reader_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -7,7 +7,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -109,4 +109,4 @@ void robust_word::settle() noexcept {
   in_this_order();
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

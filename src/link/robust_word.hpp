@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// The word that a peer watches. It is 0 (not held yet, or released in order), or the
 /// id of the thread that holds it, with FUTEX_WAITERS once a peer watches. The kernel
@@ -157,4 +157,4 @@ class robust_word final : public held_life {
   bool held_ = false;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

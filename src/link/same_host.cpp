@@ -12,7 +12,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -280,4 +280,4 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
   co_return parts;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -9,7 +9,7 @@
 #include "local_socket.hpp"
 #include "meeting_place.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Meets the processes of this host on a Unix socket named by our incarnation. Thread:
 /// the service reactor.
@@ -40,4 +40,4 @@ class same_host final : public meeting_place {
   robust_words* words_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

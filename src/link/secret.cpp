@@ -12,7 +12,7 @@
 
 #include <vector>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 #if MANYWORLDS_HAS_SECRET
 
@@ -55,4 +55,4 @@ bool same_proof(const secret_proof& a, const secret_proof& b) noexcept { return 
 
 #endif
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

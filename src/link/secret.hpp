@@ -8,7 +8,7 @@
 
 #include "manyworlds/inline_text.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 using secret_proof = std::array<std::byte, 32>;
 
@@ -22,4 +22,4 @@ using secret_proof = std::array<std::byte, 32>;
 /// Says whether this build can use a secret.
 [[nodiscard]] bool can_prove() noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "memory/sealable_memory.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -146,4 +146,4 @@ int shared_arena::reserve(std::size_t offset, std::size_t bytes) const noexcept 
   return reserve_file(descriptor_, offset, bytes);
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -8,7 +8,7 @@
 #include "arena_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Chunks of each direction that have memory from the start, so that messages get
 /// through even if there is no more later.
@@ -57,4 +57,4 @@ class shared_arena {
   std::byte* base_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

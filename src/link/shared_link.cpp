@@ -8,7 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 constexpr duration pause_of_reading = std::chrono::microseconds(200);
@@ -225,4 +225,4 @@ void shared_link::heard_bell() noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

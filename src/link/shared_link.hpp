@@ -15,7 +15,7 @@
 #include "mover.hpp"
 #include "pool_exchange.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// One world's use of a shared link: receives what happens in its slot.
 class slot_events {
@@ -204,4 +204,4 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::shared_ptr<shared_link> keeps_itself_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Cache lines, not words, move between cores.
 inline constexpr std::size_t line_size = 64;
@@ -34,4 +34,4 @@ static_assert(sizeof(std::atomic<std::uint8_t>) == 1 &&
               sizeof(std::atomic<std::uint32_t>) == 4 &&
               sizeof(std::atomic<std::uint64_t>) == 8);
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 /// Stands for the id of a thread.
@@ -75,4 +75,4 @@ void simulated_deaths::look() noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -8,7 +8,7 @@
 #include "io/simulated_kernel.hpp"
 #include "shared_arena.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// One word of ours. A kill of the process marks it at once, as the kernel does before
 /// it tears down the process.
@@ -57,4 +57,4 @@ class simulated_deaths final : public death_notices, private simulated_resident 
   looking looking_{*this};
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -10,7 +10,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "simulated_deaths.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -197,4 +197,4 @@ task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,
   co_return std::move(visitor->parts);
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

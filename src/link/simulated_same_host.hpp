@@ -12,7 +12,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "meeting_place.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Replaces the Unix socket and what it passes. The arena is a real one, mapped twice
 /// into this process; the bell is a simulated socket pair; the peer's memory is this
@@ -56,4 +56,4 @@ class simulated_same_host final : public meeting_place, private simulated_reside
   arrival arrival_{*this};
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

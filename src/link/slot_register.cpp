@@ -5,7 +5,7 @@
 #include "link/wire.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 slot_register::slot_register(int side) noexcept {
   MW_ASSERT(side == 0 || side == 1, "a link has two sides");
@@ -97,4 +97,4 @@ slot_set slot_register::collect_returns() noexcept {
   return returns;
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -7,7 +7,7 @@
 #include "doorbell.hpp"
 #include "link/data_channel.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// One side hands out each slot, so that both may do it at once: at first side 0 the
 /// even ones, side 1 the odd ones. A side that sees the other run short cedes some free
@@ -56,4 +56,4 @@ class slot_register final : public slot_lender {
   std::array<std::atomic<std::uint64_t>, slot_set::words> returned_{};
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

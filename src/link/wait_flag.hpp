@@ -6,7 +6,7 @@
 
 #include "shared_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// A word that one side raises before it waits, and that the other side takes down
 /// after an act that may be waited for.
@@ -44,4 +44,4 @@ class wait_flag {
   typename Memory::template atomic<std::uint32_t> raised_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

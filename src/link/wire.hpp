@@ -16,7 +16,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
@@ -104,4 +104,4 @@ class wire_reader {
   std::span<const std::byte> rest_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 #include "link/wire.hpp"
 #include "manyworlds/process_address.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 inline void write(const process_address& a, wire_writer& out) {
   out.put_raw(a.id.raw()).put(a.endpoint.text());
@@ -29,4 +29,4 @@ inline void write(const process_address& a, wire_writer& out) {
   return a;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

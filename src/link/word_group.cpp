@@ -12,7 +12,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 namespace {
 
@@ -182,4 +182,4 @@ void word_group::wait_without_the_words() noexcept {
   round_begun_.wait_for(lock, std::chrono::nanoseconds(look_again_ns));
 }
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

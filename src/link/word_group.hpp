@@ -14,7 +14,7 @@
 
 #include "robust_word.hpp"
 
-namespace manyworlds::inline v0::shm {
+namespace manyworlds::inline v0::detail::shm {
 
 /// Waits in one system call on all words and on a private control word. This process
 /// touches a word only under the lock and while it is in the group.
@@ -87,4 +87,4 @@ class word_group {
   std::thread thread_;
 };
 
-}  // namespace manyworlds::inline v0::shm
+}  // namespace manyworlds::inline v0::detail::shm

@@ -7,7 +7,7 @@
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/reduction.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The kernels of one instruction set. All sets give the same bits: wider vectors are
 /// only faster.
@@ -23,4 +23,4 @@ struct element_kernels {
 /// Returns null where the processor, or its kernel, does not have these instructions.
 [[nodiscard]] const element_kernels* avx2_kernels() noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

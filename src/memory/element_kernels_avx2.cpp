@@ -20,7 +20,7 @@
 #pragma GCC target("avx2,f16c")
 #endif
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 namespace avx2_vectors {
@@ -51,7 +51,7 @@ constexpr element_kernels kernels{"AVX2", reduce, divide};
 }  // namespace avx2_vectors
 }  // namespace
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -60,7 +60,7 @@ constexpr element_kernels kernels{"AVX2", reduce, divide};
 #endif
 #endif
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 const element_kernels* avx2_kernels() noexcept {
 #if defined(__x86_64__)
@@ -75,4 +75,4 @@ const element_kernels* avx2_kernels() noexcept {
   return nullptr;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/small_float.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 namespace portable_vectors {
@@ -28,4 +28,4 @@ constexpr element_kernels kernels{"portable", reduce, divide};
 
 const element_kernels& portable_kernels() noexcept { return portable_vectors::kernels; }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

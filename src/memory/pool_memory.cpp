@@ -15,7 +15,7 @@
 #include "manyworlds/detail/pool_registry.hpp"
 #include "sealable_memory.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -160,4 +160,4 @@ void pool_memory::free(std::byte* first, std::size_t bytes) noexcept {
   free_.emplace(begin, size);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::shared_ptr<pool_memory> pool_registry::find(const void* first,
                                                  std::size_t bytes) const {
@@ -49,4 +49,4 @@ void pool_registry::remove(const pool_memory& pool) noexcept {
   removals_.fetch_add(1, std::memory_order_release);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

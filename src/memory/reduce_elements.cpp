@@ -3,7 +3,7 @@
 #include "element_kernels.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -27,4 +27,4 @@ void divide_elements(dtype type, std::byte* data, std::size_t count,
   fastest_kernels().divide(type, data, count, divisor);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

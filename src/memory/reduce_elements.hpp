@@ -7,7 +7,7 @@
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/reduction.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Sets into[i] = low[i] (op) high[i]. `into` may be exactly `low` or exactly `high`, no
 /// other overlap. Pointers need no alignment. avg adds, as sum: `divide_elements` ends
@@ -35,4 +35,4 @@ void reduce_elements(dtype type, reduction op, const std::byte* low,
 void divide_elements(dtype type, std::byte* data, std::size_t count,
                      std::int64_t divisor) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -18,7 +18,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 int make_sealable_memory(const char* name) noexcept {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -59,4 +59,4 @@ sealed_file examine_sealed(int descriptor, int seals, std::uint64_t bytes) noexc
                                                    : sealed_file::of_another_size;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Seals that keep every process from cutting it off under another, which would be a
 /// signal.
@@ -46,4 +46,4 @@ enum class sealed_file : unsigned char {
 [[nodiscard]] sealed_file examine_sealed(int descriptor, int seals,
                                          std::uint64_t bytes) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

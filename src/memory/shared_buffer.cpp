@@ -8,12 +8,14 @@
 
 namespace manyworlds::inline v0 {
 
-shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
-                            std::size_t bytes) noexcept {
+using namespace detail;
+
+shared_buffer detail::allocate_from(std::shared_ptr<pool_memory> pool,
+                                    std::size_t bytes) noexcept {
   std::byte* const first = pool->allocate(bytes);
   if (!first) return {};
   MW_ASSERT(pool->contains(first, bytes), "a buffer lies within its pool");
-  return {std::move(pool), {first, bytes}};
+  return access::make<shared_buffer>(std::move(pool), std::span(first, bytes));
 }
 
 shared_pool::shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes) {

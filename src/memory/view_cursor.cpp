@@ -7,7 +7,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 // While bytes remain, `view_` has some of them behind `offset_`, and the view with the
 // next ones lies ahead: the loops below need no other end.
@@ -83,4 +83,4 @@ std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
 template class basic_view_cursor<buffer_view>;
 template class basic_view_cursor<const_buffer_view>;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

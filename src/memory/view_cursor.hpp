@@ -10,7 +10,7 @@
 
 #include "manyworlds/detail/view_list.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Reads or fills a list from front to back, in the slices that a transport chooses.
 /// Views of zero length are never seen. Copies are independent places in the same list.
@@ -60,4 +60,4 @@ std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
 extern template class basic_view_cursor<buffer_view>;
 extern template class basic_view_cursor<const_buffer_view>;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// The side that asks, on the reactor's thread, and the side that answers, on any
 /// other, share it. The asking side drops it before the reactor ends, or before what
@@ -52,4 +52,4 @@ class answer final : private work, public std::enable_shared_from_this<answer> {
   std::shared_ptr<answer> itself_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

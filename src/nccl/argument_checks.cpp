@@ -4,7 +4,7 @@
 
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::string missing_for(const operation& op, rank_t size, int capability) {
   return {};
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -8,7 +8,7 @@
 #include "manyworlds/detail/operation.hpp"
 #include "order_message.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns what the members of a collective must agree on.
 [[nodiscard]] collective_terms terms_of(const operation& op, rank_t size) noexcept;
@@ -18,4 +18,4 @@ namespace manyworlds::inline v0::nccl {
 /// `capability` is the least of all members' devices.
 [[nodiscard]] std::string missing_for(const operation& op, rank_t size, int capability);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -15,7 +15,7 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// The communicator and the threads that launch share it. It outlives the communicator
 /// as long as one of them may still call `leave`.
@@ -97,4 +97,4 @@ class call_gate {
   std::atomic<bool> is_first_{false};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

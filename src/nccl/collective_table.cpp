@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 collective_table::verdict collective_table::enter(rank_t who, std::uint64_t number,
                                                   const collective_terms& terms,
@@ -61,4 +61,4 @@ const collective_table::overdue* collective_table::oldest(time_point now,
   return &oldest_;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -10,7 +10,7 @@
 #include "manyworlds/time.hpp"
 #include "order_message.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Members enter collectives in the order of their numbers, so those that are complete
 /// are the first ones. It has no input or output, and only says what follows.
@@ -64,4 +64,4 @@ class collective_table {
   overdue oldest_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -9,7 +9,7 @@
 #include "duration_text.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 communicator::communicator(std::shared_ptr<device> on, reactor& home,
                            const device_options& options, const world_name& name,
@@ -195,4 +195,4 @@ void communicator::release() {
   if (!posted) life_->on->note_leaked();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

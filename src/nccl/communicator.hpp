@@ -18,7 +18,7 @@
 #include "manyworlds/nccl/device_options.hpp"
 #include "objection.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 struct communicator_life;
 
@@ -123,4 +123,4 @@ class communicator {
   deadline deadline_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,7 @@
 #include "pool_state.hpp"
 #include "waiting.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -127,4 +127,4 @@ objection communicator_life::enqueue_warm_up(void* memory) {
   return {};
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

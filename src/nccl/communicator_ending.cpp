@@ -9,7 +9,7 @@
 #include "stuck_call.hpp"
 #include "waiting.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -154,4 +154,4 @@ void communicator_life::free_rest() {
   ending_.reset();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

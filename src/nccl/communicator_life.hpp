@@ -23,7 +23,7 @@
 #include "objection.hpp"
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// The communicator and the jobs on helper threads, which go on without it, share it.
 /// All functions block, and are for helper threads, unless said otherwise.
@@ -139,4 +139,4 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   bool is_revoked_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

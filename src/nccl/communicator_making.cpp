@@ -8,7 +8,7 @@
 #include "cuda_library.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -270,4 +270,4 @@ std::size_t communicator_life::memory_used() const {
   return error == cudaSuccess ? total - unused : 0;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -7,7 +7,7 @@
 #include "cuda_library.hpp"
 #include "waiting.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -160,4 +160,4 @@ void completion::close(bool drained) noexcept {
   marks_.clear();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -16,7 +16,7 @@
 #include "pinned_words.hpp"
 #include "watcher.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Numbers the work of one stream and tells how far it has got; and orders the stream
 /// against others. That a number is reached says nothing about its data: after an abort
@@ -85,4 +85,4 @@ class completion final : public watcher::question,
   std::vector<cudaEvent_t> unused_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

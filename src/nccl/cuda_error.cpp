@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -56,4 +56,4 @@ void refuse(const std::string& asked, cudaError_t error) {
   throw device_error(asked + ": " + said + advice(error), error, is_sticky(error));
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -6,7 +6,7 @@
 #include "cuda_library.hpp"
 #include "manyworlds/nccl/device_error.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns the functions. Errors: device_error if they are not available. `asked`
 /// begins the text.
@@ -18,4 +18,4 @@ const cuda_library& cuda_on(int device, const std::string& asked);
 /// Throws device_error: "<asked>: <CUDA's error>: <what to do>".
 [[noreturn]] void refuse(const std::string& asked, cudaError_t error);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -172,4 +172,4 @@ device_scope::~device_scope() {
   if (entered_) (void)cuda_library::get().pop_context(&ours);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

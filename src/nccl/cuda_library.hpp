@@ -58,7 +58,7 @@
 
 struct CUctx_st;
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 // A table that differs from the headers does not compile: the address of what may be one
 // of several functions is converted to the type that is called.
@@ -154,4 +154,4 @@ class device_scope {
   bool entered_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

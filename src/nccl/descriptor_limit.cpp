@@ -7,7 +7,7 @@
 #include <iterator>
 #include <system_error>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -38,4 +38,4 @@ std::string descriptor_limit_note() {
       open, limit.rlim_cur);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

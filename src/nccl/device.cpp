@@ -9,7 +9,7 @@
 #include "cuda_library.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -211,4 +211,4 @@ void device::free_probe() noexcept {
   (void)cuda.cudaStreamDestroy(std::exchange(probe_, nullptr));
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -25,7 +25,7 @@
 #include "pinned_words.hpp"
 #include "watcher.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns the multiprocessors that a world's kernels occupy. NCCL rounds the channels
 /// of messages up to a power of two (2.28.9 src/graph/paths.cc,
@@ -168,4 +168,4 @@ class device final : public watcher::question,
   std::vector<broken> gathered_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -8,6 +8,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 untyped_device_buffer::untyped_device_buffer(const device_pool& pool, std::size_t count,
                                              dtype type, device_stream on) {
   nccl::check_stream(on, "a device_buffer");

@@ -4,6 +4,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 int device_count() {
   const char* const asked = "looking for GPUs";
   const nccl::cuda_library& cuda = nccl::cuda_for(asked);

@@ -10,7 +10,7 @@
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/detail/operation.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class matcher;
 
@@ -75,4 +75,4 @@ class device_job {
   return *static_cast<device_job*>(op.device->state);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

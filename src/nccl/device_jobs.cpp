@@ -6,7 +6,7 @@
 #include "argument_checks.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 device_job& device_jobs::take(operation& op) {
   device_job* job = idle_;
@@ -143,4 +143,4 @@ bool device_jobs::are_all_over() const noexcept {
                       [](const auto& job) { return job->op || job->is_in_flight; });
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -9,7 +9,7 @@
 #include "device_job.hpp"
 #include "membership.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// What the other members of a group end with when one could not be started.
 inline constexpr const char* group_failed =
@@ -62,4 +62,4 @@ class device_jobs {
   bool are_suspended_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -9,7 +9,7 @@
 #include "nccl_library.hpp"
 #include "view_checks.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 void device_launch::reset() noexcept {
   kind = operation_kind::none;
@@ -161,4 +161,4 @@ bool device_launch::order(ordering how) {
   return all_streams([&](cudaStream_t s) { return succeeded(((*completions).*how)(s)); });
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

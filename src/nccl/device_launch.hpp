@@ -17,7 +17,7 @@
 #include "order_message.hpp"
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// The reactor fills it; then it is the launching thread's until `is_launched()`. It
 /// holds all it needs, since a thread that is stuck in NCCL may come back when the
@@ -120,4 +120,4 @@ class device_launch final : public work,
   std::atomic<bool> launched_{false};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -7,7 +7,7 @@
 #include "device_launch.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -176,4 +176,4 @@ ncclResult_t device_launch::parts() {
   return all.end(first);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,7 @@
 #include "duration_text.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 device_opening::device_opening(membership& of, communicator& what, order_mail& mail,
                                member_turns& turns, device_jobs& jobs, work& ended)
@@ -158,4 +158,4 @@ void device_opening::fail_waiting(const std::string& why) {
   while (operation* const op = take_waiting()) jobs_.refuse(*op, cause::closed, why);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

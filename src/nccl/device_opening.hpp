@@ -14,7 +14,7 @@
 #include "membership.hpp"
 #include "order_mail.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Each member says hello to rank 0, with its device and its NCCL; rank 0 tells all of
 /// them to make the communicator, or to adopt what their options bring. Operations that
@@ -72,4 +72,4 @@ class device_opening {
   member_work<&device_opening::id_made> id_made_{*this};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

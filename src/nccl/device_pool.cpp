@@ -9,7 +9,9 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+using namespace detail;
+
+namespace detail::nccl {
 
 pool_state::pool_state(const cuda_library& c, int on) : cuda(c), device(on) {
   const std::string asked = fmt::format("a device_pool on device {}", device);
@@ -77,7 +79,7 @@ std::size_t attribute(const pool_state& of, cudaMemPoolAttr which) {
 
 }  // namespace
 
-}  // namespace nccl
+}  // namespace detail::nccl
 
 device_pool::device_pool(int device)
     : state_(std::make_shared<nccl::pool_state>(

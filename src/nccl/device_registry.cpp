@@ -13,7 +13,7 @@
 #include "nccl_library.hpp"
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -209,4 +209,4 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
   return made;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,7 @@
 #include "device.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Thread-safe. Its end waits for the communicators that are being freed, as long as
 /// their own options allow, and no longer; what is stuck is left behind. It ends after
@@ -44,4 +44,4 @@ class device_registry {
   std::map<int, std::shared_ptr<device>> devices_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -3,7 +3,7 @@
 
 #include "backend/device_control.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Keeps a list through the entries, which their users own.
 ///
@@ -35,4 +35,4 @@ class held_graphs {
   graph_entry* first_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -16,7 +16,7 @@
 #include "io/signals_blocked.hpp"
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -140,4 +140,4 @@ void helper_threads::end(duration patience) { crew_->end(patience); }
 int helper_threads::left_behind() const { return crew_->left_behind(); }
 int helper_threads::running() const { return crew_->running(); }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -6,7 +6,7 @@
 
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// They are started on demand, so that no job waits for another. They end when they
 /// have had nothing to do for a second. Thread-safe, except for `end`.
@@ -40,4 +40,4 @@ class helper_threads {
   std::shared_ptr<crew> crew_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -10,7 +10,7 @@
 #include "manyworlds/memory/device_view.hpp"
 #include "view_checks.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Memory and streams that were found to belong to one device, so that operations on the
 /// same views need not go to the launching thread and back first. Remembers addresses,
@@ -52,4 +52,4 @@ class known_views {
   std::array<seen, std::size_t{1} << place_bits> places_{};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

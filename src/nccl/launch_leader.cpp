@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -367,4 +367,4 @@ void launch_leader::tell_orders() {
   is_issuing_ = false;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,7 @@
 #include "order_message.hpp"
 #include "proposal_table.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Counts the members that have entered a collective and takes the requests of pairs.
 /// In a world without places it tells those that launch an operation at once, in one
@@ -134,4 +134,4 @@ class launch_leader {
   bool is_issuing_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 std::shared_ptr<launch_order> launch_order::of(int ordinal) {
   // Never destroyed: threads that were left behind may give turns up at any time.
@@ -182,4 +182,4 @@ std::size_t order_seat::places() const {
   return own.places.size() + own.handed.size();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -54,7 +54,7 @@
 #include <mutex>
 #include <optional>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class launch_turn;
 
@@ -206,4 +206,4 @@ class order_seat {
   std::uint64_t id_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -10,7 +10,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -353,4 +353,4 @@ void launch_queue::accuse_oldest(time_point now) {
                              "start unmatched operations and graphs in one order?"));
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

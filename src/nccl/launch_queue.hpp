@@ -16,7 +16,7 @@
 #include "device_jobs.hpp"
 #include "membership.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Hands operations to the launching thread in the order in which they come, except those
 /// with a place on the GPU, which wait here for their turn. The stream ends them in that
@@ -124,4 +124,4 @@ class launch_queue {
   duration blocked_before_{};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

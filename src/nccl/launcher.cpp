@@ -13,7 +13,7 @@
 #include "io/work_inbox.hpp"
 #include "thread_name.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 // Its threads hold it: one runs it at a time, and each that it was taken from leaves it
 // alone.
@@ -135,4 +135,4 @@ bool launcher::replace(std::uint64_t stuck, helper_threads& helpers) {
 }
 void launcher::end() noexcept { belt_->end(); }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class helper_threads;
 
@@ -44,4 +44,4 @@ class launcher {
   std::shared_ptr<belt> belt_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

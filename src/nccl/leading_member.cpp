@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 leading_member::leading_member(membership& of, order_mail& mail,
                                const member_turns& turns)
@@ -102,4 +102,4 @@ void leading_member::watch_collectives(time_point now) noexcept {
   member_.events.remark(text);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

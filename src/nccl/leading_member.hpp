@@ -9,7 +9,7 @@
 #include "membership.hpp"
 #include "order_mail.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Gives the launch leader a clock, and carries its decisions to the members.
 ///
@@ -56,4 +56,4 @@ class leading_member final : private launch_leader::office {
   member_timer<&leading_member::timer_expired> timer_{*this};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 void matcher::begin(device_job& job) {
   if (job.op->kind == operation_kind::send) return begin_send(job);
@@ -226,4 +226,4 @@ void matcher::leader_has_left() {
   }
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

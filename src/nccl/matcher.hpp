@@ -14,7 +14,7 @@
 #include "membership.hpp"
 #include "order_mail.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// A send's announcement travels in its lane of the host backend like a message; the
 /// receive that takes it asks rank 0 for the pair's place. Rank 0 counts the members
@@ -69,4 +69,4 @@ class matcher {
   std::map<std::uint64_t, device_job*> entered_;  ///< collectives by their numbers
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -10,7 +10,7 @@
 
 #include "launch_leader.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -217,4 +217,4 @@ void member_turns::watch(time_point now) noexcept {
                   member_.device->ordinal()));
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -17,7 +17,7 @@
 #include "order_mail.hpp"
 #include "turn_bell.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Answers rank 0's proposals with promises, and launches what is decided when its turn
 /// comes. A world of one member has no places.
@@ -131,4 +131,4 @@ class member_turns {
   bool has_warned_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -17,7 +17,7 @@
 #include "manyworlds/nccl/device_options.hpp"
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 struct nccl_backend_options {
   world_name name;
@@ -103,4 +103,4 @@ class membership {
   std::vector<bool> left_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "nccl_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -419,4 +419,4 @@ void nccl_backend::hold(graph_entry& graph) noexcept {
   member_.is_over ? graph.drop(graph) : graphs_.add(graph);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

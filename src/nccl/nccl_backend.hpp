@@ -24,7 +24,7 @@
 #include "order_mail.hpp"
 #include "view_queue.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// How often a world looks at what nothing tells it of.
 inline constexpr duration watch_period = std::chrono::milliseconds(250);
@@ -171,4 +171,4 @@ class nccl_backend final : public backend,
   host_backend host_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -5,7 +5,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "nccl_backend.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -147,4 +147,4 @@ bool nccl_backend::has_lost_buffers(const operation& op) const noexcept {
   return job_of(op).is_in_flight;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

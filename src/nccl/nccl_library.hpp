@@ -22,7 +22,7 @@
                           each(ncclRecv) each(ncclReduce) each(ncclReduceScatter)       \
                               each(ncclSend)
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Holds the functions that were found. Newer entry points are null where the library
 /// is older.
@@ -56,4 +56,4 @@ struct nccl_library {
 /// Returns a text such as "2.28.9".
 [[nodiscard]] std::string version_text(int version);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -5,7 +5,7 @@
 
 #include "manyworlds/failure.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Says what a world fails with, before it has a failure of its own. Empty if nothing
 /// is wrong.
@@ -16,4 +16,4 @@ struct objection {
   explicit operator bool() const noexcept { return why != cause::none; }
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

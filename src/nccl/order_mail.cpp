@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 order_post::order_post(order_mail& mail, operation_kind kind) noexcept
     : operation(kind,
@@ -128,4 +128,4 @@ void order_mail::drain() noexcept {
   reader_.all_read();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

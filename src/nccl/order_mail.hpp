@@ -11,7 +11,7 @@
 #include "order_post.hpp"
 #include "own_orders.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Messages travel on a lane of the host backend. Those of one member are read in the
 /// order in which it said them, also those that rank 0 says to itself.
@@ -81,4 +81,4 @@ class order_mail {
   bool hears_own_ = false;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -4,7 +4,7 @@
 
 #include "host/elsewhere.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -257,4 +257,4 @@ send_description decode_send(std::span<const std::byte> description,
   return d;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

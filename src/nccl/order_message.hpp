@@ -16,7 +16,7 @@
 #include "manyworlds/memory/reduction.hpp"
 #include "payload_layout.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 inline constexpr lane order_lane{lane::reserved | 1};
 
@@ -150,4 +150,4 @@ struct send_description {
 [[nodiscard]] send_description decode_send(std::span<const std::byte> description,
                                            std::uint64_t total);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

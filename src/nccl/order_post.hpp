@@ -6,7 +6,7 @@
 #include "manyworlds/memory/buffer_view.hpp"
 #include "order_message.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class order_mail;
 
@@ -33,4 +33,4 @@ class order_post final : public operation {
   const_buffer_view view_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

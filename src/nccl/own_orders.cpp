@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 void own_orders::note_sent(std::uint64_t number) noexcept {
   const auto sent = std::partition_point(
@@ -50,4 +50,4 @@ bool own_orders::has_gone(const message& m) const noexcept {
   return m.queued && way_.has_gone(m.peer, *m.queued);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -8,7 +8,7 @@
 #include "host/host_backend.hpp"
 #include "launch_leader.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// To tell is to queue: the bytes leave when the reactor gets to it. A kernel that is
 /// launched here before that may hold up the reactor's next call of CUDA: a cudaFree of
@@ -61,4 +61,4 @@ class own_orders {
   std::deque<own_order> waiting_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 owned_stream::owned_stream(int device, int priority) : device_(device) {
   const std::string asked = fmt::format("a stream on device {}", device);
   const nccl::cuda_library& cuda = nccl::cuda_on(device, asked);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 void payload_layout::add(std::uint64_t bytes) {
   if (!runs_.empty() && runs_.back().bytes == bytes && runs_.back().pieces < UINT32_MAX) {
@@ -59,4 +59,4 @@ void layout_cursor::advance(std::uint64_t bytes) noexcept {
   left_ = run_ < layout_.runs().size() ? layout_.runs()[run_].bytes : 0;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -8,7 +8,7 @@
 #include "link/wire.hpp"
 #include "manyworlds/memory/device_list.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Equal neighbours are one run: a list of paged KV blocks is one or two of them. Both
 /// sides cut a message at the ends of either's pieces, since NCCL moves one piece into
@@ -73,4 +73,4 @@ class layout_cursor {
   std::uint64_t left_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -11,7 +11,9 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+using namespace detail;
+
+namespace detail::nccl {
 
 namespace {
 
@@ -128,7 +130,7 @@ pinned_block allocate(pinned_state& pool, std::size_t bytes) {
 
 void free(pinned_state& pool, pinned_block block) noexcept { pool.free(block); }
 
-}  // namespace nccl
+}  // namespace detail::nccl
 
 pinned_pool::pinned_pool(pinned_pool_options options)
     : state_(std::make_shared<nccl::pinned_state>(options)) {}

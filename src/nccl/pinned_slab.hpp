@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Blocks that were given back are linked through their own memory, so that giving back
 /// needs none.
@@ -53,4 +53,4 @@ class pinned_slab {
   free_block* free_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

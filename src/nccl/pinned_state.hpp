@@ -9,7 +9,7 @@
 #include "manyworlds/nccl/pinned_pool.hpp"
 #include "pinned_slab.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class pinned_state {
  public:
@@ -40,4 +40,4 @@ class pinned_state {
   std::size_t used_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

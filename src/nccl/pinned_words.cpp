@@ -2,7 +2,7 @@
 
 #include "cuda_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -51,4 +51,4 @@ void pinned_words::free() noexcept {
   pages_.clear();
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

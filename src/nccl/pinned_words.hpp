@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// A word with a cache line of its own.
 struct pinned_word {
@@ -48,4 +48,4 @@ class pinned_words {
   std::size_t taken_ = 0;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -3,7 +3,7 @@
 
 #include "cuda_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// It may be destroyed with buffers' frees still in their streams: CUDA keeps the pool
 /// until those have run.
@@ -22,4 +22,4 @@ class pool_state {
   void admit_peers() noexcept;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

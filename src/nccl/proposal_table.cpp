@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 std::uint64_t proposal_table::propose(placement what, time_point now) {
   const std::uint64_t number = ++last_;
@@ -93,4 +93,4 @@ std::optional<time_point> proposal_table::oldest() const noexcept {
   return open_.begin()->second.asked;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -9,7 +9,7 @@
 #include "manyworlds/time.hpp"
 #include "order_message.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Names the members that an operation or a message concerns: all, or one or two.
 struct members_concerned {
@@ -98,4 +98,4 @@ class proposal_table {
   std::uint64_t forgotten_ = 0;  ///< the last number dropped from `retracted_`
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -22,7 +22,7 @@
 #endif
 #endif
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 std::string label_of(const world_name& world, std::uint64_t epoch) {
   return fmt::format("{}@{}", world.view(), epoch);
@@ -162,4 +162,4 @@ void show_stream(cudaStream_t, const char*) noexcept {}
 
 #endif
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

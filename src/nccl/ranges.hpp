@@ -14,7 +14,7 @@
 
 struct nvtxStringRegistration_st;
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns whether a tool listens. If none does, or if the library was built without
 /// NVTX, all else here returns at once.
@@ -90,4 +90,4 @@ void mark(const char* text) noexcept;
 void show_thread(const char* name) noexcept;
 void show_stream(cudaStream_t stream, const char* name) noexcept;
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

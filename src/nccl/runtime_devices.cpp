@@ -8,7 +8,7 @@
 #include "device_registry.hpp"
 #include "nccl_backend.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -94,4 +94,4 @@ std::unique_ptr<runtime_devices> runtime_devices::make() {
   return std::make_unique<cuda_devices>();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

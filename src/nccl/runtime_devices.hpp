@@ -13,7 +13,7 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Holds a device with a share of its multiprocessors, until the last copy is gone; or
 /// says why there is none.
@@ -61,4 +61,4 @@ class runtime_devices {
       device_backend_parts parts) = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// It stays loaded for as long as the process lives: threads of CUDA and NCCL outlive
 /// every object of ours.
@@ -35,4 +35,4 @@ class shared_library {
   std::string error_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -4,7 +4,7 @@
 
 #include "cuda_error.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 void check_stream(device_stream stream, const std::string& asked) {
   if (stream) return;
@@ -44,4 +44,4 @@ int device_of(const cuda_library& cuda, device_stream stream, const std::string&
   return device;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

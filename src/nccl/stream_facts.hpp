@@ -6,7 +6,7 @@
 #include "cuda_library.hpp"
 #include "manyworlds/memory/device_view.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Throws std::invalid_argument for no stream.
 void check_stream(device_stream stream, const std::string& asked);
@@ -25,4 +25,4 @@ void check_not_captured(const cuda_library& cuda, device_stream stream,
 int device_of(const cuda_library& cuda, device_stream stream, const std::string& asked,
               int otherwise);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -8,7 +8,7 @@
 #include "cuda_error.hpp"
 #include "stream_facts.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -152,4 +152,4 @@ void stream_look::destroy_event() noexcept {
   (void)cuda_library::get().cudaEventDestroy(std::exchange(event_, nullptr));
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

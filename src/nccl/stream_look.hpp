@@ -13,7 +13,7 @@
 #include "manyworlds/nccl/copy.hpp"
 #include "watcher.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// The wait, on its reactor, and the watcher share it; the watcher may be in CUDA still
 /// when the wait is gone.
@@ -70,4 +70,4 @@ class stream_look final : public watcher::question {
   std::atomic<bool> is_cancelled_{false};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -15,7 +15,7 @@
 #include "stream_facts.hpp"
 #include "stream_look.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -119,4 +119,4 @@ void stream_wait::await_resume() const {
   if (look_) look_->rethrow();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <string_view>
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -63,4 +63,4 @@ duration stuck_call::lasted() noexcept {
   return counted_;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -7,7 +7,7 @@
 
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Watches a thread of this process that is inside a call. Time in which it was ready
 /// to run and had no CPU does not count: on a busy machine a call that is about to
@@ -28,4 +28,4 @@ class stuck_call {
   duration counted_{0};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -7,7 +7,7 @@
 
 #include "ranges.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Names the calling thread while it lives; afterwards the thread has its own name
 /// again.
@@ -30,4 +30,4 @@ class thread_name {
   char before_[16] = "";
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -10,7 +10,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Any thread that launches or gives places back rings it, any number of times: `heard`
 /// runs on the reactor's thread at least once after the last ring. It is dropped there
@@ -55,4 +55,4 @@ class turn_bell final : private work, public std::enable_shared_from_this<turn_b
   std::atomic<bool> is_rung_{false};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

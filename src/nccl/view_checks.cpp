@@ -4,7 +4,7 @@
 
 #include "cuda_library.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::string objection_to_views(std::span<const const_device_view> views, int dev
   return {};
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

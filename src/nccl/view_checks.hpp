@@ -8,7 +8,7 @@
 
 #include "manyworlds/memory/device_view.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns only the first views of a long list: an answer takes 0.1 us or more.
 [[nodiscard]] inline std::span<const const_device_view> checked_views(
@@ -24,4 +24,4 @@ namespace manyworlds::inline v0::nccl {
 /// Returns what is wrong with a stream that an operation is to be ordered against.
 [[nodiscard]] std::string objection_to_stream(device_stream stream);
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -9,7 +9,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "view_checks.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -181,4 +181,4 @@ void view_queue::look_again() noexcept {
   member_.home.timers().arm(timer_, now + look_interval);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -12,7 +12,7 @@
 #include "member_work.hpp"
 #include "membership.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Views that CUDA has not been asked about yet are checked by the launching thread,
 /// which may wait for the driver's locks. That is before the operation is announced:
@@ -86,4 +86,4 @@ class view_queue {
   member_timer<&view_queue::look_again> timer_{*this};
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

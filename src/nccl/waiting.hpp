@@ -7,7 +7,7 @@
 
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Looks until `ended()`, more seldom the longer it lasts. Returns false if it did not
 /// end by `until`.
@@ -24,4 +24,4 @@ bool await_polling(Ended&& ended, time_point until = time_point::max()) {
   return true;
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

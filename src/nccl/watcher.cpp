@@ -15,7 +15,7 @@
 #include "io/reactor.hpp"
 #include "thread_name.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
@@ -176,4 +176,4 @@ void watcher::add(std::shared_ptr<question> asked) noexcept {
 }
 void watcher::end() noexcept { round_->end(); }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

@@ -6,7 +6,7 @@
 
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 class helper_threads;
 
@@ -63,4 +63,4 @@ class watcher {
   std::shared_ptr<round> round_;
 };
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

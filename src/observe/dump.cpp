@@ -5,6 +5,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 // Mutexes that another thread held at the fork stay locked.
 constexpr const char* forked_text =

@@ -9,7 +9,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class event_counter;
 class owned_descriptor;
@@ -50,4 +50,4 @@ class dump_server {
   std::thread thread_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -12,7 +12,7 @@
 #include "io/reactor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// One question to one reactor, asked any number of times. While the reactor is stuck
 /// the question stays in its queue once, however often it is asked again. Lifetime: it
@@ -84,4 +84,4 @@ class inquiry final : private work {
   int waiting_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -1,6 +1,6 @@
 #include "json_writer.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::size_t utf8_length(std::string_view text) noexcept {
   const auto at = [&](std::size_t i) -> unsigned {
@@ -54,4 +54,4 @@ void json_writer::quote(std::string_view text) {
   text_ += '"';
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Writes a JSON text. Precondition: the caller closes each brace that it opens, in
 /// order. Bytes that are not UTF-8 become U+FFFD: readers refuse a text that holds any.
@@ -83,4 +83,4 @@ class json_writer {
 /// with none (overlong forms, surrogates and what lies beyond U+10FFFF are none).
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/observe/turn_times.hpp"
 #include "observe/tally.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// An operation that waits, or has ended.
 struct operation_report {
@@ -152,4 +152,4 @@ struct runtime_report {
 [[nodiscard]] std::string text_of(const runtime_report& report);
 [[nodiscard]] std::string json_of(const runtime_report& report);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

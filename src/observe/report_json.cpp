@@ -1,7 +1,7 @@
 #include "json_writer.hpp"
 #include "observe/report.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -240,4 +240,4 @@ std::string json_of(const runtime_report& r) {
   return out.take() + "\n";
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

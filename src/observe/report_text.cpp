@@ -4,7 +4,7 @@
 #include "duration_text.hpp"
 #include "observe/report.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -243,4 +243,4 @@ std::string text_of(const runtime_report& r) {
   return out.take();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -3,7 +3,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -155,4 +155,4 @@ std::vector<operation_report> reporter::recent_operations() const {
   return reports;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include "observe/inquiry.hpp"
 #include "observe/report.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class runtime_core;
 
@@ -45,4 +45,4 @@ class reporter {
   inquiry<service_part> service_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/observed.hpp"
 #include "manyworlds/observe/history.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Counts of the serving layer of one runtime. Written on the runtime's reactor, read
 /// from any thread.
@@ -68,4 +68,4 @@ class world_tally {
   observed<duration::rep> up_since_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

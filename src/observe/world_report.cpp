@@ -4,7 +4,7 @@
 #include "world/runtime_core.hpp"
 #include "world/world_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -65,18 +65,6 @@ world_report world_core::report(time_point now) const {
   return report;
 }
 
-world_history world::history() const {
-  world_core& core = existing_core();
-  return core.tally().read(core.runtime().user().now());
-}
-
-transfer_counters world::counters() const {
-  return existing_core().report_transfers().counters;
-}
-std::string world::transport() const {
-  return existing_core().report_transfers().transport;
-}
-
 transfer_report world_core::report_transfers() const {
   transfer_report report;
   if (!backend_) return report;
@@ -88,4 +76,4 @@ transfer_report world_core::report_transfers() const {
   return report;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

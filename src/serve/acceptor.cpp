@@ -15,7 +15,7 @@
 #include "world/runtime_core.hpp"
 #include "world/store_trouble.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
     : runtime_(rt),
@@ -141,8 +141,8 @@ task<void> met_peer::form() {
 }
 
 failure met_peer::note_body_threw() {
-  manyworlds::note_body_threw(access::core(acceptor_.runtime_), world_, "accept",
-                              handled_exception_text());
+  detail::note_body_threw(access::core(acceptor_.runtime_), world_, "accept",
+                          handled_exception_text());
   return world_ ? world_.failure() : failure();
 }
 
@@ -199,4 +199,4 @@ task<void> run_accept(runtime& rt, store& st, accept_options options,
   co_await door.close();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

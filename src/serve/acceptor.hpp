@@ -17,7 +17,7 @@
 #include "serve/supervision.hpp"
 #include "serve/waiting_list.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class met_peer;
 
@@ -103,4 +103,4 @@ class met_peer {
   world world_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/world/world.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Reads from the peer: heads, then the payloads behind them.
 class call_peer {
@@ -66,4 +66,4 @@ class call_peer {
   rank_t rank_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

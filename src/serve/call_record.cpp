@@ -8,7 +8,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "worker_link.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -289,4 +289,4 @@ void call_record::note_change() noexcept {
   changed_.reset();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -15,7 +15,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class worker_link;
 
@@ -180,4 +180,4 @@ class call_record {
   next_reply_awaiter* reader_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 task<void> serve_session(call_server::state& server, world& w) {

@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 using call_wire::answer_head;
 using call_wire::answer_kind;
 using call_wire::control_entry;

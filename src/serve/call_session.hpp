@@ -18,6 +18,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 struct call_server::state {
   handler handle;
   call_server_options options;
@@ -31,6 +33,10 @@ struct call_server::state {
 
   void begin_drain() noexcept;
 };
+
+}  // namespace manyworlds::inline v0
+
+namespace manyworlds::inline v0::detail {
 
 /// Reads what the leader orders, and runs a handler per slot. Thread: the world's
 /// reactor.
@@ -150,4 +156,4 @@ class call_session {
   bool is_heard_ = true;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -5,7 +5,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Posts itself to the home when the token is triggered, and lives until that post
 /// arrives.
@@ -66,4 +66,4 @@ void call_watch::end() noexcept {
   MW_ASSERT(!is_armed() && !notice_, "a watch that has ended tells nothing");
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -28,7 +28,7 @@
 #include "link/wire.hpp"
 #include "manyworlds/failure.hpp"
 
-namespace manyworlds::inline v0::call_wire {
+namespace manyworlds::inline v0::detail::call_wire {
 
 inline constexpr std::uint64_t hello_word = 0x6d77'6361'6c6c'0003;  // "mwcall", version 3
 inline constexpr std::size_t reply_cost = 64;
@@ -116,4 +116,4 @@ static_assert(must_wait(64, 1, 64), "a full window makes each reply wait");
          c == cause::unsupported || c == cause::handler_failed;
 }
 
-}  // namespace manyworlds::inline v0::call_wire
+}  // namespace manyworlds::inline v0::detail::call_wire

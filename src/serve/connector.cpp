@@ -12,7 +12,7 @@
 #include "world/control_message.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 connector::connector(runtime& rt, store& st, const connect_options& options)
     : runtime_(rt),
@@ -116,4 +116,4 @@ task<void> run_connect(runtime& rt, store& st, connect_options options,
   co_await supervise(rt, way, *body, closing);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

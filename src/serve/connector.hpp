@@ -13,7 +13,7 @@
 #include "manyworlds/world/world.hpp"
 #include "serve/waiting_list.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Receives the record of a connector's world. If the connector's own store does not
 /// answer, that world cannot be formed; `trouble` reports this store's trouble in its
@@ -81,4 +81,4 @@ class connector {
   bool store_answers_ = true;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

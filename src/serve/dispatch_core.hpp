@@ -13,7 +13,7 @@
 #include "manyworlds/serve/dispatcher.hpp"
 #include "observe/tally.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class worker_link;
 
@@ -142,4 +142,4 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   bool is_closed_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

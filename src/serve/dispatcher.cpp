@@ -11,6 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 /// Serves a world. It keeps the core, so that the dispatcher may be destroyed
@@ -122,8 +124,8 @@ task<void> send_request(dispatch_core& core, call_record& call,
 
 }  // namespace
 
-task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core, call_request request,
-                                pick_reference pick) {
+task<reply_stream> detail::perform_call(std::shared_ptr<dispatch_core> core,
+                                        call_request request, pick_reference pick) {
   executor& home = core->enter();
   auto call = std::make_unique<call_record>(core, pick, core->next_number());
   if (request.token.stop_requested()) {

@@ -16,6 +16,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 /// Limit for the end of a server if its runtime ends first: the task was cancelled by

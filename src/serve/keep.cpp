@@ -12,7 +12,7 @@
 #include "serve/supervision.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 duration back_off::next() noexcept {
   MW_ASSERT(pause_ >= shortest && pause_ <= longest, "a pause stays in its limits");
@@ -85,4 +85,4 @@ task<void> run_keep(runtime& rt, store& st, world_options options,
   co_await supervise(rt, way, *body, closing);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 
 #include "manyworlds/failure.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 void check_service(std::string_view caller, const service_name& service,
                    const world_options& options) {
@@ -31,4 +31,4 @@ world_options peer_world_options(world_options options, const service_name& serv
   return options;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

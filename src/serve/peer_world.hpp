@@ -7,7 +7,7 @@
 #include "manyworlds/world/options.hpp"
 #include "serve/waiting_list.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Checks the options. Errors: world_error (`invalid_argument`) that names what is
 /// wrong.
@@ -20,4 +20,4 @@ void check_service(std::string_view caller, const service_name& service,
                                                const service_name& service,
                                                std::uint64_t peer, rank_t rank);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

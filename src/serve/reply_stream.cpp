@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
                                        std::stop_token token) noexcept
     : call_(call),

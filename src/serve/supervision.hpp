@@ -14,7 +14,7 @@
 #include "manyworlds/world/world.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Computes the waits between two tries: 50 ms at first, twice as long each time up to
 /// 5 s. Each is up to half longer at random, so that the members of a world do not try
@@ -145,4 +145,4 @@ task<void> supervise(runtime& rt, Way& way, kept_body& body, after_close closing
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

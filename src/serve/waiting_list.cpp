@@ -10,7 +10,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -166,4 +166,4 @@ task<void> waiting_list::tidy() {
   co_await store_.erase(bell_, tidy_limit);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "manyworlds/store/store.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A peer that waits: its own number, and how it is joined to a world (`join_record`).
 struct waiting_peer {
@@ -78,4 +78,4 @@ class waiting_list {
   const std::string bell_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

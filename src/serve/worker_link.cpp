@@ -12,7 +12,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 using call_wire::answer_head;
 using call_wire::answer_kind;
@@ -363,4 +363,4 @@ task<void> worker_link::take_end(answer_head head, std::size_t size) {
   release(head.slot);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The leader's end of one worker's world. When it ends, the dispatcher decides what
 /// happens to the calls of its slots. Thread: the dispatcher's reactor.
@@ -128,4 +128,4 @@ class worker_link {
   bool is_no_more_due_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

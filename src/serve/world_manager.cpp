@@ -11,6 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 /// Returns whether the world is over, or was cut off before its forming began.

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -198,4 +198,4 @@ void key_value_table::release_one(waiter_lists& lists, const std::string& key) n
   w->note_key();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

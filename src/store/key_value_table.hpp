@@ -13,7 +13,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The data and the rules of PyTorch's TCPStore, without I/O and without threads.
 /// Precondition: the owner serialises the calls. Keys and queues are apart, but a queue
@@ -102,4 +102,4 @@ class key_value_table {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

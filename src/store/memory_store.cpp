@@ -9,6 +9,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 const char* const where = "memory";
 }  // namespace

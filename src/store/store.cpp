@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 void store_users::add(store_user& user) {
   const std::lock_guard lock(mutex_);
   users_.push_back(&user);
@@ -109,8 +111,8 @@ task<std::int64_t> store::num_keys(duration limit) {
   co_return reply.number;
 }
 
-void check_limits(const store_request& request, const store_limits& limits,
-                  const std::string& store) {
+void detail::check_limits(const store_request& request, const store_limits& limits,
+                          const std::string& store) {
   const auto too_large = [&](std::string reason) {
     throw store_error(store_failure(store_error_kind::too_large, store, request.operation,
                                     request.keys, duration::zero(), std::move(reason)));

@@ -9,6 +9,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 constexpr std::size_t shown_keys = 8;

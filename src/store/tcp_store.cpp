@@ -9,6 +9,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 std::string checked_endpoint(std::string endpoint) {

@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 // Time to ask, after a wait has ended at its limit, which keys are missing.

@@ -17,6 +17,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 /// Manages connections, attempts and pauses. Thread: its home's, except for `trouble`.
 ///
 /// A server may be slow to accept: PyTorch's looks up the name of each peer, one after

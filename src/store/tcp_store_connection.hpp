@@ -12,7 +12,7 @@
 #include "manyworlds/store/store_limits.hpp"
 #include "store/tcp_store_protocol.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The connection ended or could not be made; another attempt may succeed.
 class connection_lost : public std::exception {
@@ -75,4 +75,4 @@ class tcp_store_connection {
   std::size_t end_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

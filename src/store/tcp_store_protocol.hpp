@@ -14,7 +14,7 @@
 
 #include "manyworlds/store/store_limits.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 enum class tcp_store_opcode : std::uint8_t {
   validate = 0x00,     ///< u32 magic; first on each connection; no reply
@@ -125,4 +125,4 @@ class tcp_store_parser {
   std::array<std::byte, 8> integer_{};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,6 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 tcp_store_opcode opcode_of(store_operation operation) noexcept {

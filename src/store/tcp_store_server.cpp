@@ -9,7 +9,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "tcp_store_session.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -90,4 +90,4 @@ void tcp_store_server::report(std::string_view line) const {
   if (options_.report) options_.report(line);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

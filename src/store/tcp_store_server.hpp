@@ -12,7 +12,7 @@
 #include "manyworlds/store/store_limits.hpp"
 #include "store/key_value_table.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 struct tcp_store_server_options {
   store_limits limits;
@@ -89,4 +89,4 @@ class tcp_store_server {
   std::size_t held_bytes_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -293,4 +293,4 @@ bool tcp_store_session::end(std::string why) {
   return false;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

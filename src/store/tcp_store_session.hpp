@@ -11,7 +11,7 @@
 #include "store/tcp_store_protocol.hpp"
 #include "store/tcp_store_server.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Reads requests and writes replies in two tasks. So a client that waits for a key can
 /// be heard (it may give up, or go away), and one that does not read its replies delays
@@ -64,4 +64,4 @@ class tcp_store_session {
   std::string error_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Limits how many tasks do something at a time. Thread: the home of its tasks.
 class turnstile {
@@ -76,4 +76,4 @@ class turnstile {
   std::deque<enter_awaiter*> queue_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -15,7 +15,7 @@
 #include "world/directory.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -309,4 +309,4 @@ failure agreement::late() const {
                   last_trouble_.empty() ? "" : "; the last try failed: ", last_trouble_));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

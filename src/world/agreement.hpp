@@ -54,7 +54,7 @@
 #include "world/control_message.hpp"
 #include "world/world_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class world_directory;
 
@@ -194,4 +194,4 @@ class agreement {
   std::string last_trouble_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "world/directory.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 // --- reached
 
@@ -289,4 +289,4 @@ void agreement::add_doubt(std::vector<rank_t> ranks) {
   if (doubts_.size() < survivor_message::most_doubts) doubts_.push_back(std::move(ranks));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "link/data_channel.hpp"
 #include "manyworlds/world/options.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// What a formed world gives to its backend. Lifetime: the references outlive the
 /// backend.
@@ -58,4 +58,4 @@ class backend_factory {
 /// Makes the default backend, which a factory may wrap.
 [[nodiscard]] std::unique_ptr<backend> make_host_backend(backend_parts parts);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

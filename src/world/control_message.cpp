@@ -7,7 +7,7 @@
 #include "link/wire_address.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -145,13 +145,6 @@ standing_message read_standing(wire_reader& in) {
 }
 
 }  // namespace
-
-rank_t world_view::rank_of(const incarnation& id) const noexcept {
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i].id == id) return static_cast<rank_t>(i);
-  }
-  return no_rank;
-}
 
 std::string join_record::encode() const {
   wire_writer out;
@@ -317,4 +310,4 @@ claim_answer decode_answer(std::span<const std::byte> answer) noexcept {
   return said <= claim_answer::gone ? said : claim_answer::vacant;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -12,7 +12,7 @@
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A member's wish to be part of the next epoch, as it stands in the store.
 struct join_record {
@@ -143,4 +143,4 @@ enum class claim_answer : std::uint8_t {
 /// Decodes an answer; unknown words count as `vacant`. Precondition: it is not empty.
 [[nodiscard]] claim_answer decode_answer(std::span<const std::byte> answer) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -5,7 +5,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "world/agreement.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 /// A proposal and the connections of its members travel apart. A connection that comes
@@ -237,4 +237,4 @@ void world_directory::examine_silence(time_point now) noexcept {
     next_examination_ = std::min(next_examination_, w->examine_silence(now));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -17,7 +17,7 @@
 #include "world/formation.hpp"
 #include "world/world_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class agreement;
 
@@ -145,4 +145,4 @@ class world_directory {
   std::map<std::string, formed_views, std::less<>> formed_;   // guarded by mutex_
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 #include "world/agreement.hpp"
 #include "world/directory.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 bool world_directory::begin(agreement& a) {
   MW_ASSERT(service_.is_current(), "an agreement lives on the service reactor");
@@ -152,4 +152,4 @@ std::optional<standing_message> world_directory::standing_of(
   return answer;
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

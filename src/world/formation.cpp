@@ -16,7 +16,7 @@
 #include "world/runtime_core.hpp"
 #include "world/store_trouble.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -329,4 +329,4 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

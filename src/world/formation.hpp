@@ -22,7 +22,7 @@
 #include "world/control_message.hpp"
 #include "world/world_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class world_directory;
 
@@ -182,4 +182,4 @@ class formation {
   std::string waiting_for_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,7 +9,7 @@
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 constexpr duration head_start = std::chrono::milliseconds(20);
@@ -187,4 +187,4 @@ task<void> formation::withdraw_join() {
   if (stands == my_record_) co_await store_.erase(join_key(rank_));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

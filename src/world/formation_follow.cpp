@@ -10,7 +10,7 @@
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 /// A leader that is present has usually proposed by then. Otherwise it is examined.
@@ -194,4 +194,4 @@ task<void> formation::await_commit(const std::vector<link_hold>& links) {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 task<void> formation::lead() {
   MW_ASSERT(rank_ == 0, "rank 0 leads");
@@ -248,4 +248,4 @@ task<void> formation::gather_readiness() {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

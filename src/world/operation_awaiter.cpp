@@ -5,7 +5,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -242,4 +242,4 @@ failure operation_awaiter::take_failure() {
   return failure_ ? std::move(*failure_) : failure();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

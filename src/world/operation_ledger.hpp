@@ -11,7 +11,7 @@
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/source_position.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// An operation as a dump shows it.
 struct operation_record {
@@ -57,4 +57,4 @@ class operation_ledger {
   std::uint64_t next_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -4,7 +4,7 @@
 
 #include "manyworlds/world/view.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::string objection_to(const world_options& o) {
   if (o.name.empty()) return "a world needs a name";
@@ -50,4 +50,4 @@ std::string objection_to(const world_options& o) {
   return {};
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

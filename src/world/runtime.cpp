@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 void name_thread(const std::string& name, int cpu) {

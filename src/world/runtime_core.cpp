@@ -11,7 +11,7 @@
 #include "link/mover.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -203,4 +203,4 @@ void runtime_core::remark(log_level level, std::string line) noexcept {
   log(level, line);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

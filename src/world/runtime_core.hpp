@@ -24,7 +24,7 @@
 #include "world/operation_ledger.hpp"
 #include "world/world_event_hub.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class runtime_core final : public std::enable_shared_from_this<runtime_core>,
                            private endpoint_events {
@@ -159,4 +159,4 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   } ending_{*this};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -15,6 +15,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 using namespace std::chrono_literals;

@@ -12,6 +12,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 namespace {
 
 using namespace std::chrono_literals;

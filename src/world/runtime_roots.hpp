@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 /// A runtime has two: for the user's tasks, and for those of the service thread.
 class runtime::roots final {
  public:

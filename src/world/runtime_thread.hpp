@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 /// Shared by the runtime and the thread, so that a thread that does not return from
 /// user code can be left behind.
 struct runtime::own_thread {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 store_gate::store_gate(store* behind)
     : beside_(behind ? behind->users() : nullptr), behind_(behind) {
@@ -68,4 +68,4 @@ task<void> store_gate::part() {
   if (parting) (void)co_await std::move(*parting);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

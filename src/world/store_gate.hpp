@@ -8,7 +8,7 @@
 
 #include "manyworlds/store/store.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A user that drops the handle of a forming world may destroy the store right after,
 /// while the service thread is about to ask it something. So the drop shuts the gate,
@@ -44,4 +44,4 @@ class store_gate final : public store, private store_user {
   std::optional<task<store_reply>> parting_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

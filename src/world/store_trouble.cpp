@@ -5,7 +5,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 std::string trouble_with(const store& st) {
   const std::string trouble = st.trouble();
@@ -26,4 +26,4 @@ task<void> tell_of_trouble(runtime_core& rt, std::string who, const store& st) {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/store/store.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class runtime_core;
 
@@ -20,4 +20,4 @@ class runtime_core;
 [[nodiscard]] task<void> tell_of_trouble(runtime_core& rt, std::string who,
                                          const store& st);
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include "manyworlds/address.hpp"
 #include "manyworlds/world/view.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class world_core;
 
@@ -39,4 +39,4 @@ struct known_successors {
   std::shared_ptr<world_core> next;  ///< the successor that is being formed
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

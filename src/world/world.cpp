@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 formation_awaiter::formation_awaiter(std::shared_ptr<world_core> core)
     : core_(std::move(core)), decided_(core_->decided()) {}
 
@@ -28,16 +30,34 @@ executor& formation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
 
-device_stream stream_of(const world_core& w) noexcept {
+std::string_view name_of(world_state s) noexcept {
+  switch (s) {
+    case world_state::described:
+      return "described";
+    case world_state::forming:
+      return "forming";
+    case world_state::up:
+      return "up";
+    case world_state::closing:
+      return "closing";
+    case world_state::closed:
+      return "closed";
+    case world_state::broken:
+      break;
+  }
+  return "broken";
+}
+
+device_stream detail::stream_of(const world_core& w) noexcept {
   device_control* const device = w.device();
   return device ? device->stream() : device_stream();
 }
 
-void list_graph(world_core& with, graph_entry& graph) {
+void detail::list_graph(world_core& with, graph_entry& graph) {
   if (device_control* const device = with.device()) device->hold(graph);
 }
 
-void unlist_graph(world_core& with, graph_entry& graph) noexcept {
+void detail::unlist_graph(world_core& with, graph_entry& graph) noexcept {
   if (device_control* const device = with.device()) device->let_go(graph);
 }
 
@@ -73,6 +93,25 @@ world_state world::state() const { return existing_core().state(); }
 failure world::failure() const { return existing_core().first_failure(); }
 bool world::is_suspect(rank_t rank) const { return existing_core().is_suspect(rank); }
 const world_view& world::view() const { return existing_core().view(); }
+
+world_history world::history() const {
+  world_core& core = existing_core();
+  return core.tally().read(core.runtime().user().now());
+}
+
+transfer_counters world::counters() const {
+  return existing_core().report_transfers().counters;
+}
+std::string world::transport() const {
+  return existing_core().report_transfers().transport;
+}
+
+rank_t world_view::rank_of(const incarnation& id) const noexcept {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].id == id) return static_cast<rank_t>(i);
+  }
+  return no_rank;
+}
 
 task<class failure> world::broken() const {
   const auto core = existing_core().shared_from_this();

@@ -13,7 +13,7 @@
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -40,24 +40,6 @@ std::unique_ptr<backend> make_host_backend(backend_parts parts) {
   return std::make_unique<host_backend>(parts.home(), parts.events(),
                                         parts.host_options(), parts.options().rank,
                                         parts.take_connections());
-}
-
-std::string_view name_of(world_state s) noexcept {
-  switch (s) {
-    case world_state::described:
-      return "described";
-    case world_state::forming:
-      return "forming";
-    case world_state::up:
-      return "up";
-    case world_state::closing:
-      return "closing";
-    case world_state::closed:
-      return "closed";
-    case world_state::broken:
-      break;
-  }
-  return "broken";
 }
 
 world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
@@ -307,4 +289,4 @@ void world_core::go_up() noexcept {
   decided_.set();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -25,7 +25,7 @@
 #include "world/store_gate.hpp"
 #include "world/succession.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class formation;
 class operation_awaiter;
@@ -299,4 +299,4 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   step unregister_step_{*this, &world_core::unregister};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

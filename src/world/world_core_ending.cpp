@@ -8,7 +8,7 @@
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 // --- breaking
 
@@ -221,4 +221,4 @@ void world_core::left() noexcept {
   on_service(unregister_step_);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -12,7 +12,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 /// The reactor has at least this long to bring up a world that was formed at the last
@@ -231,4 +231,4 @@ void world_core::note(std::string line) noexcept {
                 fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

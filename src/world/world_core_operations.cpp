@@ -5,7 +5,7 @@
 #include "manyworlds/detail/operation_awaiter.hpp"
 #include "world/runtime_core.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 void world_core::start(operation_awaiter& op) noexcept {
   const world_state now = state();
@@ -121,4 +121,4 @@ void world_core::discard(rank_t peer, lane on) {
   if (user.try_post(*step)) (void)step.release();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+using namespace detail;
+
 std::string_view name_of(world_event_kind k) noexcept {
   switch (k) {
     case world_event_kind::formed:

@@ -11,7 +11,7 @@
 #include "manyworlds/coro/channel.hpp"
 #include "manyworlds/world/world_event.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Holds what one subscriber has not taken yet.
 class world_event_queue {
@@ -45,4 +45,4 @@ class world_event_hub {
   std::vector<std::weak_ptr<world_event_queue>> subscribers_;  // guarded by mutex_
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

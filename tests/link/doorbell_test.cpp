@@ -10,7 +10,7 @@
 TEST_SUITE_BEGIN("link/shared memory");
 
 using namespace manyworlds::shm;
-using namespace manyworlds::shm::testing;
+using namespace manyworlds::detail::shm::testing;
 
 TEST_CASE("a slot that is not hot is rung, once for each take") {
   both_ends both;

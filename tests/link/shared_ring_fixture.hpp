@@ -9,7 +9,7 @@
 #include "link/cell_ring.hpp"
 #include "link/doorbell.hpp"
 
-namespace manyworlds::shm::testing {
+namespace manyworlds::detail::shm::testing {
 
 /// Every word of a cell follows from its position: a torn one shows.
 inline cell_content content_of(std::uint32_t position) {
@@ -55,4 +55,4 @@ struct both_ends {
   }
 };
 
-}  // namespace manyworlds::shm::testing
+}  // namespace manyworlds::detail::shm::testing

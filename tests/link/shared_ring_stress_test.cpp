@@ -19,7 +19,7 @@
 TEST_SUITE_BEGIN("link/shared memory");
 
 using namespace manyworlds::shm;
-using namespace manyworlds::shm::testing;
+using namespace manyworlds::detail::shm::testing;
 using namespace std::chrono_literals;
 using clock_type = std::chrono::steady_clock;
 

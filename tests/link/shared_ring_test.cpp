@@ -10,7 +10,7 @@
 TEST_SUITE_BEGIN("link/shared memory");
 
 using namespace manyworlds::shm;
-using namespace manyworlds::shm::testing;
+using namespace manyworlds::detail::shm::testing;
 
 TEST_CASE("cells come in order, also when the positions wrap at 2^32") {
   direction shared{};

@@ -18,11 +18,15 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Lists what `await_start` may return: nothing (suspended), bool (false: it has ended
 /// already, go on), or the handle to run next.
 template <class T>
 concept await_start_result = std::is_void_v<T> || std::same_as<T, bool> ||
     std::convertible_to<T, std::coroutine_handle<>>;
+
+}  // namespace detail
 
 /// An awaiter that a task can await and cancel. Thread: all verbs run on the task's home
 /// thread.
@@ -49,22 +53,30 @@ concept await_start_result = std::is_void_v<T> || std::same_as<T, bool> ||
 template <class A>
 concept native_awaiter = requires(A& a, const A& ca, continuation& k) {
   { a.await_ready() } noexcept -> std::same_as<bool>;
-  { a.await_start(k) } -> await_start_result;
+  { a.await_start(k) } -> detail::await_start_result;
   { a.await_cancel() } noexcept -> std::same_as<bool>;
   { ca.await_must_resume() } noexcept -> std::same_as<bool>;
   a.await_resume();
 };
 
+namespace detail {
+
 template <class A>
 concept customizes_early_cancel = requires(A& a) {
   { a.await_early_cancel() } noexcept -> std::same_as<bool>;
 };
+
+}  // namespace detail
+
 // clang-format on
+
+namespace detail {
 
 template <class A>
 concept has_member_co_await = requires(A&& a) {
   std::forward<A>(a).operator co_await();
 };
+
 template <class A>
 concept has_free_co_await = requires(A&& a) {
   operator co_await(std::forward<A>(a));
@@ -86,11 +98,13 @@ decltype(auto) get_awaiter(A&& awaitable) {
 template <class A>
 using awaiter_of = decltype(get_awaiter(std::declval<A>()));
 
+}  // namespace detail
+
 /// Holds for what a task can await: a native awaiter, or what any standard coroutine
 /// could await.
 template <class A>
-concept is_awaitable = native_awaiter<std::remove_reference_t<awaiter_of<A>>> ||
-    requires(std::remove_reference_t<awaiter_of<A>>& a) {
+concept is_awaitable = native_awaiter<std::remove_reference_t<detail::awaiter_of<A>>> ||
+    requires(std::remove_reference_t<detail::awaiter_of<A>>& a) {
   a.await_ready();
   a.await_resume();
 };
@@ -98,6 +112,7 @@ concept is_awaitable = native_awaiter<std::remove_reference_t<awaiter_of<A>>> ||
 /// The type that `co_await a` gives.
 template <class A>
 using await_result_t =
-    decltype(std::declval<std::remove_reference_t<awaiter_of<A>>&>().await_resume());
+    decltype(std::declval<std::remove_reference_t<detail::awaiter_of<A>>&>()
+                 .await_resume());
 
 }  // namespace manyworlds::inline v0

@@ -14,10 +14,20 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
+template <class T>
+class channel_push_awaiter;
+template <class T>
+class channel_pop_awaiter;
+
 template <class T>
 class channel_push;
+
 template <class T>
 class channel_pop;
+
+}  // namespace detail
 
 /// A first-in first-out queue of at most `capacity` values between any number of
 /// producers and consumers, on any threads and homes. Waiters are served in the order
@@ -40,16 +50,18 @@ class channel {
   /// `co_await push(v)` waits for a place. It gives false if the channel is closed,
   /// before or while it waits. If it is cancelled before the value was taken, the value
   /// stays out.
-  [[nodiscard]] channel_push<T> push(T&& value) noexcept {
-    return channel_push<T>(*this, std::move(value));
+  [[nodiscard]] detail::channel_push<T> push(T&& value) noexcept {
+    return detail::channel_push<T>(*this, std::move(value));
   }
-  [[nodiscard]] channel_push<T> push(const T& value) {
-    return channel_push<T>(*this, T(value));
+  [[nodiscard]] detail::channel_push<T> push(const T& value) {
+    return detail::channel_push<T>(*this, T(value));
   }
 
   /// `co_await pop()` gives the oldest value, or nothing once the channel is closed and
   /// empty.
-  [[nodiscard]] channel_pop<T> pop() noexcept { return channel_pop<T>(*this); }
+  [[nodiscard]] detail::channel_pop<T> pop() noexcept {
+    return detail::channel_pop<T>(*this);
+  }
 
   /// Puts the value in if there is a place now. False leaves it untouched. Thread: any.
   [[nodiscard]] bool try_push(T&& value) noexcept;
@@ -60,7 +72,7 @@ class channel {
 
   /// Does the same for a caller that holds a lock. The pop that ends by it is added to
   /// `ended`, which the caller resumes (`resume_all`) once it has released the lock.
-  [[nodiscard]] bool try_push(T&& value, channel_waiters& ended) noexcept;
+  [[nodiscard]] bool try_push(T&& value, detail::channel_waiters& ended) noexcept;
 
   /// Returns the oldest value if there is one now. Thread: any.
   [[nodiscard]] std::optional<T> try_pop() noexcept;
@@ -77,14 +89,14 @@ class channel {
 
  private:
   template <class>
-  friend class channel_push_awaiter;
+  friend class detail::channel_push_awaiter;
   template <class>
-  friend class channel_pop_awaiter;
+  friend class detail::channel_pop_awaiter;
 
   // Precondition: the lock is held. The caller resumes `ended` after it has released the
   // lock: from then on the waiter, and even the channel, may be gone.
-  bool put(T& value, channel_waiter*& ended) noexcept;
-  bool get(std::optional<T>& value, channel_waiter*& ended) noexcept;
+  bool put(T& value, detail::channel_waiter*& ended) noexcept;
+  bool get(std::optional<T>& value, detail::channel_waiter*& ended) noexcept;
   void store(T&& value) noexcept {
     MW_ASSERT(size_ < slots_.size(), "a value is stored only where there is a place");
     slots_[(first_ + size_++) % slots_.size()].emplace(std::move(value));
@@ -94,10 +106,12 @@ class channel {
   std::vector<std::optional<T>> slots_;
   std::size_t first_ = 0;
   std::size_t size_ = 0;
-  channel_waiters pushes_;
-  channel_waiters pops_;
+  detail::channel_waiters pushes_;
+  detail::channel_waiters pops_;
   bool is_closed_ = false;
 };
+
+namespace detail {
 
 template <class T>
 class channel_push_awaiter final : public native_only, private channel_waiter {
@@ -119,7 +133,7 @@ class channel_push_awaiter final : public native_only, private channel_waiter {
   }
 
  private:
-  friend class channel<T>;
+  friend channel<T>;
   channel<T>* channel_;
   T value_;
   bool was_taken_ = false;
@@ -144,7 +158,7 @@ class channel_pop_awaiter final : public native_only, private channel_waiter {
   }
 
  private:
-  friend class channel<T>;
+  friend channel<T>;
   channel<T>* channel_;
   std::optional<T> value_;
 };
@@ -175,14 +189,16 @@ class [[nodiscard]] channel_pop : public not_for_asio {
   channel<T>* channel_;
 };
 
+}  // namespace detail
+
 // --------------------------------------------------------------------------------------
 
 template <class T>
-bool channel<T>::put(T& value, channel_waiter*& ended) noexcept {
+bool channel<T>::put(T& value, detail::channel_waiter*& ended) noexcept {
   if (is_closed_) return false;
-  if (channel_waiter* w = pops_.take_first()) {
+  if (detail::channel_waiter* w = pops_.take_first()) {
     MW_ASSERT(size_ == 0, "a pop waits only while the channel is empty");
-    static_cast<channel_pop_awaiter<T>*>(w)->value_.emplace(std::move(value));
+    static_cast<detail::channel_pop_awaiter<T>*>(w)->value_.emplace(std::move(value));
     ended = w;
     return true;
   }
@@ -192,7 +208,7 @@ bool channel<T>::put(T& value, channel_waiter*& ended) noexcept {
 }
 
 template <class T>
-bool channel<T>::get(std::optional<T>& value, channel_waiter*& ended) noexcept {
+bool channel<T>::get(std::optional<T>& value, detail::channel_waiter*& ended) noexcept {
   if (size_ > 0) {
     std::optional<T>& oldest = slots_[first_];
     MW_ASSERT(oldest.has_value(), "the first slot of a channel with values is full");
@@ -201,10 +217,10 @@ bool channel<T>::get(std::optional<T>& value, channel_waiter*& ended) noexcept {
     first_ = (first_ + 1) % slots_.size();
     --size_;
   }
-  if (channel_waiter* w = pushes_.take_first()) {
+  if (detail::channel_waiter* w = pushes_.take_first()) {
     MW_ASSERT(size_ + (value ? 1 : 0) == slots_.size(),
               "a push waits only while the channel is full");
-    auto& push = *static_cast<channel_push_awaiter<T>*>(w);
+    auto& push = *static_cast<detail::channel_push_awaiter<T>*>(w);
     if (value) {
       store(std::move(push.value_));
     } else {
@@ -218,7 +234,7 @@ bool channel<T>::get(std::optional<T>& value, channel_waiter*& ended) noexcept {
 
 template <class T>
 bool channel<T>::try_push(T&& value) noexcept {
-  channel_waiter* ended = nullptr;
+  detail::channel_waiter* ended = nullptr;
   bool is_in;
   {
     const std::lock_guard lock(mutex_);
@@ -229,8 +245,8 @@ bool channel<T>::try_push(T&& value) noexcept {
 }
 
 template <class T>
-bool channel<T>::try_push(T&& value, channel_waiters& ended) noexcept {
-  channel_waiter* taken = nullptr;
+bool channel<T>::try_push(T&& value, detail::channel_waiters& ended) noexcept {
+  detail::channel_waiter* taken = nullptr;
   const std::lock_guard lock(mutex_);
   const bool is_in = put(value, taken);
   if (taken) ended.add_taken(*taken);
@@ -239,7 +255,7 @@ bool channel<T>::try_push(T&& value, channel_waiters& ended) noexcept {
 
 template <class T>
 std::optional<T> channel<T>::try_pop() noexcept {
-  channel_waiter* ended = nullptr;
+  detail::channel_waiter* ended = nullptr;
   std::optional<T> value;
   {
     const std::lock_guard lock(mutex_);
@@ -251,7 +267,7 @@ std::optional<T> channel<T>::try_pop() noexcept {
 
 template <class T>
 void channel<T>::close() noexcept {
-  channel_waiters ended;
+  detail::channel_waiters ended;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
@@ -263,7 +279,7 @@ void channel<T>::close() noexcept {
 
 template <class T>
 channel<T>::~channel() {
-  channel_waiters orphans;
+  detail::channel_waiters orphans;
   {
     const std::lock_guard lock(mutex_);
     orphans.take_all(pops_);
@@ -271,6 +287,8 @@ channel<T>::~channel() {
   }
   orphans.orphan_all();
 }
+
+namespace detail {
 
 template <class T>
 bool channel_push_awaiter<T>::await_start(continuation& k) noexcept {
@@ -300,5 +318,7 @@ bool channel_pop_awaiter<T>::await_start(continuation& k) noexcept {
   if (ended) ended->waiter()->resume();
   return false;
 }
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0 {
 /// The waiter of one operation: a task's promise, a child slot of a scope, or a foreign
 /// coroutine. An operation keeps the reference it was started with and resumes it exactly
 /// once when it ends.
-class continuation : public work {
+class continuation : public detail::work {
  public:
   /// Returns the executor on which the waiter runs.
   [[nodiscard]] executor& home() const noexcept {
@@ -31,8 +31,11 @@ class continuation : public work {
   using take_function = std::coroutine_handle<> (*)(continuation&) noexcept;
 
   explicit continuation(take_function f, executor* home = nullptr) noexcept
-      : work([](work& w) noexcept { static_cast<continuation&>(w).take().resume(); },
-             work_kind::tasks),
+      : detail::work(
+            [](detail::work& w) noexcept {
+              static_cast<continuation&>(w).take().resume();
+            },
+            detail::work_kind::tasks),
         take_(f),
         home_(home) {}
   ~continuation() = default;

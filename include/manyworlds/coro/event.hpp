@@ -9,7 +9,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class event_awaiter;
+}  // namespace detail
 
 /// A flag that is not set at first. `set` lets all waiters go on, in the order they came,
 /// and stays set until `reset`. Thread: its tasks share one; across threads use a
@@ -28,17 +30,19 @@ class event {
   void reset() noexcept { is_set_ = false; }
 
   /// Waits until the event is set; ends at once if it is.
-  [[nodiscard]] event_awaiter wait() noexcept;
-  event_awaiter operator co_await() noexcept;
+  [[nodiscard]] detail::event_awaiter wait() noexcept;
+  detail::event_awaiter operator co_await() noexcept;
 
  private:
-  friend class event_awaiter;
+  friend class detail::event_awaiter;
   void let_go() noexcept;
 
-  event_awaiter* first_ = nullptr;
-  event_awaiter* last_ = nullptr;
+  detail::event_awaiter* first_ = nullptr;
+  detail::event_awaiter* last_ = nullptr;
   bool is_set_ = false;
 };
+
+namespace detail {
 
 class event_awaiter : public native_only, public not_for_asio {
  public:
@@ -69,13 +73,15 @@ class event_awaiter : public native_only, public not_for_asio {
   }
 
  private:
-  friend class event;
+  friend event;
   event* event_;
   event_awaiter* before_ = nullptr;
   event_awaiter* after_ = nullptr;
   // It is null once the event has let the task go on.
   continuation* waiter_ = nullptr;
 };
+
+}  // namespace detail
 
 // --------------------------------------------------------------------------------------
 
@@ -85,15 +91,15 @@ inline void event::set() noexcept {
 }
 
 inline event::~event() {
-  for (event_awaiter* a = first_; a; a = a->after_) a->event_ = nullptr;
+  for (detail::event_awaiter* a = first_; a; a = a->after_) a->event_ = nullptr;
   let_go();
 }
 
 inline void event::let_go() noexcept {
-  event_awaiter* next = first_;
+  detail::event_awaiter* next = first_;
   first_ = last_ = nullptr;
   while (next) {
-    event_awaiter& a = *next;
+    detail::event_awaiter& a = *next;
     next = a.after_;
     continuation* k = a.waiter_;
     MW_ASSERT(k, "each waiter in the list still waits");
@@ -102,7 +108,12 @@ inline void event::let_go() noexcept {
   }
 }
 
-inline event_awaiter event::wait() noexcept { return event_awaiter(*this); }
-inline event_awaiter event::operator co_await() noexcept { return event_awaiter(*this); }
+inline detail::event_awaiter event::wait() noexcept {
+  return detail::event_awaiter(*this);
+}
+
+inline detail::event_awaiter event::operator co_await() noexcept {
+  return detail::event_awaiter(*this);
+}
 
 }  // namespace manyworlds::inline v0

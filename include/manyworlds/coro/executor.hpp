@@ -8,7 +8,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class reactor;
+}  // namespace detail
 
 /// One thread's queue of work and its timers. The reactor is one; `sync_wait` brings a
 /// small one; a simulation drives several on one thread.
@@ -21,12 +23,12 @@ class executor {
   virtual ~executor() = default;
 
   /// Queues work. Thread: the executor's own.
-  virtual void schedule(work& w) noexcept = 0;
+  virtual void schedule(detail::work& w) noexcept = 0;
   /// Queues work and wakes the executor if it sleeps. Thread: any.
-  virtual void post(work& w) noexcept = 0;
+  virtual void post(detail::work& w) noexcept = 0;
   /// Does what `post` does. Returns false if the executor will run nothing more, and does
   /// not take it.
-  [[nodiscard]] virtual bool try_post(work& w) noexcept {
+  [[nodiscard]] virtual bool try_post(detail::work& w) noexcept {
     post(w);
     return true;
   }
@@ -34,10 +36,10 @@ class executor {
   [[nodiscard]] virtual time_point now() const noexcept = 0;
 
   /// Queues work. Thread: any.
-  void execute(work& w) noexcept { is_current() ? schedule(w) : post(w); }
+  void execute(detail::work& w) noexcept { is_current() ? schedule(w) : post(w); }
 
   /// Does what `execute` does, and refuses as `try_post` does.
-  [[nodiscard]] bool try_execute(work& w) noexcept {
+  [[nodiscard]] bool try_execute(detail::work& w) noexcept {
     if (!is_current()) return try_post(w);
     schedule(w);
     return true;
@@ -49,7 +51,7 @@ class executor {
 
   /// Returns this executor as a reactor, for code that waits for descriptors; null if it
   /// does no I/O.
-  [[nodiscard]] virtual reactor* as_reactor() noexcept { return nullptr; }
+  [[nodiscard]] virtual detail::reactor* as_reactor() noexcept { return nullptr; }
 
   /// Notes that its tasks are cancelled for the last time: what cannot be taken back must
   /// not keep them waiting for other processes. Thread: the executor's only, also for the
@@ -60,10 +62,10 @@ class executor {
   }
 
   /// Returns its timers. Thread: the executor's only.
-  [[nodiscard]] timer_queue& timers() noexcept { return timers_; }
+  [[nodiscard]] detail::timer_queue& timers() noexcept { return timers_; }
   /// Arms a timer of `timers()`. Thread: the executor's only. Throws std::logic_error if
   /// the executor keeps no time.
-  void arm(timer& t, time_point when) {
+  void arm(detail::timer& t, time_point when) {
     if (!keeps_time_) {
       throw std::logic_error(
           "this executor keeps no time: sleep_for and within need a task on a reactor");
@@ -87,7 +89,7 @@ class executor {
  private:
   // Per thread, not global: it answers only "which executor runs here", for `execute`.
   static inline thread_local executor* current_ = nullptr;
-  timer_queue timers_;
+  detail::timer_queue timers_;
   bool keeps_time_;
   bool cancels_for_the_last_time_ = false;
 };

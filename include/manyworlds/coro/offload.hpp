@@ -15,12 +15,15 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Holds for what a function may be offloaded to: what takes work (`worker_thread`, any
 /// `executor`), or a foreign executor that takes callables.
 template <class W>
 concept takes_work = requires(W& where, work& w) {
   where.post(w);
 };
+
 template <class W>
 concept takes_callables = requires(W& where, void (*f)()) {
   where.execute(f);
@@ -106,18 +109,19 @@ class [[nodiscard]] offload_awaitable : public not_for_asio {
   F f_;
 };
 
+}  // namespace detail
+
 /// `co_await offload(thread, [&] { return compute(x); })` runs the function there, and
 /// goes on at home with what it gave or threw.
 ///
 /// Once begun it cannot be cancelled: a cancelled task waits for it, so references to the
 /// task's locals are safe. A closure that has a name is taken by reference.
 template <class Where, class F>
-requires(takes_work<Where> ||
-         takes_callables<Where>) offload_awaitable<Where, F> offload(Where& where,
-                                                                     F&& f) {
+requires(detail::takes_work<Where> || detail::takes_callables<Where>)
+    detail::offload_awaitable<Where, F> offload(Where& where, F&& f) {
   static_assert(std::is_invocable_v<F&>, "offload needs a callable without parameters");
-  refuse_to_await_closure<may_be_freed_twice<F>>();
-  return offload_awaitable<Where, F>(where, std::forward<F>(f));
+  detail::refuse_to_await_closure<detail::may_be_freed_twice<F>>();
+  return detail::offload_awaitable<Where, F>(where, std::forward<F>(f));
 }
 
 }  // namespace manyworlds::inline v0

@@ -16,10 +16,15 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 template <class Body>
 class scope_run;
+
 template <class Body>
 class scope_awaiter;
+
+}  // namespace detail
 
 /// Tasks that run side by side and end before `co_await scope::run(body)` does, on every
 /// path.
@@ -45,7 +50,7 @@ class scope {
   /// Returns what to await. A closure that has a name is taken by reference, one written
   /// in the awaited expression by value.
   template <class Body>
-  [[nodiscard]] static scope_run<Body> run(Body&& body);
+  [[nodiscard]] static detail::scope_run<Body> run(Body&& body);
 
   /// Starts a child at the home's next turn, in the order of spawning. In a scope that is
   /// cancelled already the child is never started: it is destroyed here.
@@ -66,15 +71,16 @@ class scope {
 
  private:
   template <class Body>
-  friend class scope_awaiter;
-  friend class scope_child;
+  friend class detail::scope_awaiter;
+  friend class detail::scope_child;
 
   /// Frees ended children, from the home's queue: a child's frame must not be destroyed
   /// from within its own last suspension.
-  struct reaper final : work {
+  struct reaper final : detail::work {
     explicit reaper(scope& s) noexcept
-        : work([](work& w) noexcept { static_cast<reaper&>(w).owner.reap(); },
-               work_kind::tasks),
+        : detail::work(
+              [](detail::work& w) noexcept { static_cast<reaper&>(w).owner.reap(); },
+              detail::work_kind::tasks),
           owner(s) {}
     scope& owner;
     bool is_queued = false;
@@ -88,16 +94,16 @@ class scope {
   bool must_resume() const noexcept;
   void rethrow();
 
-  void child_ended(scope_child& child, const std::exception_ptr& error) noexcept;
-  void bury(scope_child& child) noexcept;
+  void child_ended(detail::scope_child& child, const std::exception_ptr& error) noexcept;
+  void bury(detail::scope_child& child) noexcept;
   void cancel_children() noexcept;
   void queue_reaper() noexcept;
   void reap() noexcept;
 
   continuation* waiter_ = nullptr;
-  scope_child_list alive_;
-  scope_child_list asked_;
-  scope_child_list ended_;
+  detail::scope_child_list alive_;
+  detail::scope_child_list asked_;
+  detail::scope_child_list ended_;
   std::size_t children_ = 0;
   std::exception_ptr error_;
   reaper reaper_;
@@ -106,6 +112,8 @@ class scope {
   bool cancels_run_ = false;
   bool lost_a_child_ = false;
 };
+
+namespace detail {
 
 /// One run of a scope, not yet started.
 template <class Body>
@@ -138,15 +146,19 @@ class scope_awaiter : public native_only {
   scope scope_;
 };
 
+}  // namespace detail
+
 // --------------------------------------------------------------------------------------
 
 template <class Body>
-scope_run<Body> scope::run(Body&& body) {
+detail::scope_run<Body> scope::run(Body&& body) {
   static_assert(std::is_invocable_r_v<task<void>, Body&, scope&>,
                 "scope::run needs a callable that takes scope& and returns task<void>");
-  refuse_to_await_closure<may_be_freed_twice<Body>>();
-  return scope_run<Body>(std::forward<Body>(body));
+  detail::refuse_to_await_closure<detail::may_be_freed_twice<Body>>();
+  return detail::scope_run<Body>(std::forward<Body>(body));
 }
+
+namespace detail {
 
 template <class F, class... Args>
 task<void> run_called(F f, Args... args) {
@@ -154,16 +166,19 @@ task<void> run_called(F f, Args... args) {
   co_await std::move(called);
 }
 
+}  // namespace detail
+
 /// Makes a task that calls `f(args...)` and awaits what it gives. Callable and arguments
 /// are moved into its frame, and live as long as it does.
 template <class F, class... Args>
-[[nodiscard]] task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
+[[nodiscard]] detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
       std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
       "spawn and call_in_task need a callable that takes these arguments and returns "
       "task<void>");
-  return task_keeping<F, Args...>(run_called<std::decay_t<F>, std::decay_t<Args>...>(
-      std::forward<F>(f), std::forward<Args>(args)...));
+  return detail::task_keeping<F, Args...>(
+      detail::run_called<std::decay_t<F>, std::decay_t<Args>...>(
+          std::forward<F>(f), std::forward<Args>(args)...));
 }
 
 template <class F, class... Args>
@@ -173,21 +188,21 @@ requires(!std::convertible_to<F, task<void>>) void scope::spawn(F&& f, Args&&...
 
 inline void scope::spawn(task<void> child) {
   assert(waiter_->home().is_current() && "a scope is used on its home's thread");
-  if (!child) refuse_empty_task();
+  if (!child) detail::refuse_empty_task();
   if (is_cancelled_) {
     lost_a_child_ = true;
     return;
   }
-  auto* added = new scope_child(*this, std::move(child), waiter_->home());
+  auto* added = new detail::scope_child(*this, std::move(child), waiter_->home());
   alive_.push_back(*added);
   ++children_;
   added->resume();
 }
 
 inline std::coroutine_handle<> scope::start(task<void> body, continuation& waiter) {
-  if (!body) refuse_empty_task();
+  if (!body) detail::refuse_empty_task();
   waiter_ = &waiter;
-  auto* added = new scope_child(*this, std::move(body), waiter.home());
+  auto* added = new detail::scope_child(*this, std::move(body), waiter.home());
   alive_.push_back(*added);
   ++children_;
   return added->take();
@@ -203,7 +218,7 @@ inline void scope::cancel() noexcept {
 inline void scope::cancel_children() noexcept {
   is_cancelled_ = true;
   if (std::exchange(is_cancelling_, true)) return;
-  while (scope_child* child = alive_.front()) {
+  while (detail::scope_child* child = alive_.front()) {
     child->unlink();
     asked_.push_back(*child);
     if (child->cancel()) {
@@ -230,7 +245,7 @@ inline void scope::rethrow() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-inline void scope::child_ended(scope_child& child,
+inline void scope::child_ended(detail::scope_child& child,
                                const std::exception_ptr& error) noexcept {
   bury(child);
   queue_reaper();
@@ -240,7 +255,7 @@ inline void scope::child_ended(scope_child& child,
   cancel_children();
 }
 
-inline void scope::bury(scope_child& child) noexcept {
+inline void scope::bury(detail::scope_child& child) noexcept {
   MW_ASSERT(children_ > 0, "a child ends once (law 1)");
   child.unlink();
   ended_.push_back(child);
@@ -257,7 +272,7 @@ inline void scope::reap() noexcept {
   MW_ASSERT(reaper_.is_queued && waiter_->home().is_current(),
             "the reaper runs from the home's queue");
   // A dying child's locals may spawn or cancel, so the list is read again for each one.
-  while (scope_child* child = ended_.front()) {
+  while (detail::scope_child* child = ended_.front()) {
     child->unlink();
     delete child;
   }
@@ -267,15 +282,19 @@ inline void scope::reap() noexcept {
 
 inline scope::~scope() {
   assert(children_ == 0 && "a scope's run was destroyed while it was awaited");
-  while (scope_child* child = ended_.front()) {
+  while (detail::scope_child* child = ended_.front()) {
     child->unlink();
     delete child;
   }
 }
 
+namespace detail {
+
 inline std::coroutine_handle<> scope_child::ended() noexcept {
   scope_.child_ended(*this, task_.promise().error());
   return std::noop_coroutine();
 }
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

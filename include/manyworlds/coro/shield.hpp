@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 template <class T>
 class shield_awaiter : public native_only {
  public:
@@ -43,14 +45,17 @@ class [[nodiscard]] shield_awaitable : public not_for_asio {
   task<T> operation_;
 };
 
+}  // namespace detail
+
 /// `co_await shield(op)` runs `op` to its end, also in a task that is cancelled (before
 /// or meanwhile). The cancellation is taken at the task's next `co_await`. Use it for
 /// what must not be cut: returning a lease, telling a peer. The task's waiter waits for
 /// `op` too.
 template <class Awaitable>
 [[nodiscard]] auto shield(Awaitable&& awaitable) {
-  using result = typename task_for<Awaitable>::value_type;
-  return shield_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)));
+  using result = typename detail::task_for<Awaitable>::value_type;
+  return detail::shield_awaitable<result>(
+      detail::as_task(std::forward<Awaitable>(awaitable)));
 }
 
 }  // namespace manyworlds::inline v0

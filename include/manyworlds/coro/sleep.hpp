@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// A sleep that has not begun.
 class [[nodiscard]] sleep_awaitable : public not_for_asio {
  public:
@@ -70,20 +72,22 @@ class yield_awaiter : public native_only, public not_for_asio {
   void await_resume() const noexcept {}
 };
 
+}  // namespace detail
+
 /// `co_await sleep_for(50ms)` goes on that much later by the home's time, and never in
 /// the same turn. A cancellation ends it at once. Throws std::logic_error if the home
 /// keeps no time.
-[[nodiscard]] inline sleep_awaitable sleep_for(duration span) noexcept {
-  return sleep_awaitable(span);
+[[nodiscard]] inline detail::sleep_awaitable sleep_for(duration span) noexcept {
+  return detail::sleep_awaitable(span);
 }
 
 /// `co_await sleep_until(t)` goes on at that time; a time that has passed means the next
 /// turn.
-[[nodiscard]] inline sleep_awaitable sleep_until(time_point until) noexcept {
-  return sleep_awaitable(until);
+[[nodiscard]] inline detail::sleep_awaitable sleep_until(time_point until) noexcept {
+  return detail::sleep_awaitable(until);
 }
 
 /// `co_await yield()` lets other tasks of the home run first.
-[[nodiscard]] inline yield_awaiter yield() noexcept { return {}; }
+[[nodiscard]] inline detail::yield_awaiter yield() noexcept { return {}; }
 
 }  // namespace manyworlds::inline v0

@@ -12,6 +12,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Awaits a task until a stop is requested. See `stop_on`.
 ///
 /// The token fires on any thread, perhaps while the task ends. It only posts a notice to
@@ -114,6 +116,8 @@ class [[nodiscard]] stop_awaitable : public not_for_asio {
   std::stop_token token_;
 };
 
+}  // namespace detail
+
 /// `co_await stop_on(op, token)` gives what `op` gives, or throws `stopped` once a stop
 /// is requested on any thread.
 ///
@@ -122,9 +126,9 @@ class [[nodiscard]] stop_awaitable : public not_for_asio {
 /// before, nothing is started.
 template <class Awaitable>
 [[nodiscard]] auto stop_on(Awaitable&& awaitable, std::stop_token token) {
-  using result = typename task_for<Awaitable>::value_type;
-  return stop_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)),
-                                std::move(token));
+  using result = typename detail::task_for<Awaitable>::value_type;
+  return detail::stop_awaitable<result>(
+      detail::as_task(std::forward<Awaitable>(awaitable)), std::move(token));
 }
 
 }  // namespace manyworlds::inline v0

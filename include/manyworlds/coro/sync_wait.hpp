@@ -20,11 +20,11 @@ decltype(auto) sync_wait(Awaitable&& awaitable) {
         "sync_wait inside a task would block the thread that all tasks here run on: "
         "co_await it instead");
   }
-  local_executor home;
-  if constexpr (keeps_closure<Awaitable>) {
-    return home.run(take_task(std::move(awaitable)));
+  detail::local_executor home;
+  if constexpr (detail::keeps_closure<Awaitable>) {
+    return home.run(detail::take_task(std::move(awaitable)));
   } else {
-    return home.run(as_task(std::forward<Awaitable>(awaitable)));
+    return home.run(detail::as_task(std::forward<Awaitable>(awaitable)));
   }
 }
 

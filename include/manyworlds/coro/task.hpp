@@ -12,6 +12,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 template <class T>
 class task_awaiter;
 
@@ -20,6 +22,8 @@ class task_awaiter;
       "this task is empty: it was awaited or started before, moved from, or never had a "
       "coroutine. A task runs once; call its function again for another one");
 }
+
+}  // namespace detail
 
 /// A coroutine that gives a T when awaited.
 ///
@@ -31,9 +35,9 @@ class task_awaiter;
 /// its locals unwind in order. Awaiting a task gives its value or throws what it threw.
 /// It throws std::invalid_argument if the task is empty, as it is once it was awaited.
 template <class T = void>
-class [[nodiscard]] task : public not_for_asio {
+class [[nodiscard]] task : public detail::not_for_asio {
  public:
-  using promise_type = task_promise<T>;
+  using promise_type = detail::task_promise<T>;
   using value_type = T;
 
   task() noexcept = default;
@@ -53,15 +57,15 @@ class [[nodiscard]] task : public not_for_asio {
   explicit operator bool() const noexcept { return static_cast<bool>(frame_); }
 
   /// Returns the awaiter. Only an rvalue can be awaited, once.
-  task_awaiter<T> operator co_await() && noexcept {
-    return task_awaiter<T>(std::move(*this));
+  detail::task_awaiter<T> operator co_await() && noexcept {
+    return detail::task_awaiter<T>(std::move(*this));
   }
 
   /// Returns the promise, for combiners and scopes. Throws std::invalid_argument if the
   /// task is empty.
-  [[nodiscard]] task_promise<T>& promise() const {
+  [[nodiscard]] detail::task_promise<T>& promise() const {
     if (!frame_) [[unlikely]]
-      refuse_empty_task();
+      detail::refuse_empty_task();
     return frame_.promise();
   }
 
@@ -72,11 +76,14 @@ class [[nodiscard]] task : public not_for_asio {
   }
 
  private:
-  friend task_promise<T>;
-  explicit task(std::coroutine_handle<task_promise<T>> frame) noexcept : frame_(frame) {}
+  friend detail::task_promise<T>;
+  explicit task(std::coroutine_handle<detail::task_promise<T>> frame) noexcept
+      : frame_(frame) {}
 
-  std::coroutine_handle<task_promise<T>> frame_;
+  std::coroutine_handle<detail::task_promise<T>> frame_;
 };
+
+namespace detail {
 
 /// A task's promise with the place of its result.
 template <class T>
@@ -146,5 +153,7 @@ class task_awaiter : public native_only {
  private:
   task<T> child_;
 };
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 template <class... T>
 class when_all_awaiter final : public tuple_branches<T...> {
  public:
@@ -65,6 +67,8 @@ class [[nodiscard]] when_all_range : public not_for_asio {
   std::vector<task<T>> tasks_;
 };
 
+}  // namespace detail
+
 /// `auto [a, b] = co_await when_all(f(), g())` starts all, left to right, and gives a
 /// tuple of their values (`std::monostate` for void).
 ///
@@ -73,15 +77,15 @@ class [[nodiscard]] when_all_range : public not_for_asio {
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_all(Awaitables&&... awaitables) {
-  return when_all_awaitable<typename task_for<Awaitables>::value_type...>(
-      as_task(std::forward<Awaitables>(awaitables))...);
+  return detail::when_all_awaitable<typename detail::task_for<Awaitables>::value_type...>(
+      detail::as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// Does the same for a number of tasks known at run time. Gives a vector of values, or
 /// nothing.
 template <class T>
-[[nodiscard]] when_all_range<T> when_all(std::vector<task<T>> tasks) {
-  return when_all_range<T>(std::move(tasks));
+[[nodiscard]] detail::when_all_range<T> when_all(std::vector<task<T>> tasks) {
+  return detail::when_all_range<T>(std::move(tasks));
 }
 
 }  // namespace manyworlds::inline v0

@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Takes the task's value if it gave one.
 template <class T>
 std::optional<storable<T>> take_if_any(task<T>& t) {
@@ -72,6 +74,8 @@ class [[nodiscard]] when_any_range : public not_for_asio {
   std::vector<task<T>> tasks_;
 };
 
+}  // namespace detail
+
 /// `auto [a, b] = co_await when_any(f(), g())` starts all, left to right, until one ends.
 /// It gives a tuple of optionals (`std::monostate` for void).
 ///
@@ -82,15 +86,15 @@ class [[nodiscard]] when_any_range : public not_for_asio {
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_any(Awaitables&&... awaitables) {
-  return when_any_awaitable<typename task_for<Awaitables>::value_type...>(
-      as_task(std::forward<Awaitables>(awaitables))...);
+  return detail::when_any_awaitable<typename detail::task_for<Awaitables>::value_type...>(
+      detail::as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// Does the same for a number of tasks known at run time. For none it gives an empty
 /// vector, at once.
 template <class T>
-[[nodiscard]] when_any_range<T> when_any(std::vector<task<T>> tasks) {
-  return when_any_range<T>(std::move(tasks));
+[[nodiscard]] detail::when_any_range<T> when_any(std::vector<task<T>> tasks) {
+  return detail::when_any_range<T>(std::move(tasks));
 }
 
 }  // namespace manyworlds::inline v0

@@ -7,6 +7,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Awaits a task until a deadline. See `within`.
 template <class T>
 class within_awaiter final : public native_only, private branch_owner, private timer {
@@ -82,6 +84,8 @@ class [[nodiscard]] within_awaitable : public not_for_asio {
   duration limit_;
 };
 
+}  // namespace detail
+
 /// `co_await within(op, 2s)` gives what `op` gives, or throws `timed_out` after that time
 /// by the home's clock.
 ///
@@ -90,8 +94,9 @@ class [[nodiscard]] within_awaitable : public not_for_asio {
 /// the home keeps time, else std::logic_error is thrown.
 template <class Awaitable>
 [[nodiscard]] auto within(Awaitable&& awaitable, duration limit) {
-  using result = typename task_for<Awaitable>::value_type;
-  return within_awaitable<result>(as_task(std::forward<Awaitable>(awaitable)), limit);
+  using result = typename detail::task_for<Awaitable>::value_type;
+  return detail::within_awaitable<result>(
+      detail::as_task(std::forward<Awaitable>(awaitable)), limit);
 }
 
 }  // namespace manyworlds::inline v0

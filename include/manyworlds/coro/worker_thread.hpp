@@ -34,7 +34,7 @@ class worker_thread {
   }
 
   /// Queues work. Thread: any.
-  void post(work& w) noexcept {
+  void post(detail::work& w) noexcept {
     const std::lock_guard lock(mutex_);
     queue_.push(w);
     // Under the lock: the work may lead to the destruction of this object.
@@ -46,7 +46,7 @@ class worker_thread {
  private:
   void run() noexcept {
     for (;;) {
-      work* next = nullptr;
+      detail::work* next = nullptr;
       {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [this] { return !queue_.empty() || is_ending_; });
@@ -59,7 +59,7 @@ class worker_thread {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  work_queue queue_;
+  detail::work_queue queue_;
   bool is_ending_ = false;
   // The thread comes last: it uses the other members from its start.
   std::thread thread_;

@@ -5,7 +5,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The only friend of the public classes.
 struct access {
@@ -27,4 +27,4 @@ struct access {
   }
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 
 #include "manyworlds/coro/task.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// True if the compiler destroys a temporary closure or aggregate twice where its
 /// full-expression awaits.
@@ -82,4 +82,4 @@ template <class... Kept>
 using task_keeping = std::conditional_t<(may_be_freed_twice<Kept> || ...),
                                         task_with_closure<void>, task<void>>;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,7 +10,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class branch;
 
@@ -104,4 +104,4 @@ auto as_task(Awaitable&& awaitable) {
 template <class Awaitable>
 using task_for = decltype(as_task(std::declval<Awaitable>()));
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/branch.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Says which end of one branch cancels the others.
 enum class branch_rule : unsigned char { wait_for_all, wait_for_any };
@@ -181,4 +181,4 @@ class range_branches : public branch_group {
   std::vector<branch> branches_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

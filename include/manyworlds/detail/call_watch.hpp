@@ -7,7 +7,7 @@
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/failure.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Calls `told` at most once: with `timed_out` at the deadline, with `cancelled` when
 /// the token is triggered, on any thread. The owner has to give up then. Neither copied
@@ -45,4 +45,4 @@ class call_watch : private timer {
   std::shared_ptr<stop_notice> notice_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -8,7 +8,7 @@
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 [[noreturn]] inline void refuse_destroyed_channel(const char* in) {
   throw std::invalid_argument(std::string("the channel was destroyed while a task waited "
@@ -108,4 +108,4 @@ class channel_waiters {
   channel_waiter* last_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

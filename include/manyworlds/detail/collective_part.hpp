@@ -7,7 +7,7 @@
 #include "manyworlds/address.hpp"
 #include "manyworlds/memory/reduction.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Lives in the awaiter of the operation. The operation's `source` and `target` are the
 /// buffers: one view each, or none.
@@ -22,4 +22,4 @@ struct collective_part {
   std::span<const std::size_t> target_counts;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 
 struct ncclComm;
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Several unmatched operations that are launched as one NCCL group.
 class launch_group {
@@ -46,4 +46,4 @@ struct device_part {
   void* state = nullptr;  ///< for the backend
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

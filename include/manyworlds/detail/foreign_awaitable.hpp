@@ -9,7 +9,7 @@
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/value_slot.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A native awaiter around a standard awaitable. The awaitable may resume on any thread;
 /// the task goes on at its home all the same, which costs one small frame. Once started
@@ -81,4 +81,4 @@ class foreign_awaitable {
   std::exception_ptr error_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

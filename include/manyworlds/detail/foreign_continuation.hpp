@@ -12,7 +12,7 @@
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A coroutine of any type as the waiter of an operation. Such a coroutine cannot be
 /// cancelled as a task can: it gives up by stop tokens and deadlines.
@@ -151,4 +151,4 @@ class awaitable_by_all : public Awaiter {
   executor* resumption_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

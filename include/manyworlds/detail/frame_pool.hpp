@@ -20,7 +20,7 @@
 #define MANYWORLDS_POOLS_FRAMES 1
 #endif
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The free lists of one thread, one for each size class. A frame freed on another thread
 /// joins that thread's list. Lists are bounded, so that a producer and a consumer of
@@ -104,4 +104,4 @@ class frame_pool {
 
 inline thread_local frame_pool frame_pool::mine_;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,8 +9,10 @@
 #include "manyworlds/detail/body.hpp"
 
 namespace manyworlds::inline v0 {
-
 class world;
+}  // namespace manyworlds::inline v0
+
+namespace manyworlds::inline v0::detail {
 
 /// A function of a world that returns a task.
 template <class Body>
@@ -53,4 +55,4 @@ template <class Body>
   return std::make_unique<kept_body_of<std::decay_t<Body>>>(std::forward<Body>(body));
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/root.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Runs tasks on the thread that calls `run`, and sleeps when there is nothing to do. It
 /// serves programs and tests without a runtime; a reactor does the same with I/O.
@@ -77,4 +77,4 @@ class local_executor final : public executor {
   work_queue posted_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

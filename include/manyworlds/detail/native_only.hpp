@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A base of awaiters that only a task can await.
 class native_only {
@@ -38,4 +38,4 @@ class not_for_asio {
   }
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

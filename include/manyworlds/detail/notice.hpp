@@ -7,7 +7,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class notice_awaiter;
 
@@ -95,4 +95,4 @@ inline void notice::set() noexcept {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -5,7 +5,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A number with one writer, which pays no more than for a plain variable: nothing is
 /// read and changed in one step. Readers get some recent value; it orders nothing.
@@ -29,4 +29,4 @@ class observed {
   std::atomic<T> value_{};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -15,7 +15,7 @@
 #include "manyworlds/detail/timer_queue.hpp"
 #include "manyworlds/detail/work.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// The operation itself, built in place where it is awaited. It starts on the world's
 /// reactor, by one post if the awaiting task lives elsewhere. It resumes the task at
@@ -151,4 +151,4 @@ class operation_awaiter : public operation {
   bool must_end_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -12,7 +12,7 @@
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/source_position.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class world_core;
 
@@ -65,4 +65,4 @@ class device_request {
   device_part part;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class pool_registry;
 
@@ -70,4 +70,4 @@ class pool_memory {
   std::size_t reserved_ = 0;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

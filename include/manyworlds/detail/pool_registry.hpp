@@ -12,6 +12,10 @@
 #include "manyworlds/detail/pool_memory.hpp"
 
 namespace manyworlds::inline v0 {
+class shared_pool;
+}  // namespace manyworlds::inline v0
+
+namespace manyworlds::inline v0::detail {
 
 /// The pools of one runtime. A send asks it whether a peer can map its memory. It owns no
 /// pool. Thread: any.
@@ -31,7 +35,7 @@ class pool_registry {
   }
 
  private:
-  friend class shared_pool;
+  friend shared_pool;
   friend class pool_memory;
 
   [[nodiscard]] std::uint64_t next_id() noexcept { return ids_.fetch_add(1) + 1; }
@@ -48,4 +52,4 @@ class pool_registry {
   std::atomic<std::uint64_t> ids_{0};
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -13,7 +13,7 @@
 #include "manyworlds/detail/foreign_awaitable.hpp"
 #include "manyworlds/detail/frame_pool.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 template <class T>
 class task_promise;
@@ -236,4 +236,4 @@ auto promise_base::await_transform(Awaitable&& awaitable) {
   }
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/promise.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Starts a task on an executor and is told when it has ended. It bridges tasks to the
 /// code outside: `sync_wait`, a runtime's `start`, another library's futures.
@@ -56,4 +56,4 @@ class task_root final : public continuation {
   bool has_begun_ = false;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -9,8 +9,11 @@
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
-
 class scope;
+}  // namespace manyworlds::inline v0
+
+namespace manyworlds::inline v0::detail {
+
 class scope_child;
 
 /// A place in a circular list.
@@ -98,4 +101,4 @@ inline scope_child* scope_child_list::front() const noexcept {
   return empty() ? nullptr : static_cast<scope_child*>(after_);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -7,7 +7,7 @@
 #include "manyworlds/memory/device_view.hpp"
 #include "manyworlds/nccl/device_error.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace nccl {
 
@@ -58,4 +58,4 @@ class stream_wait {
   continuation* waiter_ = nullptr;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

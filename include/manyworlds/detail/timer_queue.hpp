@@ -10,7 +10,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A point in time at which something happens, embedded in the object that waits for it.
 /// It is neither copied nor moved. Lifetime: disarm it before it is destroyed.
@@ -135,4 +135,4 @@ inline void timer_queue::sift_down(std::size_t slot) noexcept {
   place(t, slot);
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -11,7 +11,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Holds what an operation gave until its waiter takes it. A reference stays a reference.
 template <class T>
@@ -66,4 +66,4 @@ using storable = std::conditional_t<
                        std::reference_wrapper<std::remove_reference_t<T>>,
                        std::remove_cvref_t<T>>>;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

@@ -10,9 +10,7 @@
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/device_view.hpp"
 
-namespace manyworlds::inline v0 {
-
-namespace detail {
+namespace manyworlds::inline v0::detail {
 
 template <class R, class View>
 concept views_in_a_row = std::ranges::contiguous_range<R> &&
@@ -39,8 +37,6 @@ list_extent measure(const const_buffer_view* first, std::size_t count);
 list_extent measure(const const_device_view* first, std::size_t count);
 
 [[noreturn]] void throw_no_such_view(std::size_t index, std::size_t size);
-
-}  // namespace detail
 
 template <class View>
 class basic_gather_list;
@@ -144,4 +140,4 @@ class basic_view_batch {
 using view_batch = basic_view_batch<buffer_view>;
 using const_view_batch = basic_view_batch<const_buffer_view>;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

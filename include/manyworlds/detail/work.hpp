@@ -6,7 +6,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/config.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// Says what the time of a work counts as, for a reactor that meters its turns.
 enum class work_kind : std::uint8_t {
@@ -94,4 +94,4 @@ class work_queue {
   work** tail_ = &head_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

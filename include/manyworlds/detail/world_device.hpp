@@ -5,7 +5,7 @@
 
 #include "manyworlds/memory/device_view.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 class world_core;
 
@@ -37,4 +37,4 @@ void list_graph(world_core& with, graph_entry& graph);
 /// Takes it off the list if it is there.
 void unlist_graph(world_core& with, graph_entry& graph) noexcept;
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

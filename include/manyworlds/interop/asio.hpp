@@ -23,6 +23,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// The completion signature: `void(std::exception_ptr, T)`, or
 /// `void(std::exception_ptr)` for nothing. The error is null on success; the value is
 /// default-constructed beside an error.
@@ -30,6 +32,7 @@ template <class T>
 struct asio_signature {
   using type = void(std::exception_ptr, T);
 };
+
 template <>
 struct asio_signature<void> {
   using type = void(std::exception_ptr);
@@ -141,6 +144,8 @@ class asio_operation final
   bool has_ended_ = false;
 };
 
+}  // namespace detail
+
 /// Runs a task or operation of ours on its home (a reactor, on any thread) and
 /// completes on the handler's Asio executor. Use it inside an `asio::awaitable`, or
 /// with any other completion token:
@@ -153,15 +158,16 @@ class asio_operation final
 /// may still be inside `asio::post` when `run` has returned already.
 template <class Awaitable, class CompletionToken>
 auto asio_await(executor& home, Awaitable&& awaitable, CompletionToken&& token) {
-  using result = typename task_for<Awaitable>::value_type;
+  using result = typename detail::task_for<Awaitable>::value_type;
   static_assert(!std::is_reference_v<result>, "give Asio a value");
-  return asio::async_initiate<CompletionToken, typename asio_signature<result>::type>(
+  return asio::async_initiate<CompletionToken,
+                              typename detail::asio_signature<result>::type>(
       [](auto handler, executor* at, task<result> t) {
-        using started_operation = asio_operation<result, decltype(handler)>;
+        using started_operation = detail::asio_operation<result, decltype(handler)>;
         std::make_shared<started_operation>(*at, std::move(t), std::move(handler))
             ->start();
       },
-      token, &home, as_task(std::forward<Awaitable>(awaitable)));
+      token, &home, detail::as_task(std::forward<Awaitable>(awaitable)));
 }
 
 }  // namespace manyworlds::inline v0

@@ -22,8 +22,8 @@ class foreign_executor final : public executor {
  public:
   explicit foreign_executor(Post post) : executor(false), post_(std::move(post)) {}
 
-  void schedule(work& w) noexcept override { post(w); }
-  void post(work& w) noexcept override {
+  void schedule(detail::work& w) noexcept override { post(w); }
+  void post(detail::work& w) noexcept override {
     post_([this, &w] {
       const turn_scope here(*this);
       w.run();
@@ -36,6 +36,8 @@ class foreign_executor final : public executor {
  private:
   Post post_;
 };
+
+namespace detail {
 
 /// Awaits a task from a coroutine of any type. See `resume_on`.
 template <class T>
@@ -75,6 +77,8 @@ class resume_on_awaiter {
   foreign_continuation waiter_;
 };
 
+}  // namespace detail
+
 /// `co_await resume_on(executor, op)`, in a coroutine of any library that awaits
 /// standard awaitables: awaits a task or operation of ours, and resumes through that
 /// executor. Precondition: the coroutine runs there when it awaits.
@@ -84,8 +88,9 @@ class resume_on_awaiter {
 /// the program ends with a message.
 template <class Awaitable>
 [[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
-  using result = typename task_for<Awaitable>::value_type;
-  return resume_on_awaiter<result>(where, as_task(std::forward<Awaitable>(awaitable)));
+  using result = typename detail::task_for<Awaitable>::value_type;
+  return detail::resume_on_awaiter<result>(
+      where, detail::as_task(std::forward<Awaitable>(awaitable)));
 }
 
 }  // namespace manyworlds::inline v0

@@ -11,9 +11,15 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class reactor;
+}  // namespace detail
+
 class simulated_process;
+
+namespace detail {
 struct engine_choice;
+}  // namespace detail
 
 class environment {
  public:
@@ -22,7 +28,7 @@ class environment {
   environment& operator=(const environment&) = delete;
   virtual ~environment() = default;
 
-  [[nodiscard]] virtual engine_choice make_engine(engine_kind kind) = 0;
+  [[nodiscard]] virtual detail::engine_choice make_engine(engine_kind kind) = 0;
   virtual void fill_random(std::span<std::byte> bytes) = 0;
   [[nodiscard]] virtual process_identity identity() const = 0;
 
@@ -33,8 +39,8 @@ class environment {
   /// with threads means the kernel itself. Null without threads means that they share
   /// none.
   [[nodiscard]] virtual simulated_process* simulated() noexcept { return nullptr; }
-  virtual void attach(reactor& r) = 0;
-  virtual void detach(reactor& r) noexcept = 0;
+  virtual void attach(detail::reactor& r) = 0;
+  virtual void detach(detail::reactor& r) noexcept = 0;
 };
 
 }  // namespace manyworlds::inline v0

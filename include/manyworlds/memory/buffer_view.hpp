@@ -13,10 +13,11 @@
 namespace manyworlds::inline v0 {
 
 class const_buffer_view;
-template <class View>
-class basic_gather_list;
 
 namespace detail {
+
+template <class View>
+class basic_gather_list;
 
 template <class R>
 concept element_range = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
@@ -107,7 +108,7 @@ class const_buffer_view {
 
  protected:
   template <class View>
-  friend class basic_gather_list;
+  friend class detail::basic_gather_list;
 
   /// Copies a view that was made just now. The compiler's copy, in blocks of 16 bytes,
   /// could not be forwarded from the narrower stores (a store-forwarding stall: 5 ns each
@@ -166,7 +167,7 @@ class buffer_view : public const_buffer_view {
 
  private:
   template <class View>
-  friend class basic_gather_list;
+  friend class detail::basic_gather_list;
 
   constexpr buffer_view(trusted, const const_buffer_view& writable) noexcept
       : const_buffer_view{writable} {}
@@ -176,7 +177,9 @@ class buffer_view : public const_buffer_view {
 };
 
 static_assert(sizeof(buffer_view) == sizeof(const_buffer_view));
+
 static_assert(std::is_standard_layout_v<buffer_view>);
+
 static_assert(std::is_trivially_copyable_v<buffer_view>);
 
 /// Returns the bytes of one trivially copyable object, for a head or a small struct. Both

@@ -72,7 +72,7 @@ class const_device_view {
 
  protected:
   template <class View>
-  friend class basic_gather_list;
+  friend class detail::basic_gather_list;
   constexpr const_device_view by_member() const noexcept { return *this; }
 
  private:
@@ -107,7 +107,7 @@ class device_view : public const_device_view {
 
  private:
   template <class View>
-  friend class basic_gather_list;
+  friend class detail::basic_gather_list;
   constexpr device_view by_member() const noexcept { return *this; }
 };
 

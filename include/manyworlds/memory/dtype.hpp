@@ -43,8 +43,12 @@ constexpr std::string_view name_of(dtype type) noexcept;
 /// `float8_e4m3`.
 constexpr std::optional<dtype> parse_dtype(std::string_view name) noexcept;
 
+namespace detail {
+
 /// Converts a number from a wire or from shared memory, if it is an element type.
 constexpr std::optional<dtype> dtype_from_wire(std::uint8_t value) noexcept;
+
+}  // namespace detail
 
 /// The element type of a C++ type: `dtype_of<float>::value`, for short
 /// `dtype_of_v<float>`.
@@ -69,6 +73,7 @@ template <class T>
 concept element = requires {
   { dtype_of<std::remove_cv_t<T>>::value } -> std::convertible_to<dtype>;
 }
+
 &&std::is_trivially_copyable_v<T> && sizeof(T) == size_of(dtype_of_v<T>);
 
 // ---------------------------------------------------------------------------------------
@@ -121,10 +126,14 @@ constexpr std::string_view name_of(dtype type) noexcept {
   return detail::dtype_table[static_cast<std::size_t>(type)].name;
 }
 
+namespace detail {
+
 constexpr std::optional<dtype> dtype_from_wire(std::uint8_t value) noexcept {
   if (value >= dtype_count) return std::nullopt;
   return static_cast<dtype>(value);
 }
+
+}  // namespace detail
 
 constexpr std::optional<dtype> parse_dtype(std::string_view name) noexcept {
   if (name == "float8_e4m3fn") return dtype::float8_e4m3;
@@ -139,16 +148,22 @@ struct dtype_of<T> : is_dtype<detail::integer_dtype<T>()> {};
 
 template <>
 struct dtype_of<std::byte> : is_dtype<dtype::uint8> {};
+
 template <>
 struct dtype_of<float> : is_dtype<dtype::float32> {};
+
 template <>
 struct dtype_of<double> : is_dtype<dtype::float64> {};
+
 template <>
 struct dtype_of<f16> : is_dtype<dtype::float16> {};
+
 template <>
 struct dtype_of<bf16> : is_dtype<dtype::bfloat16> {};
+
 template <>
 struct dtype_of<f8_e4m3> : is_dtype<dtype::float8_e4m3> {};
+
 template <>
 struct dtype_of<f8_e5m2> : is_dtype<dtype::float8_e5m2> {};
 

@@ -26,12 +26,13 @@ concept range_of_views = std::ranges::input_range<R> &&
 
 template <class B, class View>
 concept buffer_argument = std::convertible_to<B, View> ||
-    std::convertible_to<B, basic_view_list<View>> || range_of_views<B, View>;
+    std::convertible_to<B, detail::basic_view_list<View>> || range_of_views<B, View>;
 
 // This excludes the list itself first: its conversion to a view must not be asked for
 // while its own copy and move are looked for.
 template <class B, class View>
-concept other_than_list = !std::same_as<std::remove_cvref_t<B>, basic_gather_list<View>>;
+concept other_than_list =
+    !std::same_as<std::remove_cvref_t<B>, detail::basic_gather_list<View>>;
 
 template <class B, class View>
 concept lasting_buffer = other_than_list<B, View> && buffer_argument<B, View>;
@@ -51,6 +52,8 @@ concept readable_buffer = detail::buffer_argument<B, const_buffer_view>;
 /// range of those.
 template <class B>
 concept writable_buffer = detail::buffer_argument<B, buffer_view>;
+
+namespace detail {
 
 /// The views of one operation. Parameters of `send` and `recv` have this type, so that
 /// they take a container, a view, a braced list of views, a `view_batch` or a span of
@@ -116,12 +119,17 @@ class basic_gather_list {
   list list_;
 };
 
+}  // namespace detail
+
 /// The argument of a send.
-using gather_list = basic_gather_list<const_buffer_view>;
+using gather_list = detail::basic_gather_list<const_buffer_view>;
+
 /// The argument of a receive.
-using scatter_list = basic_gather_list<buffer_view>;
+using scatter_list = detail::basic_gather_list<buffer_view>;
 
 // ---------------------------------------------------------------------------------------
+
+namespace detail {
 
 template <class View>
 [[gnu::always_inline]] inline basic_gather_list<View>& basic_gather_list<View>::operator=(
@@ -180,5 +188,7 @@ void basic_gather_list<View>::copy(R&& views) {
   }
   list_ = list{owned_.empty() ? inline_.data() : owned_.data(), size};
 }
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

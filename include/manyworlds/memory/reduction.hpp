@@ -13,9 +13,13 @@ namespace manyworlds::inline v0 {
 enum class reduction : std::uint8_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
 inline constexpr reduction sum = reduction::sum;
+
 inline constexpr reduction prod = reduction::prod;
+
 inline constexpr reduction max = reduction::max;
+
 inline constexpr reduction min = reduction::min;
+
 /// The sum divided by the number of members, in the elements' own arithmetic.
 inline constexpr reduction avg = reduction::avg;
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "manyworlds/detail/access.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
 #include "manyworlds/memory/dtype.hpp"
 
@@ -52,18 +53,23 @@ class shared_buffer {
   }
 
  private:
-  friend shared_buffer allocate_from(std::shared_ptr<pool_memory>, std::size_t) noexcept;
-  shared_buffer(std::shared_ptr<pool_memory> pool, std::span<std::byte> bytes) noexcept
+  friend struct detail::access;
+  shared_buffer(std::shared_ptr<detail::pool_memory> pool,
+                std::span<std::byte> bytes) noexcept
       : pool_(std::move(pool)), bytes_(bytes) {}
 
-  std::shared_ptr<pool_memory> pool_;
+  std::shared_ptr<detail::pool_memory> pool_;
   std::span<std::byte> bytes_;
 };
+
+namespace detail {
 
 /// Allocates for the library itself; users have `shared_pool`. Returns an empty buffer if
 /// no free part is large enough, or the machine has no memory for it.
 [[nodiscard]] shared_buffer allocate_from(std::shared_ptr<pool_memory> pool,
                                           std::size_t bytes) noexcept;
+
+}  // namespace detail
 
 /// A pool of memory for shared buffers. Address space is taken at once, memory as buffers
 /// need it. Copies are the same pool, and a moved-from pool is it too. Thread: any.
@@ -81,7 +87,7 @@ class shared_pool {
   /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Throws
   /// std::invalid_argument for no bytes or a null `known_to`, std::bad_alloc without
   /// address space.
-  shared_pool(std::shared_ptr<pool_registry> known_to, std::size_t bytes);
+  shared_pool(std::shared_ptr<detail::pool_registry> known_to, std::size_t bytes);
   // A move copies, so that there is no pool without memory.
   shared_pool(const shared_pool&) noexcept = default;
   shared_pool& operator=(const shared_pool&) noexcept = default;
@@ -96,7 +102,7 @@ class shared_pool {
   [[nodiscard]] const std::string& refusal() const noexcept { return memory_->refusal(); }
 
  private:
-  std::shared_ptr<pool_memory> memory_;
+  std::shared_ptr<detail::pool_memory> memory_;
 };
 
 }  // namespace manyworlds::inline v0

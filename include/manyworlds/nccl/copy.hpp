@@ -12,7 +12,7 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+namespace detail::nccl {
 
 /// Says what to copy. A view of host memory has no stream.
 struct copy_plan {
@@ -32,11 +32,13 @@ inline void check_sizes(std::size_t to, std::size_t from) {
                               " bytes do not go into a view of " + std::to_string(to));
 }
 
-}  // namespace nccl
+}  // namespace detail::nccl
+
+namespace detail {
 
 class copy_awaiter : public stream_wait {
  public:
-  explicit copy_awaiter(const nccl::copy_plan& plan) noexcept
+  explicit copy_awaiter(const detail::nccl::copy_plan& plan) noexcept
       : stream_wait(plan.on), plan_(plan) {}
 
   bool await_start(continuation& waiter) {
@@ -46,20 +48,22 @@ class copy_awaiter : public stream_wait {
   }
 
  private:
-  nccl::copy_plan plan_;
+  detail::nccl::copy_plan plan_;
 };
 
 /// Stands for a copy that has not begun.
 class [[nodiscard]] copy_awaitable {
  public:
-  explicit copy_awaitable(const nccl::copy_plan& plan) noexcept : plan_(plan) {}
+  explicit copy_awaitable(const detail::nccl::copy_plan& plan) noexcept : plan_(plan) {}
   awaitable_by_all<copy_awaiter> operator co_await() const noexcept {
     return awaitable_by_all<copy_awaiter>(plan_);
   }
 
  private:
-  nccl::copy_plan plan_;
+  detail::nccl::copy_plan plan_;
 };
+
+}  // namespace detail
 
 /// `co_await copy(to, from)`: begins after what is on the device view's stream, and ends
 /// when `to` has the bytes. Between two streams of the same or of two devices it is
@@ -83,21 +87,21 @@ class [[nodiscard]] copy_awaitable {
 /// Throws std::invalid_argument here if the sizes in bytes differ; when awaited also for
 /// no stream and for host memory that is said to be a device's, `device_error` where CUDA
 /// refuses or fails, std::logic_error where no reactor runs.
-inline copy_awaitable copy(device_view to, const_buffer_view from) {
-  nccl::check_sizes(to.size_bytes(), from.size_bytes());
-  return copy_awaitable(
+inline detail::copy_awaitable copy(device_view to, const_buffer_view from) {
+  detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), to.stream(), {}, true, false});
 }
 
-inline copy_awaitable copy(buffer_view to, const_device_view from) {
-  nccl::check_sizes(to.size_bytes(), from.size_bytes());
-  return copy_awaitable(
+inline detail::copy_awaitable copy(buffer_view to, const_device_view from) {
+  detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), from.stream(), {}, false, true});
 }
 
-inline copy_awaitable copy(device_view to, const_device_view from) {
-  nccl::check_sizes(to.size_bytes(), from.size_bytes());
-  return copy_awaitable(
+inline detail::copy_awaitable copy(device_view to, const_device_view from) {
+  detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
+  return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), to.stream(), from.stream(), true, true});
 }
 

@@ -85,7 +85,7 @@ class untyped_device_buffer {
  private:
   void free() noexcept;
 
-  std::shared_ptr<nccl::pool_state> pool_;
+  std::shared_ptr<detail::nccl::pool_state> pool_;
   device_view view_;
 };
 

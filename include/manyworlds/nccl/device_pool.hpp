@@ -8,7 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+namespace detail::nccl {
 class pool_state;
 }
 
@@ -38,7 +38,7 @@ class device_pool {
 
  private:
   friend class untyped_device_buffer;
-  std::shared_ptr<nccl::pool_state> state_;
+  std::shared_ptr<detail::nccl::pool_state> state_;
   int device_;
 };
 

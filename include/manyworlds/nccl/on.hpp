@@ -6,6 +6,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 class stream_awaiter : public stream_wait {
  public:
   explicit stream_awaiter(device_stream on) noexcept : stream_wait(on) {}
@@ -28,6 +30,8 @@ class [[nodiscard]] stream_awaitable {
   device_stream on_;
 };
 
+}  // namespace detail
+
 /// `co_await on(stream)` ends when everything has ended that was enqueued on the stream
 /// before it was awaited. That may include what others enqueue while the wait begins on
 /// its thread. It resumes on the reactor that it was awaited on. cudaStreamPerThread is
@@ -37,8 +41,8 @@ class [[nodiscard]] stream_awaitable {
 ///
 /// Throws `device_error` if the stream's device failed, or the stream is being captured;
 /// std::invalid_argument for no stream; std::logic_error where no reactor runs.
-inline stream_awaitable on(device_stream stream) noexcept {
-  return stream_awaitable(stream);
+inline detail::stream_awaitable on(device_stream stream) noexcept {
+  return detail::stream_awaitable(stream);
 }
 
 }  // namespace manyworlds::inline v0

@@ -12,7 +12,7 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+namespace detail::nccl {
 class pinned_state;
 class pinned_slab;
 
@@ -23,7 +23,7 @@ struct pinned_block {
 };
 [[nodiscard]] pinned_block allocate(pinned_state& pool, std::size_t bytes);
 void free(pinned_state& pool, pinned_block block) noexcept;
-}  // namespace nccl
+}  // namespace detail::nccl
 
 struct pinned_pool_options {
   /// The device in the context of which the memory is registered; every device can use
@@ -62,7 +62,7 @@ class pinned_pool {
  private:
   template <element T>
   friend class pinned_buffer;
-  std::shared_ptr<nccl::pinned_state> state_;
+  std::shared_ptr<detail::nccl::pinned_state> state_;
 };
 
 /// Holds elements in pinned memory: a contiguous range, so usable wherever host memory
@@ -81,7 +81,7 @@ class pinned_buffer {
   pinned_buffer(const pinned_pool& pool, std::size_t count) {
     if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T))
       throw std::invalid_argument("pinned_buffer: more elements than memory has");
-    if (count > 0) block_ = nccl::allocate(*pool.state_, count * sizeof(T));
+    if (count > 0) block_ = detail::nccl::allocate(*pool.state_, count * sizeof(T));
     pool_ = pool.state_;
     count_ = count;
   }
@@ -98,7 +98,7 @@ class pinned_buffer {
     return *this;
   }
   ~pinned_buffer() {
-    if (block_.slab) nccl::free(*pool_, block_);
+    if (block_.slab) detail::nccl::free(*pool_, block_);
   }
 
   [[nodiscard]] T* data() noexcept { return reinterpret_cast<T*>(block_.first); }
@@ -115,8 +115,8 @@ class pinned_buffer {
   [[nodiscard]] const T& operator[](std::size_t at) const noexcept { return data()[at]; }
 
  private:
-  std::shared_ptr<nccl::pinned_state> pool_;
-  nccl::pinned_block block_;
+  std::shared_ptr<detail::nccl::pinned_state> pool_;
+  detail::nccl::pinned_block block_;
   std::size_t count_ = 0;
 };
 

@@ -9,6 +9,7 @@
 namespace manyworlds::inline v0 {
 
 enum class log_level : std::uint8_t { debug, info, warning, error, silent };
+
 [[nodiscard]] std::string_view name_of(log_level level) noexcept;
 
 /// Receives a runtime's lines. Thread: any of the runtime's, several at once. Lifetime:

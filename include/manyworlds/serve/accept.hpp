@@ -27,9 +27,13 @@ struct accept_options {
   world_options world = {};
 };
 
+namespace detail {
+
 [[nodiscard]] task<void> run_accept(runtime& rt, store& st, accept_options options,
                                     std::unique_ptr<kept_body> body,
                                     std::stop_token until);
+
+}  // namespace detail
 
 /// Forms a world of two with each peer that connects to the service (`connect`) and
 /// runs `body(world&)` in it. The bodies run side by side. This process is rank 0, the
@@ -54,10 +58,11 @@ struct accept_options {
 /// Thread: the runtime's reactor. Lifetime: the runtime and the store must outlive it.
 /// Errors: world_error (`invalid_argument`) for wrong options.
 template <class Body>
-[[nodiscard]] task_keeping<Body> accept(runtime& rt, store& st, accept_options options,
-                                        Body&& body, std::stop_token until = {}) {
-  return task_keeping<Body>(
-      run_accept(rt, st, options, keep_body(std::forward<Body>(body)), std::move(until)));
+[[nodiscard]] detail::task_keeping<Body> accept(runtime& rt, store& st,
+                                                accept_options options, Body&& body,
+                                                std::stop_token until = {}) {
+  return detail::task_keeping<Body>(detail::run_accept(
+      rt, st, options, detail::keep_body(std::forward<Body>(body)), std::move(until)));
 }
 
 }  // namespace manyworlds::inline v0

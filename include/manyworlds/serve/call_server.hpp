@@ -17,7 +17,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class call_session;
+}  // namespace detail
 
 /// One call, as the worker's handler sees it. Lifetime: that of the handler's task.
 class served_call {
@@ -60,11 +62,11 @@ class served_call {
   }
 
  private:
-  friend class call_session;
-  served_call(call_session& session, std::uint32_t slot) noexcept
+  friend class detail::call_session;
+  served_call(detail::call_session& session, std::uint32_t slot) noexcept
       : session_(session), slot_(slot) {}
 
-  call_session& session_;
+  detail::call_session& session_;
   std::uint32_t slot_;
   std::uint32_t earlier_tries_ = 0;
   std::uint64_t id_ = 0;

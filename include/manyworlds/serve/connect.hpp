@@ -23,9 +23,13 @@ struct connect_options {
   world_options world = {};
 };
 
+namespace detail {
+
 [[nodiscard]] task<void> run_connect(runtime& rt, store& st, connect_options options,
                                      std::unique_ptr<kept_body> body,
                                      after_close closing);
+
+}  // namespace detail
 
 /// Forms a world of two with an acceptor of the service (`accept`), whichever takes it,
 /// and runs `body(world&)` in it. This process is rank 1, the acceptor is rank 0.
@@ -39,11 +43,11 @@ struct connect_options {
 ///
 /// Lifetime: the runtime and the store must outlive it.
 template <class Body>
-[[nodiscard]] task_keeping<Body> connect(runtime& rt, store& st, connect_options options,
-                                         Body&& body,
-                                         after_close closing = after_close::end) {
-  return task_keeping<Body>(
-      run_connect(rt, st, options, keep_body(std::forward<Body>(body)), closing));
+[[nodiscard]] detail::task_keeping<Body> connect(runtime& rt, store& st,
+                                                 connect_options options, Body&& body,
+                                                 after_close closing = after_close::end) {
+  return detail::task_keeping<Body>(detail::run_connect(
+      rt, st, options, detail::keep_body(std::forward<Body>(body)), closing));
 }
 
 }  // namespace manyworlds::inline v0

@@ -22,7 +22,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class dispatch_core;
+}  // namespace detail
 
 struct dispatch_options {
   /// Calls that a worker has at once. The worker may ask for fewer.
@@ -95,6 +97,8 @@ struct least_depth {
       std::span<const worker_status> workers) const noexcept;
 };
 
+namespace detail {
+
 /// Refers to any policy. Lifetime: one call.
 class pick_reference {
  public:
@@ -162,6 +166,8 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
   Pick pick_;
 };
 
+}  // namespace detail
+
 /// Sends requests to the worlds that are served at the moment, each with one worker.
 /// The worker runs `call_server::serve` there.
 ///
@@ -227,14 +233,15 @@ class dispatcher {
   /// request that the worker does not take, or a `pick` out of range. Exceptions of
   /// `pick` pass through.
   template <class Pick>
-  [[nodiscard]] dispatched_call<Pick> call(gather_list data, Pick&& pick) {
+  [[nodiscard]] detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
     static_assert(worker_policy<std::remove_reference_t<Pick>>,
                   "pick takes a std::span<const mw::worker_status>, const, and gives an "
                   "index or nothing (std::optional<std::size_t>)");
-    refuse_to_await_closure<may_be_freed_twice<Pick>>();
-    return dispatched_call<Pick>(core_, std::move(data), std::forward<Pick>(pick));
+    detail::refuse_to_await_closure<detail::may_be_freed_twice<Pick>>();
+    return detail::dispatched_call<Pick>(core_, std::move(data),
+                                         std::forward<Pick>(pick));
   }
-  [[nodiscard]] dispatched_call<least_depth> call(gather_list data) {
+  [[nodiscard]] detail::dispatched_call<least_depth> call(gather_list data) {
     return call(std::move(data), least_depth());
   }
 
@@ -257,10 +264,12 @@ class dispatcher {
   [[nodiscard]] dispatch_counters counters() const noexcept;
 
  private:
-  std::shared_ptr<dispatch_core> core_;
+  std::shared_ptr<detail::dispatch_core> core_;
 };
 
 // --------------------------------------------------------------------------------------
+
+namespace detail {
 
 [[nodiscard]] task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core,
                                               call_request request, pick_reference pick);
@@ -288,5 +297,7 @@ class call_awaiter : public native_only {
   Pick pick_;
   task_awaiter<reply_stream> call_;
 };
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

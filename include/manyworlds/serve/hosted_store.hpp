@@ -9,7 +9,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class tcp_store_server;
+}  // namespace detail
 
 /// Serves a store from construction to destruction. Its clients are `tcp_store` and
 /// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
@@ -36,7 +38,7 @@ class hosted_store {
 
  private:
   runtime& runtime_;
-  std::shared_ptr<tcp_store_server> server_;
+  std::shared_ptr<detail::tcp_store_server> server_;
   started<void> serving_;
 };
 

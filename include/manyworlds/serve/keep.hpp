@@ -19,8 +19,12 @@ enum class after_close : unsigned char {
   form_again,  ///< wait for the next members under that name
 };
 
+namespace detail {
+
 [[nodiscard]] task<void> run_keep(runtime& rt, store& st, world_options options,
                                   std::unique_ptr<kept_body> body, after_close closing);
+
+}  // namespace detail
 
 /// Forms the world and runs `body(world&)`. When the body returns, `keep` leaves the
 /// world and ends, also if the world breaks meanwhile: await sends `delivered` that
@@ -42,11 +46,11 @@ enum class after_close : unsigned char {
 /// `body` is kept by value. A body that moves its world away owns it. Thread: the
 /// runtime's reactor.
 template <class Body>
-[[nodiscard]] task_keeping<Body> keep(runtime& rt, store& st, world_options options,
-                                      Body&& body,
-                                      after_close closing = after_close::end) {
-  return task_keeping<Body>(
-      run_keep(rt, st, options, keep_body(std::forward<Body>(body)), closing));
+[[nodiscard]] detail::task_keeping<Body> keep(runtime& rt, store& st,
+                                              world_options options, Body&& body,
+                                              after_close closing = after_close::end) {
+  return detail::task_keeping<Body>(detail::run_keep(
+      rt, st, options, detail::keep_body(std::forward<Body>(body)), closing));
 }
 
 }  // namespace manyworlds::inline v0

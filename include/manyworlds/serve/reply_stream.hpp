@@ -15,6 +15,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 class call_record;
 
 /// Waits for one reply. See `reply_stream::next`.
@@ -75,6 +77,8 @@ class [[nodiscard]] next_reply : public not_for_asio {
   std::stop_token token_;
 };
 
+}  // namespace detail
+
 /// The replies of one call, in order. Movable. Destroying it before its end cancels the
 /// call at the worker.
 ///
@@ -84,7 +88,7 @@ class reply_stream {
  public:
   /// Makes no stream: the state of one that was moved from.
   reply_stream() noexcept;
-  explicit reply_stream(std::unique_ptr<call_record> call) noexcept;
+  explicit reply_stream(std::unique_ptr<detail::call_record> call) noexcept;
   reply_stream(reply_stream&& other) noexcept;
   reply_stream& operator=(reply_stream&& other) noexcept;
   ~reply_stream();
@@ -99,7 +103,9 @@ class reply_stream {
   /// - `timed_out` and `cancelled` of this wait, after which `next` may be called
   ///   again;
   /// - `no_member_left` if the dispatcher was destroyed.
-  [[nodiscard]] next_reply next() noexcept { return next_reply(call_.get()); }
+  [[nodiscard]] detail::next_reply next() noexcept {
+    return detail::next_reply(call_.get());
+  }
 
   /// Returns the next reply if one has come already: it takes the rest of a burst
   /// without a suspension. Nothing says neither that the stream has ended nor that it
@@ -110,7 +116,7 @@ class reply_stream {
   [[nodiscard]] std::uint64_t received() const noexcept;
 
  private:
-  std::unique_ptr<call_record> call_;
+  std::unique_ptr<detail::call_record> call_;
 };
 
 }  // namespace manyworlds::inline v0

@@ -11,6 +11,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// Awaits a task that has another home than its waiter. See `run_on`.
 template <class T>
 class run_on_awaiter {
@@ -160,13 +162,15 @@ class [[nodiscard]] run_on_awaitable {
   task<T> operation_;
 };
 
+}  // namespace detail
+
 /// Runs a task with `where` as its home: `co_await run_on(where, op())`. The task stays
 /// there from its start to the end of its frame; the waiter goes on at its own home.
 /// Cancelling waits until the far side has ended the task. Precondition: `where` turns
 /// until then, and outlives the await.
 template <class T>
-run_on_awaitable<T> run_on(executor& where, task<T> operation) noexcept {
-  return run_on_awaitable<T>(where, std::move(operation));
+detail::run_on_awaitable<T> run_on(executor& where, task<T> operation) noexcept {
+  return detail::run_on_awaitable<T>(where, std::move(operation));
 }
 
 }  // namespace manyworlds::inline v0

@@ -61,6 +61,8 @@ struct store_reply {
   std::int64_t number = 0;           ///< of add, num_keys; erase and check: 1 is true
 };
 
+namespace detail {
+
 /// Uses a store from another thread, as worlds do that are being formed.
 class store_user {
  public:
@@ -86,6 +88,8 @@ class store_users {
   std::vector<store_user*> users_;  // guarded by mutex_
 };
 
+}  // namespace detail
+
 /// A key-value service. Keys and values are byte strings.
 ///
 /// Operations may be awaited from any task and several at a time; each resumes at the
@@ -99,7 +103,7 @@ class store {
   /// Limit of operations that wait for an answer only, not for a key to be set.
   static constexpr duration default_limit = std::chrono::seconds(10);
 
-  store() : users_(std::make_shared<store_users>()) {}
+  store() : users_(std::make_shared<detail::store_users>()) {}
   store(const store&) = delete;
   store& operator=(const store&) = delete;
   virtual ~store() { users_->end(false); }
@@ -152,7 +156,7 @@ class store {
   /// while it forms lets go of its store at once, but its last request goes on.
   [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
 
-  [[nodiscard]] const std::shared_ptr<store_users>& users() const noexcept {
+  [[nodiscard]] const std::shared_ptr<detail::store_users>& users() const noexcept {
     return users_;
   }
 
@@ -162,12 +166,16 @@ class store {
   void end_users() noexcept { users_->end(true); }
 
  private:
-  std::shared_ptr<store_users> users_;
+  std::shared_ptr<detail::store_users> users_;
 };
+
+namespace detail {
 
 /// Checks the request against the limits; `store` is the address to name. Errors:
 /// `too_large`.
 void check_limits(const store_request& request, const store_limits& limits,
                   const std::string& store);
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

@@ -24,6 +24,7 @@ enum class store_operation : std::uint8_t {
   check,
   num_keys,
 };
+
 [[nodiscard]] std::string_view name_of(store_operation o) noexcept;
 
 enum class store_error_kind : std::uint8_t {
@@ -34,6 +35,7 @@ enum class store_error_kind : std::uint8_t {
   refused,      ///< the store cannot do this to the value it holds (`add` to what is no
                 ///< number)
 };
+
 [[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
 
 /// The fields of a store error.

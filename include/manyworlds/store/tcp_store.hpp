@@ -73,7 +73,7 @@ class tcp_store final : public store {
  private:
   class client;
 
-  reactor& home_;
+  detail::reactor& home_;
   std::string endpoint_;
   tcp_store_options options_;
   std::shared_ptr<client> client_;

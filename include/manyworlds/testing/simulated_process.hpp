@@ -15,12 +15,15 @@
 namespace manyworlds::inline v0 {
 
 class simulation;
+
+namespace detail {
 class simulated_clockwork;
 class simulated_engine;
 class simulated_kernel;
 class simulated_network;
 class simulated_resident;
 class simulated_sockets;
+}  // namespace detail
 
 enum class process_state : unsigned char {
   running,
@@ -41,14 +44,14 @@ class simulated_process final : public environment {
   ~simulated_process() override;
 
   /// Makes the simulated engine, for every kind.
-  [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
+  [[nodiscard]] detail::engine_choice make_engine(engine_kind kind) override;
   void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
   [[nodiscard]] simulated_process* simulated() noexcept override;
   /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
-  void attach(reactor& r) override;
-  void detach(reactor& r) noexcept override;
+  void attach(detail::reactor& r) override;
+  void detach(detail::reactor& r) noexcept override;
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] process_state state() const noexcept { return state_; }
@@ -66,25 +69,25 @@ class simulated_process final : public environment {
 
  private:
   friend class simulation;
-  friend class simulated_engine;
-  friend class simulated_kernel;
-  friend class simulated_network;
-  friend class simulated_sockets;
+  friend class detail::simulated_engine;
+  friend class detail::simulated_kernel;
+  friend class detail::simulated_network;
+  friend class detail::simulated_sockets;
 
-  simulated_process(simulation& owner, simulated_network& net,
-                    simulated_clockwork& clockwork, std::size_t index, std::size_t host,
-                    std::string name);
+  simulated_process(simulation& owner, detail::simulated_network& net,
+                    detail::simulated_clockwork& clockwork, std::size_t index,
+                    std::size_t host, std::string name);
 
   simulation& simulation_;
-  simulated_network& network_;
-  simulated_clockwork& clockwork_;
+  detail::simulated_network& network_;
+  detail::simulated_clockwork& clockwork_;
   std::size_t index_;
   std::size_t host_;
   std::string name_;
   simulated_random random_;
-  std::unique_ptr<simulated_sockets> sockets_;
-  std::vector<simulated_engine*> engines_;
-  std::vector<simulated_resident*> residents_;
+  std::unique_ptr<detail::simulated_sockets> sockets_;
+  std::vector<detail::simulated_engine*> engines_;
+  std::vector<detail::simulated_resident*> residents_;
   process_state state_ = process_state::running;
   std::size_t open_sockets_ = 0;
   std::size_t descriptor_limit_ = 1024;

@@ -144,8 +144,8 @@ class simulation {
 
  private:
   friend class simulated_process;
-  friend class simulated_engine;
-  friend class simulated_kernel;
+  friend class detail::simulated_engine;
+  friend class detail::simulated_kernel;
   struct driven_reactor;
   struct machinery;
 
@@ -154,12 +154,12 @@ class simulation {
   /// Turns every reactor once more: code outside the simulation may have given it work.
   void look_again() noexcept;
   /// Lets an engine sleep inside a turn: everything else goes on meanwhile.
-  void sleep(simulated_engine& sleeper, std::optional<time_point> until);
-  void attach(simulated_process& p, reactor& r);
-  void detach(reactor& r) noexcept;
+  void sleep(detail::simulated_engine& sleeper, std::optional<time_point> until);
+  void attach(simulated_process& p, detail::reactor& r);
+  void detach(detail::reactor& r) noexcept;
   void tell_neighbours(simulated_process& dead);
-  [[nodiscard]] simulated_resident* find_resident(std::size_t host,
-                                                  std::string_view name) const noexcept;
+  [[nodiscard]] detail::simulated_resident* find_resident(
+      std::size_t host, std::string_view name) const noexcept;
 
   std::unique_ptr<machinery> machinery_;
 };

@@ -11,7 +11,11 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 using collective_operation = world_operation<void, collective_request>;
+
+}  // namespace detail
 
 /// The collectives of a world on host memory, with any backend. A part of `world`.
 ///
@@ -45,128 +49,132 @@ class collective_calls {
   /// Ends when every member has entered it.
   world_operation<void> barrier(source_position where = source_position()) {
     return world_operation<void>(
-        operation_request(core(), operation_kind::barrier, no_rank, {}, where));
+        detail::operation_request(core(), operation_kind::barrier, no_rank, {}, where));
   }
 
   /// Every member gets the root's `data`.
-  collective_operation broadcast(buffer_view data, root at,
-                                 source_position where = source_position()) {
+  detail::collective_operation broadcast(buffer_view data, root at,
+                                         source_position where = source_position()) {
     return collective(operation_kind::broadcast, data, data, sum, at.rank(), where);
   }
 
   /// Every member gets in `data` the reduction of all members' `data`.
-  collective_operation all_reduce(buffer_view data, reduction by,
-                                  source_position where = source_position()) {
+  detail::collective_operation all_reduce(buffer_view data, reduction by,
+                                          source_position where = source_position()) {
     return collective(operation_kind::all_reduce, data, data, by, no_rank, where);
   }
-  collective_operation all_reduce(const_buffer_view in, buffer_view out, reduction by,
-                                  source_position where = source_position()) {
+  detail::collective_operation all_reduce(const_buffer_view in, buffer_view out,
+                                          reduction by,
+                                          source_position where = source_position()) {
     return collective(operation_kind::all_reduce, in, out, by, no_rank, where);
   }
 
   /// The root gets the reduction; the others' `data` is left as it is.
-  collective_operation reduce(buffer_view data, reduction by, root at,
-                              source_position where = source_position()) {
+  detail::collective_operation reduce(buffer_view data, reduction by, root at,
+                                      source_position where = source_position()) {
     return collective(operation_kind::reduce, data, data, by, at.rank(), where);
   }
   /// The others may give an empty `out`.
-  collective_operation reduce(const_buffer_view in, buffer_view out, reduction by,
-                              root at, source_position where = source_position()) {
+  detail::collective_operation reduce(const_buffer_view in, buffer_view out, reduction by,
+                                      root at,
+                                      source_position where = source_position()) {
     return collective(operation_kind::reduce, in, out, by, at.rank(), where);
   }
 
   /// `out` gets the elements of each rank in turn: it has size() times those of `in`.
-  collective_operation all_gather(const_buffer_view in, buffer_view out,
-                                  source_position where = source_position()) {
+  detail::collective_operation all_gather(const_buffer_view in, buffer_view out,
+                                          source_position where = source_position()) {
     return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
   }
   /// `out` gets `counts[r]` elements of each rank r; `in` has `counts[rank()]`. All
   /// members give the same counts. Lifetime: they must live until the await ends.
-  collective_operation all_gather_v(const_buffer_view in, buffer_view out,
-                                    std::span<const std::size_t> counts,
-                                    source_position where = source_position()) {
+  detail::collective_operation all_gather_v(const_buffer_view in, buffer_view out,
+                                            std::span<const std::size_t> counts,
+                                            source_position where = source_position()) {
     return variable(operation_kind::all_gather, in, {}, out, counts, sum, no_rank, where);
   }
 
   /// The root gets what `all_gather` gives; the others may give an empty `out`.
-  collective_operation gather(const_buffer_view in, buffer_view out, root at,
-                              source_position where = source_position()) {
+  detail::collective_operation gather(const_buffer_view in, buffer_view out, root at,
+                                      source_position where = source_position()) {
     return collective(operation_kind::gather, in, out, sum, at.rank(), where);
   }
   /// The others may give an empty `out` and no counts.
-  collective_operation gather_v(const_buffer_view in, buffer_view out,
-                                std::span<const std::size_t> counts, root at,
-                                source_position where = source_position()) {
+  detail::collective_operation gather_v(const_buffer_view in, buffer_view out,
+                                        std::span<const std::size_t> counts, root at,
+                                        source_position where = source_position()) {
     return variable(operation_kind::gather, in, {}, out, counts, sum, at.rank(), where);
   }
 
   /// The reverse of `gather`: the others may give an empty `in`.
-  collective_operation scatter(const_buffer_view in, buffer_view out, root at,
-                               source_position where = source_position()) {
+  detail::collective_operation scatter(const_buffer_view in, buffer_view out, root at,
+                                       source_position where = source_position()) {
     return collective(operation_kind::scatter, in, out, sum, at.rank(), where);
   }
-  collective_operation scatter_v(const_buffer_view in,
-                                 std::span<const std::size_t> counts, buffer_view out,
-                                 root at, source_position where = source_position()) {
+  detail::collective_operation scatter_v(const_buffer_view in,
+                                         std::span<const std::size_t> counts,
+                                         buffer_view out, root at,
+                                         source_position where = source_position()) {
     return variable(operation_kind::scatter, in, counts, out, {}, sum, at.rank(), where);
   }
 
   /// `in` has size() times the elements of `out`, which gets this rank's part of the
   /// reduction.
-  collective_operation reduce_scatter(const_buffer_view in, buffer_view out, reduction by,
-                                      source_position where = source_position()) {
+  detail::collective_operation reduce_scatter(const_buffer_view in, buffer_view out,
+                                              reduction by,
+                                              source_position where = source_position()) {
     return collective(operation_kind::reduce_scatter, in, out, by, no_rank, where);
   }
   /// `counts[r]` elements go to rank r; all members give the same counts.
-  collective_operation reduce_scatter_v(const_buffer_view in,
-                                        std::span<const std::size_t> counts,
-                                        buffer_view out, reduction by,
-                                        source_position where = source_position()) {
+  detail::collective_operation reduce_scatter_v(
+      const_buffer_view in, std::span<const std::size_t> counts, buffer_view out,
+      reduction by, source_position where = source_position()) {
     return variable(operation_kind::reduce_scatter, in, counts, out, {}, by, no_rank,
                     where);
   }
 
   /// Part r of `in` goes to rank r; part r of `out` comes from there.
-  collective_operation all_to_all(const_buffer_view in, buffer_view out,
-                                  source_position where = source_position()) {
+  detail::collective_operation all_to_all(const_buffer_view in, buffer_view out,
+                                          source_position where = source_position()) {
     return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
   }
   /// `in_counts[r]` elements go to rank r; `out_counts[r]` come from there and must
   /// equal what rank r gives as its `in_counts` for this rank.
-  collective_operation all_to_all_v(const_buffer_view in,
-                                    std::span<const std::size_t> in_counts,
-                                    buffer_view out,
-                                    std::span<const std::size_t> out_counts,
-                                    source_position where = source_position()) {
+  detail::collective_operation all_to_all_v(const_buffer_view in,
+                                            std::span<const std::size_t> in_counts,
+                                            buffer_view out,
+                                            std::span<const std::size_t> out_counts,
+                                            source_position where = source_position()) {
     return variable(operation_kind::all_to_all, in, in_counts, out, out_counts, sum,
                     no_rank, where);
   }
 
  private:
-  [[nodiscard]] world_core& core() const {
-    return access::core(static_cast<const World&>(*this));
+  [[nodiscard]] detail::world_core& core() const {
+    return detail::access::core(static_cast<const World&>(*this));
   }
-  collective_operation collective(operation_kind kind, const_buffer_view in,
-                                  buffer_view out, reduction by, rank_t at,
-                                  source_position where) {
-    collective_request asked(in, out);
+  detail::collective_operation collective(operation_kind kind, const_buffer_view in,
+                                          buffer_view out, reduction by, rank_t at,
+                                          source_position where) {
+    detail::collective_request asked(in, out);
     asked.part.by = by;
     asked.part.root = at;
-    return collective_operation(operation_request(core(), kind, no_rank, {}, where),
-                                std::move(asked));
+    return detail::collective_operation(
+        detail::operation_request(core(), kind, no_rank, {}, where), std::move(asked));
   }
-  collective_operation variable(operation_kind kind, const_buffer_view in,
-                                std::span<const std::size_t> in_counts, buffer_view out,
-                                std::span<const std::size_t> out_counts, reduction by,
-                                rank_t at, source_position where) {
-    collective_request asked(in, out);
+  detail::collective_operation variable(operation_kind kind, const_buffer_view in,
+                                        std::span<const std::size_t> in_counts,
+                                        buffer_view out,
+                                        std::span<const std::size_t> out_counts,
+                                        reduction by, rank_t at, source_position where) {
+    detail::collective_request asked(in, out);
     asked.part.by = by;
     asked.part.root = at;
     asked.part.is_variable = true;
     asked.part.source_counts = in_counts;
     asked.part.target_counts = out_counts;
-    return collective_operation(operation_request(core(), kind, no_rank, {}, where),
-                                std::move(asked));
+    return detail::collective_operation(
+        detail::operation_request(core(), kind, no_rank, {}, where), std::move(asked));
   }
 };
 

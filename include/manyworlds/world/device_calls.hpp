@@ -11,8 +11,12 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 template <class Result>
 using device_operation = world_operation<Result, device_request>;
+
+}  // namespace detail
 
 /// The operations of a world of backend `nccl` on device memory. In a world of another
 /// backend all of them are `unsupported`. A part of `world`.
@@ -37,99 +41,108 @@ template <class World>
 class device_calls {
  public:
   /// Ends when the data has left the buffers. Up to 336 runs of views of equal size.
-  device_operation<void> send(device_gather_list data, to peer, lane on = {},
-                              user_word user = {},
-                              source_position where = source_position()) {
-    operation_request r(core(), operation_kind::send, peer.rank(), on, where);
+  detail::device_operation<void> send(device_gather_list data, to peer, lane on = {},
+                                      user_word user = {},
+                                      source_position where = source_position()) {
+    detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
-    return device_operation<void>(std::move(r), device_request(std::move(data), {}));
+    return detail::device_operation<void>(std::move(r),
+                                          detail::device_request(std::move(data), {}));
   }
   /// Fills the buffers with the next message of that lane. It must come from device
   /// memory, with as many bytes of the same type (or of uint8 on either side). Errors:
   /// `memory_mismatch`, `size_mismatch`, `type_mismatch`; the message stays there.
-  device_operation<message_info> recv(device_scatter_list data, from peer, lane on = {},
-                                      source_position where = source_position()) {
-    return device_operation<message_info>(
-        operation_request(core(), operation_kind::receive, peer.rank(), on, where),
-        device_request({}, std::move(data)));
+  detail::device_operation<message_info> recv(device_scatter_list data, from peer,
+                                              lane on = {},
+                                              source_position where = source_position()) {
+    return detail::device_operation<message_info>(
+        detail::operation_request(core(), operation_kind::receive, peer.rank(), on,
+                                  where),
+        detail::device_request({}, std::move(data)));
   }
   /// Sends a head in host memory, and device memory behind it that the peer receives
   /// apart. Lifetime: `head` must live until the await ends.
   template <class Head>
-  device_operation<void> send_message(const Head& head, device_gather_list data, to peer,
-                                      lane on = {}, user_word user = {},
-                                      source_position where = source_position()) {
+  detail::device_operation<void> send_message(const Head& head, device_gather_list data,
+                                              to peer, lane on = {}, user_word user = {},
+                                              source_position where = source_position()) {
     static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= operation::largest_head, "a head is at most 4 KiB");
-    operation_request r(core(), operation_kind::send, peer.rank(), on, where);
+    static_assert(sizeof(Head) <= detail::operation::largest_head,
+                  "a head is at most 4 KiB");
+    detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
     r.head_bytes = sizeof(Head);
-    return device_operation<void>(std::move(r), device_request(std::move(data), {}));
+    return detail::device_operation<void>(std::move(r),
+                                          detail::device_request(std::move(data), {}));
   }
 
   /// Every member gets the root's `data`.
-  device_operation<void> broadcast(device_view data, root at,
-                                   source_position where = source_position()) {
+  detail::device_operation<void> broadcast(device_view data, root at,
+                                           source_position where = source_position()) {
     return collective(operation_kind::broadcast, data, data, sum, at.rank(), where);
   }
   /// Every member gets in `data` the reduction of all members' `data`.
-  device_operation<void> all_reduce(device_view data, reduction by,
-                                    source_position where = source_position()) {
+  detail::device_operation<void> all_reduce(device_view data, reduction by,
+                                            source_position where = source_position()) {
     return collective(operation_kind::all_reduce, data, data, by, no_rank, where);
   }
-  device_operation<void> all_reduce(const_device_view in, device_view out, reduction by,
-                                    source_position where = source_position()) {
+  detail::device_operation<void> all_reduce(const_device_view in, device_view out,
+                                            reduction by,
+                                            source_position where = source_position()) {
     return collective(operation_kind::all_reduce, in, out, by, no_rank, where);
   }
   /// The root gets the reduction; the others' `data` is left as it is.
-  device_operation<void> reduce(device_view data, reduction by, root at,
-                                source_position where = source_position()) {
+  detail::device_operation<void> reduce(device_view data, reduction by, root at,
+                                        source_position where = source_position()) {
     return collective(operation_kind::reduce, data, data, by, at.rank(), where);
   }
-  device_operation<void> reduce(const_device_view in, device_view out, reduction by,
-                                root at, source_position where = source_position()) {
+  detail::device_operation<void> reduce(const_device_view in, device_view out,
+                                        reduction by, root at,
+                                        source_position where = source_position()) {
     return collective(operation_kind::reduce, in, out, by, at.rank(), where);
   }
   /// `out` gets the elements of each rank in turn: it has size() times those of `in`.
-  device_operation<void> all_gather(const_device_view in, device_view out,
-                                    source_position where = source_position()) {
+  detail::device_operation<void> all_gather(const_device_view in, device_view out,
+                                            source_position where = source_position()) {
     return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
   }
   /// The root gets what `all_gather` gives; the others may give an empty `out`.
-  device_operation<void> gather(const_device_view in, device_view out, root at,
-                                source_position where = source_position()) {
+  detail::device_operation<void> gather(const_device_view in, device_view out, root at,
+                                        source_position where = source_position()) {
     return collective(operation_kind::gather, in, out, sum, at.rank(), where);
   }
   /// The reverse of `gather`: the others may give an empty `in`.
-  device_operation<void> scatter(const_device_view in, device_view out, root at,
-                                 source_position where = source_position()) {
+  detail::device_operation<void> scatter(const_device_view in, device_view out, root at,
+                                         source_position where = source_position()) {
     return collective(operation_kind::scatter, in, out, sum, at.rank(), where);
   }
   /// `in` has size() times the elements of `out`, which gets this rank's part of the
   /// reduction.
-  device_operation<void> reduce_scatter(const_device_view in, device_view out,
-                                        reduction by,
-                                        source_position where = source_position()) {
+  detail::device_operation<void> reduce_scatter(
+      const_device_view in, device_view out, reduction by,
+      source_position where = source_position()) {
     return collective(operation_kind::reduce_scatter, in, out, by, no_rank, where);
   }
   /// Part r of `in` goes to rank r; part r of `out` comes from there.
-  device_operation<void> all_to_all(const_device_view in, device_view out,
-                                    source_position where = source_position()) {
+  detail::device_operation<void> all_to_all(const_device_view in, device_view out,
+                                            source_position where = source_position()) {
     return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
   }
 
   /// Ends when the communicator is made and the peers are connected, and tells the
   /// cost. Operations may be started before: they wait for it.
-  device_operation<device_costs> device_ready(source_position where = source_position()) {
-    return device_operation<device_costs>(
-        operation_request(core(), operation_kind::device_ready, no_rank, {}, where));
+  detail::device_operation<device_costs> device_ready(
+      source_position where = source_position()) {
+    return detail::device_operation<device_costs>(detail::operation_request(
+        core(), operation_kind::device_ready, no_rank, {}, where));
   }
   /// Ends when the operation of the ticket, and all that were handed to the stream
   /// before it, are done. Fails if the world broke, also after they were done.
-  device_operation<void> settled(ticket at, source_position where = source_position()) {
-    device_operation<void> wait(
-        operation_request(core(), operation_kind::settle, no_rank, {}, where));
+  detail::device_operation<void> settled(ticket at,
+                                         source_position where = source_position()) {
+    detail::device_operation<void> wait(
+        detail::operation_request(core(), operation_kind::settle, no_rank, {}, where));
     wait.part().at = at;
     return wait;
   }
@@ -142,9 +155,10 @@ class device_calls {
   /// with matched operations of other members. Lifetime: `call` must live until the
   /// await ends.
   template <class Call>
-  device_operation<void> native(Call& call, source_position where = source_position()) {
-    device_operation<void> run(
-        operation_request(core(), operation_kind::native, no_rank, {}, where));
+  detail::device_operation<void> native(Call& call,
+                                        source_position where = source_position()) {
+    detail::device_operation<void> run(
+        detail::operation_request(core(), operation_kind::native, no_rank, {}, where));
     run.part().context =
         const_cast<void*>(static_cast<const void*>(std::addressof(call)));
     run.part().call = [](void* context, ncclComm* communicator, CUstream_st* stream) {
@@ -155,29 +169,32 @@ class device_calls {
   /// Collectives: the communicator returns its device memory when what was started
   /// before is done, and takes it again. In between, operations on device memory are
   /// `invalid_argument`; those on host memory go on. `unsupported` before NCCL 2.29.7.
-  device_operation<void> suspend_device(source_position where = source_position()) {
-    return device_operation<void>(
-        operation_request(core(), operation_kind::suspend_device, no_rank, {}, where));
+  detail::device_operation<void> suspend_device(
+      source_position where = source_position()) {
+    return detail::device_operation<void>(detail::operation_request(
+        core(), operation_kind::suspend_device, no_rank, {}, where));
   }
-  device_operation<void> resume_device(source_position where = source_position()) {
-    return device_operation<void>(
-        operation_request(core(), operation_kind::resume_device, no_rank, {}, where));
+  detail::device_operation<void> resume_device(
+      source_position where = source_position()) {
+    return detail::device_operation<void>(detail::operation_request(
+        core(), operation_kind::resume_device, no_rank, {}, where));
   }
 
   /// Returns the stream on which the world's operations run: views on it need no events
   /// between their work and ours. None before `device_ready()`, and in a world without
   /// a device. Thread: the world's reactor.
-  [[nodiscard]] device_stream stream() const { return stream_of(core()); }
+  [[nodiscard]] device_stream stream() const { return detail::stream_of(core()); }
 
  private:
-  [[nodiscard]] world_core& core() const {
-    return access::core(static_cast<const World&>(*this));
+  [[nodiscard]] detail::world_core& core() const {
+    return detail::access::core(static_cast<const World&>(*this));
   }
-  device_operation<void> collective(operation_kind kind, const_device_view in,
-                                    device_view out, reduction by, rank_t at,
-                                    source_position where) {
-    device_operation<void> all(operation_request(core(), kind, no_rank, {}, where),
-                               device_request(in, out));
+  detail::device_operation<void> collective(operation_kind kind, const_device_view in,
+                                            device_view out, reduction by, rank_t at,
+                                            source_position where) {
+    detail::device_operation<void> all(
+        detail::operation_request(core(), kind, no_rank, {}, where),
+        detail::device_request(in, out));
     all.part().by = by;
     all.part().root = at;
     return all;

@@ -16,21 +16,22 @@ namespace manyworlds::inline v0 {
 /// It is not called after the hold is destroyed. In a world without a device a hold
 /// does nothing. Thread: the world's reactor, also for `drop()`.
 template <class Drop>
-class graph_hold final : private graph_entry {
+class graph_hold final : private detail::graph_entry {
  public:
   graph_hold(const world& w, Drop destroys)
-      : graph_entry(
-            [](graph_entry& self) noexcept { static_cast<graph_hold&>(self).drop_(); }),
-        core_(access::core_ptr(w)),
+      : detail::graph_entry([](detail::graph_entry& self) noexcept {
+          static_cast<graph_hold&>(self).drop_();
+        }),
+        core_(detail::access::core_ptr(w)),
         drop_(std::move(destroys)) {
-    list_graph(access::core(w), *this);
+    detail::list_graph(detail::access::core(w), *this);
   }
   ~graph_hold() {
-    if (is_listed) unlist_graph(*core_, *this);
+    if (is_listed) detail::unlist_graph(*core_, *this);
   }
 
  private:
-  std::shared_ptr<world_core> core_;
+  std::shared_ptr<detail::world_core> core_;
   Drop drop_;
 };
 

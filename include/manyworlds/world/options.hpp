@@ -51,7 +51,11 @@ struct world_options {
   duration collective_break = std::chrono::seconds(60);
 };
 
+namespace detail {
+
 /// Returns what is wrong with the options, naming it; empty if nothing is.
 [[nodiscard]] std::string objection_to(const world_options& options);
+
+}  // namespace detail
 
 }  // namespace manyworlds::inline v0

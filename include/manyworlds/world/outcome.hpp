@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+
 /// An awaiter that hands out its failure instead of throwing it.
 template <class A>
 concept hands_out_failure = requires(A& a) {
@@ -63,11 +65,13 @@ class [[nodiscard]] outcome_awaitable : public not_for_asio {
   Awaitable awaitable_;
 };
 
+}  // namespace detail
+
 /// Gives the value, or the failure that a world_error would have carried, and never
 /// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Other exceptions pass.
 template <class Awaitable>
 [[nodiscard]] auto outcome(Awaitable&& awaitable) {
-  return outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
+  return detail::outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
 }
 
 }  // namespace manyworlds::inline v0

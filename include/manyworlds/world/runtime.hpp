@@ -19,9 +19,12 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
+class dump_server;
 class pool_registry;
 struct runtime_report;
 class runtime_core;
+}  // namespace detail
 
 /// Owns a reactor for user coroutines and a service thread. The service thread does
 /// what must go on while those block: listening, hellos, heartbeats, forming.
@@ -113,7 +116,7 @@ class runtime {
 
   /// Returns the registry for shared pools from which this runtime's worlds send:
   /// `shared_pool{rt.pools(), bytes}`. Thread: any.
-  [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept;
+  [[nodiscard]] const std::shared_ptr<detail::pool_registry>& pools() const noexcept;
 
   /// Returns the reactor that user tasks live on: their home.
   [[nodiscard]] executor& home() noexcept;
@@ -122,20 +125,20 @@ class runtime {
   [[nodiscard]] executor& service() noexcept;
 
  private:
-  friend struct access;
+  friend struct detail::access;
   enum class turning : unsigned char { not_turned, a_caller, a_thread, a_foreign_loop };
 
   struct own_thread;  // may outlive the runtime
 
-  [[nodiscard]] runtime_core& existing_core() noexcept { return *core_; }
+  [[nodiscard]] detail::runtime_core& existing_core() noexcept { return *core_; }
   void refuse_in_forked_child() const;
   [[nodiscard]] const char* why_taken() const noexcept;
   void take_the_reactor(turning how);
-  void adopt(const std::shared_ptr<started_base>& root);
+  void adopt(const std::shared_ptr<detail::started_base>& root);
   void launch_reactor_thread();
   void launch_service();
-  void turn_until_ended(started_base& root);
-  [[nodiscard]] runtime_report report() const;
+  void turn_until_ended(detail::started_base& root);
+  [[nodiscard]] detail::runtime_report report() const;
   [[nodiscard]] bool is_in_a_turn() const noexcept;
   [[nodiscard]] bool turns_elsewhere() const noexcept;
   template <class Over>
@@ -152,7 +155,7 @@ class runtime {
   void leave_behind() noexcept;
   void keep_what_is_left() noexcept;
 
-  std::shared_ptr<runtime_core> core_;
+  std::shared_ptr<detail::runtime_core> core_;
   class roots;
   std::unique_ptr<roots> roots_;
   std::unique_ptr<roots> service_roots_;
@@ -161,15 +164,15 @@ class runtime {
   std::atomic<turning> turning_{turning::not_turned};
   std::shared_ptr<own_thread> reactor_thread_;
   std::shared_ptr<own_thread> service_thread_;
-  std::shared_ptr<started_base> service_root_;
-  std::unique_ptr<class dump_server> dump_server_;
+  std::shared_ptr<detail::started_base> service_root_;
+  std::unique_ptr<detail::dump_server> dump_server_;
 };
 
 // ------------------------------------------------------------------------------------------------
 
 template <class T>
 started<T> runtime::start(task<T> t, source_position where) {
-  auto state = std::make_shared<started_task<T>>(home(), std::move(t), where);
+  auto state = std::make_shared<detail::started_task<T>>(home(), std::move(t), where);
   started<T> handle(state);
   adopt(state);
   launch_reactor_thread();
@@ -179,7 +182,7 @@ started<T> runtime::start(task<T> t, source_position where) {
 template <class T>
 T runtime::run(task<T> t, source_position where) {
   // Refuses an empty task, before the reactor is taken.
-  auto state = std::make_shared<started_task<T>>(home(), std::move(t), where);
+  auto state = std::make_shared<detail::started_task<T>>(home(), std::move(t), where);
   take_the_reactor(turning::a_caller);
   // The end of this function throws what the task threw.
   state->is_taken_.store(true);

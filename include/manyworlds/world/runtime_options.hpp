@@ -11,7 +11,10 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class backend_factory;
+}  // namespace detail
+
 class environment;
 
 /// Configures a runtime. It is trivially destructible. Lifetime: what pointers and
@@ -54,7 +57,7 @@ struct runtime_options {
   log_level log_from = log_level::warning;
   class environment* environment = nullptr;  ///< null: this machine
   /// Makes the backends of its worlds. Null: `make_host_backend`.
-  backend_factory* backends = nullptr;
+  detail::backend_factory* backends = nullptr;
 };
 
 }  // namespace manyworlds::inline v0

@@ -20,6 +20,11 @@ namespace manyworlds::inline v0 {
 
 class runtime;
 
+template <class T>
+class started;
+
+namespace detail {
+
 /// The untyped part of a started task. Lifetime: its frame lives and dies on the
 /// reactor.
 class started_base : public std::enable_shared_from_this<started_base> {
@@ -63,9 +68,9 @@ class started_base : public std::enable_shared_from_this<started_base> {
   std::atomic<bool> is_taken_{false};
 
  private:
-  friend class runtime;
+  friend runtime;
   template <class T>
-  friend class started;
+  friend class manyworlds::v0::started;
 
   struct reaping final : work {
     reaping(function f, started_base& s) noexcept : work(f), owner(&s) {}
@@ -140,6 +145,8 @@ class started_task final : public started_base {
   value_slot<T> value_;
 };
 
+}  // namespace detail
+
 /// A handle on a started task. Copies refer to the same task.
 ///
 /// If `get()` is not called, what the task throws is not lost: the runtime logs an
@@ -148,7 +155,7 @@ class started_task final : public started_base {
 template <class T>
 class [[nodiscard]] started {
  public:
-  explicit started(std::shared_ptr<started_task<T>> state)
+  explicit started(std::shared_ptr<detail::started_task<T>> state)
       : state_(std::make_shared<holding>(state), state.get()) {}
 
   [[nodiscard]] bool is_ready() const { return existing().has_ended(); }
@@ -158,7 +165,7 @@ class [[nodiscard]] started {
   /// value is expected. Inside a task it would block the thread that tasks run on, so
   /// there it throws std::logic_error unless `is_ready()`.
   T get() {
-    started_task<T>& task = existing();
+    detail::started_task<T>& task = existing();
     if (executor::current() && !task.has_ended()) refuse_to_block();
     task.wait();
     return task.take();
@@ -167,24 +174,25 @@ class [[nodiscard]] started {
  private:
   /// All handles share it: it tells the task when the last of them is gone.
   struct holding {
-    explicit holding(std::shared_ptr<started_task<T>> s) noexcept : task(std::move(s)) {}
+    explicit holding(std::shared_ptr<detail::started_task<T>> s) noexcept
+        : task(std::move(s)) {}
     holding(const holding&) = delete;
     holding& operator=(const holding&) = delete;
     ~holding() { task->let_go(); }
-    std::shared_ptr<started_task<T>> task;
+    std::shared_ptr<detail::started_task<T>> task;
   };
   [[noreturn]] static void refuse_to_block() {
     throw std::logic_error(
         "started::get() inside a task would block the thread that tasks run on, perhaps "
         "the one it waits for: co_await the task itself, or spawn it in a scope");
   }
-  [[nodiscard]] started_task<T>& existing() const {
+  [[nodiscard]] detail::started_task<T>& existing() const {
     if (state_) [[likely]]
       return *state_;
     throw std::invalid_argument("this started<T> was moved from: it has no task");
   }
 
-  std::shared_ptr<started_task<T>> state_;
+  std::shared_ptr<detail::started_task<T>> state_;
 };
 
 }  // namespace manyworlds::inline v0

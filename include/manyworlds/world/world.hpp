@@ -15,11 +15,11 @@
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/observe/history.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/collective_calls.hpp"
 #include "manyworlds/world/device_calls.hpp"
-#include "manyworlds/observe/history.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world_operation.hpp"
@@ -28,6 +28,9 @@
 namespace manyworlds::inline v0 {
 
 class runtime;
+
+namespace detail {
+
 class runtime_core;
 class world_core;
 
@@ -48,6 +51,8 @@ class formation_awaiter {
   notice_awaiter decided_;
 };
 
+}  // namespace detail
+
 /// A handle on one member's end of a world. It is movable. Dropping the handle of a
 /// live world breaks it (`abandoned`, told to the others): `leave()` first.
 ///
@@ -66,7 +71,7 @@ class formation_awaiter {
 /// still send into it. `reform()` gives the next epoch of the same name.
 class world : public device_calls<world>,
               public collective_calls<world>,
-              public not_for_asio {
+              public detail::not_for_asio {
  public:
   /// Makes a handle without a world, like one that was moved from. It may be assigned
   /// to, asked for `bool` or dropped; all else throws world_error (`invalid_argument`).
@@ -87,9 +92,10 @@ class world : public device_calls<world>,
   /// the latest. Cancelling the wait does not stop the forming. Errors: world_error
   /// (`not_joined` naming the rank, `rank_taken` naming its holder,
   /// `store_unreachable`, `wrong_secret` ...).
-  [[nodiscard]] awaitable_by_all<formation_awaiter> operator co_await() const {
+  [[nodiscard]] detail::awaitable_by_all<detail::formation_awaiter> operator co_await()
+      const {
     static_cast<void>(existing_core());
-    return awaitable_by_all<formation_awaiter>(core_);
+    return detail::awaitable_by_all<detail::formation_awaiter>(core_);
   }
 
   [[nodiscard]] const world_name& name() const;
@@ -159,7 +165,8 @@ class world : public device_calls<world>,
   world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
                                           user_word user = {},
                                           source_position where = source_position()) {
-    operation_request r(existing_core(), operation_kind::send, peer.rank(), on, where);
+    detail::operation_request r(existing_core(), operation_kind::send, peer.rank(), on,
+                                where);
     r.user = user;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
@@ -171,8 +178,8 @@ class world : public device_calls<world>,
       scatter_list data, from peer, lane on = {},
       source_position where = source_position()) {
     return world_operation<message_info, scatter_list>(
-        operation_request(existing_core(), operation_kind::receive, peer.rank(), on,
-                          where),
+        detail::operation_request(existing_core(), operation_kind::receive, peer.rank(),
+                                  on, where),
         std::move(data));
   }
   /// Describes the next message and consumes nothing. Without a lane it looks at lane
@@ -213,7 +220,7 @@ class world : public device_calls<world>,
   world_operation<void, gather_list> send_message(
       const Head& head, gather_list data, to peer, lane on = {}, user_word user = {},
       source_position where = source_position()) {
-    operation_request r = message_with(head, peer, on, user, where);
+    detail::operation_request r = message_with(head, peer, on, user, where);
     r.gives_payload = true;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
   }
@@ -226,7 +233,7 @@ class world : public device_calls<world>,
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
                                               source_position where = source_position()) {
-    operation_request r = message_request<Head>(peer, {}, where);
+    detail::operation_request r = message_request<Head>(peer, {}, where);
     r.takes_fresh_lanes = true;
     return world_operation<message<Head>>(std::move(r));
   }
@@ -301,19 +308,20 @@ class world : public device_calls<world>,
   /// device memory form one NCCL group. Throws the first error when all have ended.
   template <class... Results, class... Lists>
   [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
-    launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
+    detail::launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
     (operations.join(together), ...);
     co_await when_all(std::move(operations)...);
   }
 
  private:
-  friend struct access;
+  friend struct detail::access;
 
-  world(std::shared_ptr<runtime_core> rt, store& st, world_options options);
-  explicit world(std::shared_ptr<world_core> core) noexcept : core_(std::move(core)) {}
+  world(std::shared_ptr<detail::runtime_core> rt, store& st, world_options options);
+  explicit world(std::shared_ptr<detail::world_core> core) noexcept
+      : core_(std::move(core)) {}
 
   /// Returns the core. Errors: world_error (`invalid_argument`) if there is no world.
-  [[nodiscard]] world_core& existing_core() const {
+  [[nodiscard]] detail::world_core& existing_core() const {
     if (!core_) [[unlikely]]
       refuse_without_world();
     return *core_;
@@ -323,27 +331,30 @@ class world : public device_calls<world>,
   template <class Head>
   static void check_head() {
     static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= operation::largest_head, "a head is at most 4 KiB");
+    static_assert(sizeof(Head) <= detail::operation::largest_head,
+                  "a head is at most 4 KiB");
   }
   template <class Head>
-  operation_request message_with(const Head& head, to peer, lane on, user_word user,
-                                 source_position where) {
+  detail::operation_request message_with(const Head& head, to peer, lane on,
+                                         user_word user, source_position where) {
     check_head<Head>();
-    operation_request r(existing_core(), operation_kind::send, peer.rank(), on, where);
+    detail::operation_request r(existing_core(), operation_kind::send, peer.rank(), on,
+                                where);
     r.user = user;
     r.head = std::addressof(head);
     r.head_bytes = sizeof(Head);
     return r;
   }
   template <class Head>
-  operation_request message_request(from peer, lane on, source_position where) {
+  detail::operation_request message_request(from peer, lane on, source_position where) {
     check_head<Head>();
-    operation_request r(existing_core(), operation_kind::receive, peer.rank(), on, where);
+    detail::operation_request r(existing_core(), operation_kind::receive, peer.rank(), on,
+                                where);
     r.head_bytes = sizeof(Head);
     return r;
   }
 
-  std::shared_ptr<world_core> core_;
+  std::shared_ptr<detail::world_core> core_;
 };
 
 }  // namespace manyworlds::inline v0

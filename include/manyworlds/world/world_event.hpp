@@ -14,7 +14,9 @@
 
 namespace manyworlds::inline v0 {
 
+namespace detail {
 class world_event_queue;
+}  // namespace detail
 
 enum class world_event_kind : std::uint8_t {
   formed,
@@ -23,6 +25,7 @@ enum class world_event_kind : std::uint8_t {
   broken,     ///< also one that could not be formed
   closed,     ///< left, by us or by all others
 };
+
 [[nodiscard]] std::string_view name_of(world_event_kind k) noexcept;
 
 struct world_event {
@@ -41,7 +44,7 @@ struct world_event {
 /// what waits. Thread: any; `next` resumes on its caller's executor.
 class world_events {
  public:
-  explicit world_events(std::shared_ptr<world_event_queue> queue) noexcept
+  explicit world_events(std::shared_ptr<detail::world_event_queue> queue) noexcept
       : queue_(std::move(queue)) {}
 
   /// Waits for the next event. Errors: world_error (`runtime_stopped`) when the runtime
@@ -52,9 +55,9 @@ class world_events {
 
  private:
   [[nodiscard]] static task<world_event> next_of(
-      std::shared_ptr<world_event_queue> queue);
+      std::shared_ptr<detail::world_event_queue> queue);
 
-  std::shared_ptr<world_event_queue> queue_;
+  std::shared_ptr<detail::world_event_queue> queue_;
 };
 
 }  // namespace manyworlds::inline v0

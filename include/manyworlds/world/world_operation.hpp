@@ -10,6 +10,7 @@
 #include "manyworlds/detail/foreign_continuation.hpp"
 #include "manyworlds/detail/native_only.hpp"
 #include "manyworlds/detail/operation_awaiter.hpp"
+#include "manyworlds/world/message_info.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -19,6 +20,8 @@ struct message {
   Head head;
   message_info info;
 };
+
+namespace detail {
 
 /// An operation with its buffers (`gather_list`, `scatter_list` or none), and its
 /// value.
@@ -92,18 +95,21 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
   Head head_;
 };
 
+}  // namespace detail
+
 /// The result of `world::send`, `recv` and the other operations: a description that may
 /// still be modified, and is awaited once, by a task or by any other coroutine. All is
 /// inline down to the start of the operation: moving lists through memory would cost a
 /// small message 30 ns.
-template <class Result, class List = no_list>
-class [[nodiscard]] world_operation : public not_for_asio {
-  static constexpr bool is_on_device = std::is_same_v<List, device_request>;
+template <class Result, class List = detail::no_list>
+class [[nodiscard]] world_operation : public detail::not_for_asio {
+  static constexpr bool is_on_device = std::is_same_v<List, detail::device_request>;
 
  public:
   using value_type = Result;
 
-  explicit world_operation(operation_request&& request, List&& list = List()) noexcept
+  explicit world_operation(detail::operation_request&& request,
+                           List&& list = List()) noexcept
       : request_(std::move(request)), list_(std::move(list)) {}
 
   /// Gives up after `limit` with a world_error of cause `timed_out`, not with the
@@ -151,8 +157,9 @@ class [[nodiscard]] world_operation : public not_for_asio {
     return std::move(*this);
   }
 
-  awaitable_by_all<operation_awaiter_for<Result, List>> operator co_await() && noexcept {
-    return awaitable_by_all<operation_awaiter_for<Result, List>>(
+  detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>
+  operator co_await() && noexcept {
+    return detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>(
         resumption_, std::move(request_), std::move(list_));
   }
 
@@ -165,15 +172,17 @@ class [[nodiscard]] world_operation : public not_for_asio {
     }
     return false;
   }
-  void join(launch_group& together) noexcept {
+  void join(detail::launch_group& together) noexcept {
     if constexpr (is_on_device) {
       if (is_unmatched()) list_.part.group = &together;
     }
   }
-  [[nodiscard]] device_part& part() noexcept requires is_on_device { return list_.part; }
+  [[nodiscard]] detail::device_part& part() noexcept requires is_on_device {
+    return list_.part;
+  }
 
  private:
-  operation_request request_;
+  detail::operation_request request_;
   [[no_unique_address]] List list_;
   executor* resumption_ = nullptr;
 };

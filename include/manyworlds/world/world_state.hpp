@@ -16,6 +16,7 @@ enum class world_state : std::uint8_t {
   closed,   ///< left, by us or by all others
   broken,
 };
+
 [[nodiscard]] std::string_view name_of(world_state s) noexcept;
 
 }  // namespace manyworlds::inline v0

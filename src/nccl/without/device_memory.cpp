@@ -8,12 +8,14 @@
 
 namespace manyworlds::inline v0 {
 
-namespace nccl {
+using namespace detail;
+
+namespace detail::nccl {
 
 pinned_block allocate(pinned_state&, std::size_t) { refuse("pinned memory"); }
 void free(pinned_state&, pinned_block) noexcept {}
 
-}  // namespace nccl
+}  // namespace detail::nccl
 
 int device_count() { nccl::refuse("looking for GPUs"); }
 

@@ -5,7 +5,7 @@
 
 #include "manyworlds/nccl/device_error.hpp"
 
-namespace manyworlds::inline v0::nccl {
+namespace manyworlds::inline v0::detail::nccl {
 
 /// Why, to follow what was asked.
 inline constexpr const char* no_cuda =
@@ -16,4 +16,4 @@ inline constexpr const char* no_cuda =
   throw device_error(std::string(asked) + ": " + no_cuda);
 }
 
-}  // namespace manyworlds::inline v0::nccl
+}  // namespace manyworlds::inline v0::detail::nccl

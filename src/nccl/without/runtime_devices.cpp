@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 namespace {
 
@@ -28,4 +28,4 @@ std::unique_ptr<runtime_devices> runtime_devices::make() {
   return std::make_unique<no_devices>();
 }
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail
