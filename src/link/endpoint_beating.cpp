@@ -1,5 +1,8 @@
 // Beating: an endpoint shows signs of life periodically, and ends unused links.
 #include "link/endpoint.hpp"
+
+#include <algorithm>
+
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "neighbour.hpp"
@@ -35,6 +38,10 @@ void endpoint::beat_once() {
   // A detector that was late itself (stopped, starved, a paused machine) has not
   // listened: it gives every peer a new window instead of accusing it.
   const bool was_late = now - last_look_ > options_.heartbeat;
+  // Bounded by a heartbeat for each look, so that a link whose peer does not answer ends
+  // also where every look is late.
+  const duration missed =
+      was_late ? now - last_look_ - options_.heartbeat : duration::zero();
   const bool beat_is_due = now.time_since_epoch() / options_.heartbeat !=
                            last_look_.time_since_epoch() / options_.heartbeat;
   last_look_ = now;
@@ -50,12 +57,18 @@ void endpoint::beat_once() {
     l->on_host().return_slots();
     l->beat(progress, cpu, beat_is_due);
     const auto e = entry_of(l->peer().id);
+    // While we did not look, we neither read the peer's answer nor saw that the link was
+    // in use.
+    e->unused_since = std::min(now, e->unused_since + missed);
     if (l->is_held() || l->take_declined()) {
       e->unused_since = now;
-    } else if (now - e->unused_since > linger + greeting_limit) {
-      l->end(cause::closed, "the peer did not answer");
-    } else if (now - e->unused_since > linger) {
+    } else if (l->is_usable() && now - e->unused_since > linger) {
       l->offer_end();
+      // The peer can answer from now on only, however long the link was unused.
+      e->unused_since = now - linger;
+    } else if (now - e->unused_since > linger + greeting_limit) {
+      MW_ASSERT(!l->is_usable(), "a peer that was not asked owes no answer");
+      l->end(cause::closed, "the peer did not answer");
     }
   }
   // Peers that could not be dialled leave no entry.
