@@ -130,5 +130,33 @@ TEST_CASE("an event that was set may go before its waiters go on") {
   CHECK(went_on);
 }
 
+TEST_CASE("a wait that has a name may be awaited again, behind none that stood there") {
+  std::string order;
+  run([&]() -> task<void> {
+    event e;
+    auto twice = [&]() -> task<void> {
+      auto wait = e.wait();
+      co_await wait;
+      co_await wait;
+      order += 'a';
+    };
+    auto once = [&]() -> task<void> {
+      co_await e;
+      order += 'b';
+    };
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(twice);
+      s.spawn(once);
+      co_await sleep_for(1ms);
+      e.set();
+      e.reset();
+      // Now it waits alone: the one that stood behind it has gone on.
+      co_await sleep_for(1ms);
+      e.set();
+    });
+  });
+  CHECK(order == "ba");
+}
+
 TEST_SUITE_END();
 }  // namespace manyworlds::testing

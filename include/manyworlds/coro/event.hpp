@@ -52,6 +52,8 @@ class event_awaiter : public native_only, public not_for_asio {
   void await_start(continuation& k) noexcept {
     waiter_ = &k;
     before_ = event_->last_;
+    // It may have waited before, in front of others.
+    after_ = nullptr;
     (before_ ? before_->after_ : event_->first_) = this;
     event_->last_ = this;
   }
