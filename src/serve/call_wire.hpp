@@ -109,6 +109,19 @@ static_assert(reply_cost > 0);
 static_assert(!must_wait(0, 65, 64), "a reply that is larger than the window goes alone");
 static_assert(must_wait(64, 1, 64), "a full window makes each reply wait");
 
+/// The largest cost of one call's replies: counters of it, and a reply more, cannot wrap.
+inline constexpr std::uint64_t largest_cost = std::uint64_t{1} << 62;
+
+/// Returns the most that replies on their way or unread can cost at a worker that heeds
+/// `must_wait`.
+[[nodiscard]] constexpr std::uint64_t most_unread(std::uint64_t largest_reply,
+                                                  std::uint64_t window) noexcept {
+  const std::uint64_t last = std::min(largest_reply, largest_cost) + reply_cost;
+  return std::max(window, window / 2 + last);
+}
+static_assert(most_unread(0, 1000) == 1000, "small replies fill the window");
+static_assert(most_unread(2000, 1000) == 2564, "one large reply may exceed the window");
+
 /// Returns whether a handler's exception of that cause reaches the leader with its
 /// cause.
 [[nodiscard]] constexpr bool is_handlers_own(cause c) noexcept {

@@ -110,9 +110,10 @@ void dispatch_core::queue_again(call_record& c) {
 }
 
 void dispatch_core::enqueue(call_record& c) {
-  c.set_queued();
+  // A call that finds no memory in the queue must not say that it stands there.
   [[maybe_unused]] const bool is_new = queue_.emplace(c.number(), &c).second;
   MW_ASSERT(is_new, "a call stands in the queue once");
+  c.set_queued();
   c.alone_since = is_alone() ? home_->now() : time_point::max();
   // A call that joins makes nothing due earlier.
   if (!is_armed()) set_timer();

@@ -337,6 +337,11 @@ void worker_link::take_sent(const answer_head& head) {
   if (!c || !c->is_wanted({this, head.slot})) return;
   c->settle({this, head.slot});
   if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
+  const std::uint64_t unread = head.word - c->cost_of_read();
+  const dispatch_options& options = core_.options();
+  if (head.word > call_wire::largest_cost ||
+      unread > call_wire::most_unread(options.largest_reply, options.window))
+    peer_.refuse("more was sent than the call's window has room for");
   c->skip(head.word - c->cost_of_come());
 }
 

@@ -82,6 +82,20 @@ std::vector<lie> lies_of_workers() {
          co_await say(w, an_answer(answer_kind::reply), 400);
          co_await say(w, an_answer(answer_kind::sent));
        })},
+      {"more than the window given up", "more was sent",
+       after_request([](world& w) -> task<void> {
+         answer_head head = an_answer(answer_kind::sent);
+         // Half the window, and the largest reply behind it, are 2,564.
+         head.word = 2565;
+         co_await say(w, head);
+       })},
+      {"so much given up that the next reply wraps", "more was sent",
+       after_request([](world& w) -> task<void> {
+         answer_head head = an_answer(answer_kind::sent);
+         head.word = ~std::uint64_t{0};
+         co_await say(w, head);
+         co_await say(w, an_answer(answer_kind::reply));
+       })},
       {"a call given back behind a reply", "begun to answer",
        after_request([](world& w) -> task<void> {
          co_await say(w, an_answer(answer_kind::reply), 10);

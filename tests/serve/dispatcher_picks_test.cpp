@@ -101,6 +101,44 @@ TEST_CASE("a pick that destroys the dispatcher ends its own call and those behin
   CHECK(left.begun.size() == 1);
 }
 
+TEST_CASE("a pick that cancels its own call leaves the worker to the next one") {
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    site s({.in_flight_per_worker = 1});
+    worker& left = s.add("left");
+    s.await_workers(1);
+    std::stop_source gone;
+    std::shared_ptr<story> held;
+    if (waits) {
+      held = s.call("hold", duration::max(), gone.get_token());
+      REQUIRE(s.until([&] { return left.begun.size() == 1; }));
+    }
+    scope* around = nullptr;
+    const auto cancels = [&](std::span<const worker_status>) {
+      around->cancel();
+      return std::size_t{0};
+    };
+    const std::string request = "echo never";
+    bool is_over = false;
+    auto calls = [&]() -> task<void> {
+      auto body = [&](scope& in) -> task<void> {
+        around = &in;
+        (void)co_await s.workers->call(request, cancels);
+      };
+      co_await scope::run(body);
+      is_over = true;
+    };
+    (void)s.leader.start(calls());
+    if (waits) REQUIRE(s.until([&] { return s.workers->queued() == 1; }));
+    gone.request_stop();
+    REQUIRE(s.until([&] { return is_over; }, 1s));
+    const auto next = s.call("count 2");
+    s.await(*next, 5s);
+    CHECK(next->replies == "0 1");
+    CHECK(std::count(left.begun.begin(), left.begun.end(), request) == 0);
+  }
+}
+
 TEST_SUITE_END();
 
 }  // namespace manyworlds::dispatch_tests
