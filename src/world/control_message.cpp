@@ -109,6 +109,8 @@ world_view read_view(wire_reader& in) {
   v.epoch = in.get<std::uint64_t>();
   if (v.epoch == 0 || v.epoch > largest_epoch) throw wire_error("no such epoch");
   v.id = in.get<std::uint64_t>();
+  // A formation without a view has the id 0.
+  if (v.id == 0) throw wire_error("a view without an id");
   const auto size = in.get<rank_t>();
   if (size < 1 || size > world_view::largest_size)
     throw wire_error("no world has that many members");
@@ -254,6 +256,7 @@ control_message decode_control(std::span<const std::byte> message) {
       refuse_message m;
       m.attempt = in.get<std::uint64_t>();
       m.why = read_cause(in);
+      if (m.why == cause::none) throw wire_error("a refusal without a cause");
       m.reason = read_reason(in);
       decoded = std::move(m);
       break;

@@ -102,7 +102,7 @@ void world_directory::forget_epoch(const world_name& name) noexcept {
 
 void world_directory::take_refusal(const refuse_message& message) {
   for (formation* f : formations_) {
-    if (f->attempt() == message.attempt) return f->take(message);
+    if (f->is_trying(message.attempt)) return f->take(message);
   }
 }
 
@@ -125,7 +125,7 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
   if (const auto* proposal = std::get_if<propose_message>(&message)) {
     const auto wanted =
         std::find_if(formations_.begin(), formations_.end(),
-                     [&](formation* f) { return f->attempt() == proposal->attempt; });
+                     [&](formation* f) { return f->is_trying(proposal->attempt); });
     // Only rank 0 of the view may propose it.
     const bool from_leader = proposal->view.member(0).id == from->peer().id;
     if (wanted != formations_.end() && from_leader) {
@@ -143,7 +143,7 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
           if constexpr (requires { m.world_id; }) {
             return m.world_id == f->world_id();
           } else if constexpr (requires { m.attempt; }) {
-            return m.attempt == f->attempt();
+            return f->is_trying(m.attempt);
           } else {
             return false;
           }

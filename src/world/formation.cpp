@@ -270,7 +270,7 @@ task<void> formation::until_formed() {
 }
 
 task<void> formation::try_once() {
-  attempt_ = runtime_.random_word();
+  attempt_ = runtime_.random_word() | 1;
   inbox_.clear();
   forget_view();
   co_await claim_rank();

@@ -55,7 +55,11 @@ class formation {
   void link_lost(const incarnation& peer, enum cause why, const std::string& detail);
   void connection_arrived() noexcept { news_.set(); }
 
-  [[nodiscard]] std::uint64_t attempt() const noexcept { return attempt_; }
+  /// Returns whether that is its present try. It has none before the first, and a
+  /// successor is formed without one.
+  [[nodiscard]] bool is_trying(std::uint64_t attempt) const noexcept {
+    return attempt_ != 0 && attempt_ == attempt;
+  }
   [[nodiscard]] std::uint64_t world_id() const noexcept { return world_id_; }
 
  private:

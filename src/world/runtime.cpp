@@ -128,13 +128,23 @@ started<void> runtime::start_service(task<void> t, source_position where) {
   return handle;
 }
 
-void runtime::turn_until_ended(started_base& root) {
+void runtime::turn_until_ended(const std::shared_ptr<started_base>& root) {
+  struct given_back {
+    explicit given_back(runtime& r) noexcept : taken(r) {}
+    given_back(const given_back&) = delete;
+    given_back& operator=(const given_back&) = delete;
+    ~given_back() {
+      const std::lock_guard lock(taken.mutex_);
+      MW_ASSERT(taken.turning_ == turning::a_caller,
+                "the caller gives back what it took");
+      taken.turning_ = turning::not_turned;
+    }
+    runtime& taken;
+  } const when_over(*this);
+  adopt(root);
   if (core_->options().cpu >= 0)
     name_thread(core_->options().thread_name.str(), core_->options().cpu);
-  core_->user().run_until([&] { return root.has_ended(); });
-  const std::lock_guard lock(mutex_);
-  MW_ASSERT(turning_ == turning::a_caller, "the caller gives back what it took");
-  turning_ = turning::not_turned;
+  core_->user().run_until([&] { return root->has_ended(); });
 }
 
 void runtime::stop(duration drain) {

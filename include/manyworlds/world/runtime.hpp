@@ -137,7 +137,9 @@ class runtime {
   void adopt(const std::shared_ptr<detail::started_base>& root);
   void launch_reactor_thread();
   void launch_service();
-  void turn_until_ended(detail::started_base& root);
+  /// Runs a task on the reactor that the caller has taken, and gives that back, also if
+  /// it throws.
+  void turn_until_ended(const std::shared_ptr<detail::started_base>& root);
   [[nodiscard]] detail::runtime_report report() const;
   [[nodiscard]] bool is_in_a_turn() const noexcept;
   [[nodiscard]] bool turns_elsewhere() const noexcept;
@@ -186,8 +188,7 @@ T runtime::run(task<T> t, source_position where) {
   take_the_reactor(turning::a_caller);
   // The end of this function throws what the task threw.
   state->is_taken_.store(true);
-  adopt(state);
-  turn_until_ended(*state);
+  turn_until_ended(state);
   return state->take();
 }
 
