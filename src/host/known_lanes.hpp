@@ -24,17 +24,24 @@ class known_lanes {
 
   template <class InUse>
   void insert(std::uint64_t lane, InUse&& in_use) {
-    if (!lanes_.insert(lane).second) return;
+    if (contains(lane)) return;
     order_.push_back(lane);
+    try {
+      lanes_.insert(lane);
+    } catch (...) {
+      order_.pop_back();
+      throw;
+    }
     // A few tries at most: if those lanes are in use, the set grows with their users.
     for (int looks = 8; lanes_.size() > limit_ && looks > 0; --looks) {
       const std::uint64_t oldest = order_.front();
-      order_.pop_front();
+      // The last place first: if there is no memory for it, the lane keeps the first.
       if (in_use(oldest)) {
         order_.push_back(oldest);
       } else {
         lanes_.erase(oldest);
       }
+      order_.pop_front();
     }
     MW_ASSERT(order_.size() == lanes_.size(), "each known lane stands in the order once");
   }

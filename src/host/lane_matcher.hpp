@@ -102,8 +102,9 @@ class lane_matcher {
   /// its lane, and the next receive takes it. Precondition: the caller has stopped the
   /// sender.
   void release_taker(inbound_message& m);
-  /// Called when the sender has given up a message that is here.
-  void withdraw(inbound_message& m);
+  /// Called when the sender has given up a message that is here. Its receive, if that
+  /// was given up too, ends as withdrawn; or as closed, if `closed` says why.
+  void withdraw(inbound_message& m, const std::string& closed = {});
 
   /// Removes a message that no receive takes.
   void drop(inbound_message& m);

@@ -47,7 +47,7 @@ void lane_matcher::release_taker(inbound_message& m) {
   match(m.source, *m.on);
 }
 
-void lane_matcher::withdraw(inbound_message& m) {
+void lane_matcher::withdraw(inbound_message& m, const std::string& closed) {
   inbound_lane& l = *m.on;
   const rank_t source = m.source;
   operation* taker = std::exchange(m.taker, nullptr);
@@ -69,8 +69,10 @@ void lane_matcher::withdraw(inbound_message& m) {
   if (taker) {
     set_stage(*taker, stage::none, nullptr);
     taker->begun = false;
-    if (given_up) {
+    if (given_up && closed.empty()) {
       taker->end(operation_end::withdrawn);
+    } else if (given_up) {
+      taker->fail(cause::closed, closed);
     } else if (begun) {
       taker->fail(
           cause::cancelled_by_peer,

@@ -24,7 +24,12 @@ class lane_set {
   std::uint64_t insert(std::uint64_t lane) {
     if (contains(lane)) return lane;
     order_.push_back(lane);
-    lanes_.emplace(lane, std::prev(order_.end()));
+    try {
+      lanes_.emplace(lane, std::prev(order_.end()));
+    } catch (...) {
+      order_.pop_back();
+      throw;
+    }
     if (lanes_.size() <= limit_) return lane;
     const std::uint64_t oldest = order_.front();
     erase(oldest);

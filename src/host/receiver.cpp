@@ -135,16 +135,17 @@ void receiver::consumed(inbound_message& m, bool was_received) {
     if (m.wants_taken) answer(frame_kind::taken, m.id);
   }
   inbound_lane& l = *m.on;
+  if (!l.is_owed) {
+    // Without memory for the list nothing is owed yet.
+    owing_.push_back(&l);
+    l.is_owed = true;
+    core_.tidy_soon();
+  }
   l.owed_bytes += m.cost;
   l.owed_content += m.accounted;
   if (m.is_accounted) ++l.owed_messages;
   owed_bytes_ += m.cost;
   MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
-  if (!l.is_owed) {
-    l.is_owed = true;
-    owing_.push_back(&l);
-    core_.tidy_soon();
-  }
 }
 
 // Small credits ride with other frames: alone they would cost a packet per message.

@@ -47,8 +47,6 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   }
   l.held_bytes += cost;
   if (!core::is_own(f.on)) held_bytes_ += cost;
-  MW_ASSERT(l.held_bytes <= core_.options.lane_window && held_bytes_ <= core_.peer_window,
-            "what is here never exceeds its windows");
 
   // All messages share one object: to clear a new one would cost each message 8 ns.
   // This sets what matching reads, or changes before the message is kept.
@@ -144,7 +142,7 @@ void receiver::drop(inbound_message& m) {
   let_go(m);
   // No receive has seen anything of what was collected.
   if (std::exchange(m.collecting, false)) m.received = 0;
-  core_.matcher->withdraw(m);
+  core_.matcher->withdraw(m, closed_detail_);
 }
 
 void receiver::drop_offers() {

@@ -184,6 +184,34 @@ TEST_SUITE("host giving up") {
     }
   }
 
+  TEST_CASE(
+      "a receive of a member that leaves ends as closed, also if its send is given up "
+      "meanwhile") {
+    int closed = 0;
+    for (std::uint64_t seed = 3600; seed < 6000; seed += 2) {
+      CAPTURE(seed);
+      cluster c(2, ground::simulated, {}, seed);
+      const auto sent = pattern(600'000);
+      std::vector<std::uint8_t> got(sent.size());
+      send_op s;
+      receive_op r;
+      receive(c, r, 1, 0, got);
+      send(c, s, 0, 1, sent);
+      for (std::uint64_t i = 0; i < seed % 200; ++i) (void)c.sim().step();
+      if (s.ended() || r.ended()) continue;
+      give_up(c, 0, s);
+      // The end of the slice and the withdrawal come in one piece behind it.
+      for (std::uint64_t i = 0; i < seed / 200; ++i) (void)c.sim().step();
+      c.at(1).leave(c[1].gone, c[1].home->now() + 5s);
+      c.at(0).leave(c[0].gone, c[0].home->now() + 5s);
+      REQUIRE(c.until([&] { return c[0].gone.runs + c[1].gone.runs == 2; }));
+      REQUIRE(r.ended());
+      CHECK_FALSE(r.withdrawn());
+      closed += r.failed(cause::closed);
+    }
+    CHECK(closed > 0);
+  }
+
   TEST_CASE("a send without credit is withdrawn and those behind it go on") {
     host_backend_options options;
     options.eager_limit = 32 * 1024;
