@@ -115,8 +115,7 @@ bool cell_sender::could_go_on_or_is_told() noexcept {
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {
   MW_ASSERT(!is_shut_, "a sender that was shut leaves the shared memory alone");
-  MW_ASSERT(ring_.reserve(1) == shm::room::enough,
-            "a cell is written where there is room");
+  MW_ASSERT(ring_.is_reserved(1), "a cell is written where room was found for it");
   ring_.fill(0, c);
   ring_.publish(1);
   written_ = true;

@@ -240,9 +240,9 @@ operation& sender::release(pending_send& p) {
   if (p.settle_by != time_point::max()) --settling_;
   forget(p);
   if (p.granted) [[unlikely]] {
-    MW_ASSERT(lanes_.find(op.on.number())->granted == &p,
-              "a lane knows its granted message until that ends");
-    lanes_.find(op.on.number())->granted = nullptr;
+    outgoing_lane& l = *lanes_.find(op.on.number());
+    MW_ASSERT(l.granted == &p, "a lane knows its granted message until that ends");
+    l.granted = nullptr;
     may_go_on_ = true;
   }
   pending_.erase(p.id);

@@ -91,9 +91,15 @@ class basic_ring_writer {
   /// Ring::largest_batch.
   [[nodiscard]] room reserve(std::uint32_t cells) noexcept {
     MW_ASSERT(cells <= Ring::capacity, "a batch fits into the ring");
-    if (Ring::capacity - (position_ - consumed_) >= cells) [[likely]]
+    if (is_reserved(cells)) [[likely]]
       return room::enough;
     return look_for_room(cells);
+  }
+
+  /// Says whether reserve() has found room for `cells` that were not published since. It
+  /// looks at nothing that is shared.
+  [[nodiscard]] bool is_reserved(std::uint32_t cells) const noexcept {
+    return Ring::capacity - (position_ - consumed_) >= cells;
   }
 
   /// Writes the cell that is `ahead` of the next position. It stays invisible.
@@ -140,7 +146,7 @@ class basic_ring_writer {
       return room::corrupt;
     }
     consumed_ = consumed;
-    return Ring::capacity - (position_ - consumed_) >= cells ? room::enough : room::full;
+    return is_reserved(cells) ? room::enough : room::full;
   }
 
   Ring* ring_;

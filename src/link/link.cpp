@@ -117,7 +117,6 @@ task<void> link::run() {
   const auto self = shared_from_this();
   co_await when_any(read(), write(), over_.wait());
   end(cause::runtime_stopped, "the link was closed here");
-  MW_ASSERT(!up_, "a link that is over was ended");
   connection_.close();
 }
 
@@ -128,9 +127,11 @@ task<void> link::read() {
     if (buffer.size() < filled + read_size) buffer.resize(filled + read_size);
     const io_result got =
         co_await connection_.receive_some(std::span(buffer).subspan(filled));
+    // A link that was ended here meanwhile delivers nothing behind its end.
+    if (!up_) co_return;
     if (!got.ok() || got.count() == 0) {
       // An end for lack of acknowledgement says something about the network only.
-      peer_ended_ = up_ && (got.ok() || got.error() == ECONNRESET);
+      peer_ended_ = got.ok() || got.error() == ECONNRESET;
       peer_is_gone(got.ok()
                        ? "end of its link"
                        : fmt::format("its link ended: {}", std::strerror(got.error())));
@@ -213,7 +214,6 @@ void link::take(frame kind, std::span<const std::byte> body) {
       if (questions_answered_ == questions_asked_)
         throw wire_error("an answer that nothing had asked for");
       ++questions_answered_;
-      MW_ASSERT(questions_answered_ <= questions_asked_, "answers follow questions");
       answered_.set();
       break;
   }

@@ -43,6 +43,17 @@ TEST_CASE("a full ring says so, and has room for a large batch once it was read"
   CHECK(both.writer.reserve(cell_ring::largest_batch) == room::enough);
 }
 
+TEST_CASE("what is reserved is so until it is published, and only a look finds more") {
+  both_ends both;
+  CHECK(both.writer.is_reserved(cell_ring::capacity));
+  while (both.writer.reserve(1) == room::enough) both.write(1);
+  CHECK_FALSE(both.writer.is_reserved(1));
+  (void)both.read_all();
+  CHECK_FALSE(both.writer.is_reserved(1));
+  CHECK(both.writer.reserve(1) == room::enough);
+  CHECK(both.writer.is_reserved(cell_ring::largest_batch));
+}
+
 TEST_CASE("wherever the reader stands, a largest batch fits when it has read all") {
   both_ends both;
   for (std::uint32_t step = 1; step != 200; ++step) {
