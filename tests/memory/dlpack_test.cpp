@@ -159,6 +159,20 @@ TEST_CASE("a corrupt tensor is refused before it is looked into") {
   CHECK_THROWS_AS((void)mw::dlpack::readable(null.tensor()), std::invalid_argument);
 }
 
+TEST_CASE(
+    "an offset that leads around the end of memory, to null or beyond, is refused") {
+  std::array<float, 4> memory{};
+  described d{.shape = {1}, .strides = {1}};
+  d.data = memory.data();
+  const std::uint64_t to_null =
+      0 - std::uint64_t{reinterpret_cast<std::uintptr_t>(d.data)};
+  for (const std::uint64_t offset : {to_null, to_null + 8, ~std::uint64_t{0}}) {
+    d.offset = offset;
+    CHECK(refusal(d).find("offset") != std::string::npos);
+    CHECK_THROWS_AS((void)mw::dlpack::readable_bytes(d.tensor()), std::invalid_argument);
+  }
+}
+
 TEST_CASE("a managed tensor of the official header reads like ours and goes back once") {
   std::array<std::int32_t, 6> memory{};
   std::array<std::int64_t, 2> shape{2, 3};

@@ -33,10 +33,11 @@ enum class dtype : std::uint8_t {
 
 inline constexpr std::size_t dtype_count = 12;
 
-/// Returns the bytes of one element.
+/// Returns the bytes of one element. Precondition: `type` is one of the enumerators; a
+/// number from elsewhere is checked before it becomes a dtype.
 constexpr std::size_t size_of(dtype type) noexcept;
 
-/// Returns the enumerator's name: `float32`, `float8_e4m3`, ...
+/// Returns the enumerator's name: `float32` ... Precondition: that of `size_of`.
 constexpr std::string_view name_of(dtype type) noexcept;
 
 /// Returns the type of that name, if there is one. PyTorch's `float8_e4m3fn` is
