@@ -156,6 +156,11 @@ void member_turns::enqueue(device_job& job, const launch_place& place) {
     return launches_.enqueue(job);
   }
   if (is_change) throw wire_error("a place for what launches nothing");
+  // An honest rank 0 decides nothing of the kind: it asks all members first, and none
+  // promises what it could not launch.
+  if (!member_.is_open || launches_.is_memory_in_doubt()) {
+    throw wire_error("a place for what cannot be launched");
+  }
   accept(place, launch_kind::operation);
   launches_.hold(place.number, job);
 }
