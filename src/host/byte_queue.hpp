@@ -22,7 +22,6 @@ class byte_queue {
     if (bytes.empty()) return;
     MW_ASSERT(bytes.data() != nullptr, "bytes that are appended lie somewhere");
     reserve(size_ + bytes.size());
-    MW_ASSERT(size_ + bytes.size() <= capacity_, "what is appended has room");
     std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
     size_ += bytes.size();
   }

@@ -70,8 +70,6 @@ void reactor::rest_between_turns() noexcept {
   if (spin()) return;
   std::optional<time_point> until;
   if (prepare_sleep(until)) {
-    MW_ASSERT(sleep_prepared_ && ready_.empty() && next_turn_.empty(),
-              "a reactor sleeps only when prepared and without work");
     parked_.store(true, std::memory_order_relaxed);
     engine_->wait(until);
     parked_.store(false, std::memory_order_relaxed);

@@ -6,20 +6,12 @@
 
 #include <algorithm>
 
+#include "poll_budget.hpp"
 #include "simulated_engine.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
-
-std::size_t bytes_in(const io_request& request) noexcept {
-  std::size_t sum = 0;
-  MW_ASSERT(request.buffers || request.buffer_count == 0,
-            "a request with buffers points to them");
-  for (std::size_t i = 0; i < request.buffer_count; ++i)
-    sum += request.buffers[i].iov_len;
-  return sum;
-}
 
 // 127.0.0.1 means the asking process itself; hosts begin behind it.
 constexpr std::uint32_t first_host_address = 0x7f000002;
@@ -217,7 +209,7 @@ std::optional<io_result> simulated_network::receive(simulated_process& p,
   using stage = simulated_socket::stage;
   if (s.at != stage::connected && s.at != stage::broken)
     return io_result::failure(ENOTCONN);
-  const std::size_t wanted = bytes_in(request);
+  const std::size_t wanted = bytes_of(request);
   if (wanted == 0) return io_result::success(0);
   if (s.connection && s.incoming().unread() > 0) {
     const std::size_t allowed = may_read(p, std::min(wanted, s.incoming().unread()));
@@ -246,7 +238,7 @@ std::optional<io_result> simulated_network::send(io_request& request,
   if (s.at != stage::connected) return io_result::failure(ENOTCONN);
   simulated_pipe& out = s.outgoing();
   if (out.end_wanted) return io_result::failure(EPIPE);
-  const std::size_t wanted = bytes_in(request);
+  const std::size_t wanted = bytes_of(request);
   if (wanted == 0) return io_result::success(0);
   const std::size_t held = out.unsent() + out.flying();
   if (held >= clockwork_.options.send_buffer) return std::nullopt;

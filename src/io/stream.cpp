@@ -68,7 +68,6 @@ io_awaiter& io_awaiter::with_address(const socket_address& to) noexcept {
 
 void io_awaiter::await_start(continuation& k) noexcept {
   MW_ASSERT(reactor_ && !waiter_, "a request is in flight once at a time");
-  MW_ASSERT(buffers || buffer_count == 0, "a request with buffers points to them");
   waiter_ = &k;
   reactor_->io().submit(*this);
 }

@@ -91,9 +91,9 @@ class basic_bell_ringer {
   /// Called once after a batch was published in `slot`. Returns whether the peer sleeps
   /// and must be woken through the socket.
   [[nodiscard]] bool notify(unsigned slot) noexcept {
+    MW_ASSERT(slot < slot_count, "a slot that is notified exists");
     // Pairs with the fences in go_cold() and prepare_sleep(): the peer's look after
     // them finds the cells, or we see the slot cold or the peer asleep.
-    MW_ASSERT(slot < slot_count, "a slot that is notified exists");
     Memory::full_fence();
     ring(slot / 64, std::uint64_t{1} << (slot % 64));
     return peer_->sleeping.take_after_fence();

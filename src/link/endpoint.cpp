@@ -147,7 +147,6 @@ std::shared_ptr<link> endpoint::establish(stream s, process_address peer,
   // A peer that still trusted its link would not dial again.
   if (e->up) e->up->end(cause::connection_lost, "the peer has made a new link");
   MW_ASSERT(service_.is_current(), "links live on the service reactor");
-  MW_ASSERT(!e->up || !e->up->is_up(), "two processes share one link");
   e->up = std::make_shared<link>(service_, std::move(s), std::move(peer), events_,
                                  *neighbours_);
   e->dialled_by_us = dialled_by_us;

@@ -63,7 +63,6 @@ class basic_offer_sender {
     use.used = true;
     ++use.generation;
     ++in_use_;
-    MW_ASSERT(in_use_ <= Table::offers && next_ < Table::offers, "an offer has a word");
     // Relaxed: the cell that carries the ticket is published after it, with release.
     table_->words[next_].store(offer_word(use.generation, offer_state::offered),
                                std::memory_order_relaxed);

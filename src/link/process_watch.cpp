@@ -142,7 +142,6 @@ process_watch process_watch::of_number(pid_t number, int connection, boot_time m
 
 bool process_watch::has_ended() const noexcept {
   if (state_ != state::watching) return state_ == state::ended;
-  MW_ASSERT(descriptor_ >= 0, "a process is watched by a descriptor");
   ::pollfd asked{descriptor_, POLLIN, 0};
   return ::poll(&asked, 1, 0) == 1;
 }

@@ -10,7 +10,6 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
-#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
@@ -155,10 +154,7 @@ task<void> same_host::receive_visitor(local_socket visitor) {
   struct counted {
     std::size_t& n;
     explicit counted(std::size_t& count) : n(++count) {}
-    ~counted() {
-      MW_ASSERT(n > 0, "a visitor is counted once");
-      --n;
-    }
+    ~counted() { --n; }
   } open(visitors_);
   const boot_time met = boot_time_now();
   std::array<std::byte, largest_packet> packet;

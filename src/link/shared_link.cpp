@@ -125,8 +125,6 @@ bool shared_link::add_chunks() noexcept {
     next_try_ = user_.now() + until_next_try;
     return false;
   }
-  MW_ASSERT(wanted > chunks_with_memory_ && wanted <= chunk_states::chunks,
-            "memory is added up to the last chunk");
   chunks_with_memory_ = wanted;
   chunks_out_.allow(wanted);
   return true;

@@ -153,7 +153,6 @@ task<void> tcp_store::client::until_one_is_idle() {
 
 void tcp_store::client::give_back(connection_ptr c) {
   if (!c || !c->is_open() || idle_.size() >= options_.idle_connections) return;
-  MW_ASSERT(idle_.size() < options_.idle_connections, "idle connections are limited");
   idle_.push_back(std::move(c));
   given_back_.set();
 }

@@ -90,11 +90,11 @@ task<std::uint64_t> tcp_store_connection::read_integer(std::size_t size) {
 }
 
 task<void> tcp_store_connection::fill(std::size_t at_least) {
-  std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
-            buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
   MW_ASSERT(begin_ <= end_ && end_ <= buffer_.size(),
             "the cursors are within the buffer");
   MW_ASSERT(at_least <= buffer_.size(), "the buffer can hold what is awaited");
+  std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+            buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
   end_ -= begin_;
   begin_ = 0;
   while (end_ < at_least) {

@@ -26,6 +26,7 @@ void world_core::start(operation_awaiter& op) noexcept {
     op.fail(cause::forked, "a world cannot be used in a forked child");
     return;
   }
+  MW_ASSERT(backend_, "a world that serves has its backend");
   if (op.device && !backend_->device()) [[unlikely]] {
     op.fail(cause::unsupported,
             "a world of backend host moves no device memory: form it with "
@@ -33,7 +34,6 @@ void world_core::start(operation_awaiter& op) noexcept {
     return;
   }
   MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
-  MW_ASSERT(backend_, "a world that serves has its backend");
   op.started = runtime_->user().recently();
   {
     const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
