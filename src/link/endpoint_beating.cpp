@@ -38,8 +38,8 @@ void endpoint::beat_once() {
   // A detector that was late itself (stopped, starved, a paused machine) has not
   // listened: it gives every peer a new window instead of accusing it.
   const bool was_late = now - last_look_ > options_.heartbeat;
-  // Bounded by a heartbeat for each look, so that a link whose peer does not answer ends
-  // also where every look is late.
+  // Bounded by a heartbeat for each look, so that the link to a peer that does not answer
+  // ends also where every look is late.
   const duration missed =
       was_late ? now - last_look_ - options_.heartbeat : duration::zero();
   const bool beat_is_due = now.time_since_epoch() / options_.heartbeat !=
