@@ -92,8 +92,13 @@ TEST_SUITE("host without memory") {
         const auto sent = pattern(options.eager_limit - 100);
         send_op sends[3];
         for (send_op& s : sends) send(c, s, 0, 1, sent);
+        send_op on_another_lane;
+        send(c, on_another_lane, 0, 1, sent, 7);
         c.settle();
         std::vector<std::uint8_t> got(sent.size());
+        // Its credit is owed already: what returns it is armed, and the list is full.
+        receive_op ahead;
+        receive(c, ahead, 1, 0, got, 7);
         receive_op first;
         first.peer = 0;
         first.into_list = scatter_list(std::span(got));

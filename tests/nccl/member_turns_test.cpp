@@ -71,13 +71,14 @@ class lonely_member {
   }
 
  private:
-  std::vector<socket> to_nowhere() {
+  std::vector<detail::socket> to_nowhere() {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
     far_ = ends[1];
-    std::vector<socket> streams(2);
-    streams[0] = socket(home_.get().sockets(), static_cast<socket_handle>(ends[0]));
+    std::vector<detail::socket> streams(2);
+    streams[0] =
+        detail::socket(home_.get().sockets(), static_cast<socket_handle>(ends[0]));
     return streams;
   }
 
