@@ -1,4 +1,4 @@
-#include "view_queue.hpp"
+#include "nccl/view_queue.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "view_checks.hpp"
+#include "nccl/view_checks.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

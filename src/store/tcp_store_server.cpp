@@ -7,7 +7,7 @@
 
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "tcp_store_session.hpp"
+#include "store/tcp_store_session.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -19,6 +19,7 @@ class simulation;
 namespace detail {
 class simulated_clockwork;
 class simulated_engine;
+class simulated_host;
 class simulated_kernel;
 class simulated_network;
 class simulated_resident;
@@ -48,7 +49,7 @@ class simulated_process final : public environment {
   void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
-  [[nodiscard]] simulated_process* simulated() noexcept override;
+  [[nodiscard]] detail::shm::host_kernel* host() noexcept override;
   /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
   void attach(detail::reactor& r) override;
   void detach(detail::reactor& r) noexcept override;
@@ -86,6 +87,7 @@ class simulated_process final : public environment {
   std::string name_;
   simulated_random random_;
   std::unique_ptr<detail::simulated_sockets> sockets_;
+  std::unique_ptr<detail::simulated_host> kernel_;
   std::vector<detail::simulated_engine*> engines_;
   std::vector<detail::simulated_resident*> residents_;
   process_state state_ = process_state::running;

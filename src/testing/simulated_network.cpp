@@ -1,4 +1,4 @@
-#include "simulated_network.hpp"
+#include "testing/simulated_network.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "simulated_engine.hpp"
+#include "testing/simulated_engine.hpp"
 
 namespace manyworlds::inline v0::detail {
 
