@@ -3,9 +3,9 @@
 #pragma once
 
 #include "manyworlds/manyworlds.hpp"
-#include "manyworlds/memory/device_list.hpp"
 #include "manyworlds/memory/device_view.hpp"
 #include "manyworlds/memory/dlpack_device.hpp"
+#include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/nccl/copy.hpp"
 #include "manyworlds/nccl/device_buffer.hpp"
 #include "manyworlds/nccl/device_count.hpp"

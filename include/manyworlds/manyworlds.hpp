@@ -9,11 +9,10 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/process_address.hpp"
-#include "manyworlds/process_identity.hpp"
-#include "manyworlds/result.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/time.hpp"
 #include "manyworlds/version.hpp"
+#include "manyworlds/world/result.hpp"
 
 // Coroutines: tasks, scopes, cancellation, channels
 #include "manyworlds/coro/awaitable.hpp"
@@ -34,8 +33,10 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 
-// Signals, awaited
+// Signals, awaited; addresses; the machine that a runtime runs on
+#include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/signals.hpp"
+#include "manyworlds/io/socket_address.hpp"
 
 // Memory: element types and views of the caller's buffers
 #include "manyworlds/memory/buffer_view.hpp"
@@ -52,13 +53,15 @@
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/store/store_error.hpp"
-#include "manyworlds/store/store_limits.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 
 // Worlds, and the runtime they belong to
 #include "manyworlds/observe/history.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/observe/turn_times.hpp"
+#include "manyworlds/world/collective_calls.hpp"
+#include "manyworlds/world/device_calls.hpp"
+#include "manyworlds/world/message_info.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -67,3 +70,5 @@
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world.hpp"
 #include "manyworlds/world/world_event.hpp"
+#include "manyworlds/world/world_operation.hpp"
+#include "manyworlds/world/world_state.hpp"

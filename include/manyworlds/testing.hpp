@@ -5,6 +5,5 @@
 
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/testing/simulated_process.hpp"
-#include "manyworlds/testing/simulated_random.hpp"
 #include "manyworlds/testing/simulated_runtime.hpp"
 #include "manyworlds/testing/simulation.hpp"

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <span>
 
-#include "manyworlds/io/engine_kind.hpp"
-#include "manyworlds/process_identity.hpp"
+#include "manyworlds/detail/config.hpp"
+#include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0 {
+
+/// `automatic` takes io_uring, or epoll where io_uring is refused.
+enum class engine_kind : unsigned char { automatic, io_uring, epoll };
 
 namespace detail {
 class reactor;
@@ -19,6 +22,7 @@ class host_kernel;
 }
 }  // namespace detail
 
+/// Stands for the machine. A runtime is given one by a simulation, or takes the real one.
 class environment {
  public:
   environment() = default;

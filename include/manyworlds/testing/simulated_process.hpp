@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "manyworlds/detail/seeded_random.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/socket_address.hpp"
-#include "manyworlds/testing/simulated_random.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -26,6 +26,7 @@ class simulated_resident;
 class simulated_sockets;
 }  // namespace detail
 
+/// The states of a simulated process.
 enum class process_state : unsigned char {
   running,
   stopped,   ///< not turned, as by SIGSTOP; the kernel goes on receiving for it
@@ -85,7 +86,7 @@ class simulated_process final : public environment {
   std::size_t index_;
   std::size_t host_;
   std::string name_;
-  simulated_random random_;
+  detail::seeded_random random_;
   std::unique_ptr<detail::simulated_sockets> sockets_;
   std::unique_ptr<detail::simulated_host> kernel_;
   std::vector<detail::simulated_engine*> engines_;
