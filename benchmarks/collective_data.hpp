@@ -3,7 +3,7 @@
 
 #include <array>
 #include <cstddef>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>

@@ -1,7 +1,7 @@
 // Idle cost: what a process does while nobody asks anything of it.
 #pragma once
 
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 
 namespace mwbench {
 

@@ -2,7 +2,8 @@
 // store and starts the others from this program with `--store`.
 #pragma once
 
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <memory>
 #include <string>
 #include <string_view>

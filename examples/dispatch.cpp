@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include <manyworlds/gpu.hpp>
+
 #include "dispatch/leader.hpp"
 #include "shared/network.hpp"
 #include "shared/process.hpp"

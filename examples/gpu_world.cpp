@@ -1,6 +1,7 @@
 // The GPU world of README.md: one member of two, on the device of its rank.
 #include <cstdlib>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <optional>
 
 int main(int count, char** words) {

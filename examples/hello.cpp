@@ -1,7 +1,7 @@
 // The program of README.md: one member of a world of two, kept alive.
 #include <cstdio>
 #include <cstdlib>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <optional>
 using namespace std::chrono_literals;
 

@@ -15,7 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <manyworlds/interop/reply_feed.hpp>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <memory>
 #include <optional>
 #include <string>

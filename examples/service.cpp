@@ -1,7 +1,7 @@
 // The service of README.md. Start `service worker` in any number of processes at any
 // time. `service` asks one question and then drains all workers.
 #include <cstdio>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <stop_token>
 #include <string_view>
 using namespace std::chrono_literals;

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <optional>
 #include <string_view>
 using namespace std::chrono_literals;

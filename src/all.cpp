@@ -1,7 +1,9 @@
-// The whole library as one file: vendoring is the include folder, this file, and the
+// The whole library as one file: vendoring is the folders include and src, this file, and the
 // system libraries its features use (-luring, -lcrypto, -lcares).
 // tests/checks/all_cpp.py --write makes the list.
+#if !defined(FMT_HEADER_ONLY)
 #define FMT_HEADER_ONLY
+#endif
 
 // What is included counts as a header for g++, which then misses outside linkage in
 // frames of coroutines. No other source includes these.
@@ -60,16 +62,6 @@
 #include "io/reactor_waiting.cpp"
 #include "io/resolve.cpp"
 #include "io/signals.cpp"
-#include "io/simulated_clockwork.cpp"
-#include "io/simulated_connection.cpp"
-#include "io/simulated_engine.cpp"
-#include "io/simulated_network.cpp"
-#include "io/simulated_network_faults.cpp"
-#include "io/simulated_pair.cpp"
-#include "io/simulated_process.cpp"
-#include "io/simulation.cpp"
-#include "io/simulation_description.cpp"
-#include "io/simulation_faults.cpp"
 #include "io/socket_address.cpp"
 #include "io/stream.cpp"
 #include "io/system_environment.cpp"
@@ -96,8 +88,6 @@
 #include "link/secret.cpp"
 #include "link/shared_arena.cpp"
 #include "link/shared_link.cpp"
-#include "link/simulated_deaths.cpp"
-#include "link/simulated_same_host.cpp"
 #include "link/slot_register.cpp"
 #include "link/word_group.cpp"
 #include "memory/buffer_view.cpp"
@@ -223,4 +213,19 @@
 #else
 #include "nccl/without/device_memory.cpp"
 #include "nccl/without/runtime_devices.cpp"
+#endif
+
+#if defined(MANYWORLDS_TESTING)
+#include "testing/simulated_clockwork.cpp"
+#include "testing/simulated_connection.cpp"
+#include "testing/simulated_deaths.cpp"
+#include "testing/simulated_engine.cpp"
+#include "testing/simulated_network.cpp"
+#include "testing/simulated_network_faults.cpp"
+#include "testing/simulated_pair.cpp"
+#include "testing/simulated_process.cpp"
+#include "testing/simulated_same_host.cpp"
+#include "testing/simulation.cpp"
+#include "testing/simulation_description.cpp"
+#include "testing/simulation_faults.cpp"
 #endif

@@ -120,7 +120,7 @@ run_tests "$build" soak 1 --suite soak
 say "headers, the library as one file, and planted bugs"
 run_tests "$build" slow_checks 1 --suite slow_checks
 step "everything else builds" ninja -C "$build"
-for consumer in pkgconfig cmake meson; do
+for consumer in pkgconfig cmake meson source; do
   step "a $consumer project uses the library" consumer_works "$consumer"
 done
 step "clang-format agrees" format_is_right

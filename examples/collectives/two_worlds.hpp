@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <utility>
 #include <vector>
 

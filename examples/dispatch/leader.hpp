@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <map>
 #include <optional>
 #include <string>

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <random>
 #include <string>
 #include <utility>

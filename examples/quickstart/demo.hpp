@@ -4,7 +4,7 @@
 
 #include <array>
 #include <cstdio>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <string>
 #include <vector>
 

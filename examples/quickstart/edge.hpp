@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <map>
 #include <string>
 #include <vector>

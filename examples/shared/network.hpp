@@ -11,7 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>

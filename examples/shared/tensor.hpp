@@ -1,7 +1,8 @@
 // The tensors that examples send: floats, in host memory or on a GPU.
 #pragma once
 
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <memory>
 #include <optional>
 #include <span>

@@ -7,7 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <map>
 #include <string>
 #include <utility>

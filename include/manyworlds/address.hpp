@@ -11,6 +11,7 @@ namespace manyworlds::inline v0 {
 /// world.
 using rank_t = std::int32_t;
 
+/// No member.
 inline constexpr rank_t no_rank = -1;
 
 /// The receiver of a send. Explicit, since a literal 0 could be a rank, a lane or a
@@ -34,6 +35,7 @@ class root {
   rank_t rank_;
 };
 
+/// Stands for every member, in a receive: see `any`.
 struct any_rank {
   explicit any_rank() = default;
 };

@@ -35,6 +35,7 @@ enum class algorithm : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(algorithm a) noexcept;
 
+/// Where the members of a world live, as a rule asks for it.
 enum class placement : std::uint8_t {
   anywhere,
   one_host,  ///< all members

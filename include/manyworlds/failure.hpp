@@ -11,10 +11,15 @@
 #include "manyworlds/address.hpp"
 #include "manyworlds/detail/config.hpp"
 #include "manyworlds/inline_text.hpp"
-#include "manyworlds/process_identity.hpp"
 #include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0 {
+
+/// Names a process in errors and dumps. It is never trusted.
+struct process_identity {
+  std::int64_t pid = 0;
+  inline_text<63> host;  ///< cut if it is longer
+};
 
 /// Why an operation or a world failed. The first group breaks the world; the second
 /// ends one operation and leaves the world up; the third ends the forming of a world.
@@ -77,6 +82,7 @@ enum class cause : std::uint8_t {
 /// Returns the name of the enumerator, for logs and JSON.
 [[nodiscard]] std::string_view name_of(cause c) noexcept;
 
+/// Names what was being done when something failed.
 enum class operation_kind : std::uint8_t {
   none,
   form,

@@ -1,16 +1,26 @@
-// The map of the public interface. Include this, or only the headers that you need.
+// Manyworlds, the core: tasks, memory, stores, runtimes and worlds. Beside it stand
+// `serve.hpp` (parts of a server), `gpu.hpp` (streams and memory of CUDA), `testing.hpp`
+// (a simulation of machines and networks). `mw.hpp` is the core and `serve.hpp`.
 #pragma once
 
 // Vocabulary
 #include "manyworlds/address.hpp"
+#include "manyworlds/algorithms.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/inline_text.hpp"
-#include "manyworlds/result.hpp"
+#include "manyworlds/process_address.hpp"
+#include "manyworlds/source_position.hpp"
+#include "manyworlds/time.hpp"
 #include "manyworlds/version.hpp"
+#include "manyworlds/world/result.hpp"
 
 // Coroutines: tasks, scopes, cancellation, channels
+#include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/coro/channel.hpp"
+#include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/executor.hpp"
+#include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/shield.hpp"
@@ -23,51 +33,42 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 
-// Signals, awaited
+// Signals, awaited; addresses; the machine that a runtime runs on
+#include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/signals.hpp"
+#include "manyworlds/io/socket_address.hpp"
 
 // Memory: element types and views of the caller's buffers
-#include "manyworlds/detail/view_list.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
-#include "manyworlds/memory/device_list.hpp"
-#include "manyworlds/memory/device_view.hpp"
 #include "manyworlds/memory/dlpack.hpp"
-#include "manyworlds/memory/dlpack_device.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/memory/reduction.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
-
-// GPUs: memory, streams, waits and copies
-#include "manyworlds/nccl/copy.hpp"
-#include "manyworlds/nccl/device_buffer.hpp"
-#include "manyworlds/nccl/device_count.hpp"
-#include "manyworlds/nccl/device_error.hpp"
-#include "manyworlds/nccl/device_pool.hpp"
-#include "manyworlds/nccl/on.hpp"
-#include "manyworlds/nccl/owned_stream.hpp"
-#include "manyworlds/nccl/pinned_pool.hpp"
+#include "manyworlds/memory/small_float.hpp"
 
 // Rendezvous: stores through which members find each other
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/prefix_store.hpp"
+#include "manyworlds/store/run_on.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/store/store_error.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 
 // Worlds, and the runtime they belong to
-#include "manyworlds/world/graph_hold.hpp"
+#include "manyworlds/observe/history.hpp"
+#include "manyworlds/observe/log.hpp"
+#include "manyworlds/observe/turn_times.hpp"
+#include "manyworlds/world/collective_calls.hpp"
+#include "manyworlds/world/device_calls.hpp"
+#include "manyworlds/world/message_info.hpp"
+#include "manyworlds/world/options.hpp"
 #include "manyworlds/world/outcome.hpp"
 #include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/runtime_options.hpp"
+#include "manyworlds/world/started.hpp"
+#include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world.hpp"
-
-// Serving: supervised worlds, elastic ones, worlds by name, requests over a changing
-// set of them, hosted stores
-#include "manyworlds/serve/accept.hpp"
-#include "manyworlds/serve/call_server.hpp"
-#include "manyworlds/serve/connect.hpp"
-#include "manyworlds/serve/dispatcher.hpp"
-#include "manyworlds/serve/hosted_store.hpp"
-#include "manyworlds/serve/keep.hpp"
-#include "manyworlds/serve/reply_stream.hpp"
-#include "manyworlds/serve/world_manager.hpp"
-
-/// The short name that examples use.
-namespace mw = manyworlds;
+#include "manyworlds/world/world_event.hpp"
+#include "manyworlds/world/world_operation.hpp"
+#include "manyworlds/world/world_state.hpp"

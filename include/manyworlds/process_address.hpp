@@ -37,6 +37,7 @@ class incarnation {
   std::array<std::byte, size> bytes_{};
 };
 
+/// Where a runtime is reached, and which one it is.
 struct process_address {
   incarnation id;
   socket_address endpoint;

@@ -7,6 +7,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// Spans of time, in nanoseconds.
 using duration = std::chrono::nanoseconds;
 
 /// A point in an executor's own time: the monotonic clock, or virtual time under a

@@ -5,6 +5,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// A version of the library: major, minor and patch.
 struct version_number {
   int major_part;
   int minor_part;

@@ -1,4 +1,4 @@
-#include "algorithm_table.hpp"
+#include "host/algorithm_table.hpp"
 
 #include <array>
 #include <limits>

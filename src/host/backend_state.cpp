@@ -1,10 +1,10 @@
-#include "backend_state.hpp"
+#include "host/backend_state.hpp"
 
 #include <algorithm>
 
+#include "host/shared_connection.hpp"
+#include "host/stream_connection.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "shared_connection.hpp"
-#include "stream_connection.hpp"
 
 namespace manyworlds::inline v0::detail {
 

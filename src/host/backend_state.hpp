@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives.hpp"
-#include "connection.hpp"
+#include "host/collectives.hpp"
+#include "host/connection.hpp"
 #include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 

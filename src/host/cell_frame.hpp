@@ -4,7 +4,7 @@
 #include <cstring>
 #include <optional>
 
-#include "frame.hpp"
+#include "host/frame.hpp"
 #include "link/cell_ring.hpp"
 #include "link/chunk_slab.hpp"
 #include "link/offer_table.hpp"

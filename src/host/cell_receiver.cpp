@@ -1,9 +1,9 @@
-#include "cell_receiver.hpp"
+#include "host/cell_receiver.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "copy_past_caches.hpp"
+#include "host/copy_past_caches.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -7,11 +7,11 @@
 #include <variant>
 #include <vector>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
+#include "host/pool_cursor.hpp"
+#include "host/receiver.hpp"
+#include "host/remote_cursor.hpp"
 #include "link/shared_link.hpp"
-#include "pool_cursor.hpp"
-#include "receiver.hpp"
-#include "remote_cursor.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

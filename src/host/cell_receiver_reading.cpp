@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "cell_receiver.hpp"
-#include "copy_past_caches.hpp"
+#include "host/cell_receiver.hpp"
+#include "host/copy_past_caches.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

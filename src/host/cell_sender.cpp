@@ -1,4 +1,4 @@
-#include "cell_sender.hpp"
+#include "host/cell_sender.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
+#include "host/pool_offers.hpp"
+#include "host/sender.hpp"
 #include "link/shared_link.hpp"
-#include "pool_offers.hpp"
-#include "sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -1,4 +1,4 @@
-#include "collective_algorithms.hpp"
+#include "host/collective_algorithms.hpp"
 
 #include <algorithm>
 #include <cstring>

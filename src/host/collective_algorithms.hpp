@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "exchange.hpp"
+#include "host/exchange.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
 

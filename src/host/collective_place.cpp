@@ -1,4 +1,4 @@
-#include "collective_place.hpp"
+#include "host/collective_place.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "frame.hpp"
+#include "host/frame.hpp"
 #include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "collective_algorithms.hpp"
+#include "host/collective_algorithms.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -1,4 +1,4 @@
-#include "collective_roll.hpp"
+#include "host/collective_roll.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

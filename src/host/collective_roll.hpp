@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collective_place.hpp"
-#include "collective_signature.hpp"
-#include "core.hpp"
-#include "frame.hpp"
+#include "host/collective_place.hpp"
+#include "host/collective_signature.hpp"
+#include "host/core.hpp"
+#include "host/frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -1,4 +1,4 @@
-#include "collective_shape.hpp"
+#include "host/collective_shape.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "collective_signature.hpp"
+#include "host/collective_signature.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collective_shape.hpp"
+#include "host/collective_shape.hpp"
 #include "manyworlds/algorithms.hpp"
 
 namespace manyworlds::inline v0::detail::host {

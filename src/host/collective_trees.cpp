@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "collective_algorithms.hpp"
+#include "host/collective_algorithms.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -1,10 +1,10 @@
-#include "collectives.hpp"
+#include "host/collectives.hpp"
 
 #include <exception>
 #include <utility>
 
-#include "algorithm_table.hpp"
-#include "collective_algorithms.hpp"
+#include "host/algorithm_table.hpp"
+#include "host/collective_algorithms.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "collective_roll.hpp"
-#include "exchange.hpp"
+#include "host/collective_roll.hpp"
+#include "host/exchange.hpp"
 #include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -1,5 +1,5 @@
 // How a connection ends: `leave` follows everything, `left` answers it.
-#include "connection.hpp"
+#include "host/connection.hpp"
 
 #include <string>
 

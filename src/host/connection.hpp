@@ -1,9 +1,9 @@
 // Connection: the way to one peer over a stream or shared memory, and how it ends.
 #pragma once
 
-#include "core.hpp"
-#include "receiver.hpp"
-#include "sender.hpp"
+#include "host/core.hpp"
+#include "host/receiver.hpp"
+#include "host/sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -8,8 +8,8 @@
 
 #include "backend/backend.hpp"
 #include "host/host_backend.hpp"
+#include "host/lane_matcher.hpp"
 #include "io/reactor.hpp"
-#include "lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

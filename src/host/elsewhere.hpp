@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "frame.hpp"
+#include "host/frame.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

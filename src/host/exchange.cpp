@@ -1,4 +1,4 @@
-#include "exchange.hpp"
+#include "host/exchange.hpp"
 
 #include <fmt/format.h>
 

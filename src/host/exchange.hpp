@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "collective_shape.hpp"
-#include "collective_signature.hpp"
-#include "core.hpp"
+#include "host/collective_shape.hpp"
+#include "host/collective_signature.hpp"
+#include "host/core.hpp"
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
 

@@ -1,4 +1,4 @@
-#include "frame.hpp"
+#include "host/frame.hpp"
 
 #include <bit>
 #include <cstring>

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "backend_state.hpp"
+#include "host/backend_state.hpp"
 
 namespace manyworlds::inline v0::detail {
 

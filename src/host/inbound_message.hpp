@@ -9,8 +9,8 @@
 #include <span>
 #include <utility>
 
-#include "cell_frame.hpp"
-#include "elsewhere.hpp"
+#include "host/cell_frame.hpp"
+#include "host/elsewhere.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/operation.hpp"
 #include "memory/view_cursor.hpp"

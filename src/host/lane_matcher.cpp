@@ -1,4 +1,4 @@
-#include "lane_matcher.hpp"
+#include "host/lane_matcher.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -8,12 +8,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "inbound_message.hpp"
-#include "known_lanes.hpp"
-#include "lane_set.hpp"
-#include "lane_table.hpp"
+#include "host/inbound_message.hpp"
+#include "host/known_lanes.hpp"
+#include "host/lane_set.hpp"
+#include "host/lane_table.hpp"
+#include "host/operation_queue.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "operation_queue.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

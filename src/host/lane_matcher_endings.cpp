@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lane_matcher.hpp"
+#include "host/lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

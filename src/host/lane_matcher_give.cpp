@@ -1,8 +1,8 @@
 // How a message meets the operation that was found for it.
 #include <cstring>
 
-#include "copy_past_caches.hpp"
-#include "lane_matcher.hpp"
+#include "host/copy_past_caches.hpp"
+#include "host/lane_matcher.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

@@ -1,4 +1,4 @@
-#include "outgoing_batch.hpp"
+#include "host/outgoing_batch.hpp"
 
 #include <algorithm>
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <utility>
 
-#include "byte_queue.hpp"
-#include "frame.hpp"
+#include "host/byte_queue.hpp"
+#include "host/frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "memory/view_cursor.hpp"
 

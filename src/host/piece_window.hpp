@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {

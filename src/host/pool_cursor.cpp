@@ -1,4 +1,4 @@
-#include "pool_cursor.hpp"
+#include "host/pool_cursor.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -7,9 +7,9 @@
 #include <memory>
 #include <span>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
+#include "host/piece_window.hpp"
 #include "link/pool_exchange.hpp"
-#include "piece_window.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

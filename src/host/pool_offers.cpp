@@ -1,4 +1,4 @@
-#include "pool_offers.hpp"
+#include "host/pool_offers.hpp"
 
 #include <cstring>
 #include <memory>

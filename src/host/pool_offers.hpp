@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
 #include "link/shared_link.hpp"
 #include "manyworlds/detail/view_list.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"

@@ -1,4 +1,4 @@
-#include "receiver.hpp"
+#include "host/receiver.hpp"
 
 #include <algorithm>
 #include <cstring>

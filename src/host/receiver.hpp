@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core.hpp"
-#include "sender.hpp"
+#include "host/core.hpp"
+#include "host/sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

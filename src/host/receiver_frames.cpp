@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "host/receiver.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "receiver.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

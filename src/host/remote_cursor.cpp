@@ -1,4 +1,4 @@
-#include "remote_cursor.hpp"
+#include "host/remote_cursor.hpp"
 
 #include <algorithm>
 #include <array>

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <span>
 
-#include "cell_frame.hpp"
+#include "host/cell_frame.hpp"
+#include "host/piece_window.hpp"
 #include "link/remote_memory.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
-#include "piece_window.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

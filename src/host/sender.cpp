@@ -1,4 +1,4 @@
-#include "sender.hpp"
+#include "host/sender.hpp"
 
 #include <utility>
 

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core.hpp"
-#include "frame.hpp"
-#include "lane_table.hpp"
+#include "host/core.hpp"
+#include "host/frame.hpp"
+#include "host/lane_table.hpp"
 #include "link/offer_table.hpp"
 #include "memory/view_cursor.hpp"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "host/sender.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -1,4 +1,4 @@
-#include "shared_connection.hpp"
+#include "host/shared_connection.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,9 +2,9 @@
 // memory.
 #pragma once
 
-#include "cell_receiver.hpp"
-#include "cell_sender.hpp"
-#include "connection.hpp"
+#include "host/cell_receiver.hpp"
+#include "host/cell_sender.hpp"
+#include "host/connection.hpp"
 #include "link/data_channel.hpp"
 #include "link/shared_link.hpp"
 

@@ -1,4 +1,4 @@
-#include "stream_connection.hpp"
+#include "host/stream_connection.hpp"
 
 #include <utility>
 

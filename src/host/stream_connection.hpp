@@ -1,10 +1,10 @@
 // Stream connection: the tcp stream to one peer, with its two requests.
 #pragma once
 
-#include "connection.hpp"
+#include "host/connection.hpp"
+#include "host/stream_receiver.hpp"
+#include "host/stream_sender.hpp"
 #include "io/stream.hpp"
-#include "stream_receiver.hpp"
-#include "stream_sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

@@ -1,6 +1,6 @@
 // How a stream ends: both sides say that nothing follows, and read until the other has
 // said so too. Closing earlier would reset the stream under what is still on its way.
-#include "stream_connection.hpp"
+#include "host/stream_connection.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

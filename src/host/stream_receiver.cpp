@@ -1,4 +1,4 @@
-#include "stream_receiver.hpp"
+#include "host/stream_receiver.hpp"
 
 #include <algorithm>
 #include <cstring>

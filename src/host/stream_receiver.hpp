@@ -6,7 +6,7 @@
 #include <array>
 #include <memory>
 
-#include "receiver.hpp"
+#include "host/receiver.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

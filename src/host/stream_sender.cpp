@@ -1,4 +1,4 @@
-#include "stream_sender.hpp"
+#include "host/stream_sender.hpp"
 
 #include <utility>
 

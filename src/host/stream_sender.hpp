@@ -2,8 +2,8 @@
 // the users' memory.
 #pragma once
 
-#include "outgoing_batch.hpp"
-#include "sender.hpp"
+#include "host/outgoing_batch.hpp"
+#include "host/sender.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

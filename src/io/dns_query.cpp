@@ -1,4 +1,4 @@
-#include "dns_query.hpp"
+#include "io/dns_query.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -29,7 +29,7 @@ std::string text_of(const std::vector<socket_address>& servers) {
 #include <utility>
 #include <vector>
 
-#include "descriptor.hpp"
+#include "io/descriptor.hpp"
 #include "io/stream.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "io/name_files.hpp"
 #include "io/reactor.hpp"
 #include "io/resolve.hpp"
-#include "name_files.hpp"
 
 // Only the library's own sources use this. The build system says 0 where it found no
 // c-ares; else what lies on the include path decides.

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "io/io_request.hpp"
-#include "manyworlds/io/engine_kind.hpp"
+#include "manyworlds/io/environment.hpp"
 #include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -8,12 +8,12 @@
 #include <ctime>
 #include <vector>
 
-#include "descriptor.hpp"
-#include "engines.hpp"
+#include "io/descriptor.hpp"
+#include "io/engines.hpp"
+#include "io/poll_budget.hpp"
+#include "io/posix_network.hpp"
+#include "io/request_list.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "poll_budget.hpp"
-#include "posix_network.hpp"
-#include "request_list.hpp"
 
 namespace manyworlds::inline v0::detail {
 

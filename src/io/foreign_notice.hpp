@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "descriptor.hpp"
+#include "io/descriptor.hpp"
 
 namespace manyworlds::inline v0::detail {
 

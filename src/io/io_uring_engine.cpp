@@ -9,15 +9,15 @@
 #include <system_error>
 #include <utility>
 
-#include "engines.hpp"
-#include "foreign_notice.hpp"
-#include "kernel_ring.hpp"
+#include "io/engines.hpp"
+#include "io/foreign_notice.hpp"
+#include "io/kernel_ring.hpp"
+#include "io/poll_budget.hpp"
+#include "io/posix_network.hpp"
+#include "io/request_list.hpp"
+#include "io/submission.hpp"
+#include "io/watched_wake.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "poll_budget.hpp"
-#include "posix_network.hpp"
-#include "request_list.hpp"
-#include "submission.hpp"
-#include "watched_wake.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -2,7 +2,7 @@
 
 #if MANYWORLDS_HAS_IO_URING
 
-#include "kernel_ring.hpp"
+#include "io/kernel_ring.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>

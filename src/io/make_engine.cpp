@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "engines.hpp"
+#include "io/engines.hpp"
 #include "manyworlds/detail/config.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -1,4 +1,4 @@
-#include "name_files.hpp"
+#include "io/name_files.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

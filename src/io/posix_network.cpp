@@ -1,4 +1,4 @@
-#include "posix_network.hpp"
+#include "io/posix_network.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "current_reactor.hpp"
+#include "io/current_reactor.hpp"
 
 namespace manyworlds::inline v0::detail {
 

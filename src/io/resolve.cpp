@@ -7,11 +7,11 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "current_reactor.hpp"
-#include "dns_query.hpp"
 #include "duration_text.hpp"
+#include "io/current_reactor.hpp"
+#include "io/dns_query.hpp"
+#include "io/name_files.hpp"
 #include "manyworlds/coro/within.hpp"
-#include "name_files.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "current_reactor.hpp"
-#include "descriptor.hpp"
+#include "io/current_reactor.hpp"
+#include "io/descriptor.hpp"
 #include "io/stream.hpp"
 
 namespace manyworlds::inline v0 {

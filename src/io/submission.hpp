@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "posix_network.hpp"
+#include "io/posix_network.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -10,7 +10,7 @@
 namespace manyworlds::inline v0::detail {
 
 engine_choice system_environment::make_engine(engine_kind kind) {
-  return v0::make_engine(kind);
+  return detail::make_engine(kind);
 }
 
 void system_environment::fill_random(std::span<std::byte> bytes) {

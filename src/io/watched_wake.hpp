@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "descriptor.hpp"
+#include "io/descriptor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "beat_line.hpp"
-#include "cell_ring.hpp"
-#include "chunk_slab.hpp"
-#include "doorbell.hpp"
-#include "offer_table.hpp"
+#include "link/beat_line.hpp"
+#include "link/cell_ring.hpp"
+#include "link/chunk_slab.hpp"
+#include "link/doorbell.hpp"
+#include "link/offer_table.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "io/cpu_binding.hpp"
-#include "shared_word.hpp"
+#include "link/shared_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "chunk_slab.hpp"
-#include "doorbell.hpp"
+#include "link/chunk_slab.hpp"
+#include "link/doorbell.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "robust_word.hpp"
+#include "link/robust_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "death_watch.hpp"
+#include "link/death_watch.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "death_notices.hpp"
 #include "io/reactor.hpp"
-#include "word_group.hpp"
+#include "link/death_notices.hpp"
+#include "link/word_group.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "link/shared_word.hpp"
+#include "link/wait_flag.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "shared_word.hpp"
-#include "wait_flag.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -4,10 +4,10 @@
 
 #include <stdexcept>
 
+#include "link/neighbour.hpp"
+#include "link/neighbourhood.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbour.hpp"
-#include "neighbourhood.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "link/neighbour.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbour.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "link/neighbour.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbour.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "local_socket.hpp"
+#include "link/local_socket.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>

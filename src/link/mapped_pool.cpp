@@ -1,11 +1,11 @@
-#include "mapped_pool.hpp"
+#include "link/mapped_pool.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <new>
 
-#include "arena_layout.hpp"
+#include "link/arena_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/pool_memory.hpp"
 #include "memory/sealable_memory.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "local_socket.hpp"
+#include "link/local_socket.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "meeting_place.hpp"
+#include "link/meeting_place.hpp"
 
 #include "manyworlds/coro/within.hpp"
 

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "io/stream.hpp"
-#include "local_socket.hpp"
+#include "link/local_socket.hpp"
+#include "link/process_watch.hpp"
+#include "link/remote_memory.hpp"
+#include "link/robust_word.hpp"
+#include "link/shared_arena.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/process_address.hpp"
-#include "process_watch.hpp"
-#include "remote_memory.hpp"
-#include "robust_word.hpp"
-#include "shared_arena.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "mover.hpp"
+#include "link/mover.hpp"
 
 #include <pthread.h>
 

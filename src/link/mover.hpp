@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "link/remote_memory.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "remote_memory.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,15 +1,15 @@
-#include "neighbour.hpp"
+#include "link/neighbour.hpp"
 
 #include <fmt/format.h>
 
 #include <cstring>
 #include <utility>
 
+#include "link/neighbourhood.hpp"
+#include "link/shared_link.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbourhood.hpp"
-#include "shared_link.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

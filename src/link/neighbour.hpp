@@ -8,16 +8,16 @@
 #include <span>
 #include <string>
 
-#include "beat_line.hpp"
-#include "death_notices.hpp"
+#include "link/beat_line.hpp"
 #include "link/data_channel.hpp"
+#include "link/death_notices.hpp"
 #include "link/link.hpp"
+#include "link/meeting_place.hpp"
+#include "link/process_watch.hpp"
+#include "link/robust_word.hpp"
+#include "link/slot_register.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "meeting_place.hpp"
-#include "process_watch.hpp"
-#include "robust_word.hpp"
-#include "slot_register.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,12 +1,12 @@
 // Watch of a neighbour: its end is noticed, and its memory released.
 #include <cerrno>
 
+#include "link/neighbour.hpp"
+#include "link/neighbourhood.hpp"
+#include "link/shared_link.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbour.hpp"
-#include "neighbourhood.hpp"
-#include "shared_link.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,11 +1,9 @@
-#include "neighbourhood.hpp"
+#include "link/neighbourhood.hpp"
 
-#include "death_watch.hpp"
+#include "link/death_watch.hpp"
+#include "link/neighbour.hpp"
+#include "link/same_host.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "neighbour.hpp"
-#include "same_host.hpp"
-#include "simulated_deaths.hpp"
-#include "simulated_same_host.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
@@ -17,16 +15,15 @@ neighbourhood::neighbourhood(endpoint& owner, reactor& service, environment& env
                              const endpoint_options& options)
     : owner_(owner),
       service_(service),
-      simulated_(env.simulated()),
+      simulated_(env.host()),
       pools_(options.pools),
       mover_(options.mover) {
   const incarnation& self = owner.self().id;
   auto& events = static_cast<same_host_events&>(*this);
   if (simulated_) {
-    deaths_ = std::make_unique<simulated_deaths>(*simulated_, service);
+    deaths_ = simulated_->make_death_notices(service);
     if (!options.shared_memory) return;
-    place_ = std::make_unique<simulated_same_host>(*simulated_, service, self, events,
-                                                   options.read_peers);
+    place_ = simulated_->make_meeting_place(service, self, events, options.read_peers);
   } else {
     deaths_ = std::make_unique<death_watch>(
         service, options.death_thread,

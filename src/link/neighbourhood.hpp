@@ -6,11 +6,12 @@
 #include <set>
 #include <string>
 
-#include "death_notices.hpp"
+#include "link/death_notices.hpp"
 #include "link/endpoint.hpp"
+#include "link/host_kernel.hpp"
+#include "link/meeting_place.hpp"
+#include "link/robust_word.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "meeting_place.hpp"
-#include "robust_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
@@ -60,7 +61,8 @@ class neighbourhood final : private same_host_events {
 
   endpoint& owner_;
   reactor& service_;
-  simulated_process* const simulated_;
+  /// Null: the kernel itself.
+  host_kernel* const simulated_;
   std::shared_ptr<pool_registry> pools_;
   std::shared_ptr<class mover> mover_;
   std::optional<robust_words> words_;

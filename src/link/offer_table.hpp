@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "link/shared_word.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "shared_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

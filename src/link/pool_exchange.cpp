@@ -1,4 +1,4 @@
-#include "pool_exchange.hpp"
+#include "link/pool_exchange.hpp"
 
 #include <algorithm>
 #include <cerrno>

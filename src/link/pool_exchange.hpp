@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "local_socket.hpp"
+#include "link/local_socket.hpp"
+#include "link/mapped_pool.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
-#include "mapped_pool.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "process_watch.hpp"
+#include "link/process_watch.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

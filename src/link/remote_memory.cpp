@@ -1,4 +1,4 @@
-#include "remote_memory.hpp"
+#include "link/remote_memory.hpp"
 
 #include <cerrno>
 #include <cstring>

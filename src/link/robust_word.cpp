@@ -1,4 +1,4 @@
-#include "robust_word.hpp"
+#include "link/robust_word.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>

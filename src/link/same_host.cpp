@@ -1,4 +1,4 @@
-#include "same_host.hpp"
+#include "link/same_host.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>

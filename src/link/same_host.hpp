@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "local_socket.hpp"
-#include "meeting_place.hpp"
+#include "link/local_socket.hpp"
+#include "link/meeting_place.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "shared_arena.hpp"
+#include "link/shared_arena.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "arena_layout.hpp"
+#include "link/arena_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {

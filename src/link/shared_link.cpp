@@ -1,4 +1,4 @@
-#include "shared_link.hpp"
+#include "link/shared_link.hpp"
 
 #include <linux/futex.h>
 

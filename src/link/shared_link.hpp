@@ -8,12 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include "chunk_owners.hpp"
 #include "io/stream.hpp"
+#include "link/chunk_owners.hpp"
+#include "link/meeting_place.hpp"
+#include "link/mover.hpp"
+#include "link/pool_exchange.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "meeting_place.hpp"
-#include "mover.hpp"
-#include "pool_exchange.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "slot_register.hpp"
+#include "link/slot_register.hpp"
 
 #include <fmt/format.h>
 

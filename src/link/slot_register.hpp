@@ -4,8 +4,8 @@
 #include <atomic>
 #include <optional>
 
-#include "doorbell.hpp"
 #include "link/data_channel.hpp"
+#include "link/doorbell.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shared_word.hpp"
+#include "link/shared_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "word_group.hpp"
+#include "link/word_group.hpp"
 
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "robust_word.hpp"
+#include "link/robust_word.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "dlpack_tensor.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/dlpack_tensor.hpp"
 
 namespace manyworlds::inline v0::dlpack {
 

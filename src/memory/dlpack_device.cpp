@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "dlpack_tensor.hpp"
+#include "memory/dlpack_tensor.hpp"
 
 namespace manyworlds::inline v0::dlpack {
 

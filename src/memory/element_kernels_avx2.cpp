@@ -1,4 +1,4 @@
-#include "element_kernels.hpp"
+#include "memory/element_kernels.hpp"
 
 #include "manyworlds/detail/assertion.hpp"
 
@@ -27,9 +27,9 @@ namespace avx2_vectors {
 
 constexpr std::size_t vector_bytes = 32;
 
-#include "vectors.inc"
+#include "memory/vectors.inc"
 // clang-format off: each of these needs the one before.
-#include "element_kinds.inc"
+#include "memory/element_kinds.inc"
 
 /// The elements that the processor converts itself. Half a vector of them is a vector of
 /// floats.
@@ -43,7 +43,7 @@ struct float16_elements {
   }
 };
 
-#include "element_kernels.inc"
+#include "memory/element_kernels.inc"
 // clang-format on
 
 constexpr element_kernels kernels{"AVX2", reduce, divide};

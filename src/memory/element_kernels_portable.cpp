@@ -2,9 +2,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "element_kernels.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/small_float.hpp"
+#include "memory/element_kernels.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -14,11 +14,11 @@ namespace portable_vectors {
 // Every 64-bit processor has these vectors, or the compiler emulates them.
 constexpr std::size_t vector_bytes = 16;
 
-#include "vectors.inc"
+#include "memory/vectors.inc"
 // clang-format off: each of these needs the one before.
-#include "element_kinds.inc"
+#include "memory/element_kinds.inc"
 using float16_elements = small_float_elements<detail::f16_format>;
-#include "element_kernels.inc"
+#include "memory/element_kernels.inc"
 // clang-format on
 
 constexpr element_kernels kernels{"portable", reduce, divide};

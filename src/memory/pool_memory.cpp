@@ -13,7 +13,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
-#include "sealable_memory.hpp"
+#include "memory/sealable_memory.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -1,7 +1,7 @@
 #include "memory/reduce_elements.hpp"
 
-#include "element_kernels.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/element_kernels.hpp"
 
 namespace manyworlds::inline v0::detail {
 

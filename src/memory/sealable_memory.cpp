@@ -1,4 +1,4 @@
-#include "sealable_memory.hpp"
+#include "memory/sealable_memory.hpp"
 
 #include <linux/magic.h>
 #include <linux/memfd.h>

@@ -1,8 +1,8 @@
-#include "argument_checks.hpp"
+#include "nccl/argument_checks.hpp"
 
 #include <fmt/format.h>
 
-#include "nccl_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/detail/operation.hpp"
-#include "order_message.hpp"
+#include "nccl/order_message.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "collective_table.hpp"
+#include "nccl/collective_table.hpp"
 
 #include <fmt/format.h>
 

@@ -1,13 +1,13 @@
-#include "communicator.hpp"
+#include "nccl/communicator.hpp"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "communicator_life.hpp"
-#include "descriptor_limit.hpp"
 #include "duration_text.hpp"
-#include "nccl_library.hpp"
+#include "nccl/communicator_life.hpp"
+#include "nccl/descriptor_limit.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

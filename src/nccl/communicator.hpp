@@ -6,17 +6,17 @@
 
 #include <memory>
 
-#include "answer.hpp"
-#include "call_gate.hpp"
-#include "completion.hpp"
-#include "device.hpp"
 #include "io/reactor.hpp"
-#include "launch_order.hpp"
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/detail/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "objection.hpp"
+#include "nccl/answer.hpp"
+#include "nccl/call_gate.hpp"
+#include "nccl/completion.hpp"
+#include "nccl/device.hpp"
+#include "nccl/launch_order.hpp"
+#include "nccl/objection.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -5,11 +5,11 @@
 #include <exception>
 #include <optional>
 
-#include "communicator_life.hpp"
-#include "cuda_library.hpp"
-#include "nccl_library.hpp"
-#include "pool_state.hpp"
-#include "waiting.hpp"
+#include "nccl/communicator_life.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
+#include "nccl/pool_state.hpp"
+#include "nccl/waiting.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "communicator_life.hpp"
-#include "cuda_library.hpp"
-#include "nccl_library.hpp"
-#include "stuck_call.hpp"
-#include "waiting.hpp"
+#include "nccl/communicator_life.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
+#include "nccl/stuck_call.hpp"
+#include "nccl/waiting.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <exception>
 
-#include "communicator_life.hpp"
-#include "cuda_library.hpp"
-#include "nccl_library.hpp"
+#include "nccl/communicator_life.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

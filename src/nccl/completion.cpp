@@ -1,11 +1,11 @@
-#include "completion.hpp"
+#include "nccl/completion.hpp"
 
 #include <chrono>
 #include <new>
 #include <stdexcept>
 
-#include "cuda_library.hpp"
-#include "waiting.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/waiting.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "device.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "pinned_words.hpp"
-#include "watcher.hpp"
+#include "nccl/device.hpp"
+#include "nccl/pinned_words.hpp"
+#include "nccl/watcher.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

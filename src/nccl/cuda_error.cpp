@@ -1,4 +1,4 @@
-#include "cuda_error.hpp"
+#include "nccl/cuda_error.hpp"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cuda_library.hpp"
 #include "manyworlds/nccl/device_error.hpp"
+#include "nccl/cuda_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "cuda_library.hpp"
+#include "nccl/cuda_library.hpp"
 
 #include <fmt/format.h>
 

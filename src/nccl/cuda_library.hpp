@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "shared_library.hpp"
+#include "nccl/shared_library.hpp"
 
 #if CUDART_VERSION < 12000 || CUDART_VERSION >= 14000
 #error "CUDA 12 or 13, or a build without it: -DMANYWORLDS_HAS_NCCL=0"

@@ -1,4 +1,4 @@
-#include "descriptor_limit.hpp"
+#include "nccl/descriptor_limit.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "device.hpp"
+#include "nccl/device.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "cuda_library.hpp"
-#include "nccl_library.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

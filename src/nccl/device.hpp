@@ -17,13 +17,13 @@
 #include <string>
 #include <vector>
 
-#include "helper_threads.hpp"
-#include "launcher.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "manyworlds/time.hpp"
-#include "objection.hpp"
-#include "pinned_words.hpp"
-#include "watcher.hpp"
+#include "nccl/helper_threads.hpp"
+#include "nccl/launcher.hpp"
+#include "nccl/objection.hpp"
+#include "nccl/pinned_words.hpp"
+#include "nccl/watcher.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "cuda_error.hpp"
-#include "pool_state.hpp"
-#include "stream_facts.hpp"
+#include "nccl/cuda_error.hpp"
+#include "nccl/pool_state.hpp"
+#include "nccl/stream_facts.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,6 +1,6 @@
 #include "manyworlds/nccl/device_count.hpp"
 
-#include "cuda_error.hpp"
+#include "nccl/cuda_error.hpp"
 
 namespace manyworlds::inline v0 {
 

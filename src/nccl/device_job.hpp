@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "device_launch.hpp"
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/detail/operation.hpp"
+#include "nccl/device_launch.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,10 +1,10 @@
-#include "device_jobs.hpp"
+#include "nccl/device_jobs.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "argument_checks.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "nccl/argument_checks.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device_job.hpp"
-#include "membership.hpp"
+#include "nccl/device_job.hpp"
+#include "nccl/membership.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

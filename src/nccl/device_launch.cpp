@@ -1,13 +1,13 @@
-#include "device_launch.hpp"
+#include "nccl/device_launch.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
-#include "cuda_library.hpp"
-#include "launcher.hpp"
-#include "nccl_library.hpp"
-#include "view_checks.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/launcher.hpp"
+#include "nccl/nccl_library.hpp"
+#include "nccl/view_checks.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "call_gate.hpp"
-#include "communicator.hpp"
-#include "completion.hpp"
-#include "launch_order.hpp"
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/detail/operation.hpp"
-#include "order_message.hpp"
-#include "ranges.hpp"
+#include "nccl/call_gate.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/completion.hpp"
+#include "nccl/launch_order.hpp"
+#include "nccl/order_message.hpp"
+#include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -3,9 +3,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "cuda_library.hpp"
-#include "device_launch.hpp"
-#include "nccl_library.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/device_launch.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "device_opening.hpp"
+#include "nccl/device_opening.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <random>
 #include <utility>
 
-#include "cuda_library.hpp"
 #include "duration_text.hpp"
-#include "nccl_library.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "communicator.hpp"
-#include "device_jobs.hpp"
-#include "member_turns.hpp"
 #include "member_work.hpp"
-#include "membership.hpp"
-#include "order_mail.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/device_jobs.hpp"
+#include "nccl/member_turns.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_mail.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "cuda_error.hpp"
-#include "pool_state.hpp"
+#include "nccl/cuda_error.hpp"
+#include "nccl/pool_state.hpp"
 
 namespace manyworlds::inline v0 {
 

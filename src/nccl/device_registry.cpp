@@ -1,4 +1,4 @@
-#include "device_registry.hpp"
+#include "nccl/device_registry.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "cuda_library.hpp"
-#include "nccl_library.hpp"
-#include "ranges.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
+#include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <variant>
 
-#include "device.hpp"
 #include "manyworlds/nccl/device_options.hpp"
+#include "nccl/device.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

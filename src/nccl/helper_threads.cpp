@@ -1,4 +1,4 @@
-#include "helper_threads.hpp"
+#include "nccl/helper_threads.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 #include "io/forked_thread.hpp"
 #include "io/signals_blocked.hpp"
-#include "ranges.hpp"
+#include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "manyworlds/memory/device_view.hpp"
-#include "view_checks.hpp"
+#include "nccl/view_checks.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "launch_leader.hpp"
+#include "nccl/launch_leader.hpp"
 
 #include <fmt/format.h>
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "collective_table.hpp"
 #include "manyworlds/detail/timer_queue.hpp"
-#include "order_message.hpp"
-#include "proposal_table.hpp"
+#include "nccl/collective_table.hpp"
+#include "nccl/order_message.hpp"
+#include "nccl/proposal_table.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "launch_order.hpp"
+#include "nccl/launch_order.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "launch_queue.hpp"
+#include "nccl/launch_queue.hpp"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <chrono>
 #include <utility>
 
-#include "cuda_library.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "nccl_library.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

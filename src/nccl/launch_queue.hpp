@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "answer.hpp"
-#include "communicator.hpp"
-#include "device_jobs.hpp"
-#include "membership.hpp"
+#include "nccl/answer.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/device_jobs.hpp"
+#include "nccl/membership.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

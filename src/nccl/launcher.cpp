@@ -1,4 +1,4 @@
-#include "launcher.hpp"
+#include "nccl/launcher.hpp"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <mutex>
 #include <thread>
 
-#include "cuda_library.hpp"
-#include "helper_threads.hpp"
 #include "io/reactor.hpp"
 #include "io/work_inbox.hpp"
-#include "thread_name.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/helper_threads.hpp"
+#include "nccl/thread_name.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "leading_member.hpp"
+#include "nccl/leading_member.hpp"
 
 #include <fmt/format.h>
 

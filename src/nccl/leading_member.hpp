@@ -3,11 +3,11 @@
 
 #include <optional>
 
-#include "launch_leader.hpp"
-#include "member_turns.hpp"
 #include "member_work.hpp"
-#include "membership.hpp"
-#include "order_mail.hpp"
+#include "nccl/launch_leader.hpp"
+#include "nccl/member_turns.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_mail.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "matcher.hpp"
+#include "nccl/matcher.hpp"
 
 #include <fmt/format.h>
 

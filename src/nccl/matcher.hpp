@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "device_jobs.hpp"
 #include "host/host_backend.hpp"
-#include "member_turns.hpp"
-#include "membership.hpp"
-#include "order_mail.hpp"
+#include "nccl/device_jobs.hpp"
+#include "nccl/member_turns.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_mail.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

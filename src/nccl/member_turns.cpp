@@ -1,4 +1,4 @@
-#include "member_turns.hpp"
+#include "nccl/member_turns.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-#include "launch_leader.hpp"
+#include "nccl/launch_leader.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

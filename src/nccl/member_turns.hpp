@@ -10,12 +10,12 @@
 #include <memory>
 #include <optional>
 
-#include "communicator.hpp"
-#include "launch_order.hpp"
-#include "launch_queue.hpp"
-#include "membership.hpp"
-#include "order_mail.hpp"
-#include "turn_bell.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/launch_order.hpp"
+#include "nccl/launch_queue.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_mail.hpp"
+#include "nccl/turn_bell.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

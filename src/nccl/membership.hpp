@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "device.hpp"
 #include "host/host_backend.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "ranges.hpp"
+#include "nccl/device.hpp"
+#include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "nccl_backend.hpp"
+#include "nccl/nccl_backend.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <variant>
 
-#include "argument_checks.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "nccl_library.hpp"
+#include "nccl/argument_checks.hpp"
+#include "nccl/nccl_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

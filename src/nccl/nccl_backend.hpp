@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "communicator.hpp"
-#include "device_jobs.hpp"
-#include "device_opening.hpp"
-#include "held_graphs.hpp"
 #include "host/host_backend.hpp"
 #include "io/reactor.hpp"
-#include "launch_queue.hpp"
-#include "leading_member.hpp"
-#include "matcher.hpp"
-#include "member_turns.hpp"
 #include "member_work.hpp"
-#include "membership.hpp"
-#include "order_mail.hpp"
-#include "view_queue.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/device_jobs.hpp"
+#include "nccl/device_opening.hpp"
+#include "nccl/held_graphs.hpp"
+#include "nccl/launch_queue.hpp"
+#include "nccl/leading_member.hpp"
+#include "nccl/matcher.hpp"
+#include "nccl/member_turns.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_mail.hpp"
+#include "nccl/view_queue.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "nccl_backend.hpp"
+#include "nccl/nccl_backend.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

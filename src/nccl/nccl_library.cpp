@@ -1,4 +1,4 @@
-#include "nccl_library.hpp"
+#include "nccl/nccl_library.hpp"
 
 #include <fmt/format.h>
 

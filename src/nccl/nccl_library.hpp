@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "shared_library.hpp"
+#include "nccl/shared_library.hpp"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
 #error "NCCL 2.18 or later, or a build without it: -DMANYWORLDS_HAS_NCCL=0"

@@ -1,4 +1,4 @@
-#include "order_mail.hpp"
+#include "nccl/order_mail.hpp"
 
 #include <utility>
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "host/host_backend.hpp"
-#include "membership.hpp"
-#include "order_message.hpp"
-#include "order_post.hpp"
-#include "own_orders.hpp"
+#include "nccl/membership.hpp"
+#include "nccl/order_message.hpp"
+#include "nccl/order_post.hpp"
+#include "nccl/own_orders.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

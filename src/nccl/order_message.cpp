@@ -1,4 +1,4 @@
-#include "order_message.hpp"
+#include "nccl/order_message.hpp"
 
 #include <fmt/format.h>
 

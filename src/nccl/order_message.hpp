@@ -14,7 +14,7 @@
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/reduction.hpp"
-#include "payload_layout.hpp"
+#include "nccl/payload_layout.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -4,7 +4,7 @@
 
 #include "manyworlds/detail/operation.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
-#include "order_message.hpp"
+#include "nccl/order_message.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "own_orders.hpp"
+#include "nccl/own_orders.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "host/host_backend.hpp"
-#include "launch_leader.hpp"
+#include "nccl/launch_leader.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

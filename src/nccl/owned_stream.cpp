@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cuda_error.hpp"
+#include "nccl/cuda_error.hpp"
 
 namespace manyworlds::inline v0 {
 

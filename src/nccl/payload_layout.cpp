@@ -1,4 +1,4 @@
-#include "payload_layout.hpp"
+#include "nccl/payload_layout.hpp"
 
 #include <string>
 

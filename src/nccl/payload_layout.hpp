@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "link/wire.hpp"
-#include "manyworlds/memory/device_list.hpp"
+#include "manyworlds/memory/gather_list.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

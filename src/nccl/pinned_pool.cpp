@@ -6,8 +6,8 @@
 #include <bit>
 #include <stdexcept>
 
-#include "cuda_error.hpp"
-#include "pinned_state.hpp"
+#include "nccl/cuda_error.hpp"
+#include "nccl/pinned_state.hpp"
 
 namespace manyworlds::inline v0 {
 

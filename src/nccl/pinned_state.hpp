@@ -5,9 +5,9 @@
 #include <map>
 #include <mutex>
 
-#include "cuda_library.hpp"
 #include "manyworlds/nccl/pinned_pool.hpp"
-#include "pinned_slab.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/pinned_slab.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,6 +1,6 @@
-#include "pinned_words.hpp"
+#include "nccl/pinned_words.hpp"
 
-#include "cuda_library.hpp"
+#include "nccl/cuda_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

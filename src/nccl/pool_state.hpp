@@ -1,7 +1,7 @@
 // Pool state: the CUDA memory pool behind a device pool and its buffers.
 #pragma once
 
-#include "cuda_library.hpp"
+#include "nccl/cuda_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

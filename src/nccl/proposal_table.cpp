@@ -1,4 +1,4 @@
-#include "proposal_table.hpp"
+#include "nccl/proposal_table.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "manyworlds/time.hpp"
-#include "order_message.hpp"
+#include "nccl/order_message.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

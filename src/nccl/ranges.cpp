@@ -1,4 +1,4 @@
-#include "ranges.hpp"
+#include "nccl/ranges.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

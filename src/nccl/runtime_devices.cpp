@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
-#include "device_registry.hpp"
-#include "nccl_backend.hpp"
+#include "nccl/device_registry.hpp"
+#include "nccl/nccl_backend.hpp"
 
 namespace manyworlds::inline v0::detail {
 

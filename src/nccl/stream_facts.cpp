@@ -1,8 +1,8 @@
-#include "stream_facts.hpp"
+#include "nccl/stream_facts.hpp"
 
 #include <stdexcept>
 
-#include "cuda_error.hpp"
+#include "nccl/cuda_error.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cuda_library.hpp"
 #include "manyworlds/memory/device_view.hpp"
+#include "nccl/cuda_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,12 +1,12 @@
-#include "stream_look.hpp"
+#include "nccl/stream_look.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "cuda_error.hpp"
-#include "stream_facts.hpp"
+#include "nccl/cuda_error.hpp"
+#include "nccl/stream_facts.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

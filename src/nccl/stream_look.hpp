@@ -9,9 +9,9 @@
 #include <memory>
 #include <optional>
 
-#include "answer.hpp"
 #include "manyworlds/nccl/copy.hpp"
-#include "watcher.hpp"
+#include "nccl/answer.hpp"
+#include "nccl/watcher.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

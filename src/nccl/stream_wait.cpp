@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
-#include "cuda_error.hpp"
-#include "helper_threads.hpp"
 #include "io/current_reactor.hpp"
-#include "stream_facts.hpp"
-#include "stream_look.hpp"
+#include "nccl/cuda_error.hpp"
+#include "nccl/helper_threads.hpp"
+#include "nccl/stream_facts.hpp"
+#include "nccl/stream_look.hpp"
 
 namespace manyworlds::inline v0::detail {
 

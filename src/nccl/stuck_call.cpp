@@ -1,4 +1,4 @@
-#include "stuck_call.hpp"
+#include "nccl/stuck_call.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

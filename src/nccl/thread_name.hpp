@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ranges.hpp"
+#include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

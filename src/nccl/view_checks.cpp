@@ -1,8 +1,8 @@
-#include "view_checks.hpp"
+#include "nccl/view_checks.hpp"
 
 #include <fmt/format.h>
 
-#include "cuda_library.hpp"
+#include "nccl/cuda_library.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

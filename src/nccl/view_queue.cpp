@@ -1,4 +1,4 @@
-#include "view_queue.hpp"
+#include "nccl/view_queue.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "view_checks.hpp"
+#include "nccl/view_checks.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

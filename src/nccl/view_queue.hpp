@@ -6,11 +6,11 @@
 #include <deque>
 #include <string>
 
-#include "device_jobs.hpp"
 #include "host/host_backend.hpp"
-#include "known_views.hpp"
 #include "member_work.hpp"
-#include "membership.hpp"
+#include "nccl/device_jobs.hpp"
+#include "nccl/known_views.hpp"
+#include "nccl/membership.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

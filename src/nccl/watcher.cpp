@@ -1,4 +1,4 @@
-#include "watcher.hpp"
+#include "nccl/watcher.hpp"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include <thread>
 #include <utility>
 
-#include "cuda_library.hpp"
-#include "helper_threads.hpp"
 #include "io/reactor.hpp"
-#include "thread_name.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/helper_threads.hpp"
+#include "nccl/thread_name.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 

@@ -1,4 +1,4 @@
-#include "json_writer.hpp"
+#include "observe/json_writer.hpp"
 #include "observe/report.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -10,7 +10,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/world/outcome.hpp"
-#include "peer_world.hpp"
+#include "serve/peer_world.hpp"
 #include "world/control_message.hpp"
 #include "world/runtime_core.hpp"
 #include "world/store_trouble.hpp"

@@ -1,12 +1,12 @@
-#include "call_record.hpp"
+#include "serve/call_record.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "dispatch_core.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "worker_link.hpp"
+#include "serve/dispatch_core.hpp"
+#include "serve/worker_link.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "call_wire.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
+#include "serve/call_wire.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "call_session.hpp"
+#include "serve/call_session.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "call_session.hpp"
+#include "serve/call_session.hpp"
 
 #include <fmt/format.h>
 

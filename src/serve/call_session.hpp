@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "call_peer.hpp"
-#include "call_wire.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/call_watch.hpp"
 #include "manyworlds/serve/call_server.hpp"
+#include "serve/call_peer.hpp"
+#include "serve/call_wire.hpp"
 
 namespace manyworlds::inline v0 {
 

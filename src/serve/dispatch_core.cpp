@@ -1,4 +1,4 @@
-#include "dispatch_core.hpp"
+#include "serve/dispatch_core.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "worker_link.hpp"
+#include "serve/worker_link.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {

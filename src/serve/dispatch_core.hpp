@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "call_record.hpp"
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "observe/tally.hpp"
+#include "serve/call_record.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "call_record.hpp"
-#include "dispatch_core.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "worker_link.hpp"
+#include "serve/call_record.hpp"
+#include "serve/dispatch_core.hpp"
+#include "serve/worker_link.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {

@@ -1,4 +1,4 @@
-#include "peer_world.hpp"
+#include "serve/peer_world.hpp"
 
 #include <fmt/format.h>
 

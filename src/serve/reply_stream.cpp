@@ -1,8 +1,8 @@
 #include "manyworlds/serve/reply_stream.hpp"
 
-#include "call_record.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
+#include "serve/call_record.hpp"
 
 namespace manyworlds::inline v0 {
 

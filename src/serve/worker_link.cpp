@@ -1,4 +1,4 @@
-#include "worker_link.hpp"
+#include "serve/worker_link.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "dispatch_core.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "serve/dispatch_core.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "call_peer.hpp"
-#include "call_record.hpp"
-#include "call_wire.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
+#include "serve/call_peer.hpp"
+#include "serve/call_record.hpp"
+#include "serve/call_wire.hpp"
 
 namespace manyworlds::inline v0::detail {
 

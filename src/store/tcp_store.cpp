@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "manyworlds/store/run_on.hpp"
-#include "tcp_store_client.hpp"
+#include "store/tcp_store_client.hpp"
 
 namespace manyworlds::inline v0 {
 

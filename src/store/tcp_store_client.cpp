@@ -1,4 +1,4 @@
-#include "tcp_store_client.hpp"
+#include "store/tcp_store_client.hpp"
 
 #include <algorithm>
 #include <span>

@@ -10,10 +10,10 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/seeded_random.hpp"
 #include "manyworlds/store/tcp_store.hpp"
-#include "manyworlds/testing/simulated_random.hpp"
-#include "tcp_store_connection.hpp"
-#include "turnstile.hpp"
+#include "store/tcp_store_connection.hpp"
+#include "store/turnstile.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -157,7 +157,7 @@ class tcp_store::client {
   bool closes_on_missing_ = false;
   event given_back_;
   std::vector<connection_ptr> idle_;
-  simulated_random random_;
+  seeded_random random_;
 
   /// Why the store does not answer, for other threads.
   mutable std::mutex trouble_mutex_;

@@ -1,4 +1,4 @@
-#include "tcp_store_connection.hpp"
+#include "store/tcp_store_connection.hpp"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 
 #include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/store/store_limits.hpp"
+#include "manyworlds/store/store.hpp"
 #include "store/tcp_store_protocol.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/store/store_limits.hpp"
+#include "manyworlds/store/store.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -7,7 +7,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "tcp_store_client.hpp"
+#include "store/tcp_store_client.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
-#include "tcp_store_session.hpp"
+#include "store/tcp_store_session.hpp"
 
 namespace manyworlds::inline v0::detail {
 

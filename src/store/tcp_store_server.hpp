@@ -9,7 +9,7 @@
 #include "io/stream.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
-#include "manyworlds/store/store_limits.hpp"
+#include "manyworlds/store/store.hpp"
 #include "store/key_value_table.hpp"
 
 namespace manyworlds::inline v0::detail {

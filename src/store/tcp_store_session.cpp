@@ -1,4 +1,4 @@
-#include "tcp_store_session.hpp"
+#include "store/tcp_store_session.hpp"
 
 #include <cerrno>
 #include <optional>

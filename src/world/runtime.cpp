@@ -8,9 +8,9 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "observe/dump_server.hpp"
-#include "runtime_roots.hpp"
-#include "runtime_thread.hpp"
 #include "world/runtime_core.hpp"
+#include "world/runtime_roots.hpp"
+#include "world/runtime_thread.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -42,8 +42,7 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
   if (o.heartbeat < 1ms)
     throw std::invalid_argument("the heartbeat is shorter than 1 ms");
   e.heartbeat = o.heartbeat;
-  e.shared_memory =
-      o.shared_memory && (env.starts_threads() || env.simulated() != nullptr);
+  e.shared_memory = o.shared_memory && (env.starts_threads() || env.host() != nullptr);
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
   if (o.mover && env.starts_threads() && has_cpus_for_helpers()) {

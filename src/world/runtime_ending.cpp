@@ -9,9 +9,9 @@
 #include "duration_text.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "observe/dump_server.hpp"
-#include "runtime_roots.hpp"
-#include "runtime_thread.hpp"
 #include "world/runtime_core.hpp"
+#include "world/runtime_roots.hpp"
+#include "world/runtime_thread.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "runtime_roots.hpp"
+#include "world/runtime_roots.hpp"
 
 #include <fmt/format.h>
 

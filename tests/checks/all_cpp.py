@@ -6,7 +6,7 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2] / "src"
-layers = "coro io memory link store backend host nccl world serve observe interop".split()
+layers = "coro io memory link store backend host nccl world serve observe interop testing".split()
 
 
 def sources():
@@ -17,17 +17,20 @@ def sources():
 
 
 def listing():
-    """What needs CUDA is left out of a build without it, and what stands in for it put in."""
+    """What needs CUDA is left out of a build without it, and what stands in for it put in; the
+    simulation is there for those who ask for it."""
     device = [s for s in sources() if s.startswith("nccl/")]
     without = [s for s in device if s.startswith("nccl/without/")]
     with_cuda = [s for s in device if s not in without]
     lines = {s: f'#include "{s}"\n' for s in sources()}
     pick = lambda names: "".join(lines[name] for name in names)
-    rest = [s for s in sources() if s not in device]
+    testing = [s for s in sources() if s.startswith("testing/")]
+    rest = [s for s in sources() if s not in device + testing]
     if not device:
         return pick(rest)
     guarded = f"#if MANYWORLDS_HAS_NCCL\n{pick(with_cuda)}#else\n{pick(without)}#endif\n"
-    return pick(rest) + "\n" + guarded
+    simulated = f"#if defined(MANYWORLDS_TESTING)\n{pick(testing)}#endif\n"
+    return pick(rest) + "\n" + guarded + "\n" + simulated
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/bin/bash
-# An include path, src/all.cpp and the system libraries are enough: vendored.sh OUTPUT COMPILER...
+# Two include paths (include, src), src/all.cpp and the system libraries are enough: vendored.sh OUTPUT COMPILER...
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 output=$1
@@ -7,13 +7,13 @@ shift
 
 mkdir -p "$output"
 # Without CUDA, wherever it is.
-args=(-std=c++20 -foptimize-sibling-calls -I"$root/include" -DMANYWORLDS_HAS_NCCL=0)
+args=(-std=c++20 -foptimize-sibling-calls -I"$root/include" -I"$root/src" -DMANYWORLDS_HAS_NCCL=0)
 "$@" "${args[@]}" -c "$root/src/all.cpp" -o "$output/all.o"
 "$@" "${args[@]}" "$root/tests/consumers/program.cpp" "$output/all.o" -luring -lcrypto -lcares \
   -o "$output/program"
 bash "$root/tests/consumers/runs_right.sh" "$output/program"
 # With CUDA it is what a user's optimized build compiles, and no build of the tests.
-[ -z "${CUDA_ARGS-}" ] || "$@" -std=c++20 -foptimize-sibling-calls -I"$root/include" \
+[ -z "${CUDA_ARGS-}" ] || "$@" -std=c++20 -foptimize-sibling-calls -I"$root/include" -I"$root/src" \
   $CUDA_ARGS -fsyntax-only "$root/src/all.cpp"
 # Also by those who do without run-time type information.
 "$@" "${args[@]}" -fno-rtti -fsyntax-only "$root/src/all.cpp"

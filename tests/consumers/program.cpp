@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <numeric>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Puts the library into a project and runs what it builds: run.sh CONSUMER BUILD OUTPUT
-# CONSUMER is pkgconfig, cmake or meson; BUILD a configured build folder of the library.
+# CONSUMER is pkgconfig, cmake, meson or source; BUILD a configured build folder of the library.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -22,12 +22,14 @@ case $consumer in
     install_library
     export PKG_CONFIG_PATH=$pkgconfig PKG_CONFIG_SYSROOT_DIR=$output/installed
     make -C "$here/pkgconfig" OUTPUT="$output"
+    "$output/simulated"
     program=$output/consumer
     ;;
   cmake)
     install_library
     cmake -S "$here/cmake" -B "$output/build" -DCMAKE_PREFIX_PATH="$prefix"
     cmake --build "$output/build"
+    "$output/build/simulated"
     program=$output/build/consumer
     ;;
   meson)
@@ -49,6 +51,22 @@ case $consumer in
       ldd "$program" >&2
       exit 1
     fi
+    ;;
+  source)
+    # Headers alone, in two translation units, without a warning, by both compilers.
+    install_library
+    warnings=(-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror)
+    for compiler in g++ clang++; do
+      for unit in "$here/program.cpp" "$here/source/implementation.cpp"; do
+        "$compiler" -std=c++20 -foptimize-sibling-calls "${warnings[@]}" \
+          -I"$prefix/include" -DMANYWORLDS_HAS_NCCL=0 -c "$unit" \
+          -o "$output/$(basename "$unit" .cpp).o"
+      done
+      "$compiler" "$output"/program.o "$output"/implementation.o -luring -lcrypto -lcares \
+        -o "$output/consumer-$compiler"
+      bash "$here/runs_right.sh" "$output/consumer-$compiler"
+    done
+    program=$output/consumer-g++
     ;;
   *)
     echo "unknown consumer: $consumer" >&2

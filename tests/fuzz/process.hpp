@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "manyworlds/testing/simulation.hpp"
 
 namespace manyworlds::fuzzing {

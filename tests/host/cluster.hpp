@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "grounds.hpp"
-#include "io/simulated_kernel.hpp"
 #include "link/shared_link.hpp"
 #include "operations.hpp"
 #include "support/pattern.hpp"
+#include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::host_tests {
 

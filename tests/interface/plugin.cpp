@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <span>
 
 using namespace std::chrono_literals;

@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <exception>
 #include <latch>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <optional>
 #include <span>
 #include <stop_token>

@@ -10,7 +10,8 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/gpu.hpp>
+#include <manyworlds/mw.hpp>
 #include <memory>
 #include <numeric>
 #include <string>

@@ -5,7 +5,7 @@
 
 #include "coro/foreign_coroutine.hpp"
 #include "coro/test_executor.hpp"
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 
 namespace manyworlds::testing {
 namespace {

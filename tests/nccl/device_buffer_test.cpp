@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "manyworlds/memory/device_list.hpp"
+#include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/nccl/owned_stream.hpp"
 #include "manyworlds/nccl/pinned_pool.hpp"
 #include "nccl/device_fixture.hpp"

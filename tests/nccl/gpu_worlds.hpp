@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "device_fixture.hpp"
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/gpu.hpp"
+#include "manyworlds/mw.hpp"
 #include "rank_processes.hpp"
 
 namespace manyworlds::nccl_tests {

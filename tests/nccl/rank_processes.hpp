@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "device_fixture.hpp"
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/gpu.hpp"
+#include "manyworlds/mw.hpp"
 #include "own_process.hpp"
 
 namespace manyworlds::nccl_tests {

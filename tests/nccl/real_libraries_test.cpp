@@ -5,7 +5,8 @@
 
 #include <string>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/gpu.hpp"
+#include "manyworlds/mw.hpp"
 #include "nccl/cuda_library.hpp"
 #include "nccl/nccl_library.hpp"
 

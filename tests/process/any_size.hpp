@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 
 namespace manyworlds::process_tests {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "traffic_orders.hpp"
 
 namespace manyworlds::process_tests {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "traffic_orders.hpp"
 
 namespace manyworlds::process_tests {

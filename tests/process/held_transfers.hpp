@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 
 namespace manyworlds::process_tests {
 

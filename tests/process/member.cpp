@@ -65,7 +65,7 @@
 #include "collective_orders.hpp"
 #include "ending_orders.hpp"
 #include "held_transfers.hpp"
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "member_rights.hpp"
 #include "misdeeds.hpp"

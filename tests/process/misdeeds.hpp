@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "link/arena_layout.hpp"
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "traffic_orders.hpp"
 
 namespace manyworlds::process_tests {

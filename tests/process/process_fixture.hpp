@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "process.hpp"
 #include "support/refused_here.hpp"
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "support/entries.hpp"
 #include "traffic_orders.hpp"
 

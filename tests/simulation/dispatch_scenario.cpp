@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "simulation/pattern.hpp"
 #include "simulation/scenario.hpp"
 #include "simulation/world_cluster.hpp"

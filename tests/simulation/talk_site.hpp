@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "manyworlds/testing/simulated_random.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "simulation/watched_memory.hpp"
 
 namespace manyworlds_tests {

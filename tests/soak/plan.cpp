@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "manyworlds/testing/simulated_random.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "simulation/pattern.hpp"
 
 namespace manyworlds_tests::soak {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "manyworlds/world/graph_hold.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

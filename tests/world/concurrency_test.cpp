@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 
 namespace mw = manyworlds;
 using namespace std::chrono_literals;

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "world_fixture.hpp"
 
 namespace mw = manyworlds;

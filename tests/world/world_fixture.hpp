@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/mw.hpp"
 #include "support/kept_log.hpp"
 #include "world/runtime_core.hpp"
 

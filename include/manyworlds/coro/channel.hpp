@@ -20,10 +20,8 @@ template <class T>
 class channel_push_awaiter;
 template <class T>
 class channel_pop_awaiter;
-
 template <class T>
 class channel_push;
-
 template <class T>
 class channel_pop;
 

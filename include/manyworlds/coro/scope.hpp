@@ -20,7 +20,6 @@ namespace detail {
 
 template <class Body>
 class scope_run;
-
 template <class Body>
 class scope_awaiter;
 

@@ -5,7 +5,6 @@
 #include <ranges>
 #include <type_traits>
 
-#include "manyworlds/memory/device_list.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 
 namespace manyworlds::inline v0::detail {

@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "manyworlds/address.hpp"
-#include "manyworlds/memory/device_list.hpp"
+#include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/memory/reduction.hpp"
 #include "manyworlds/nccl/ticket.hpp"
 

@@ -64,10 +64,10 @@ template <class Awaiter>
 class awaitable_by_all : public Awaiter {
  public:
   using Awaiter::Awaiter;
-  /// `where`: the executor that resumes the coroutine; may be null.
+  /// `there`: the executor that resumes the coroutine; may be null.
   template <class... Args>
-  awaitable_by_all(executor* where, Args&&... args)
-      : Awaiter(std::forward<Args>(args)...), resumption_(where) {}
+  awaitable_by_all(executor* there, Args&&... args)
+      : Awaiter(std::forward<Args>(args)...), resumption_(there) {}
   awaitable_by_all(const awaitable_by_all&) = delete;
   awaitable_by_all& operator=(const awaitable_by_all&) = delete;
   ~awaitable_by_all() {

@@ -21,6 +21,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// Options of a reply feed.
 struct reply_feed_options {
   /// Limits the whole call, its replies included.
   duration limit = duration::max();

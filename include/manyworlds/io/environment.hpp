@@ -6,21 +6,23 @@
 #include <cstdint>
 #include <span>
 
-#include "manyworlds/io/engine_kind.hpp"
-#include "manyworlds/process_identity.hpp"
+#include "manyworlds/detail/config.hpp"
+#include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0 {
 
+/// `automatic` takes io_uring, or epoll where io_uring is refused.
+enum class engine_kind : unsigned char { automatic, io_uring, epoll };
+
 namespace detail {
 class reactor;
-}  // namespace detail
-
-class simulated_process;
-
-namespace detail {
 struct engine_choice;
+namespace shm {
+class host_kernel;
+}
 }  // namespace detail
 
+/// Stands for the machine. A runtime is given one by a simulation, or takes the real one.
 class environment {
  public:
   environment() = default;
@@ -35,10 +37,9 @@ class environment {
   /// True: a runtime starts threads for its reactors. False: other code (a simulation)
   /// turns every reactor that is attached, on one thread.
   [[nodiscard]] virtual bool starts_threads() const noexcept = 0;
-  /// Returns the process of a simulation in which processes share memory. Null
-  /// with threads means the kernel itself. Null without threads means that they share
-  /// none.
-  [[nodiscard]] virtual simulated_process* simulated() noexcept { return nullptr; }
+  /// Returns what stands for the kernel where processes share memory. Null with threads
+  /// means the kernel itself; null without threads means that they share none.
+  [[nodiscard]] virtual detail::shm::host_kernel* host() noexcept { return nullptr; }
   virtual void attach(detail::reactor& r) = 0;
   virtual void detach(detail::reactor& r) noexcept = 0;
 };

@@ -190,6 +190,7 @@ requires detail::plain_object<T> &&(!std::is_const_v<T>)buffer_view object(T& va
   return {std::addressof(value), sizeof(T), dtype::uint8};
 }
 
+/// Does the same with an object that is only sent.
 template <detail::plain_object T>
 const_buffer_view object(const T& value) {
   return {std::addressof(value), sizeof(T), dtype::uint8};

@@ -31,6 +31,7 @@ enum class dtype : std::uint8_t {
   float8_e5m2 = 11,
 };
 
+/// How many element types there are: their values are 0 to 11.
 inline constexpr std::size_t dtype_count = 12;
 
 /// Returns the bytes of one element. Precondition: `type` is one of the enumerators; a
@@ -63,9 +64,11 @@ constexpr std::optional<dtype> dtype_from_wire(std::uint8_t value) noexcept;
 template <class T>
 struct dtype_of {};
 
+/// The base of specialisations of `dtype_of`.
 template <dtype Type>
 using is_dtype = std::integral_constant<dtype, Type>;
 
+/// The element type of a C++ type.
 template <class T>
 inline constexpr dtype dtype_of_v = dtype_of<std::remove_cv_t<T>>::value;
 

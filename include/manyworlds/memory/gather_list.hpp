@@ -11,6 +11,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/view_list.hpp"
+#include "manyworlds/memory/device_view.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -190,5 +191,19 @@ void basic_gather_list<View>::copy(R&& views) {
 }
 
 }  // namespace detail
+
+/// Views of one element type each, one after the other in memory.
+using device_view_list = detail::basic_view_list<device_view>;
+using const_device_view_list = detail::basic_view_list<const_device_view>;
+
+/// The argument of a send from a device: a `gather_list` of device views.
+using device_gather_list = detail::basic_gather_list<const_device_view>;
+
+/// The argument of a receive on a device: a `scatter_list` of device views.
+using device_scatter_list = detail::basic_gather_list<device_view>;
+
+/// A list that owns its views. A function that chooses blocks returns it.
+using device_view_batch = detail::basic_view_batch<device_view>;
+using const_device_view_batch = detail::basic_view_batch<const_device_view>;
 
 }  // namespace manyworlds::inline v0

@@ -12,12 +12,10 @@ namespace manyworlds::inline v0 {
 /// renumber them.
 enum class reduction : std::uint8_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
+/// The reductions under short names: `w.all_reduce(x, mw::sum)`.
 inline constexpr reduction sum = reduction::sum;
-
 inline constexpr reduction prod = reduction::prod;
-
 inline constexpr reduction max = reduction::max;
-
 inline constexpr reduction min = reduction::min;
 
 /// The sum divided by the number of members, in the elements' own arithmetic.

@@ -25,6 +25,7 @@ struct pinned_block {
 void free(pinned_state& pool, pinned_block block) noexcept;
 }  // namespace detail::nccl
 
+/// Options of a pool of pinned memory.
 struct pinned_pool_options {
   /// The device in the context of which the memory is registered; every device can use
   /// it.

@@ -9,6 +9,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// How many operations ended with one cause.
 struct error_count {
   enum cause cause = cause::none;
   std::uint64_t operations = 0;

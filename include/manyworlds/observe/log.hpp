@@ -8,6 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// How grave a line is; `silent` is above all of them.
 enum class log_level : std::uint8_t { debug, info, warning, error, silent };
 
 [[nodiscard]] std::string_view name_of(log_level level) noexcept;

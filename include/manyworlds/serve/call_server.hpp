@@ -76,6 +76,7 @@ class served_call {
   std::stop_source stop_;
 };
 
+/// Options of a call server.
 struct call_server_options {
   /// Handlers that run at once for one leader. The leader queues the calls beyond it.
   std::size_t concurrent = 64;

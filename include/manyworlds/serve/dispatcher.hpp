@@ -26,6 +26,7 @@ namespace detail {
 class dispatch_core;
 }  // namespace detail
 
+/// Options of a dispatcher.
 struct dispatch_options {
   /// Calls that a worker has at once. The worker may ask for fewer.
   std::size_t in_flight_per_worker = 64;

@@ -13,6 +13,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// Names the operations of a store.
 enum class store_operation : std::uint8_t {
   set,
   get,
@@ -27,6 +28,7 @@ enum class store_operation : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(store_operation o) noexcept;
 
+/// Says why an operation on a store failed.
 enum class store_error_kind : std::uint8_t {
   unreachable,  ///< the store could not be reached, or did not answer in time
   timed_out,    ///< the store answers, but keys were not set in time: `keys` are those

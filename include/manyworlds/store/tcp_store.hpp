@@ -15,6 +15,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// Options of a client of a TCPStore.
 struct tcp_store_options {
   store_limits limits;
   /// The first pause between attempts to reach the store. It grows by half each time up

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "manyworlds/detail/seeded_random.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/socket_address.hpp"
-#include "manyworlds/testing/simulated_random.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -19,12 +19,14 @@ class simulation;
 namespace detail {
 class simulated_clockwork;
 class simulated_engine;
+class simulated_host;
 class simulated_kernel;
 class simulated_network;
 class simulated_resident;
 class simulated_sockets;
 }  // namespace detail
 
+/// The states of a simulated process.
 enum class process_state : unsigned char {
   running,
   stopped,   ///< not turned, as by SIGSTOP; the kernel goes on receiving for it
@@ -48,7 +50,7 @@ class simulated_process final : public environment {
   void fill_random(std::span<std::byte> bytes) override { random_.fill(bytes); }
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
-  [[nodiscard]] simulated_process* simulated() noexcept override;
+  [[nodiscard]] detail::shm::host_kernel* host() noexcept override;
   /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
   void attach(detail::reactor& r) override;
   void detach(detail::reactor& r) noexcept override;
@@ -84,8 +86,9 @@ class simulated_process final : public environment {
   std::size_t index_;
   std::size_t host_;
   std::string name_;
-  simulated_random random_;
+  detail::seeded_random random_;
   std::unique_ptr<detail::simulated_sockets> sockets_;
+  std::unique_ptr<detail::simulated_host> kernel_;
   std::vector<detail::simulated_engine*> engines_;
   std::vector<detail::simulated_resident*> residents_;
   process_state state_ = process_state::running;

@@ -10,10 +10,18 @@
 #include <string_view>
 #include <utility>
 
+#include "manyworlds/detail/seeded_random.hpp"
 #include "manyworlds/testing/simulated_process.hpp"
 
 namespace manyworlds::inline v0 {
 
+/// Draws the same sequence from the same seed with every compiler and library, so that a
+/// seed means one run everywhere:
+///
+///     const std::uint64_t which = sim.random().below(3);
+using simulated_random = detail::seeded_random;
+
+/// Options of a simulation: its network, and what the seed may choose.
 struct simulation_options {
   duration latency = std::chrono::microseconds(20);
   /// The seed chooses a part of it that is added to the latency of every segment.

@@ -13,6 +13,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// What moves a world's data.
 enum class backend_kind : std::uint8_t {
   host,  ///< host memory, over shared memory and tcp
   nccl,  ///< device memory over NCCL, and host memory over the same links

@@ -6,7 +6,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/native_only.hpp"
-#include "manyworlds/result.hpp"
+#include "manyworlds/world/result.hpp"
 
 namespace manyworlds::inline v0 {
 

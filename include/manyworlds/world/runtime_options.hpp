@@ -5,7 +5,7 @@
 
 #include "manyworlds/algorithms.hpp"
 #include "manyworlds/inline_text.hpp"
-#include "manyworlds/io/engine_kind.hpp"
+#include "manyworlds/io/environment.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/time.hpp"
 

@@ -10,6 +10,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// The members of one epoch of a world, by rank.
 struct world_view {
   world_name name;
   std::uint64_t epoch = 0;

@@ -18,6 +18,7 @@ namespace detail {
 class world_event_queue;
 }  // namespace detail
 
+/// What happened to a world.
 enum class world_event_kind : std::uint8_t {
   formed,
   suspect,    ///< a member is silent; it may come back
@@ -28,6 +29,7 @@ enum class world_event_kind : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(world_event_kind k) noexcept;
 
+/// One thing that happened to a world of the runtime.
 struct world_event {
   world_event_kind kind = world_event_kind::formed;
   world_name world = {};

@@ -8,6 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
+/// Where a world is in its life.
 enum class world_state : std::uint8_t {
   described,  ///< not awaited yet
   forming,

@@ -4,7 +4,7 @@
 #include "manyworlds/nccl/device_count.hpp"
 #include "manyworlds/nccl/owned_stream.hpp"
 #include "manyworlds/nccl/pinned_pool.hpp"
-#include "no_cuda.hpp"
+#include "nccl/without/no_cuda.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -5,7 +5,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/use_awaitable.hpp>
 #include <manyworlds/interop/asio.hpp>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 
 using namespace std::chrono_literals;
 

@@ -1,3 +1,3 @@
 // flags: -fno-exceptions
 // says: manyworlds needs exceptions: compile without -fno-exceptions
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>

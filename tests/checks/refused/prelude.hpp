@@ -1,7 +1,7 @@
 // What every file here begins with; precompiled.
 #include <functional>
 #include <manyworlds/interop/resume_on.hpp>
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>
 #include <map>
 #include <memory>
 #include <string>

@@ -1,3 +1,3 @@
 // flags: -std=c++17
 // says: manyworlds needs C++20: compile with -std=c++20 or later
-#include <manyworlds/manyworlds.hpp>
+#include <manyworlds/mw.hpp>

@@ -1,4 +1,4 @@
-#include "simulated_same_host.hpp"
+#include "testing/simulated_same_host.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
-#include "simulated_deaths.hpp"
+#include "testing/simulated_deaths.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -3,10 +3,10 @@
 
 #include <map>
 
-#include "death_notices.hpp"
 #include "io/reactor.hpp"
-#include "io/simulated_kernel.hpp"
-#include "shared_arena.hpp"
+#include "link/death_notices.hpp"
+#include "link/shared_arena.hpp"
+#include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -1,4 +1,4 @@
-#include "simulated_network.hpp"
+#include "testing/simulated_network.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "poll_budget.hpp"
-#include "simulated_engine.hpp"
+#include "io/poll_budget.hpp"
+#include "testing/simulated_engine.hpp"
 
 namespace manyworlds::inline v0::detail {
 

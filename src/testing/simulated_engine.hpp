@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "io/simulated_kernel.hpp"
-#include "simulated_network.hpp"
+#include "testing/simulated_kernel.hpp"
+#include "testing/simulated_network.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "simulation_machinery.hpp"
+#include "testing/simulation_machinery.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,4 +1,4 @@
-// Simulated random: the same sequence from the same seed with every compiler and library.
+// Seeded random: the same sequence from the same seed with every compiler and library.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/time.hpp"
 
-namespace manyworlds::inline v0 {
+namespace manyworlds::inline v0::detail {
 
 /// A small deterministic generator (splitmix64), which is not for secrets. It does not
 /// use the standard distributions, because their results differ between libraries and a
 /// seed must mean one run everywhere.
-class simulated_random {
+class seeded_random {
  public:
-  explicit simulated_random(std::uint64_t seed) noexcept : state_(seed) {}
+  explicit seeded_random(std::uint64_t seed) noexcept : state_(seed) {}
 
   std::uint64_t next() noexcept {
     state_ += 0x9e3779b97f4a7c15u;
@@ -46,10 +46,10 @@ class simulated_random {
   }
   /// Returns an independent sequence, so that one user's draws do not change what another
   /// one sees.
-  simulated_random fork() noexcept { return simulated_random(next()); }
+  seeded_random fork() noexcept { return seeded_random(next()); }
 
  private:
   std::uint64_t state_;
 };
 
-}  // namespace manyworlds::inline v0
+}  // namespace manyworlds::inline v0::detail

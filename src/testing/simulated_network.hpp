@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "simulated_clockwork.hpp"
-#include "simulated_pipe.hpp"
+#include "testing/simulated_clockwork.hpp"
+#include "testing/simulated_pipe.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -1,4 +1,4 @@
-#include "simulated_clockwork.hpp"
+#include "testing/simulated_clockwork.hpp"
 
 #include <fmt/format.h>
 

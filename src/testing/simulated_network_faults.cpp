@@ -1,5 +1,5 @@
 // Simulated network faults: what can go wrong between processes.
-#include "simulated_network.hpp"
+#include "testing/simulated_network.hpp"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "simulation_machinery.hpp"
+#include "testing/simulation_machinery.hpp"
 
 namespace manyworlds::inline v0 {
 

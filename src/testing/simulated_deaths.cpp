@@ -1,4 +1,4 @@
-#include "simulated_deaths.hpp"
+#include "testing/simulated_deaths.hpp"
 
 #include <sys/mman.h>
 

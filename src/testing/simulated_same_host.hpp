@@ -8,9 +8,9 @@
 #include <string>
 
 #include "io/reactor.hpp"
-#include "io/simulated_kernel.hpp"
+#include "link/meeting_place.hpp"
 #include "manyworlds/coro/event.hpp"
-#include "meeting_place.hpp"
+#include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

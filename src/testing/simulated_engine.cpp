@@ -1,4 +1,4 @@
-#include "simulated_engine.hpp"
+#include "testing/simulated_engine.hpp"
 
 #include <cerrno>
 #include <cstdio>

@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "io/simulated_engine.hpp"
-#include "io/simulated_kernel.hpp"
+#include "testing/simulated_engine.hpp"
+#include "testing/simulated_host.hpp"
+#include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -19,7 +20,8 @@ simulated_process::simulated_process(simulation& owner, simulated_network& net,
       host_(host),
       name_(std::move(name)),
       random_(clockwork.random.fork()),
-      sockets_(std::make_unique<simulated_sockets>(*this)) {}
+      sockets_(std::make_unique<simulated_sockets>(*this)),
+      kernel_(std::make_unique<simulated_host>(*this)) {}
 
 simulated_process::~simulated_process() = default;
 
@@ -33,8 +35,8 @@ process_identity simulated_process::identity() const {
           decltype(process_identity::host)::clipped("host" + std::to_string(host_))};
 }
 
-simulated_process* simulated_process::simulated() noexcept {
-  return clockwork_.options.shared_memory ? this : nullptr;
+detail::shm::host_kernel* simulated_process::host() noexcept {
+  return clockwork_.options.shared_memory ? kernel_.get() : nullptr;
 }
 
 void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "simulation_machinery.hpp"
+#include "testing/simulation_machinery.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "io/simulated_kernel.hpp"
-#include "simulated_engine.hpp"
+#include "testing/simulated_engine.hpp"
+#include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0 {
 

@@ -1,5 +1,5 @@
 // Simulated pair: socket pairs within one host.
-#include "simulated_network.hpp"
+#include "testing/simulated_network.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "simulated_engine.hpp"
+#include "testing/simulated_engine.hpp"
 
 namespace manyworlds::inline v0::detail {
 

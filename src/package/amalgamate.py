@@ -1,0 +1,103 @@
+"""Makes source.hpp, the whole implementation as one header: amalgamate.py ALL_CPP OUTPUT [DEPFILE]
+
+What src/all.cpp includes of src/ is put in its place, once; public and system headers are
+included as they are. A header whose first place lies inside an #if is put again, guarded, where
+another condition may need it."""
+
+import pathlib
+import re
+import sys
+
+src = pathlib.Path(sys.argv[1]).resolve().parent
+include = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+condition = re.compile(r"^\s*#\s*(if|ifdef|ifndef|else|elif|endif)\b")
+
+head = """\
+// The implementation of Manyworlds: core, serve and GPU worlds. Include it in exactly one source
+// file of a program that links no library of Manyworlds:
+//
+//     #include <manyworlds/source.hpp>
+//
+// It needs -luring, and -lcrypto and -lcares where their headers are found (else define
+// MANYWORLDS_HAS_SECRET or MANYWORLDS_HAS_C_ARES as 0 in all files). fmt is used as a header.
+// With MANYWORLDS_TESTING defined it holds the simulation of testing.hpp too.
+//
+// It is made from src/ when the library is built.
+#pragma once
+
+// Constructors name their parameters like the members that they set.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
+"""
+
+tail = """
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+"""
+
+
+class amalgam:
+    def __init__(self):
+        self.lines = []
+        self.placed = {}  # header: the conditions of its places
+        self.conditions = []
+        self.read = []
+
+    def find(self, name, user):
+        for base in (user.parent, src):
+            if (base / name).is_file():
+                return (base / name).resolve()
+        return None
+
+    def is_placed(self, path):
+        here = tuple(self.conditions)
+        return any(here[: len(there)] == there for there in self.placed.get(path, []))
+
+    def put(self, path):
+        header = path.suffix == ".hpp"
+        if header:
+            if self.is_placed(path):
+                return
+            guard = "MANYWORLDS_SOURCE_" + re.sub(r"\W", "_", str(path.relative_to(src))).upper()
+            again = path in self.placed
+            self.placed.setdefault(path, []).append(tuple(self.conditions))
+            needs_guard = again or self.conditions
+            if needs_guard:
+                self.lines.append(f"#ifndef {guard}\n#define {guard}")
+        depth = len(self.conditions)
+        self.read.append(str(path))
+        for line in path.read_text().splitlines():
+            self.put_line(line, path)
+        assert len(self.conditions) == depth, path
+        if header and needs_guard:
+            self.lines.append(f"#endif  // {guard}")
+
+    def put_line(self, line, path):
+        included = include.match(line)
+        found = included and self.find(included.group(1), path)
+        if found:
+            self.put(found)
+            return
+        if re.match(r"\s*#\s*pragma once", line):
+            return
+        changes = condition.match(line)
+        if changes:
+            kind = changes.group(1)
+            if kind == "endif":
+                self.conditions.pop()
+            elif kind in ("else", "elif"):
+                self.conditions[-1] = f"{self.conditions[-1]} {line.strip()}"
+            else:
+                self.conditions.append(f"{path}:{len(self.lines)} {line.strip()}")
+        self.lines.append(line)
+
+
+made = amalgam()
+made.put(pathlib.Path(sys.argv[1]).resolve())
+pathlib.Path(sys.argv[2]).write_text(head + "\n".join(made.lines) + "\n" + tail)
+if len(sys.argv) > 3:
+    pathlib.Path(sys.argv[3]).write_text(f"{sys.argv[2]}: {' '.join(made.read)}\n")

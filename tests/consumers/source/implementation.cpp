@@ -1,0 +1,2 @@
+// The one source file that holds the implementation.
+#include <manyworlds/source.hpp>
