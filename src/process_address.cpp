@@ -4,8 +4,6 @@
 
 namespace manyworlds::inline v0 {
 
-using namespace detail;
-
 std::string incarnation::text() const {
   std::string digits;
   for (std::size_t i = 0; i < 4; ++i) {

@@ -11,8 +11,6 @@
 
 namespace manyworlds::inline v0 {
 
-using namespace detail;
-
 namespace {
 
 template <class Number>

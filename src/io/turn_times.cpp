@@ -6,8 +6,6 @@
 
 namespace manyworlds::inline v0 {
 
-using namespace detail;
-
 duration time_histogram::begin_of(std::size_t bucket) noexcept {
   if (bucket == 0) return duration::zero();
   return std::chrono::microseconds(std::uint64_t{1} << (bucket - 1));

@@ -8,8 +8,6 @@
 
 namespace manyworlds::inline v0 {
 
-using namespace detail;
-
 std::string_view name_of(log_level level) noexcept {
   switch (level) {
     case log_level::debug:

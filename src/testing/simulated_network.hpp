@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/io_request.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "testing/simulated_clockwork.hpp"
 #include "testing/simulated_pipe.hpp"

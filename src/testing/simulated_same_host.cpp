@@ -68,7 +68,7 @@ class simulated_memory final : public memory_reader {
 
   simulated_process& self_;
   const simulated_process& peer_;
-  simulated_random random_;
+  seeded_random random_;
   std::uint64_t reads_left_;
 };
 

@@ -10,6 +10,7 @@
 #include "io/reactor.hpp"
 #include "link/meeting_place.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/detail/seeded_random.hpp"
 #include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
@@ -50,7 +51,7 @@ class simulated_same_host final : public meeting_place, private simulated_reside
   std::string name_;
   same_host_events& events_;
   const bool reads_peers_;
-  simulated_random random_;
+  seeded_random random_;
   std::deque<std::shared_ptr<visit_words>> visitors_;
   event visitor_came_;
   arrival arrival_{*this};

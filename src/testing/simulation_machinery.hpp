@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "io/reactor.hpp"
+#include "manyworlds/testing/simulation.hpp"
 #include "testing/simulated_engine.hpp"
 #include "testing/simulated_kernel.hpp"
 
