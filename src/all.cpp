@@ -1,5 +1,5 @@
-// The whole library as one file: vendoring is the folders include and src, this file, and the
-// system libraries its features use (-luring, -lcrypto, -lcares).
+// The whole library as one file: vendoring is the folders include and src, this file, and
+// the system libraries its features use (-luring, -lcrypto, -lcares).
 // tests/checks/all_cpp.py --write makes the list.
 #if !defined(FMT_HEADER_ONLY)
 #define FMT_HEADER_ONLY
