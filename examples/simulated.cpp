@@ -1,5 +1,5 @@
 // Tests a server under a simulated network. Money is paid into an account over a world
-// that a fault breaks again and again; whoever pays cannot know whether a payment that
+// that a fault breaks again and again. The payer cannot know whether a payment that
 // was not confirmed was booked, and pays it once more. Without --numbered the account
 // books it twice, on some seeds. The first such seed is printed, and replays the same
 // run.

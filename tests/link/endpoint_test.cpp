@@ -71,7 +71,7 @@ TEST_CASE("all worlds of two runtimes share one link, which outlives each of the
   CHECK(a.run(links_of(a.rt)) == 1);
 }
 
-TEST_CASE("a link that nobody uses says goodbye in the end, on both sides") {
+TEST_CASE("a link that nothing uses says goodbye in the end, on both sides") {
   memory_store store;
   node a;
   node b;
@@ -101,11 +101,11 @@ TEST_CASE("a peer that is not there, or is another one, is named when it is dial
     }
     co_return why;
   };
-  process_address nobody = stranger();
-  CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
+  process_address absent = stranger();
+  CHECK(a.run(try_it(a.rt, absent)) == cause::peer_died);
   // Another incarnation lives there.
-  nobody.endpoint = access::core(b.rt).self().endpoint;
-  CHECK(a.run(try_it(a.rt, nobody)) == cause::peer_died);
+  absent.endpoint = access::core(b.rt).self().endpoint;
+  CHECK(a.run(try_it(a.rt, absent)) == cause::peer_died);
   if (!can_prove()) return;
   node guarded({.secret = "guarded"});
   CHECK(a.run(try_it(a.rt, access::core(guarded.rt).self())) == cause::wrong_secret);
