@@ -141,8 +141,6 @@
 #include "world/agreement.cpp"
 #include "world/agreement_members.cpp"
 #include "world/control_message.cpp"
-#include "world/directory.cpp"
-#include "world/directory_survivors.cpp"
 #include "world/formation.cpp"
 #include "world/formation_claim.cpp"
 #include "world/formation_follow.cpp"
@@ -161,6 +159,8 @@
 #include "world/world_core_notices.cpp"
 #include "world/world_core_operations.cpp"
 #include "world/world_event_hub.cpp"
+#include "world/world_router.cpp"
+#include "world/world_router_survivors.cpp"
 
 #if MANYWORLDS_HAS_NCCL
 #include "nccl/argument_checks.cpp"

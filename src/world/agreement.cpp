@@ -12,8 +12,8 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/notice.hpp"
-#include "world/directory.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -40,7 +40,7 @@ bool is_final(enum cause why) noexcept {
 agreement::agreement(std::shared_ptr<world_core> broken)
     : broken_(std::move(broken)),
       runtime_(broken_->runtime()),
-      directory_(runtime_.worlds()),
+      router_(runtime_.worlds()),
       service_(runtime_.service()),
       begun_(service_.now()),
       known_(broken_->successors()),
@@ -52,14 +52,14 @@ agreement::agreement(std::shared_ptr<world_core> broken)
   MW_ASSERT(broken_->epoch() != 0 && broken_->drained().is_set(),
             "what is shrunk was formed and is drained");
   if (base_.members.empty()) base_ = broken_->view();
-  is_listed_ = directory_.begin(*this);
+  is_listed_ = router_.begin(*this);
   // The records of the successors belong to the agreement that is listed.
   if (is_listed_) meet_survivors();
 }
 
 agreement::~agreement() {
   if (!is_listed_) return;
-  directory_.end(*this);
+  router_.end(*this);
   // `next_` is kept: it may still be committed, and the next call must know.
   if (next_) next_->abandon();
 }
@@ -127,7 +127,7 @@ task<void> agreement::decide() {
     if (learned_) {
       const world_view successor = *std::exchange(learned_, std::nullopt);
       // The member that told it may be gone before the others have asked.
-      directory_.note_learned(broken_, base_.id, successor);
+      router_.note_learned(broken_, base_.id, successor);
       begin_from(successor, nullptr);
       continue;
     }
@@ -203,7 +203,7 @@ void agreement::meet_survivors() {
 }
 
 std::uint64_t agreement::last_epoch() const {
-  return std::min(directory_.last_epoch(base_.name), base_.epoch + most_ahead);
+  return std::min(router_.last_epoch(base_.name), base_.epoch + most_ahead);
 }
 
 world_view agreement::next_view() {
@@ -224,7 +224,7 @@ task<bool> agreement::attempt(const world_view& view) {
   MW_ASSERT(!next_ && scope_, "a member is part of one try at a time");
   MW_ASSERT(view.rank_of(runtime_.self().id) != no_rank, "a member tries its own views");
   MW_ASSERT(view.epoch > base_.epoch, "a successor has a later epoch");
-  directory_.note_epoch(view.name, view.epoch);
+  router_.note_epoch(view.name, view.epoch);
   succession inherited;
   inherited.view = view;
   inherited.origin = base_.id;

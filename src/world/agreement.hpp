@@ -56,7 +56,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-class world_directory;
+class world_router;
 
 /// One survivor's part of an agreement. Thread: the service reactor.
 class agreement {
@@ -72,7 +72,7 @@ class agreement {
   /// `options.form` is over, `runtime_stopped`, `invalid_argument`.
   [[nodiscard]] task<std::shared_ptr<world_core>> run();
 
-  // Called by the directory.
+  // Called by the world router.
   [[nodiscard]] std::uint64_t base_id() const noexcept { return base_.id; }
   void take(const std::shared_ptr<link>& from, const control_message& message);
   /// Takes a rollback or a break of a view that was proposed and is not looked at yet.
@@ -168,7 +168,7 @@ class agreement {
 
   const std::shared_ptr<world_core> broken_;
   runtime_core& runtime_;
-  world_directory& directory_;
+  world_router& router_;
   reactor& service_;
   time_point begun_;  ///< the survivors of this base are listened to since then
 

@@ -8,8 +8,8 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/agreement.hpp"
-#include "world/directory.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -276,7 +276,7 @@ void agreement::keep_doubt(std::vector<rank_t> ranks) {
       doubts_.size() == survivor_message::most_doubts &&
       std::find(doubts_.begin(), doubts_.end(), ranks) == doubts_.end();
   add_doubt(std::move(ranks));
-  directory_.note_doubts(base_, known_);
+  router_.note_doubts(base_, known_);
 }
 
 void agreement::add_doubt(std::vector<rank_t> ranks) {

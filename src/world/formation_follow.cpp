@@ -6,9 +6,9 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "world/directory.hpp"
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -24,7 +24,7 @@ task<void> formation::follow() {
       view.member(rank_).id != peers_.self().id) {
     throw try_again{"the proposal was not for this member"};
   }
-  directory_.note_epoch(core_.options().name, view.epoch);
+  router_.note_epoch(core_.options().name, view.epoch);
   if (world_id_ != view.id) adopt(view);
   co_await be_ready(view);
 }

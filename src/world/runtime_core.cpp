@@ -80,7 +80,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
                                        service_options);
 
-  directory_ = std::make_unique<world_directory>(*service_);
+  router_ = std::make_unique<world_router>(*service_);
   endpoint_ = std::make_unique<endpoint>(*service_, *env_,
                                          endpoint_options_from(options, *env_, pools_),
                                          static_cast<endpoint_events&>(*this));
@@ -156,7 +156,7 @@ bool runtime_core::is_forked_child() const noexcept {
 
 void runtime_core::link_message(const std::shared_ptr<link>& l,
                                 std::span<const std::byte> message) {
-  directory_->take_message(l, message);
+  router_->take_message(l, message);
 }
 
 void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
@@ -165,16 +165,16 @@ void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
     log(log_level::warning,
         fmt::format("the link with {} is ended: {}", l->peer().text(), detail));
   }
-  directory_->link_ended(l, why, detail);
+  router_->link_ended(l, why, detail);
 }
 
 void runtime_core::data_connection(stream connection, const hello& words) {
-  directory_->keep(connection.release(), words.world_id, words.rank, words.self.id);
+  router_->keep(connection.release(), words.world_id, words.rank, words.self.id);
 }
 
 void runtime_core::slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
                                 rank_t rank, slot_lease slot) {
-  directory_->keep(std::move(slot), world_id, rank, l->peer().id);
+  router_->keep(std::move(slot), world_id, rank, l->peer().id);
 }
 
 task<bytes> runtime_core::answer_query(bytes question) {
@@ -183,19 +183,18 @@ task<bytes> runtime_core::answer_query(bytes question) {
 
 claim_answer runtime_core::answer(const claim_query& query) {
   MW_ASSERT(service_->is_current(), "claims are answered on the service reactor");
-  const claim_answer by_worlds = directory_->answer(query);
+  const claim_answer by_worlds = router_->answer(query);
   if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
   // Its world is over here; the link may still show whether the process lives.
   const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
   const auto last = endpoint_->last_heard(query.holder);
   // If the link is over too, the cause that ended the world still tells.
-  const bool is_gone =
-      last ? service_->now() - *last >= limit : directory_->has_lost(query);
+  const bool is_gone = last ? service_->now() - *last >= limit : router_->has_lost(query);
   return is_gone ? claim_answer::gone : claim_answer::vacant;
 }
 
 void runtime_core::examine_silence(time_point now) noexcept {
-  directory_->examine_silence(now);
+  router_->examine_silence(now);
 }
 
 void runtime_core::remark(log_level level, std::string line) noexcept {

@@ -1,4 +1,4 @@
-// Runtime core: the reactors, the endpoint and the directory of one runtime. It
+// Runtime core: the reactors, the endpoint and the world router of one runtime. It
 // outlives every handle that refers to it.
 #pragma once
 
@@ -20,9 +20,9 @@
 #include "nccl/runtime_devices.hpp"
 #include "observe/reporter.hpp"
 #include "observe/tally.hpp"
-#include "world/directory.hpp"
 #include "world/operation_ledger.hpp"
 #include "world/world_event_hub.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -40,7 +40,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] reactor& user() noexcept { return *user_; }
   [[nodiscard]] reactor& service() noexcept { return *service_; }
   [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
-  [[nodiscard]] world_directory& worlds() noexcept { return *directory_; }
+  [[nodiscard]] world_router& worlds() noexcept { return *router_; }
   [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
@@ -133,7 +133,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   const std::shared_ptr<pool_registry> pools_ = std::make_shared<pool_registry>();
   std::unique_ptr<reactor> user_;
   std::unique_ptr<reactor> service_;
-  std::unique_ptr<world_directory> directory_;
+  std::unique_ptr<world_router> router_;
   std::unique_ptr<endpoint> endpoint_;
   operation_ledger ledger_;
   serving_tally serving_;

@@ -130,8 +130,8 @@ void world_core::tell_members() noexcept {
 }
 
 void world_core::unregister() noexcept {
-  MW_ASSERT(runtime_->service().is_current(), "a world leaves the directory there");
-  MW_ASSERT(!unregistered_, "a world leaves the directory once");
+  MW_ASSERT(runtime_->service().is_current(), "a world leaves the router there");
+  MW_ASSERT(!unregistered_, "a world leaves the router once");
   holds_.clear();
   runtime_->worlds().remove(*this);
   unregistered_ = true;

@@ -1,6 +1,6 @@
 // Proposals and refusals that no honest member sends.
 #include "manyworlds/store/run_on.hpp"
-#include "world/directory.hpp"
+#include "world/world_router.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {

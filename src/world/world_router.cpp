@@ -1,4 +1,4 @@
-#include "world/directory.hpp"
+#include "world/world_router.hpp"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr duration early_limit = std::chrono::seconds(10);
 }  // namespace
 
-std::shared_ptr<world_core> world_directory::add(std::shared_ptr<world_core> core) {
+std::shared_ptr<world_core> world_router::add(std::shared_ptr<world_core> core) {
   MW_ASSERT(core && core->epoch() == 0, "a world is listed before it is formed");
   const std::lock_guard lock(mutex_);
   for (const auto& w : worlds_) {
@@ -32,7 +32,7 @@ std::shared_ptr<world_core> world_directory::add(std::shared_ptr<world_core> cor
   return nullptr;
 }
 
-void world_directory::remove(const world_core& core) noexcept {
+void world_router::remove(const world_core& core) noexcept {
   ended_world trace{
       core.options().name, core.epoch(), core.first_failure(), service_.now(), {}};
   const failure& why = trace.first_cause;
@@ -52,19 +52,18 @@ void world_directory::remove(const world_core& core) noexcept {
   ended_.push_back(std::move(trace));
 }
 
-std::vector<ended_world> world_directory::ended() const {
+std::vector<ended_world> world_router::ended() const {
   const std::lock_guard lock(mutex_);
   return ended_;
 }
 
-std::vector<std::shared_ptr<world_core>> world_directory::snapshot() const {
+std::vector<std::shared_ptr<world_core>> world_router::snapshot() const {
   const std::lock_guard lock(mutex_);
   return worlds_;
 }
 
-std::shared_ptr<world_core> world_directory::holder_of(const world_name& name,
-                                                       rank_t rank,
-                                                       const world_core* except) const {
+std::shared_ptr<world_core> world_router::holder_of(const world_name& name, rank_t rank,
+                                                    const world_core* except) const {
   for (const auto& w : snapshot()) {
     const world_state state = w->state();
     const bool live = state == world_state::forming || state == world_state::up;
@@ -76,23 +75,23 @@ std::shared_ptr<world_core> world_directory::holder_of(const world_name& name,
   return nullptr;
 }
 
-void world_directory::end(const formation& f) noexcept {
+void world_router::end(const formation& f) noexcept {
   std::erase_if(formations_, [&](const formation* each) { return each == &f; });
 }
 
-std::uint64_t world_directory::last_epoch(const world_name& name) const {
+std::uint64_t world_router::last_epoch(const world_name& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = epochs_.find(name.view());
   return found == epochs_.end() ? 0 : found->second;
 }
 
-void world_directory::note_epoch(const world_name& name, std::uint64_t epoch) {
+void world_router::note_epoch(const world_name& name, std::uint64_t epoch) {
   const std::lock_guard lock(mutex_);
   auto& last = epochs_[name.str()];
   last = std::max(last, epoch);
 }
 
-void world_directory::forget_epoch(const world_name& name) noexcept {
+void world_router::forget_epoch(const world_name& name) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = epochs_.find(name.view());
   if (found != epochs_.end()) epochs_.erase(found);
@@ -100,14 +99,14 @@ void world_directory::forget_epoch(const world_name& name) noexcept {
   if (formed != formed_.end()) formed_.erase(formed);
 }
 
-void world_directory::take_refusal(const refuse_message& message) {
+void world_router::take_refusal(const refuse_message& message) {
   for (formation* f : formations_) {
     if (f->is_trying(message.attempt)) return f->take(message);
   }
 }
 
-void world_directory::take_message(const std::shared_ptr<link>& from,
-                                   std::span<const std::byte> raw) {
+void world_router::take_message(const std::shared_ptr<link>& from,
+                                std::span<const std::byte> raw) {
   MW_ASSERT(service_.is_current(), "links bring messages on the service reactor");
   control_message message = decode_control(raw);
   if (is_between_survivors(message)) return take_between_survivors(from, message);
@@ -157,8 +156,8 @@ void world_directory::take_message(const std::shared_ptr<link>& from,
   }
 }
 
-void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
-                                 const std::string& detail) noexcept {
+void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,
+                              const std::string& detail) noexcept {
   // The peer no longer uses the other end of these slots.
   std::erase_if(early_, [&](const early_channel& e) {
     return e.channel.has_slot() && e.who == l->peer().id;
@@ -172,8 +171,8 @@ void world_directory::link_ended(const std::shared_ptr<link>& l, enum cause why,
   for (agreement* a : agreements_) a->note_news();
 }
 
-void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
-                           const incarnation& who) {
+void world_router::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
+                        const incarnation& who) {
   MW_ASSERT(service_.is_current(), "channels come on the service reactor");
   MW_ASSERT(early_.size() <= most_early, "few early channels are kept (law 9)");
   if (early_.size() >= most_early) early_.erase(early_.begin());
@@ -184,8 +183,8 @@ void world_directory::keep(data_channel channel, std::uint64_t world_id, rank_t 
   }
 }
 
-std::optional<data_channel> world_directory::claim(std::uint64_t world_id, rank_t peer,
-                                                   const incarnation& who) {
+std::optional<data_channel> world_router::claim(std::uint64_t world_id, rank_t peer,
+                                                const incarnation& who) {
   MW_ASSERT(service_.is_current(), "channels are claimed on the service reactor");
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
     return e.world_id == world_id && e.rank == peer && e.who == who;
@@ -196,7 +195,7 @@ std::optional<data_channel> world_directory::claim(std::uint64_t world_id, rank_
   return channel;
 }
 
-claim_answer world_directory::answer(const claim_query& query) {
+claim_answer world_router::answer(const claim_query& query) {
   MW_ASSERT(service_.is_current(), "claims are answered on the service reactor");
   if (query.epoch == 0) {
     return holder_of(query.name, query.rank, nullptr) ? claim_answer::held
@@ -220,7 +219,7 @@ claim_answer world_directory::answer(const claim_query& query) {
   return claim_answer::vacant;
 }
 
-bool world_directory::has_lost(const claim_query& query) const {
+bool world_router::has_lost(const claim_query& query) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(ended_.begin(), ended_.end(), [&](const ended_world& each) {
     return each.epoch == query.epoch && each.name == query.name &&
@@ -228,7 +227,7 @@ bool world_directory::has_lost(const claim_query& query) const {
   });
 }
 
-void world_directory::examine_silence(time_point now) noexcept {
+void world_router::examine_silence(time_point now) noexcept {
   MW_ASSERT(service_.is_current(), "silence is judged on the service reactor");
   std::erase_if(early_, [&](const auto& e) { return now - e.since > early_limit; });
   if (now < next_examination_) return;

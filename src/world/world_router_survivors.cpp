@@ -1,14 +1,14 @@
-// The part of a directory that serves the survivors of a view, and routes to
+// The part of a world router that serves the survivors of a view, and routes to
 // agreements.
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
 #include "world/agreement.hpp"
-#include "world/directory.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-bool world_directory::begin(agreement& a) {
+bool world_router::begin(agreement& a) {
   MW_ASSERT(service_.is_current(), "an agreement lives on the service reactor");
   for (const agreement* each : agreements_) {
     if (each->base_id() == a.base_id()) return false;
@@ -17,11 +17,11 @@ bool world_directory::begin(agreement& a) {
   return true;
 }
 
-void world_directory::end(const agreement& a) noexcept {
+void world_router::end(const agreement& a) noexcept {
   std::erase_if(agreements_, [&](const agreement* each) { return each == &a; });
 }
 
-void world_directory::note_formed(const std::shared_ptr<world_core>& core) {
+void world_router::note_formed(const std::shared_ptr<world_core>& core) {
   MW_ASSERT(service_.is_current() && core->epoch() != 0,
             "a world that was formed is noted on the service reactor");
   next_examination_ = {};
@@ -38,8 +38,8 @@ void world_directory::note_formed(const std::shared_ptr<world_core>& core) {
   list(core->options().name, std::move(formed));
 }
 
-void world_directory::note_learned(const std::shared_ptr<world_core>& shrunk,
-                                   std::uint64_t origin, const world_view& view) {
+void world_router::note_learned(const std::shared_ptr<world_core>& shrunk,
+                                std::uint64_t origin, const world_view& view) {
   formed_view learned;
   learned.core = shrunk;
   learned.rendezvous = &shrunk->rendezvous();
@@ -48,7 +48,7 @@ void world_directory::note_learned(const std::shared_ptr<world_core>& shrunk,
   list(view.name, std::move(learned));
 }
 
-void world_directory::list(const world_name& name, formed_view formed) {
+void world_router::list(const world_name& name, formed_view formed) {
   const std::lock_guard lock(mutex_);
   formed_views& known = formed_[name.str()];
   MW_ASSERT(known.last.size() <= most_formed, "few views of a name are kept (law 6)");
@@ -63,8 +63,8 @@ void world_directory::list(const world_name& name, formed_view formed) {
   known.last.push_back(std::move(formed));
 }
 
-void world_directory::note_doubts(const world_view& base,
-                                  const known_successors& successors) {
+void world_router::note_doubts(const world_view& base,
+                               const known_successors& successors) {
   const std::lock_guard lock(mutex_);
   const auto found = formed_.find(base.name.view());
   if (found == formed_.end()) return;
@@ -75,21 +75,21 @@ void world_directory::note_doubts(const world_view& base,
   }
 }
 
-bool world_directory::is_being_succeeded(std::uint64_t base) const {
+bool world_router::is_being_succeeded(std::uint64_t base) const {
   const auto worlds = snapshot();
   return std::any_of(worlds.begin(), worlds.end(), [&](const auto& w) {
     return w->inherits() && w->inherits()->origin == base && w->epoch() == 0;
   });
 }
 
-world_directory::formed_views world_directory::formed_as(const world_name& name) const {
+world_router::formed_views world_router::formed_as(const world_name& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = formed_.find(name.view());
   return found == formed_.end() ? formed_views() : found->second;
 }
 
-void world_directory::take_between_survivors(const std::shared_ptr<link>& from,
-                                             control_message& message) {
+void world_router::take_between_survivors(const std::shared_ptr<link>& from,
+                                          control_message& message) {
   const std::uint64_t base = std::visit(
       [](const auto& m) -> std::uint64_t {
         if constexpr (requires { m.base; }) return m.base;
@@ -108,7 +108,7 @@ void world_directory::take_between_survivors(const std::shared_ptr<link>& from,
   }
 }
 
-std::optional<standing_message> world_directory::standing_of(
+std::optional<standing_message> world_router::standing_of(
     const survivor_message& call, const incarnation& asker) const {
   standing_message answer;
   answer.base = call.base;

@@ -1,4 +1,4 @@
-// World directory: the worlds that a runtime takes part in, and the routing of what the
+// World router: the worlds that a runtime takes part in, and the routing of what the
 // links bring.
 #pragma once
 
@@ -31,9 +31,9 @@ struct ended_world {
 };
 
 /// Thread: the service reactor, except where it is said otherwise.
-class world_directory {
+class world_router {
  public:
-  explicit world_directory(reactor& service) : service_(service) {}
+  explicit world_router(reactor& service) : service_(service) {}
 
   /// Lists a world that is about to be formed. If this runtime takes part in a live
   /// world of that name and store already, returns that one and lists nothing. Thread:
