@@ -5,8 +5,8 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "world/agreement.hpp"
 #include "world/runtime_core.hpp"
+#include "world/shrink_protocol.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -199,7 +199,7 @@ class shrinking {
 task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
                                                std::unique_ptr<shrinking> counted) {
   const auto until_the_end = std::move(counted);
-  agreement among_survivors(core);
+  shrink_protocol among_survivors(core);
   co_return co_await among_survivors.run();
 }
 

@@ -43,7 +43,7 @@ std::unique_ptr<backend> make_host_backend(backend_parts parts) {
 }
 
 world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
-                       std::optional<succession> inherited)
+                       std::optional<successor_view> inherited)
     : runtime_(std::move(rt)),
       store_(&st),
       gate_(inherited ? nullptr : &st),

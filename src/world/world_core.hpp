@@ -23,7 +23,7 @@
 #include "manyworlds/world/world_state.hpp"
 #include "observe/report.hpp"
 #include "world/store_gate.hpp"
-#include "world/succession.hpp"
+#include "world/successor_view.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -66,7 +66,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
                          private backend_events {
  public:
   world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
-             std::optional<succession> inherited = std::nullopt);
+             std::optional<successor_view> inherited = std::nullopt);
   ~world_core();
   world_core(const world_core&) = delete;
   world_core& operator=(const world_core&) = delete;
@@ -99,7 +99,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   /// Returns what a world of survivors inherits; null for a world that forms through
   /// the store.
-  [[nodiscard]] const succession* inherits() const noexcept {
+  [[nodiscard]] const successor_view* inherits() const noexcept {
     return inherited_ ? &*inherited_ : nullptr;
   }
   /// Returns the rank under which it is found in the store.
@@ -172,7 +172,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// Breaks the world if one of its members is at the other end of this link.
   void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
   [[nodiscard]] bool has_left(rank_t rank) const noexcept;
-  /// Returns the records of the one agreement that shrinks it.
+  /// Returns the records of the one protocol that shrinks it.
   [[nodiscard]] known_successors& successors() noexcept { return successors_; }
 
   // --- dumps
@@ -246,7 +246,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   store* const store_;
   store_gate gate_;
   const world_options options_;
-  const std::optional<succession> inherited_;
+  const std::optional<successor_view> inherited_;
   const std::uint64_t instance_;
 
   std::atomic<world_state> state_{world_state::described};

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "world/agreement.hpp"
+#include "world/shrink_protocol.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -135,7 +135,7 @@ void world_router::take_message(const std::shared_ptr<link>& from,
     }
     return;
   }
-  for (agreement* a : agreements_) a->overhear(message, from->peer().id);
+  for (shrink_protocol* p : shrinking_) p->overhear(message, from->peer().id);
   for (formation* f : formations_) {
     const bool concerned = std::visit(
         [&](const auto& m) {
@@ -168,7 +168,7 @@ void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,
     for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id, why, detail);
   }
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
-  for (agreement* a : agreements_) a->note_news();
+  for (shrink_protocol* p : shrinking_) p->note_news();
 }
 
 void world_router::keep(data_channel channel, std::uint64_t world_id, rank_t rank,

@@ -19,7 +19,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-class agreement;
+class shrink_protocol;
 
 /// Remembers a world that has ended, for dumps and claims.
 struct ended_world {
@@ -53,8 +53,8 @@ class world_router {
   void begin(formation& f) { formations_.push_back(&f); }
   void end(const formation& f) noexcept;
   /// Returns false if the view is being shrunk here already.
-  [[nodiscard]] bool begin(agreement& a);
-  void end(const agreement& a) noexcept;
+  [[nodiscard]] bool begin(shrink_protocol& p);
+  void end(const shrink_protocol& p) noexcept;
 
   /// Notes a world that was committed here: others may ask what became of its name,
   /// also when it is gone.
@@ -64,7 +64,7 @@ class world_router {
   void note_learned(const std::shared_ptr<world_core>& shrunk, std::uint64_t origin,
                     const world_view& view);
   /// Notes which successors of `base` may have been committed, as far as is known here.
-  void note_doubts(const world_view& base, const known_successors& successors);
+  void note_votes(const world_view& base, const known_successors& successors);
 
   [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
   void note_epoch(const world_name& name, std::uint64_t epoch);
@@ -110,8 +110,8 @@ class world_router {
     std::uint64_t origin = 0;
     world_view view;  ///< with its members if it is a successor
     /// A copy from known_successors, which may be gone.
-    std::vector<std::vector<rank_t>> doubts;
-    bool has_more_doubts = false;
+    std::vector<std::vector<rank_t>> pending_votes;
+    bool has_more_pending_votes = false;
   };
   struct formed_views {
     std::vector<formed_view> last;
@@ -124,8 +124,8 @@ class world_router {
   void take_between_survivors(const std::shared_ptr<link>& from,
                               control_message& message);
   /// Returns nothing if this process may still take part in shrinking that view.
-  [[nodiscard]] std::optional<standing_message> standing_of(
-      const survivor_message& call, const incarnation& asker) const;
+  [[nodiscard]] std::optional<status_message> status_of(const survivor_message& call,
+                                                        const incarnation& asker) const;
   void list(const world_name& name, formed_view formed);
   [[nodiscard]] formed_views formed_as(const world_name& name) const;
   /// Returns whether a successor is being formed here. A try that was given up here may
@@ -137,7 +137,7 @@ class world_router {
   std::vector<std::shared_ptr<world_core>> worlds_;
   std::vector<ended_world> ended_;  // guarded by mutex_
   std::vector<formation*> formations_;
-  std::vector<agreement*> agreements_;
+  std::vector<shrink_protocol*> shrinking_;
   std::vector<early_channel> early_;
   /// Before this time the silence of no member can be significant.
   time_point next_examination_{};

@@ -1,24 +1,24 @@
 // The part of a world router that serves the survivors of a view, and routes to
-// agreements.
+// shrink protocols.
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "world/agreement.hpp"
+#include "world/shrink_protocol.hpp"
 #include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-bool world_router::begin(agreement& a) {
-  MW_ASSERT(service_.is_current(), "an agreement lives on the service reactor");
-  for (const agreement* each : agreements_) {
-    if (each->base_id() == a.base_id()) return false;
+bool world_router::begin(shrink_protocol& p) {
+  MW_ASSERT(service_.is_current(), "a shrink protocol runs on the service reactor");
+  for (const shrink_protocol* each : shrinking_) {
+    if (each->base_id() == p.base_id()) return false;
   }
-  agreements_.push_back(&a);
+  shrinking_.push_back(&p);
   return true;
 }
 
-void world_router::end(const agreement& a) noexcept {
-  std::erase_if(agreements_, [&](const agreement* each) { return each == &a; });
+void world_router::end(const shrink_protocol& p) noexcept {
+  std::erase_if(shrinking_, [&](const shrink_protocol* each) { return each == &p; });
 }
 
 void world_router::note_formed(const std::shared_ptr<world_core>& core) {
@@ -63,15 +63,15 @@ void world_router::list(const world_name& name, formed_view formed) {
   known.last.push_back(std::move(formed));
 }
 
-void world_router::note_doubts(const world_view& base,
-                               const known_successors& successors) {
+void world_router::note_votes(const world_view& base,
+                              const known_successors& successors) {
   const std::lock_guard lock(mutex_);
   const auto found = formed_.find(base.name.view());
   if (found == formed_.end()) return;
   for (formed_view& each : found->second.last) {
     if (each.view.id != base.id) continue;
-    each.doubts = successors.doubts;
-    each.has_more_doubts = successors.has_more_doubts;
+    each.pending_votes = successors.pending_votes;
+    each.has_more_pending_votes = successors.has_more_pending_votes;
   }
 }
 
@@ -96,11 +96,11 @@ void world_router::take_between_survivors(const std::shared_ptr<link>& from,
         return 0;
       },
       message);
-  for (agreement* a : agreements_) {
-    if (a->base_id() == base) return a->take(from, std::move(message));
+  for (shrink_protocol* p : shrinking_) {
+    if (p->base_id() == base) return p->take(from, std::move(message));
   }
   if (const auto* call = std::get_if<survivor_message>(&message)) {
-    const auto answer = standing_of(*call, from->peer().id);
+    const auto answer = status_of(*call, from->peer().id);
     if (answer) from->send(encode(*answer));
   } else if (const auto* offered = std::get_if<successor_message>(&message)) {
     from->send(encode(broken_message{offered->view.id, cause::abandoned, no_rank,
@@ -108,9 +108,9 @@ void world_router::take_between_survivors(const std::shared_ptr<link>& from,
   }
 }
 
-std::optional<standing_message> world_router::standing_of(
-    const survivor_message& call, const incarnation& asker) const {
-  standing_message answer;
+std::optional<status_message> world_router::status_of(const survivor_message& call,
+                                                      const incarnation& asker) const {
+  status_message answer;
   answer.base = call.base;
   const formed_views known = formed_as(call.name);
   const auto base = std::find_if(known.last.begin(), known.last.end(),
@@ -119,8 +119,8 @@ std::optional<standing_message> world_router::standing_of(
   bool may_take_part = false;
   std::uint64_t gone_on_in = 0;
   if (!is_known && call.epoch < known.known_from) gone_on_in = known.known_from;
-  if (is_known) answer.doubts = base->doubts;
-  may_take_part |= is_known && base->has_more_doubts;
+  if (is_known) answer.pending_votes = base->pending_votes;
+  may_take_part |= is_known && base->has_more_pending_votes;
   for (const formed_view& each : known.last) {
     if (is_known && each.rendezvous != base->rendezvous) continue;
     const auto w = each.core.lock();
@@ -128,7 +128,7 @@ std::optional<standing_message> world_router::standing_of(
     const bool is_member = view.rank_of(asker) != no_rank;
     const bool is_open = w && w->may_take_part();
     if (each.origin == call.base && is_member) {
-      answer.standing = survivor_standing::succeeded;
+      answer.status = member_status::succeeded;
       answer.epoch = view.epoch;
       answer.view = view;
       return answer;
@@ -144,7 +144,7 @@ std::optional<standing_message> world_router::standing_of(
     }
   }
   if (gone_on_in != 0) {
-    answer.standing = survivor_standing::gone_on;
+    answer.status = member_status::gone_on;
     answer.epoch = gone_on_in;
   } else if (may_take_part || is_being_succeeded(call.base)) {
     return std::nullopt;

@@ -29,7 +29,7 @@ task<void> propose_to_successor(world& w, world_view base) {
   runtime_core& rt = core.runtime();
   const link_hold way =
       co_await rt.peers().reach(base.member(0), rt.service().now() + 5s);
-  succession inherited;
+  successor_view inherited;
   inherited.view = base;
   inherited.view.epoch = base.epoch + 1;
   inherited.view.id = 0;
