@@ -129,14 +129,14 @@ reporter::service_part reporter::look_at_service() const {
 }
 
 std::vector<operation_report> reporter::recent_operations() const {
-  std::vector<operation_record> records;
+  std::vector<ended_operation> ended;
   {
-    const std::lock_guard lock(core_.ledger().mutex());
-    records = core_.ledger().recent();
+    const std::lock_guard lock(core_.history().mutex());
+    ended = core_.history().recent();
   }
   const time_point now = core_.user().now();
   std::vector<operation_report> reports;
-  for (const operation_record& r : records) {
+  for (const ended_operation& r : ended) {
     operation_report o;
     o.kind = r.kind;
     o.peer = r.peer;

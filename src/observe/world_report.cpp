@@ -58,7 +58,7 @@ world_report world_core::report(time_point now) const {
       report.members.push_back(std::move(m));
     }
   }
-  const std::lock_guard lock(runtime_->ledger().mutex());
+  const std::lock_guard lock(runtime_->history().mutex());
   for (const operation* op = pending_; op; op = op->next_pending) {
     report.pending.push_back(report_on(*op, now));
   }

@@ -20,7 +20,7 @@
 #include "nccl/runtime_devices.hpp"
 #include "observe/reporter.hpp"
 #include "observe/tally.hpp"
-#include "world/operation_ledger.hpp"
+#include "world/operation_history.hpp"
 #include "world/world_event_hub.hpp"
 #include "world/world_router.hpp"
 
@@ -41,7 +41,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] reactor& service() noexcept { return *service_; }
   [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
   [[nodiscard]] world_router& worlds() noexcept { return *router_; }
-  [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
+  [[nodiscard]] operation_history& history() noexcept { return history_; }
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
   }
@@ -135,7 +135,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::unique_ptr<reactor> service_;
   std::unique_ptr<world_router> router_;
   std::unique_ptr<endpoint> endpoint_;
-  operation_ledger ledger_;
+  operation_history history_;
   serving_tally serving_;
   std::unique_ptr<reporter> reporter_;
   std::atomic<std::uint64_t> instances_{1};

@@ -284,7 +284,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   // The user reactor's.
   std::unique_ptr<backend> backend_;
-  operation* pending_ = nullptr;  // guarded by the ledger's mutex for dumps
+  operation* pending_ = nullptr;  // guarded by the history's mutex for dumps
   std::vector<bool> left_;
   bool we_left_ = false;
 

@@ -36,7 +36,7 @@ void world_core::start(operation_awaiter& op) noexcept {
   MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
   op.started = runtime_->user().recently();
   {
-    const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
+    const biased_mutex::owner_lock lock(runtime_->history().mutex());
     MW_ASSERT(!op.is_pending && !op.next_pending && !op.previous_pending,
               "an operation that starts is on no list");
     op.next_pending = pending_;
@@ -51,7 +51,7 @@ void world_core::start(operation_awaiter& op) noexcept {
 void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
   auto& awaiter = static_cast<operation_awaiter&>(op);
   if (!std::exchange(awaiter.is_pending, false)) return;
-  const biased_mutex::owner_lock lock(runtime_->ledger().mutex());
+  const biased_mutex::owner_lock lock(runtime_->history().mutex());
   MW_ASSERT(
       op.previous_pending ? op.previous_pending->next_pending == &op : pending_ == &op,
       "a pending operation is on the list of its world");
@@ -59,19 +59,19 @@ void world_core::remove_pending(operation& op, enum cause ended_by) noexcept {
             "the list of pending operations is linked both ways");
   (op.previous_pending ? op.previous_pending->next_pending : pending_) = op.next_pending;
   if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
-  operation_record& record = runtime_->ledger().next();
-  record.world = options_.name;
-  record.epoch = epoch();
-  record.kind = op.kind;
-  record.peer = op.peer;
-  record.lane = op.on.number();
-  record.bytes = op.bytes_moved;
-  record.begun = op.begun;
-  record.started = op.started;
-  record.ended = runtime_->user().recently();
-  record.failed_with = ended_by;
-  record.file = op.where.file_name();
-  record.line = op.where.line();
+  ended_operation& ended = runtime_->history().next();
+  ended.world = options_.name;
+  ended.epoch = epoch();
+  ended.kind = op.kind;
+  ended.peer = op.peer;
+  ended.lane = op.on.number();
+  ended.bytes = op.bytes_moved;
+  ended.begun = op.begun;
+  ended.started = op.started;
+  ended.ended = runtime_->user().recently();
+  ended.failed_with = ended_by;
+  ended.file = op.where.file_name();
+  ended.line = op.where.line();
 }
 
 void world_core::break_for_the_end_of(const operation& op) noexcept {
