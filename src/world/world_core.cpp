@@ -37,7 +37,7 @@ host_backend_options host_options_of(const world_options& o, const runtime_optio
 }  // namespace
 
 std::unique_ptr<backend> make_host_backend(backend_parts parts) {
-  return std::make_unique<host_backend>(parts.home(), parts.events(),
+  return std::make_unique<host_backend>(parts.home(), parts.listener(),
                                         parts.host_options(), parts.options().rank,
                                         parts.take_connections());
 }

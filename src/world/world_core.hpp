@@ -63,7 +63,7 @@ struct formed_parts {
 /// service reactor. A break is decided under one mutex, so that the first cause wins on
 /// whichever thread it is noticed.
 class world_core final : public std::enable_shared_from_this<world_core>,
-                         private backend_events {
+                         private backend_listener {
  public:
   world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
              std::optional<successor_view> inherited = std::nullopt);
@@ -202,7 +202,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
     std::shared_ptr<world_core> keeps;
   };
 
-  // backend_events
+  // backend_listener
   void connection_ended(rank_t peer, int error) noexcept override;
   void must_break(rank_t peer, enum cause why, std::string detail) noexcept override;
   void peer_left(rank_t peer) noexcept override;
