@@ -121,7 +121,7 @@ class tcp_store::client {
   void note_answer();
   void give_back(connection_ptr c);
 
-  task<std::optional<std::string>> look(operation& op, tcp_store_connection& c);
+  task<std::optional<std::string>> try_get(operation& op, tcp_store_connection& c);
   /// Waits until the keys are set; false at the deadline. It uses `c` if that is open
   /// and may be kept, otherwise a new connection. Afterwards `c` is null if it used
   /// neither.

@@ -76,7 +76,7 @@ task<store_reply> tcp_store::client::ask(operation& op) {
 
 task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connection& c) {
   if (op.request.operation == store_operation::try_get) {
-    co_return store_reply(co_await look(op, c));
+    co_return store_reply(co_await try_get(op, c));
   }
   tcp_store_message message(opcode_of(op.request.operation), op.wire_keys);
   message.number = op.request.delta;
@@ -107,7 +107,7 @@ task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connectio
   }
 }
 
-/// Each look takes its turn like any operation, so that a thousand gets of keys that
+/// Each question takes its turn like any operation, so that a thousand gets of keys that
 /// are set need no more connections than others. Waiting takes no turn: it could keep
 /// out the very operation that sets the key.
 task<store_reply> tcp_store::client::get(operation& op) {
@@ -115,11 +115,11 @@ task<store_reply> tcp_store::client::get(operation& op) {
   for (;;) {
     std::optional<std::string> value;
     if (c) {
-      value = co_await look(op, *c);
+      value = co_await try_get(op, *c);
     } else {
       const turnstile::place place = co_await places_.enter();
       c = co_await take(op);
-      value = co_await answered(look(op, *c), op.was_reused);
+      value = co_await answered(try_get(op, *c), op.was_reused);
     }
     note_answer();
     if (value || now() >= op.deadline) {
@@ -212,8 +212,8 @@ task<bool> tcp_store::client::ask_now_and_then(operation& op) {
 /// servers answer a GET of a missing key with an empty value, or close the connection,
 /// so the CHECK before it decides. A server that closes is asked in two trips
 /// afterwards, since a new connection may be slow to come.
-task<std::optional<std::string>> tcp_store::client::look(operation& op,
-                                                         tcp_store_connection& c) {
+task<std::optional<std::string>> tcp_store::client::try_get(operation& op,
+                                                            tcp_store_connection& c) {
   std::string check;
   encode(tcp_store_message(tcp_store_opcode::check, op.wire_keys), check);
   std::string get;

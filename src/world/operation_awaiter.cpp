@@ -112,7 +112,7 @@ void operation_awaiter::finish(outcome how) noexcept {
   MW_ASSERT(outcome_ == outcome::pending && how != outcome::pending && !is_pending,
             "an operation finishes once, when the core no longer lists it (law 1)");
   outcome_ = how;
-  if (how == outcome::failed) settle_failure();
+  if (how == outcome::failed) make_failure();
   disarm();
   if (!is_starting_) resume_if_quiet();
 }
@@ -124,7 +124,7 @@ void operation_awaiter::disarm() noexcept {
   interruption_->on_token.reset();
 }
 
-void operation_awaiter::settle_failure() noexcept {
+void operation_awaiter::make_failure() noexcept {
   MW_ASSERT(!failure_, "an operation has one failure (law 1)");
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());

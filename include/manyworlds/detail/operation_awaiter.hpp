@@ -131,7 +131,7 @@ class operation_awaiter : public operation {
   void begin_here() noexcept;
   void cancel_here() noexcept;
   void stop_here() noexcept;
-  void settle_failure() noexcept;
+  void make_failure() noexcept;
   [[nodiscard]] bool is_objectionable() const noexcept;
   /// Returns why it is. Precondition: `is_objectionable()`.
   [[nodiscard]] std::string objection() const;
