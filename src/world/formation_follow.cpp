@@ -14,7 +14,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 /// A leader that is present has usually proposed by then. Otherwise it is examined.
-constexpr duration first_patience = std::chrono::milliseconds(50);
+constexpr duration leader_patience = std::chrono::milliseconds(50);
 }  // namespace
 
 task<void> formation::follow() {
@@ -86,7 +86,7 @@ task<propose_message> formation::await_proposal() {
   waiting_as_ = cause::not_joined;
   waiting_rank_ = 0;
   waiting_for_ = "rank 0 has not proposed a world; did it join?";
-  duration patience = first_patience;
+  duration patience = leader_patience;
   for (;;) {
     while (!inbox_.empty()) {
       control_message message = std::move(inbox_.front());
