@@ -166,7 +166,7 @@ task<void> formation::ask_other(const world_view& old, rank_t rank, inquiry& fou
   query.holder = old.member(rank_).id;
   claim_answer said = claim_answer::vacant;
   if (other.id == peers_.self().id) {
-    said = runtime_.answer(query);
+    said = router_.answer(query);
   } else {
     try {
       const bytes answer = co_await peers_.ask(

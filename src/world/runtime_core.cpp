@@ -17,11 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Equals the default of a world's `suspect_after`; for processes that no longer share
-/// a world.
-constexpr duration silence_limit = 1s;
-static_assert(silence_limit == world_options().suspect_after);
-
 socket_address address_from(std::string_view text, std::string_view what) {
   const auto parsed = socket_address::parse(text);
   if (!parsed) {
@@ -80,10 +75,9 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
                                        service_options);
 
-  router_ = std::make_unique<world_router>(*service_);
-  endpoint_ = std::make_unique<endpoint>(*service_, *env_,
-                                         endpoint_options_from(options, *env_, pools_),
-                                         static_cast<endpoint_events&>(*this));
+  router_ = std::make_unique<world_router>(*this);
+  endpoint_ = std::make_unique<endpoint>(
+      *service_, *env_, endpoint_options_from(options, *env_, pools_), *router_);
   endpoint_->serve(*user_, options.spin < duration::zero());
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
@@ -152,53 +146,6 @@ duration runtime_core::jitter(duration most) {
 
 bool runtime_core::is_forked_child() const noexcept {
   return fork_mark_ && *fork_mark_ == 0;
-}
-
-void runtime_core::link_message(const std::shared_ptr<link>& l,
-                                std::span<const std::byte> message) {
-  router_->take_message(l, message);
-}
-
-void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
-                              const std::string& detail) noexcept {
-  if (why == cause::protocol_error && logs(log_level::warning)) {
-    log(log_level::warning,
-        fmt::format("the link with {} is ended: {}", l->peer().text(), detail));
-  }
-  router_->link_ended(l, why, detail);
-}
-
-void runtime_core::data_connection(stream connection, const hello& words) {
-  router_->keep(connection.release(), words.world_id, words.rank, words.self.id);
-}
-
-void runtime_core::slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
-                                rank_t rank, slot_lease slot) {
-  router_->keep(std::move(slot), world_id, rank, l->peer().id);
-}
-
-task<bytes> runtime_core::answer_query(bytes question) {
-  co_return bytes(1, static_cast<std::byte>(answer(decode_claim(question))));
-}
-
-claim_answer runtime_core::answer(const claim_query& query) {
-  MW_ASSERT(service_->is_current(), "claims are answered on the service reactor");
-  const claim_answer by_worlds = router_->answer(query);
-  if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
-  // Its world is over here; the link may still show whether the process lives.
-  const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
-  const auto last = endpoint_->last_heard(query.holder);
-  // If the link is over too, the cause that ended the world still tells.
-  const bool is_gone = last ? service_->now() - *last >= limit : router_->has_lost(query);
-  return is_gone ? claim_answer::gone : claim_answer::vacant;
-}
-
-void runtime_core::examine_silence(time_point now) noexcept {
-  router_->examine_silence(now);
-}
-
-void runtime_core::remark(log_level level, std::string line) noexcept {
-  log(level, line);
 }
 
 }  // namespace manyworlds::inline v0::detail

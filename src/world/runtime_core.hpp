@@ -26,8 +26,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-class runtime_core final : public std::enable_shared_from_this<runtime_core>,
-                           private endpoint_events {
+class runtime_core final : public std::enable_shared_from_this<runtime_core> {
  public:
   /// Makes the reactors and starts to listen; turns nothing yet. Errors: those of
   /// `endpoint`.
@@ -59,9 +58,6 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   /// Ends `serve`, which says goodbye for at most `patience`. Called by the thread that
   /// ends the runtime.
   void end_service(duration patience) noexcept;
-
-  /// Returns what is known here of the holder of a rank. Thread: the service reactor.
-  [[nodiscard]] claim_answer answer(const claim_query& query);
 
   /// Refuses to form worlds from now on. Thread: any.
   void refuse_worlds() noexcept {
@@ -116,17 +112,6 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
 
  private:
-  void link_message(const std::shared_ptr<link>& l,
-                    std::span<const std::byte> message) override;
-  void link_ended(const std::shared_ptr<link>& l, enum cause why,
-                  const std::string& detail) noexcept override;
-  void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id, rank_t rank,
-                    slot_lease slot) override;
-  void data_connection(stream connection, const hello& words) override;
-  task<bytes> answer_query(bytes question) override;
-  void examine_silence(time_point now) noexcept override;
-  void remark(log_level level, std::string line) noexcept override;
-
   const runtime_options options_;
   std::unique_ptr<environment> own_env_;
   environment* env_;

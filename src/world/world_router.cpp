@@ -1,8 +1,11 @@
 #include "world/world_router.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "world/runtime_core.hpp"
 #include "world/shrink_protocol.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -11,7 +14,13 @@ namespace {
 /// A proposal and the connections of its members travel apart. A connection that comes
 /// without its proposal is dropped after this time.
 constexpr duration early_limit = std::chrono::seconds(10);
+/// Equals the default of a world's `suspect_after`; for processes that no longer share
+/// a world.
+constexpr duration silence_limit = std::chrono::seconds(1);
+static_assert(silence_limit == world_options().suspect_after);
 }  // namespace
+
+world_router::world_router(runtime_core& rt) : runtime_(rt), service_(rt.service()) {}
 
 std::shared_ptr<world_core> world_router::add(std::shared_ptr<world_core> core) {
   MW_ASSERT(core && core->epoch() == 0, "a world is listed before it is formed");
@@ -105,7 +114,7 @@ void world_router::take_refusal(const refuse_message& message) {
   }
 }
 
-void world_router::take_message(const std::shared_ptr<link>& from,
+void world_router::link_message(const std::shared_ptr<link>& from,
                                 std::span<const std::byte> raw) {
   MW_ASSERT(service_.is_current(), "links bring messages on the service reactor");
   control_message message = decode_control(raw);
@@ -158,6 +167,10 @@ void world_router::take_message(const std::shared_ptr<link>& from,
 
 void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,
                               const std::string& detail) noexcept {
+  if (why == cause::protocol_error && runtime_.logs(log_level::warning)) {
+    runtime_.log(log_level::warning,
+                 fmt::format("the link with {} is ended: {}", l->peer().text(), detail));
+  }
   // The peer no longer uses the other end of these slots.
   std::erase_if(early_, [&](const early_channel& e) {
     return e.channel.has_slot() && e.who == l->peer().id;
@@ -169,6 +182,15 @@ void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,
   }
   for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
   for (shrink_protocol* p : shrinking_) p->note_news();
+}
+
+void world_router::data_connection(stream connection, const hello& words) {
+  keep(connection.release(), words.world_id, words.rank, words.self.id);
+}
+
+void world_router::slot_offered(const std::shared_ptr<link>& from, std::uint64_t world_id,
+                                rank_t rank, slot_lease slot) {
+  keep(std::move(slot), world_id, rank, from->peer().id);
 }
 
 void world_router::keep(data_channel channel, std::uint64_t world_id, rank_t rank,
@@ -195,8 +217,23 @@ std::optional<data_channel> world_router::claim(std::uint64_t world_id, rank_t p
   return channel;
 }
 
+task<bytes> world_router::answer_query(bytes question) {
+  co_return bytes(1, static_cast<std::byte>(answer(decode_claim(question))));
+}
+
 claim_answer world_router::answer(const claim_query& query) {
   MW_ASSERT(service_.is_current(), "claims are answered on the service reactor");
+  const claim_answer by_worlds = answer_by_worlds(query);
+  if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
+  // Its world is over here; the link may still show whether the process lives.
+  const duration limit = std::max(silence_limit, 5 * runtime_.options().heartbeat);
+  const auto last = runtime_.peers().last_heard(query.holder);
+  // If the link is over too, the cause that ended the world still tells.
+  const bool is_gone = last ? service_.now() - *last >= limit : has_lost(query);
+  return is_gone ? claim_answer::gone : claim_answer::vacant;
+}
+
+claim_answer world_router::answer_by_worlds(const claim_query& query) {
   if (query.epoch == 0) {
     return holder_of(query.name, query.rank, nullptr) ? claim_answer::held
                                                       : claim_answer::vacant;
@@ -234,6 +271,10 @@ void world_router::examine_silence(time_point now) noexcept {
   next_examination_ = time_point::max();
   for (const auto& w : snapshot())
     next_examination_ = std::min(next_examination_, w->examine_silence(now));
+}
+
+void world_router::remark(log_level level, std::string line) noexcept {
+  runtime_.log(level, line);
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -30,10 +30,11 @@ struct ended_world {
   std::optional<incarnation> lost;  ///< the member that died or was silent, if one did
 };
 
-/// Thread: the service reactor, except where it is said otherwise.
-class world_router {
+/// Takes the events of the runtime's links itself. Thread: the service reactor, except
+/// where it is said otherwise.
+class world_router final : public endpoint_events {
  public:
-  explicit world_router(reactor& service) : service_(service) {}
+  explicit world_router(runtime_core& rt);
 
   /// Lists a world that is about to be formed. If this runtime takes part in a live
   /// world of that name and store already, returns that one and lists nothing. Thread:
@@ -74,22 +75,25 @@ class world_router {
   /// Takes a refusal as if it had come over a link: the member is another world of this
   /// runtime.
   void take_refusal(const refuse_message& message);
-  void take_message(const std::shared_ptr<link>& from,
-                    std::span<const std::byte> message);
+  void link_message(const std::shared_ptr<link>& from,
+                    std::span<const std::byte> message) override;
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
-                  const std::string& detail) noexcept;
+                  const std::string& detail) noexcept override;
+  void slot_offered(const std::shared_ptr<link>& from, std::uint64_t world_id,
+                    rank_t rank, slot_lease slot) override;
+  void data_connection(stream connection, const hello& words) override;
+  task<bytes> answer_query(bytes question) override;
   /// Keeps the way to a member, which came before it was asked for, for a limited time.
   void keep(data_channel channel, std::uint64_t world_id, rank_t rank,
             const incarnation& who);
   [[nodiscard]] std::optional<data_channel> claim(std::uint64_t world_id, rank_t peer,
                                                   const incarnation& who);
+  /// Returns what is known here of the holder of a rank.
   [[nodiscard]] claim_answer answer(const claim_query& query);
-  /// Returns whether that epoch has ended here because that member died or was silent.
-  /// A broken epoch never comes back: no process holds a rank in it. Thread: any.
-  [[nodiscard]] bool has_lost(const claim_query& query) const;
   /// Examines the silence of all members. It is free for idle worlds (law 7): they are
   /// visited only when the silence of a member may have become significant.
-  void examine_silence(time_point now) noexcept;
+  void examine_silence(time_point now) noexcept override;
+  void remark(log_level level, std::string line) noexcept override;
 
  private:
   /// A way to a member that came before its world's proposal.
@@ -121,6 +125,10 @@ class world_router {
   static constexpr std::size_t most_early = 1024;
   static constexpr std::size_t most_ended = 16;
 
+  [[nodiscard]] claim_answer answer_by_worlds(const claim_query& query);
+  /// Returns whether that epoch has ended here because that member died or was silent.
+  /// A broken epoch never comes back: no process holds a rank in it. Thread: any.
+  [[nodiscard]] bool has_lost(const claim_query& query) const;
   void take_between_survivors(const std::shared_ptr<link>& from,
                               control_message& message);
   /// Returns nothing if this process may still take part in shrinking that view.
@@ -132,6 +140,7 @@ class world_router {
   /// still be committed.
   [[nodiscard]] bool is_being_succeeded(std::uint64_t base) const;
 
+  runtime_core& runtime_;
   reactor& service_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<world_core>> worlds_;

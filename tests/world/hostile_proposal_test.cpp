@@ -44,7 +44,7 @@ task<void> propose_to_successor(world& w, world_view base) {
   other.view = base;
   other.view.id = 7;
   other.rank = 1;
-  rt.worlds().take_message(way.get(), encode(control_message(other)));
+  rt.worlds().link_message(way.get(), encode(control_message(other)));
   co_await sleep_for(100ms);
   CHECK(next->state() == world_state::forming);
   next->abandon();
