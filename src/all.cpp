@@ -152,6 +152,7 @@
 #include "world/shrink_protocol.cpp"
 #include "world/store_gate.cpp"
 #include "world/store_trouble.cpp"
+#include "world/view_history.cpp"
 #include "world/world.cpp"
 #include "world/world_core.cpp"
 #include "world/world_core_ending.cpp"
@@ -159,7 +160,6 @@
 #include "world/world_core_operations.cpp"
 #include "world/world_event_hub.cpp"
 #include "world/world_router.cpp"
-#include "world/world_router_survivors.cpp"
 
 #if MANYWORLDS_HAS_NCCL
 #include "nccl/argument_checks.cpp"

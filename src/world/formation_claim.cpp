@@ -19,7 +19,7 @@ task<void> formation::claim_rank() {
   join_record mine;
   mine.who = peers_.self();
   mine.attempt = attempt_;
-  mine.last_epoch = router_.last_epoch(core_.options().name);
+  mine.last_epoch = router_.views().last_epoch(core_.options().name);
   mine.size = size_;
   mine.backend = core_.options().backend;
   const std::string before = std::exchange(my_record_, mine.encode());

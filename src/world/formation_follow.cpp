@@ -24,7 +24,7 @@ task<void> formation::follow() {
       view.member(rank_).id != peers_.self().id) {
     throw try_again{"the proposal was not for this member"};
   }
-  router_.note_epoch(core_.options().name, view.epoch);
+  router_.views().note_epoch(core_.options().name, view.epoch);
   if (world_id_ != view.id) adopt(view);
   co_await be_ready(view);
 }

@@ -16,7 +16,7 @@ namespace manyworlds::inline v0::detail {
 task<void> formation::lead() {
   MW_ASSERT(rank_ == 0, "rank 0 leads");
   const std::optional<std::string> old_text = co_await store_.try_get(key("view"));
-  std::uint64_t highest = router_.last_epoch(core_.options().name);
+  std::uint64_t highest = router_.views().last_epoch(core_.options().name);
   try {
     if (old_text && !old_text->empty())
       highest = std::max(highest, decode_view(*old_text).epoch);
@@ -45,7 +45,7 @@ task<void> formation::lead() {
   const std::string stands =
       co_await store_.compare_set_unique(key("view"), old_text.value_or(""), text);
   if (stands != text) throw try_again{"another leader has published a view"};
-  router_.note_epoch(core_.options().name, parts.view.epoch);
+  router_.views().note_epoch(core_.options().name, parts.view.epoch);
 
   adopt(parts.view);
   co_await commit_when_ready(parts, attempts);

@@ -127,7 +127,7 @@ task<void> shrink_protocol::decide() {
     if (learned_) {
       const world_view successor = *std::exchange(learned_, std::nullopt);
       // The member that told it may be gone before the others have asked.
-      router_.note_learned(broken_, base_.id, successor);
+      router_.views().note_learned(broken_, base_.id, successor);
       begin_from(successor, nullptr);
       continue;
     }
@@ -204,7 +204,7 @@ void shrink_protocol::meet_survivors() {
 }
 
 std::uint64_t shrink_protocol::last_epoch() const {
-  return std::min(router_.last_epoch(base_.name), base_.epoch + most_ahead);
+  return std::min(router_.views().last_epoch(base_.name), base_.epoch + most_ahead);
 }
 
 world_view shrink_protocol::next_view() {
@@ -225,7 +225,7 @@ task<bool> shrink_protocol::attempt(const world_view& view) {
   MW_ASSERT(!next_ && scope_, "a member is part of one try at a time");
   MW_ASSERT(view.rank_of(runtime_.self().id) != no_rank, "a member tries its own views");
   MW_ASSERT(view.epoch > base_.epoch, "a successor has a later epoch");
-  router_.note_epoch(view.name, view.epoch);
+  router_.views().note_epoch(view.name, view.epoch);
   successor_view inherited;
   inherited.view = view;
   inherited.origin = base_.id;
@@ -574,7 +574,7 @@ void shrink_protocol::keep_vote(std::vector<rank_t> ranks) {
       votes_.size() == survivor_message::most_pending_votes &&
       std::find(votes_.begin(), votes_.end(), ranks) == votes_.end();
   add_vote(std::move(ranks));
-  router_.note_votes(base_, known_);
+  router_.views().note_votes(base_, known_);
 }
 
 void shrink_protocol::add_vote(std::vector<rank_t> ranks) {

@@ -88,24 +88,23 @@ void world_router::end(const formation& f) noexcept {
   std::erase_if(formations_, [&](const formation* each) { return each == &f; });
 }
 
-std::uint64_t world_router::last_epoch(const world_name& name) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = epochs_.find(name.view());
-  return found == epochs_.end() ? 0 : found->second;
+bool world_router::begin(shrink_protocol& p) {
+  MW_ASSERT(service_.is_current(), "a shrink protocol runs on the service reactor");
+  for (const shrink_protocol* each : shrinking_) {
+    if (each->base_id() == p.base_id()) return false;
+  }
+  shrinking_.push_back(&p);
+  return true;
 }
 
-void world_router::note_epoch(const world_name& name, std::uint64_t epoch) {
-  const std::lock_guard lock(mutex_);
-  auto& last = epochs_[name.str()];
-  last = std::max(last, epoch);
+void world_router::end(const shrink_protocol& p) noexcept {
+  std::erase_if(shrinking_, [&](const shrink_protocol* each) { return each == &p; });
 }
 
-void world_router::forget_epoch(const world_name& name) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = epochs_.find(name.view());
-  if (found != epochs_.end()) epochs_.erase(found);
-  const auto formed = formed_.find(name.view());
-  if (formed != formed_.end()) formed_.erase(formed);
+void world_router::note_formed(const std::shared_ptr<world_core>& core) {
+  MW_ASSERT(service_.is_current(), "a world is formed on the service reactor");
+  next_examination_ = {};
+  views_.note_formed(core);
 }
 
 void world_router::take_refusal(const refuse_message& message) {
@@ -163,6 +162,34 @@ void world_router::link_message(const std::shared_ptr<link>& from,
       return;
     }
   }
+}
+
+void world_router::take_between_survivors(const std::shared_ptr<link>& from,
+                                          control_message& message) {
+  const std::uint64_t base = std::visit(
+      [](const auto& m) -> std::uint64_t {
+        if constexpr (requires { m.base; }) return m.base;
+        return 0;
+      },
+      message);
+  for (shrink_protocol* p : shrinking_) {
+    if (p->base_id() == base) return p->take(from, std::move(message));
+  }
+  if (const auto* call = std::get_if<survivor_message>(&message)) {
+    const auto answer =
+        views_.status_of(*call, from->peer().id, is_being_succeeded(call->base));
+    if (answer) from->send(encode(*answer));
+  } else if (const auto* offered = std::get_if<successor_message>(&message)) {
+    from->send(encode(broken_message{offered->view.id, cause::abandoned, no_rank,
+                                     "a member has given up shrinking"}));
+  }
+}
+
+bool world_router::is_being_succeeded(std::uint64_t base) const {
+  const auto worlds = snapshot();
+  return std::any_of(worlds.begin(), worlds.end(), [&](const auto& w) {
+    return w->inherits() && w->inherits()->origin == base && w->epoch() == 0;
+  });
 }
 
 void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "link/endpoint.hpp"
 #include "world/control_message.hpp"
 #include "world/formation.hpp"
+#include "world/view_history.hpp"
 #include "world/world_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -57,20 +56,11 @@ class world_router final : public endpoint_events {
   [[nodiscard]] bool begin(shrink_protocol& p);
   void end(const shrink_protocol& p) noexcept;
 
-  /// Notes a world that was committed here: others may ask what became of its name,
-  /// also when it is gone.
+  /// Notes a world that was committed here: the silence of its members counts from now
+  /// on, and others may ask what became of its name.
   void note_formed(const std::shared_ptr<world_core>& core);
-  /// Notes a view that is committed, as a member has said, and that succeeds `origin`.
-  /// `shrunk`, a world of its members, goes on from it.
-  void note_learned(const std::shared_ptr<world_core>& shrunk, std::uint64_t origin,
-                    const world_view& view);
-  /// Notes which successors of `base` may have been committed, as far as is known here.
-  void note_votes(const world_view& base, const known_successors& successors);
-
-  [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
-  void note_epoch(const world_name& name, std::uint64_t epoch);
-  /// Forgets a name that will not be formed here again. Thread: any.
-  void forget_epoch(const world_name& name) noexcept;
+  /// Returns what is known of earlier epochs. Thread: any.
+  [[nodiscard]] view_history& views() noexcept { return views_; }
 
   /// Takes a refusal as if it had come over a link: the member is another world of this
   /// runtime.
@@ -104,24 +94,6 @@ class world_router final : public endpoint_events {
     time_point since;
     data_channel channel;
   };
-  /// A view that was committed here, or is known to be.
-  struct formed_view {
-    /// Its world, or the one that was shrunk when this was learned.
-    std::weak_ptr<world_core> core;
-    /// Distinguishes worlds of one name in two stores.
-    const store* rendezvous = nullptr;
-    /// The view that it succeeds; 0 if it was formed through the store.
-    std::uint64_t origin = 0;
-    world_view view;  ///< with its members if it is a successor
-    /// A copy from known_successors, which may be gone.
-    std::vector<std::vector<rank_t>> pending_votes;
-    bool has_more_pending_votes = false;
-  };
-  struct formed_views {
-    std::vector<formed_view> last;
-    std::uint64_t known_from = 0;  ///< some views below this epoch are forgotten
-  };
-  static constexpr std::size_t most_formed = 8;
   static constexpr std::size_t most_early = 1024;
   static constexpr std::size_t most_ended = 16;
 
@@ -131,11 +103,6 @@ class world_router final : public endpoint_events {
   [[nodiscard]] bool has_lost(const claim_query& query) const;
   void take_between_survivors(const std::shared_ptr<link>& from,
                               control_message& message);
-  /// Returns nothing if this process may still take part in shrinking that view.
-  [[nodiscard]] std::optional<status_message> status_of(const survivor_message& call,
-                                                        const incarnation& asker) const;
-  void list(const world_name& name, formed_view formed);
-  [[nodiscard]] formed_views formed_as(const world_name& name) const;
   /// Returns whether a successor is being formed here. A try that was given up here may
   /// still be committed.
   [[nodiscard]] bool is_being_succeeded(std::uint64_t base) const;
@@ -143,15 +110,14 @@ class world_router final : public endpoint_events {
   runtime_core& runtime_;
   reactor& service_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<world_core>> worlds_;
-  std::vector<ended_world> ended_;  // guarded by mutex_
+  std::vector<std::shared_ptr<world_core>> worlds_;  // guarded by mutex_
+  std::vector<ended_world> ended_;                   // guarded by mutex_
   std::vector<formation*> formations_;
   std::vector<shrink_protocol*> shrinking_;
   std::vector<early_channel> early_;
   /// Before this time the silence of no member can be significant.
   time_point next_examination_{};
-  std::map<std::string, std::uint64_t, std::less<>> epochs_;  // guarded by mutex_
-  std::map<std::string, formed_views, std::less<>> formed_;   // guarded by mutex_
+  view_history views_;
 };
 
 }  // namespace manyworlds::inline v0::detail
