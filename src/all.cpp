@@ -156,9 +156,9 @@
 #include "world/world.cpp"
 #include "world/world_core.cpp"
 #include "world/world_core_ending.cpp"
-#include "world/world_core_notices.cpp"
-#include "world/world_core_operations.cpp"
 #include "world/world_event_hub.cpp"
+#include "world/world_life.cpp"
+#include "world/world_members.cpp"
 #include "world/world_router.cpp"
 
 #if MANYWORLDS_HAS_NCCL

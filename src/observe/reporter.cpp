@@ -123,7 +123,8 @@ reporter::service_part reporter::look_at_service() const {
   for (const auto& w : core_.worlds().snapshot()) {
     if (w->epoch() == 0) continue;
     std::vector<bool>& left = part.left[w->instance()];
-    for (rank_t r = 0; r < w->view().size(); ++r) left.push_back(w->has_left(r));
+    for (rank_t r = 0; r < w->view().size(); ++r)
+      left.push_back(w->members().has_left(r));
   }
   return part;
 }

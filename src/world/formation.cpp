@@ -251,7 +251,7 @@ task<void> formation::open_device() {
   if (asked->result.why != cause::none) {
     throw give_up{asked->result.why, rank_, {}, asked->result.text};
   }
-  core_.device_ = std::move(asked->result.device);
+  core_.keep_device(std::move(asked->result.device));
 }
 
 task<void> formation::until_formed() {

@@ -196,10 +196,10 @@ void shrink_protocol::meet_survivors() {
     s.heard = earliest;
     const rank_t known = known_by.view().rank_of(base_.member(r).id);
     if (r == rank_ || known == no_rank) continue;
-    const link& l = *known_by.links()[static_cast<std::size_t>(known)];
-    s.last = known_by.links()[static_cast<std::size_t>(known)];
+    const link& l = *known_by.members().links()[static_cast<std::size_t>(known)];
+    s.last = known_by.members().links()[static_cast<std::size_t>(known)];
     s.heard = std::max(s.heard, l.last_heard());
-    s.is_dead = l.has_seen_death() || known_by.has_left(known);
+    s.is_dead = l.has_seen_death() || known_by.members().has_left(known);
   }
 }
 

@@ -91,7 +91,9 @@ rank_t world::size() const { return existing_core().options().size; }
 std::uint64_t world::epoch() const { return existing_core().epoch(); }
 world_state world::state() const { return existing_core().state(); }
 failure world::failure() const { return existing_core().first_failure(); }
-bool world::is_suspect(rank_t rank) const { return existing_core().is_suspect(rank); }
+bool world::is_suspect(rank_t rank) const {
+  return existing_core().members().is_suspect(rank);
+}
 const world_view& world::view() const { return existing_core().view(); }
 
 world_history world::history() const {

@@ -207,7 +207,7 @@ void world_router::link_ended(const std::shared_ptr<link>& l, enum cause why,
   if (l->is_held()) {
     for (formation* f : std::vector(formations_)) f->link_lost(l->peer().id, why, detail);
   }
-  for (const auto& w : snapshot()) w->link_lost(*l, why, detail);
+  for (const auto& w : snapshot()) w->members().link_lost(*l, why, detail);
   for (shrink_protocol* p : shrinking_) p->note_news();
 }
 
@@ -274,8 +274,8 @@ claim_answer world_router::answer_by_worlds(const claim_query& query) {
     if (rank == no_rank || !is_that_epoch) continue;
     // A member does not judge itself.
     if (rank == w->options().rank) return claim_answer::held;
-    const auto& l = w->links()[static_cast<std::size_t>(rank)];
-    if (l && l->is_up() && !w->is_suspect(rank)) return claim_answer::held;
+    const auto& l = w->members().links()[static_cast<std::size_t>(rank)];
+    if (l && l->is_up() && !w->members().is_suspect(rank)) return claim_answer::held;
     w->break_with(w->describe_failure(cause::replaced, rank, operation_kind::none,
                                       "another process joins with its rank"));
     return claim_answer::gone;
