@@ -11,7 +11,7 @@
 #include "backend/backend.hpp"
 #include "host/host_backend.hpp"
 #include "io/reactor.hpp"
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/device_jobs.hpp"
 #include "nccl/device_opening.hpp"

@@ -49,13 +49,6 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
 
 }  // namespace
 
-runtime_core::ending::ending(runtime_core& rt) noexcept
-    : work([](work& w) noexcept {
-        auto& self = static_cast<ending&>(w);
-        self.core.peers().spawn(self.core.peers().say_goodbye(self.patience));
-      }),
-      core(rt) {}
-
 runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   if (!options.environment) own_env_ = std::make_unique<system_environment>();
   env_ = options.environment ? options.environment : own_env_.get();
@@ -113,9 +106,13 @@ runtime_core::~runtime_core() {
 task<void> runtime_core::serve() { co_await endpoint_->run(); }
 
 void runtime_core::end_service(duration patience) noexcept {
-  if (std::exchange(ending_.posted, true)) return;
-  ending_.patience = patience;
-  service_->post(ending_);
+  if (std::exchange(ends_service_, true)) return;
+  goodbye_patience_ = patience;
+  service_->post(goodbye_);
+}
+
+void runtime_core::say_goodbye() noexcept {
+  peers().spawn(peers().say_goodbye(goodbye_patience_));
 }
 
 void runtime_core::log(log_level level, std::string_view line) const noexcept {

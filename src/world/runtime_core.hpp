@@ -12,6 +12,7 @@
 #include "link/endpoint.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
 #include "manyworlds/io/environment.hpp"
@@ -112,6 +113,8 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core> {
   [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
 
  private:
+  void say_goodbye() noexcept;
+
   const runtime_options options_;
   std::unique_ptr<environment> own_env_;
   environment* env_;
@@ -136,12 +139,9 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core> {
   std::shared_ptr<runtime_core> keeps_itself_;
   volatile unsigned char* fork_mark_ = nullptr;  ///< a page, wiped in a forked child
 
-  struct ending final : work {
-    explicit ending(runtime_core& rt) noexcept;
-    runtime_core& core;
-    duration patience{};
-    bool posted = false;
-  } ending_{*this};
+  bool ends_service_ = false;
+  duration goodbye_patience_{};
+  member_work<&runtime_core::say_goodbye> goodbye_{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -12,10 +12,10 @@
 
 #include "link/data_channel.hpp"
 #include "link/endpoint.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/time.hpp"
 #include "manyworlds/world/view.hpp"
-#include "member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
