@@ -3,6 +3,7 @@
 // linked, those that move much of host memory and of a GPU's; those that need no other
 // machine are run.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -195,6 +197,39 @@ int run_dispatch() {
   back.stop();
   served.get();
   return working.wait_for(20s) ? 0 : 1;
+}
+
+// --- members that sum, and go on without those that die
+
+mw::task<void> sum_with_those_left(mw::world w, std::vector<float>& x) {
+  while (w.size() > 1) {
+    const auto summed = co_await mw::outcome(w.all_reduce(x, mw::sum));
+    if (!summed) w = co_await w.shrink();  // the same order, without the dead
+  }
+}
+
+int run_survivors() {
+  mw::memory_store st;
+  std::array<mw::runtime, 3> members;
+  std::array<std::vector<float>, 3> numbers;
+  std::vector<mw::started<void>> summing;
+  const auto member = [&](int rank) -> mw::task<void> {
+    mw::world w(members.at(rank), st, {.name = "sum", .rank = rank, .size = 3});
+    co_await w;
+    co_await sum_with_those_left(std::move(w), numbers.at(rank));
+  };
+  for (int rank = 0; rank < 3; ++rank) {
+    numbers.at(rank).assign(8, 1.0f);
+    summing.push_back(members.at(rank).start(member(rank)));
+  }
+  // The last goes first, in the middle of a sum; then the second.
+  for (const int rank : {2, 1}) {
+    std::this_thread::sleep_for(200ms);
+    members.at(rank).stop();
+  }
+  if (!summing.front().wait_for(20s)) return 1;
+  summing.front().get();
+  return 0;
 }
 
 // --- prefill to decode: KV blocks layer by layer, cancelled at any moment
@@ -402,6 +437,7 @@ int main(int argc, char** argv) try {
   if (program == "stage_nccl") return run_stage<mw::device_view>();
   if (program == "serve") return serve();
   if (program == "dispatch") return run_dispatch();
+  if (program == "survivors") return run_survivors();
   if (program == "adopted") return run_adopted();
   return program == "kv_nccl" ? run_kv<gpu_memory>() : run_kv<host_memory>();
 } catch (const std::exception& e) {
