@@ -41,7 +41,7 @@ def claim_picture(file):
     marks = {}
     for strip in drawn.iter(SVG + "g"):
         if strip.get("id"):
-            claim(f"{strip.get('id')} has a curve", strip.find(SVG + "path").get("d").count("H") > 50)
+            claim(f"{strip.get('id')} has a curve", strip.find(SVG + "path").get("d").count("H") > 20)
             found = [(mark.get("class"), float(mark.get("data-seconds")), mark.find(SVG + "text").text)
                      for mark in strip.findall(SVG + "g")]
             marks[strip.get("id")] = sorted(found, key=lambda mark: mark[1])
