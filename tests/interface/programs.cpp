@@ -4,6 +4,7 @@
 // machine are run.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -208,24 +209,42 @@ mw::task<void> sum_with_those_left(mw::world w, std::vector<float>& x) {
   }
 }
 
+mw::task<void> count_formed(mw::runtime& rt, mw::store& st, std::atomic<int>& formed) {
+  const mw::world_manager worlds(rt, st);
+  const mw::world_events events = worlds.events();
+  for (;;) {
+    const mw::world_event e = co_await events.next();
+    if (e.kind == mw::world_event_kind::formed) ++formed;
+  }
+}
+
+mw::task<void> form_and_sum(mw::runtime& rt, mw::store& st, int rank,
+                            std::vector<float>& x) {
+  mw::world w(rt, st, {.name = "sum", .rank = rank, .size = 3});
+  co_await w;
+  co_await sum_with_those_left(std::move(w), x);
+}
+
 int run_survivors() {
   mw::memory_store st;
-  std::array<mw::runtime, 3> members;
+  std::array<std::atomic<int>, 3> formed{};
   std::array<std::vector<float>, 3> numbers;
-  std::vector<mw::started<void>> summing;
-  const auto member = [&](int rank) -> mw::task<void> {
-    mw::world w(members.at(rank), st, {.name = "sum", .rank = rank, .size = 3});
-    co_await w;
-    co_await sum_with_those_left(std::move(w), numbers.at(rank));
-  };
+  numbers.fill(std::vector<float>(8, 1.0f));
+  std::array<mw::runtime, 3> members;
+  std::vector<mw::started<void>> summing, counting;
   for (int rank = 0; rank < 3; ++rank) {
-    numbers.at(rank).assign(8, 1.0f);
-    summing.push_back(members.at(rank).start(member(rank)));
+    counting.push_back(
+        members.at(rank).start(count_formed(members.at(rank), st, formed.at(rank))));
+    summing.push_back(members.at(rank).start(
+        form_and_sum(members.at(rank), st, rank, numbers.at(rank))));
   }
-  // The last goes first, in the middle of a sum; then the second.
-  for (const int rank : {2, 1}) {
-    std::this_thread::sleep_for(200ms);
-    members.at(rank).stop();
+  // The last goes first, in the middle of a sum; then the second, out of the next world.
+  for (int gone = 2; gone > 0; --gone) {
+    for (int rank = 0; rank <= gone; ++rank) {
+      while (formed.at(rank) < 3 - gone) std::this_thread::sleep_for(1ms);
+    }
+    std::this_thread::sleep_for(20ms);
+    members.at(gone).stop();
   }
   if (!summing.front().wait_for(20s)) return 1;
   summing.front().get();
