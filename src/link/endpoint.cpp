@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
-#include "link/neighbour.hpp"
-#include "link/neighbourhood.hpp"
+#include "link/local_discovery.hpp"
+#include "link/local_peer.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -62,7 +62,7 @@ endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
   }
   greeter_.set_endpoint(reachable);
   last_look_ = service.now();
-  neighbours_ = std::make_unique<shm::neighbourhood>(*this, service, env, options_);
+  discovery_ = std::make_unique<shm::local_discovery>(*this, service, env, options_);
 }
 
 endpoint::~endpoint() = default;
@@ -87,7 +87,7 @@ task<void> endpoint::run() {
     scope_ = &s;
     s.spawn(accept_all());
     s.spawn(beat());
-    s.spawn(contain(neighbours_->run()));
+    s.spawn(contain(discovery_->run()));
     co_await quiet_.wait();
     s.cancel();
   };
@@ -97,11 +97,11 @@ task<void> endpoint::run() {
     ~forget() {
       self.scope_ = nullptr;
       // Part from the links before this thread may end, since it holds the death words.
-      for (const auto& l : self.links()) l->on_host().part();
-      self.neighbours_->end();
+      for (const auto& l : self.links()) l->local().part();
+      self.discovery_->end();
     }
   } on_end{*this};
-  neighbours_->begin();
+  discovery_->begin();
   co_await scope::run(body);
 }
 
@@ -148,12 +148,12 @@ std::shared_ptr<link> endpoint::establish(stream s, process_address peer,
   if (e->up) e->up->end(cause::connection_lost, "the peer has made a new link");
   MW_ASSERT(service_.is_current(), "links live on the service reactor");
   e->up = std::make_shared<link>(service_, std::move(s), std::move(peer), events_,
-                                 *neighbours_);
+                                 *discovery_);
   e->dialled_by_us = dialled_by_us;
   e->unused_since = service_.now();
   e->changed.set();
   spawn(run_link(e->up));
-  if (!dialled_by_us) e->up->on_host().invite();
+  if (!dialled_by_us) e->up->local().begin_pairing();
   return e->up;
 }
 

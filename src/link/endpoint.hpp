@@ -180,7 +180,7 @@ class endpoint {
   endpoint_options options_;
   listener listener_;
   greeter greeter_;
-  std::unique_ptr<shm::neighbourhood> neighbours_;
+  std::unique_ptr<shm::local_discovery> discovery_;
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
   reactor* user_ = nullptr;

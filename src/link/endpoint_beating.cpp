@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "link/neighbour.hpp"
+#include "link/local_peer.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -27,7 +27,8 @@ task<void> endpoint::beat() {
 // a lie only makes us sleep sooner.
 bool endpoint::may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept {
   if (!cpu.only_cpu() || !l.is_up()) return false;
-  const bool is_here = l.is_local() || l.peer().identity.host == self().identity.host;
+  const bool is_here =
+      l.local().shares_memory() || l.peer().identity.host == self().identity.host;
   // A peer that has not beaten yet may be bound to the same CPU.
   return is_here && (!l.peer_cpu().is_known() || l.peer_cpu() == cpu);
 }
@@ -54,7 +55,7 @@ void endpoint::beat_once() {
   for (const auto& l : links()) {
     shares_only_cpu |= may_share_only_cpu(*l, cpu);
     if (was_late) l->note_heard(now);
-    l->on_host().return_slots();
+    l->local().return_slots();
     l->beat(progress, cpu, beat_is_due);
     const auto e = entry_of(l->peer().id);
     // While we did not look, we neither read the peer's answer nor saw that the link was

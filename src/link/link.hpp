@@ -23,8 +23,8 @@ namespace manyworlds::inline v0::detail {
 
 class link;
 namespace shm {
-class neighbour;
-class neighbourhood;
+class local_discovery;
+class local_peer;
 }  // namespace shm
 
 /// Receives the events of links. Thread: the service reactor.
@@ -53,7 +53,7 @@ class link_events {
 class link : public std::enable_shared_from_this<link> {
  public:
   link(reactor& service, stream connection, process_address peer, link_events& events,
-       shm::neighbourhood& neighbours);
+       shm::local_discovery& discovery);
   ~link();
   link(const link&) = delete;
   link& operator=(const link&) = delete;
@@ -91,19 +91,8 @@ class link : public std::enable_shared_from_this<link> {
   }
   /// Says whether the peer has declined since the last call.
   [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
-  /// Returns whether the peer lives on this host and shares memory with us. It waits
-  /// until that is known, or returns at `deadline` what is known then. Precondition:
-  /// the link is up.
-  [[nodiscard]] task<bool> settled(time_point deadline);
-  [[nodiscard]] bool is_local() const noexcept;
-  /// Says whether large messages are read from a local peer's memory, not copied
-  /// through the shared memory.
-  [[nodiscard]] bool is_readable() const noexcept;
-  /// Takes a slot of the shared memory for a world with the peer, and tells it that
-  /// member `rank` speaks there. Returns an empty lease, and the world uses tcp, if
-  /// there is no slot.
-  [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
-  [[nodiscard]] shm::neighbour& on_host() noexcept { return *neighbour_; }
+  /// Returns the memory that is shared with the peer, if it lives on this host.
+  [[nodiscard]] shm::local_peer& local() const noexcept { return *local_; }
 
   /// Ends the link now; `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
@@ -139,7 +128,7 @@ class link : public std::enable_shared_from_this<link> {
   static constexpr std::size_t send_limit = std::size_t{8} << 20;
 
  private:
-  friend class shm::neighbour;
+  friend class shm::local_peer;
 
   enum class frame : std::uint8_t {
     beat,
@@ -147,8 +136,8 @@ class link : public std::enable_shared_from_this<link> {
     goodbye,
     unused,
     in_use,
-    invitation,
-    local_outcome,
+    pairing_nonces,
+    pairing_outcome,
     slot,
     slots_returned,
     slots_ceded,
@@ -170,7 +159,7 @@ class link : public std::enable_shared_from_this<link> {
   stream connection_;
   process_address peer_;
   link_events& events_;
-  std::unique_ptr<shm::neighbour> neighbour_;
+  std::unique_ptr<shm::local_peer> local_;
   bytes outgoing_;
   event something_to_send_;
   event over_;

@@ -10,8 +10,8 @@
 
 #include "io/stream.hpp"
 #include "link/chunk_owners.hpp"
-#include "link/meeting_place.hpp"
 #include "link/mover.hpp"
+#include "link/pairing.hpp"
 #include "link/pool_exchange.hpp"
 #include "manyworlds/detail/assertion.hpp"
 

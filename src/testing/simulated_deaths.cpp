@@ -52,11 +52,11 @@ simulated_deaths::~simulated_deaths() { simulated_kernel::remove_resident(self_,
 death_notices::ticket simulated_deaths::add(life_word& word, std::function<void()> died) {
   const auto t = static_cast<ticket>(++last_ticket_);
   watched_.emplace(t, watched{&word, std::move(died)});
-  if (says_dead(word)) neighbour_killed();
+  if (says_dead(word)) process_killed();
   return t;
 }
 
-void simulated_deaths::neighbour_killed() noexcept {
+void simulated_deaths::process_killed() noexcept {
   if (!std::exchange(looking_.is_posted, true)) home_.post(looking_);
 }
 

@@ -47,7 +47,7 @@ class simulated_deaths final : public death_notices, private simulated_resident 
     bool is_posted = false;
   };
 
-  void neighbour_killed() noexcept override;
+  void process_killed() noexcept override;
   void look() noexcept;
 
   simulated_process& self_;

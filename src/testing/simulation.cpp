@@ -35,11 +35,10 @@ simulated_process& simulation::add_process(std::string name) {
 }
 
 simulated_process& simulation::add_process(std::string name,
-                                           const simulated_process& neighbour) {
+                                           const simulated_process& beside) {
   machinery& m = *machinery_;
-  m.processes.emplace_back(new simulated_process(*this, m.network, m.clockwork,
-                                                 m.processes.size(), neighbour.host_,
-                                                 std::move(name)));
+  m.processes.emplace_back(new simulated_process(
+      *this, m.network, m.clockwork, m.processes.size(), beside.host_, std::move(name)));
   return *m.processes.back();
 }
 

@@ -4,7 +4,7 @@
 #include <future>
 #include <thread>
 
-#include "lying_neighbour.hpp"
+#include "lying_local_peer.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -30,8 +30,8 @@ duration silence_of(const liar& peer, node& victim) {
 class near_liar : public liar {
  public:
   near_liar(node& victim, unsigned char id) : liar(victim, id) {
-    visit(victim);
-    say(outcome_kind, met());
+    pair_with(victim);
+    say(outcome_kind, paired_outcome());
     REQUIRE(eventually([&] { return local_links(victim) == 1; }));
   }
 };

@@ -80,9 +80,9 @@ class simulation {
 
   /// Adds a process on a new host. It lives as long as the simulation.
   simulated_process& add_process(std::string name);
-  /// Adds a process with the address and ports of `neighbour`, say its successor after a
+  /// Adds a process with the address and ports of `beside`, say its successor after a
   /// kill.
-  simulated_process& add_process(std::string name, const simulated_process& neighbour);
+  simulated_process& add_process(std::string name, const simulated_process& beside);
 
   [[nodiscard]] time_point now() const noexcept;
   [[nodiscard]] duration elapsed() const noexcept;
@@ -165,7 +165,7 @@ class simulation {
   void sleep(detail::simulated_engine& sleeper, std::optional<time_point> until);
   void attach(simulated_process& p, detail::reactor& r);
   void detach(detail::reactor& r) noexcept;
-  void tell_neighbours(simulated_process& dead);
+  void tell_processes_of_host(simulated_process& dead);
   [[nodiscard]] detail::simulated_resident* find_resident(
       std::size_t host, std::string_view name) const noexcept;
 

@@ -1,4 +1,4 @@
-#include "link/same_host.hpp"
+#include "link/socket_pairing.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t magic = 0x4853'574d;  // "MWSH"
 constexpr std::uint16_t version = 2;
 constexpr std::size_t largest_packet = 256;
-constexpr duration visitor_limit = 1s;
-constexpr std::size_t most_visitors = 64;
+constexpr duration request_limit = 1s;
+constexpr std::size_t most_requests = 64;
 
 std::string name_of(const incarnation& id) {
   std::string name = "manyworlds.";
@@ -31,15 +31,14 @@ std::string name_of(const incarnation& id) {
   return name;
 }
 
-/// A visitor's words: its identity, the proof, and where its memory may be probed.
-struct visit_words {
+/// The sender's identity, the proof, and where its memory may be probed.
+struct pairing_request {
   incarnation from;
   nonce proof{};
   memory_probe probe;
 };
 
-/// The host's answer.
-struct host_words {
+struct pairing_reply {
   nonce proof{};
   bool welcome = false;
   memory_probe probe;
@@ -60,14 +59,14 @@ void get(wire_reader& in, memory_probe& p) {
   get(in, p.content);
 }
 
-bytes encode(const visit_words& w) {
+bytes encode(const pairing_request& w) {
   wire_writer out;
   out.put(magic).put(version).put_raw(w.from.raw()).put_raw(w.proof);
   put(out, w.probe);
   return out.take();
 }
 
-bytes encode(const host_words& w) {
+bytes encode(const pairing_reply& w) {
   wire_writer out;
   out.put(magic).put(version).put(std::uint8_t{w.welcome}).put_raw(w.proof);
   put(out, w.probe);
@@ -79,10 +78,10 @@ void expect_ours(wire_reader& in) {
   if (in.get<std::uint16_t>() != version) throw wire_error("another version");
 }
 
-visit_words decode_visit(std::span<const std::byte> packet) {
+pairing_request decode_request(std::span<const std::byte> packet) {
   wire_reader in(packet);
   expect_ours(in);
-  visit_words w;
+  pairing_request w;
   std::array<std::byte, incarnation::size> raw{};
   get(in, raw);
   w.from = incarnation(raw);
@@ -92,10 +91,10 @@ visit_words decode_visit(std::span<const std::byte> packet) {
   return w;
 }
 
-host_words decode_host(std::span<const std::byte> packet) {
+pairing_reply decode_reply(std::span<const std::byte> packet) {
   wire_reader in(packet);
   expect_ours(in);
-  host_words w;
+  pairing_reply w;
   w.welcome = in.get<std::uint8_t>() != 0;
   get(in, w.proof);
   get(in, w.probe);
@@ -119,12 +118,13 @@ socket bell_of(reactor& service, unique_descriptor end) {
 
 }  // namespace
 
-same_host::same_host(reactor& service, environment& env, const incarnation& self,
-                     same_host_events& events, bool reads_peers)
-    : meeting_place(env),
+socket_pairing::socket_pairing(reactor& service, environment& env,
+                               const incarnation& self, pairing_listener& told,
+                               bool reads_peers)
+    : pairing(env),
       service_(service),
       self_(self),
-      events_(events),
+      told_(told),
       reads_peers_(reads_peers),
       probe_(std::make_unique<memory_probe>()) {
   env_.fill_random(probe_->content);
@@ -134,74 +134,75 @@ same_host::same_host(reactor& service, environment& env, const incarnation& self
   }
 }
 
-task<void> same_host::run() {
+task<void> socket_pairing::run() {
   auto body = [this](scope& s) -> task<void> {
     while (listener_.is_open()) {
-      local_socket visitor;
-      const io_result accepted = co_await listener_.accept(service_, visitor);
+      local_socket from;
+      const io_result accepted = co_await listener_.accept(service_, from);
       if (!accepted.ok()) {
         // Descriptors have most likely run out; the peer falls back to tcp meanwhile.
         co_await sleep_for(50ms);
         continue;
       }
-      if (visitors_ < most_visitors) s.spawn(receive_visitor(std::move(visitor)));
+      if (requests_ < most_requests) s.spawn(answer(std::move(from)));
     }
   };
   co_await scope::run(body);
 }
 
-task<void> same_host::receive_visitor(local_socket visitor) {
+task<void> socket_pairing::answer(local_socket from) {
   struct counted {
     std::size_t& n;
     explicit counted(std::size_t& count) : n(++count) {}
     ~counted() { --n; }
-  } open(visitors_);
+  } open(requests_);
   const boot_time met = boot_time_now();
   std::array<std::byte, largest_packet> packet;
   passed_descriptors passed;
   io_result got;
   try {
-    got = co_await within(visitor.receive(service_, packet, passed), visitor_limit);
+    got = co_await within(from.receive(service_, packet, passed), request_limit);
   } catch (const timed_out&) {
     co_return;
   }
   if (!got.ok() || got.count() == 0) co_return;
   std::string trouble;
   try {
-    const visit_words words = decode_visit(std::span(packet).first(got.count()));
-    const invitation* expected = events_.invited(words.from);
-    // A process that cannot prove that it is the peer of a link gets no answer.
-    if (!expected || expected->visitor != words.proof) {
-      trouble = "it was not invited";
+    const pairing_request request = decode_request(std::span(packet).first(got.count()));
+    const pairing_nonces* expected = told_.expected_nonces(request.from);
+    // A process that cannot prove that it is the peer of a link gets no reply.
+    if (!expected || expected->request != request.proof) {
+      trouble = "it does not know its nonce";
     } else if (!passed[0] || !passed[1] || !is_stream_socket(passed[1].get())) {
-      trouble = "it did not bring an arena and a bell";
+      trouble = "it passed no arena and no bell";
     } else {
-      host_words answer;
-      answer.proof = expected->host;
-      answer.probe = *probe_;
+      pairing_reply reply;
+      reply.proof = expected->reply;
+      reply.probe = *probe_;
       shared_parts parts;
       parts.arena = shared_arena::attach(passed[0].release(), trouble);
       parts.bell = bell_of(service_, std::move(passed[1]));
-      answer.welcome = parts.arena != nullptr;
-      if (answer.welcome) hold_life(parts);
-      parts.process = std::make_unique<process_watch>(
-          process_watch::of_peer(visitor.descriptor(), met));
-      // The visitor waits for the answer, so its memory may be read now; it reads ours
+      reply.welcome = parts.arena != nullptr;
+      if (reply.welcome) hold_life(parts);
+      parts.process =
+          std::make_unique<process_watch>(process_watch::of_peer(from.descriptor(), met));
+      // The peer waits for the reply, so its memory may be read now; it reads ours
       // afterwards.
-      probe_peer(parts, visitor.peer_pid(), words.probe);
-      const bytes reply = encode(answer);
-      if (visitor.send(reply, {}) == 0 && answer.welcome) {
-        parts.line = visitor.take();
-        events_.visited(words.from, std::move(parts));
+      probe_peer(parts, from.peer_pid(), request.probe);
+      const bytes encoded = encode(reply);
+      if (from.send(encoded, {}) == 0 && reply.welcome) {
+        parts.line = from.take();
+        told_.paired(request.from, std::move(parts));
       }
     }
   } catch (const wire_error& e) {
     trouble = e.what();
   }
-  if (!trouble.empty()) events_.remark("refused a visitor of this host: " + trouble);
+  if (!trouble.empty())
+    told_.remark("refused a pairing request of this host: " + trouble);
 }
 
-void same_host::hold_life(shared_parts& parts) {
+void socket_pairing::hold_life(shared_parts& parts) {
   if (!words_) return;
   std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
   auto life = std::make_unique<robust_word>(*words_, word);
@@ -210,16 +211,17 @@ void same_host::hold_life(shared_parts& parts) {
   parts.life = std::move(life);
 }
 
-void same_host::probe_peer(shared_parts& parts, pid_t pid,
-                           const memory_probe& probe) const {
+void socket_pairing::probe_peer(shared_parts& parts, pid_t pid,
+                                const memory_probe& probe) const {
   parts.pid = pid;
   if (reads_peers_) parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
 }
 
-task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation words,
-                                                  std::string& why_not) {
-  local_socket host;
-  if (const int error = host.connect(name_of(peer))) {
+task<std::optional<shared_parts>> socket_pairing::send_request(incarnation peer,
+                                                               pairing_nonces nonces,
+                                                               std::string& why_not) {
+  local_socket to;
+  if (const int error = to.connect(name_of(peer))) {
     why_not = error == ECONNREFUSED
                   ? std::string(elsewhere)
                   : std::string("its Unix socket: ") + std::strerror(error);
@@ -231,7 +233,7 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
   if (!parts.arena) co_return std::nullopt;
   hold_life(parts);
   parts.process =
-      std::make_unique<process_watch>(process_watch::of_peer(host.descriptor(), met));
+      std::make_unique<process_watch>(process_watch::of_peer(to.descriptor(), met));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     why_not = std::string("socketpair: ") + std::strerror(errno);
@@ -240,35 +242,35 @@ task<std::optional<shared_parts>> same_host::meet(incarnation peer, invitation w
   parts.bell = bell_of(service_, unique_descriptor(ends[0]));
   const unique_descriptor theirs(ends[1]);
 
-  visit_words said;
-  said.from = self_;
-  said.proof = words.visitor;
-  said.probe = *probe_;
-  const bytes packet = encode(said);
-  const int brought[] = {parts.arena->descriptor(), theirs.get()};
-  if (const int error = host.send(packet, brought)) {
+  pairing_request request;
+  request.from = self_;
+  request.proof = nonces.request;
+  request.probe = *probe_;
+  const bytes packet = encode(request);
+  const int passed[] = {parts.arena->descriptor(), theirs.get()};
+  if (const int error = to.send(packet, passed)) {
     why_not = std::string("its Unix socket: ") + std::strerror(error);
     co_return std::nullopt;
   }
-  std::array<std::byte, largest_packet> reply;
+  std::array<std::byte, largest_packet> received;
   passed_descriptors nothing;
-  const io_result got = co_await host.receive(service_, reply, nothing);
+  const io_result got = co_await to.receive(service_, received, nothing);
   if (!got.ok() || got.count() == 0) {
     why_not = "it hung up on its Unix socket";
     co_return std::nullopt;
   }
   try {
-    const host_words answer = decode_host(std::span(reply).first(got.count()));
-    if (answer.proof != words.host) {
+    const pairing_reply reply = decode_reply(std::span(received).first(got.count()));
+    if (reply.proof != nonces.reply) {
       why_not = "another process listens under its name";
       co_return std::nullopt;
     }
-    if (!answer.welcome) {
+    if (!reply.welcome) {
       why_not = "it could not use the shared memory";
       co_return std::nullopt;
     }
-    probe_peer(parts, host.peer_pid(), answer.probe);
-    parts.line = host.take();
+    probe_peer(parts, to.peer_pid(), reply.probe);
+    parts.line = to.take();
   } catch (const wire_error& e) {
     why_not = e.what();
     co_return std::nullopt;

@@ -1,6 +1,7 @@
 // Links between runtimes of one host, and what they share.
 #pragma once
 
+#include "link/local_peer.hpp"
 #include "link_fixture.hpp"
 #include "support/entries.hpp"
 #include "support/eventually.hpp"
@@ -22,17 +23,17 @@ auto on_service(node& n, Body body, duration limit = 20s) {
 
 /// Dials, and waits until it is known whether memory is shared: on both sides if it is,
 /// since the one that was dialled hears of it later.
-inline bool meet(node& from, node& whom) {
+inline bool pair_up(node& from, node& whom) {
   const bool is_shared = on_service(from, [&whom](runtime_core& core) -> task<bool> {
     link_hold l = co_await core.peers().reach(access::core(whom.rt).self(),
                                               core.service().now() + 10s);
-    co_return co_await l->settled(core.service().now() + 10s);
+    co_return co_await l->local().paired(core.service().now() + 10s);
   });
   if (!is_shared) return false;
   return on_service(whom, [&from](runtime_core& core) -> task<bool> {
     link* const l = core.peers().link_to(access::core(from.rt).self().id);
     if (!l) co_return false;
-    co_return co_await l->settled(core.service().now() + 10s);
+    co_return co_await l->local().paired(core.service().now() + 10s);
   });
 }
 
@@ -40,7 +41,8 @@ inline bool meet(node& from, node& whom) {
 inline std::size_t local_links(node& n) {
   return on_service(n, [](runtime_core& core) -> task<std::size_t> {
     std::size_t count = 0;
-    for (const auto& l : core.peers().links()) count += l->is_local() ? 1 : 0;
+    for (const auto& l : core.peers().links())
+      count += l->local().shares_memory() ? 1 : 0;
     co_return count;
   });
 }
@@ -49,7 +51,8 @@ inline slot_lease lend(node& from, node& to_whom, std::uint64_t world_id, rank_t
   return on_service(from, [&](runtime_core& core) -> task<slot_lease> {
     co_return core.peers()
         .link_to(access::core(to_whom.rt).self().id)
-        ->lend_slot(world_id, rank);
+        ->local()
+        .lend(world_id, rank);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <sys/syscall.h>
 
 #include "../link/death_fixture.hpp"
+#include "link/local_peer.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "process_fixture.hpp"
 #include "world/runtime_core.hpp"
@@ -17,7 +18,7 @@ bool has_local_link(leader& us) {
   auto look = [](runtime_core& core) -> task<bool> {
     const auto links = core.peers().links();
     if (links.size() != 1) co_return false;
-    co_return co_await links[0]->settled(core.service().now() + 10s);
+    co_return co_await links[0]->local().paired(core.service().now() + 10s);
   };
   auto there = [&look](runtime& rt) -> task<bool> {
     co_return co_await run_on(rt.service(), look(access::core(rt)));

@@ -1,6 +1,6 @@
 // Two runtimes of one host share memory, or say once why not; slots go from one to the
 // other.
-#include "link/neighbour.hpp"
+#include "link/local_peer.hpp"
 #include "link/local_socket.hpp"
 
 #include <sys/syscall.h>
@@ -9,11 +9,11 @@
 #include "io/reactor_fixture.hpp"
 #include "io/system_environment.hpp"
 #include "link/shared_link.hpp"
-#include "neighbour_fixture.hpp"
+#include "local_peer_fixture.hpp"
 
 namespace manyworlds::link_tests {
 
-TEST_SUITE_BEGIN("neighbour");
+TEST_SUITE_BEGIN("local_peer");
 
 namespace {
 
@@ -52,17 +52,17 @@ void check_shared(const slot_lease& one, const slot_lease& other) {
 TEST_CASE("two runtimes of one host have a local link, whoever dials") {
   node a;
   node b;
-  CHECK(meet(a, b));
+  CHECK(pair_up(a, b));
   CHECK(local_links(a) == 1);
   CHECK(local_links(b) == 1);
-  CHECK(meet(b, a));
+  CHECK(pair_up(b, a));
   CHECK(local_links(b) == 1);
 }
 
 TEST_CASE("a world's slot is the same memory on both sides, and each is another one") {
   node a;
   node b;
-  REQUIRE(meet(a, b));
+  REQUIRE(pair_up(a, b));
   // The one that dialled is side 0: even slots.
   const slot_lease first = lend(a, b, 1, 0);
   const slot_lease second = lend(a, b, 2, 0);
@@ -85,7 +85,7 @@ TEST_CASE("a world's slot is the same memory on both sides, and each is another 
 TEST_CASE("law 6: a thousand worlds use the same few slots, clean each time") {
   node a;
   node b;
-  REQUIRE(meet(a, b));
+  REQUIRE(pair_up(a, b));
   unsigned highest = 0;
   std::size_t descriptors = 0;
   for (std::uint64_t world = 1; world <= 1000; ++world) {
@@ -108,7 +108,7 @@ TEST_CASE(
     "said once") {
   node a;
   node b;
-  REQUIRE(meet(a, b));
+  REQUIRE(pair_up(a, b));
   std::vector<slot_lease> all;
   for (std::uint64_t world = 1; world <= 255; ++world) {
     CAPTURE(world);
@@ -143,7 +143,7 @@ TEST_CASE("a slot that nobody claims is given back when its link ends, or with t
   slot_lease mine;
   {
     node b;
-    REQUIRE(meet(a, b));
+    REQUIRE(pair_up(a, b));
     mine = lend(a, b, 1, 0);
     REQUIRE(claim(b, a, 1, 0));
     REQUIRE(lend(b, a, 2, 0));
@@ -159,7 +159,7 @@ TEST_CASE("a slot that nobody claims is given back when its link ends, or with t
 TEST_CASE("a new link to the same peer has new memory") {
   node a;
   node b;
-  REQUIRE(meet(a, b));
+  REQUIRE(pair_up(a, b));
   const slot_lease old = lend(a, b, 1, 0);
   on_service(a, [&](runtime_core& core) -> task<void> {
     core.peers()
@@ -169,7 +169,7 @@ TEST_CASE("a new link to the same peer has new memory") {
   });
   // The end of the old one is its peer's to notice.
   CHECK(eventually([&] { return local_links(b) == 0; }));
-  REQUIRE(meet(a, b));
+  REQUIRE(pair_up(a, b));
   const slot_lease fresh = lend(a, b, 2, 0);
   REQUIRE(fresh);
   CHECK(fresh.link() != old.link());
@@ -183,8 +183,8 @@ TEST_CASE("with a peer that has it turned off there is tcp, and nothing is share
   for (const bool off_dials : {false, true}) {
     node on;
     node off({.shared_memory = false});
-    const bool met = off_dials ? meet(off, on) : meet(on, off);
-    CHECK_FALSE(met);
+    const bool paired = off_dials ? pair_up(off, on) : pair_up(on, off);
+    CHECK_FALSE(paired);
     CHECK(local_links(on) == 0);
     CHECK_FALSE(lend(off, on, 1, 0));
     CHECK(on.log.gets("tcp is used: it is turned off there"));
@@ -206,12 +206,12 @@ TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarke
   node a({.environment = &env});
   REQUIRE(access::core(a.rt).self().id == id);
   node b;
-  CHECK_FALSE(meet(b, a));
+  CHECK_FALSE(pair_up(b, a));
   CHECK(a.log.count("a Unix socket cannot listen: Address already in use") == 1);
   CHECK(b.log.count("a Unix socket cannot listen: Address already in use") == 1);
-  // It can still go and meet others.
+  // It can still request pairing of others.
   node c;
-  CHECK(meet(a, c));
+  CHECK(pair_up(a, c));
 }
 
 TEST_CASE(
@@ -221,7 +221,7 @@ TEST_CASE(
     refuse(SYS_set_robust_list, EPERM);
     node a;
     node b;
-    if (!meet(a, b)) ::_exit(2);
+    if (!pair_up(a, b)) ::_exit(2);
     const slot_lease mine = lend(a, b, 1, 0);
     auto there = claim(b, a, 1, 0);
     if (!mine || !there) ::_exit(3);
@@ -241,7 +241,7 @@ TEST_CASE("law 9: a peer that never says whether it shares memory is not waited 
   REQUIRE_FALSE(silent.hear_link_frame(5).empty());
   const bool local = on_service(a, [&](runtime_core& core) -> task<bool> {
     link_hold l = co_await core.peers().reach(who, core.service().now() + 5s);
-    co_return co_await l->settled(core.service().now() + 20ms);
+    co_return co_await l->local().paired(core.service().now() + 20ms);
   });
   CHECK_FALSE(local);
 }

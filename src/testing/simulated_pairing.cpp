@@ -1,4 +1,4 @@
-#include "testing/simulated_same_host.hpp"
+#include "testing/simulated_pairing.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -74,83 +74,84 @@ class simulated_memory final : public memory_reader {
 
 }  // namespace
 
-/// A visitor's words, and what it receives.
-struct simulated_same_host::visit_words {
+/// A request, and its reply.
+struct simulated_pairing::exchange {
   simulated_process* process = nullptr;
   incarnation from;
-  nonce proof{};
+  nonce request_proof{};
   shared_parts parts;
   bool is_answered = false;
   std::string trouble;
-  nonce host_proof{};
+  nonce reply_proof{};
 };
 
-simulated_same_host::simulated_same_host(simulated_process& self, reactor& service,
-                                         const incarnation& id, same_host_events& events,
-                                         bool reads_peers)
-    : meeting_place(self),
+simulated_pairing::simulated_pairing(simulated_process& self, reactor& service,
+                                     const incarnation& id, pairing_listener& told,
+                                     bool reads_peers)
+    : pairing(self),
       self_(self),
       service_(service),
       id_(id),
       name_(raw_name(id)),
-      events_(events),
+      told_(told),
       reads_peers_(reads_peers),
       random_(seed_of(self)) {
   simulated_kernel::add_resident(self_, *this);
 }
 
-simulated_same_host::~simulated_same_host() {
+simulated_pairing::~simulated_pairing() {
   simulated_kernel::remove_resident(self_, *this);
 }
 
-task<void> simulated_same_host::run() {
+task<void> simulated_pairing::run() {
   for (;;) {
-    while (!visitors_.empty()) {
-      const std::shared_ptr<visit_words> visitor = std::move(visitors_.front());
-      visitors_.pop_front();
-      receive(*visitor);
-      visitor->is_answered = true;
+    while (!requests_.empty()) {
+      const std::shared_ptr<exchange> next = std::move(requests_.front());
+      requests_.pop_front();
+      answer(*next);
+      next->is_answered = true;
     }
-    visitor_came_.reset();
-    co_await visitor_came_.wait();
+    request_came_.reset();
+    co_await request_came_.wait();
   }
 }
 
-void simulated_same_host::come(std::shared_ptr<visit_words> visitor) {
-  visitors_.push_back(std::move(visitor));
+void simulated_pairing::take(std::shared_ptr<exchange> request) {
+  requests_.push_back(std::move(request));
   if (!std::exchange(arrival_.is_posted, true)) service_.post(arrival_);
 }
 
-void simulated_same_host::arrived() noexcept {
+void simulated_pairing::arrived() noexcept {
   arrival_.is_posted = false;
-  visitor_came_.set();
+  request_came_.set();
 }
 
-void simulated_same_host::receive(visit_words& visitor) {
-  if (visitor.process->is_dead()) return;
-  const invitation* expected = events_.invited(visitor.from);
-  if (!expected || expected->visitor != visitor.proof) {
-    visitor.trouble = "it hung up";
-    return events_.remark("refused a visitor of this host: it was not invited");
+void simulated_pairing::answer(exchange& e) {
+  if (e.process->is_dead()) return;
+  const pairing_nonces* expected = told_.expected_nonces(e.from);
+  if (!expected || expected->request != e.request_proof) {
+    e.trouble = "it hung up";
+    return told_.remark(
+        "refused a pairing request of this host: it does not know its nonce");
   }
   shared_parts parts;
   parts.arena = shared_arena::attach(
-      ::fcntl(visitor.parts.arena->descriptor(), F_DUPFD_CLOEXEC, 0), visitor.trouble);
+      ::fcntl(e.parts.arena->descriptor(), F_DUPFD_CLOEXEC, 0), e.trouble);
   if (!parts.arena) return;
-  const auto [here, there] = simulated_kernel::make_pair(self_, *visitor.process);
+  const auto [here, there] = simulated_kernel::make_pair(self_, *e.process);
   if (here == socket_handle::none) {
-    visitor.trouble = "it has no socket left for a bell";
+    e.trouble = "it has no socket left for a bell";
     return;
   }
   parts.bell = socket(simulated_kernel::sockets(self_), here);
-  visitor.parts.bell = socket(simulated_kernel::sockets(*visitor.process), there);
-  visitor.host_proof = expected->host;
-  furnish(parts, *visitor.process);
-  events_.visited(visitor.from, std::move(parts));
+  e.parts.bell = socket(simulated_kernel::sockets(*e.process), there);
+  e.reply_proof = expected->reply;
+  furnish(parts, *e.process);
+  told_.paired(e.from, std::move(parts));
 }
 
 // Adds our word in the arena and the peer's memory.
-void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) {
+void simulated_pairing::furnish(shared_parts& parts, simulated_process& peer) {
   parts.life = std::make_unique<simulated_life>(self_, *parts.arena);
   parts.pid = static_cast<pid_t>(peer.identity().pid);
   if (!reads_peers_) return;
@@ -163,38 +164,38 @@ void simulated_same_host::furnish(shared_parts& parts, simulated_process& peer) 
                                       self_, peer, random_.next(), allowed));
 }
 
-task<std::optional<shared_parts>> simulated_same_host::meet(incarnation peer,
-                                                            invitation words,
-                                                            std::string& why_not) {
+task<std::optional<shared_parts>> simulated_pairing::send_request(incarnation peer,
+                                                                  pairing_nonces nonces,
+                                                                  std::string& why_not) {
   auto* const host =
-      static_cast<simulated_same_host*>(simulated_kernel::find(self_, raw_name(peer)));
+      static_cast<simulated_pairing*>(simulated_kernel::find(self_, raw_name(peer)));
   if (!host) {
     why_not = elsewhere;
     co_return std::nullopt;
   }
   const simulated_process& their_process = host->self_;
-  const auto visitor = std::make_shared<visit_words>();
-  visitor->process = &self_;
-  visitor->from = id_;
-  visitor->proof = words.visitor;
-  visitor->parts.arena = shared_arena::make(why_not);
-  if (!visitor->parts.arena) co_return std::nullopt;
-  furnish(visitor->parts, host->self_);
-  host->come(visitor);
+  const auto asked = std::make_shared<exchange>();
+  asked->process = &self_;
+  asked->from = id_;
+  asked->request_proof = nonces.request;
+  asked->parts.arena = shared_arena::make(why_not);
+  if (!asked->parts.arena) co_return std::nullopt;
+  furnish(asked->parts, host->self_);
+  host->take(asked);
   // The host may end at any time from here on.
-  for (duration pause = first_look; !visitor->is_answered && !their_process.is_dead();
+  for (duration pause = first_look; !asked->is_answered && !their_process.is_dead();
        pause = std::min(2 * pause, longest_look)) {
     co_await sleep_for(pause);
   }
-  if (!visitor->parts.bell.is_open()) {
-    why_not = visitor->trouble.empty() ? "it did not answer" : visitor->trouble;
+  if (!asked->parts.bell.is_open()) {
+    why_not = asked->trouble.empty() ? "it did not answer" : asked->trouble;
     co_return std::nullopt;
   }
-  if (visitor->host_proof != words.host) {
+  if (asked->reply_proof != nonces.reply) {
     why_not = "another process listens under its name";
     co_return std::nullopt;
   }
-  co_return std::move(visitor->parts);
+  co_return std::move(asked->parts);
 }
 
 }  // namespace manyworlds::inline v0::detail::shm

@@ -1,10 +1,10 @@
-// A peer on this host that lies about visits and slots: its link ends with a named error,
-// and nothing else does.
-#include "lying_neighbour.hpp"
+// A peer on this host that lies about pairing and slots: its link ends with a named
+// error, and nothing else does.
+#include "lying_local_peer.hpp"
 
 namespace manyworlds::link_tests {
 
-TEST_SUITE_BEGIN("neighbour");
+TEST_SUITE_BEGIN("local_peer");
 
 namespace {
 
@@ -30,13 +30,13 @@ struct lie {
 
 }  // namespace
 
-TEST_CASE("law 11: words about a visit that was none end the link, by name") {
+TEST_CASE("law 11: words about a pairing that was none end the link, by name") {
   pair p;
   const lie all[] = {
-      {"has visited, and has not", outcome_kind, met()},
+      {"has paired, and has not", outcome_kind, paired_outcome()},
       {"beyond its last value", outcome_kind, bytes(3, std::byte{9})},
       {"ends within a field", outcome_kind, {}},
-      {"an invitation that was not expected", invitation_kind, bytes(33, std::byte{1})},
+      {"nonces that were not expected", nonces_kind, bytes(33, std::byte{1})},
       {"a slot, and no memory is shared", slot_kind, slot_frame(1)},
       {"given back, and no memory is shared", returns_kind, slots_frame(0)},
       {"ceded, and no memory is shared", ceded_kind, slots_frame(0)},
@@ -69,8 +69,8 @@ TEST_CASE("law 11: slots that are not the peer's to give end the link, by name")
   for (const lie& each : all) {
     CAPTURE(each.named);
     liar peer(p.a, id++);
-    peer.visit(p.a);
-    peer.say(outcome_kind, met());
+    peer.pair_with(p.a);
+    peer.say(outcome_kind, paired_outcome());
     // One that is right, and is kept.
     peer.say(slot_kind, slot_frame(2));
     peer.say(each.kind, each.body);
@@ -83,11 +83,11 @@ TEST_CASE("law 11: slots that are not the peer's to give end the link, by name")
 TEST_CASE("law 11: an outcome is said once") {
   pair p;
   liar peer(p.a, 90);
-  peer.visit(p.a);
-  peer.say(outcome_kind, met());
-  peer.say(outcome_kind, met());
+  peer.pair_with(p.a);
+  peer.say(outcome_kind, paired_outcome());
+  peer.say(outcome_kind, paired_outcome());
   CHECK(peer.is_hung_up_on());
-  CHECK(p.a.log.has("an outcome of no visit"));
+  CHECK(p.a.log.has("an outcome of no pairing"));
   check_alive(p.a, p.wa, p.b, p.wb);
 }
 

@@ -1,4 +1,4 @@
-// Neighbourhood: what an endpoint has for all its peers on this host.
+// Local discovery: what an endpoint has for all its peers on this host.
 #pragma once
 
 #include <memory>
@@ -9,25 +9,26 @@
 #include "link/death_notices.hpp"
 #include "link/endpoint.hpp"
 #include "link/host_kernel.hpp"
-#include "link/meeting_place.hpp"
+#include "link/pairing.hpp"
 #include "link/robust_word.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Owns the meeting place for visitors, the words by which they hear of our death, and
-/// the watch by which we hear of theirs. Thread: the service reactor. Lifetime:
+/// Owns the pairing with peers of this host, the words by which they hear of our death,
+/// and the watch by which we hear of theirs. Thread: the service reactor. Lifetime:
 /// destroyed before it, once that no longer turns.
-class neighbourhood final : private same_host_events {
+class local_discovery final : private pairing_listener {
  public:
-  neighbourhood(endpoint& owner, reactor& service, environment& env,
-                const endpoint_options& options);
-  ~neighbourhood();
+  local_discovery(endpoint& owner, reactor& service, environment& env,
+                  const endpoint_options& options);
+  ~local_discovery();
 
   static constexpr const char* turned_off = "it is turned off there";
   /// Says why no memory is shared here; empty if it is.
   [[nodiscard]] std::string objection() const;
-  /// Says why no peer can visit here; empty if peers can. Peers may still be visited.
+  /// Says why no peer can request pairing here; empty if peers can. We may still request
+  /// it of them.
   [[nodiscard]] std::string listening_objection() const;
 
   /// Begins, before all calls below. Thread: the one that peers watch for its end.
@@ -35,11 +36,11 @@ class neighbourhood final : private same_host_events {
   /// Ends, when no link shares memory any longer. Thread: that of `begin`.
   void end() noexcept;
 
-  /// Receives visitors until cancelled.
+  /// Answers pairing requests until cancelled.
   [[nodiscard]] task<void> run();
-  [[nodiscard]] meeting_place& place() noexcept {
-    MW_ASSERT(place_, "a place is used only where sharing is turned on");
-    return *place_;
+  [[nodiscard]] class pairing& pairing() noexcept {
+    MW_ASSERT(pairing_, "peers pair only where sharing is turned on");
+    return *pairing_;
   }
   [[nodiscard]] death_notices& deaths() noexcept { return *deaths_; }
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
@@ -55,8 +56,8 @@ class neighbourhood final : private same_host_events {
   }
 
  private:
-  const invitation* invited(const incarnation& from) override;
-  void visited(const incarnation& from, shared_parts parts) override;
+  const pairing_nonces* expected_nonces(const incarnation& from) override;
+  void paired(const incarnation& from, shared_parts parts) override;
   void remark(std::string line) noexcept override;
 
   endpoint& owner_;
@@ -68,7 +69,7 @@ class neighbourhood final : private same_host_events {
   std::optional<robust_words> words_;
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
-  std::unique_ptr<meeting_place> place_;
+  std::unique_ptr<class pairing> pairing_;
   /// Reasons that were logged, also those of peers.
   std::set<std::string> told_;
 };

@@ -1,5 +1,5 @@
-// Meeting on one host: what proves that two processes share it, and what follows.
-#include "link/same_host.hpp"
+// Pairing on one host: what proves that two processes share it, and what follows.
+#include "link/socket_pairing.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ using namespace manyworlds;
 using namespace manyworlds::shm;
 using namespace manyworlds::testing;
 
-TEST_SUITE_BEGIN("same_host");
+TEST_SUITE_BEGIN("socket_pairing");
 
 namespace {
 
@@ -26,62 +26,62 @@ incarnation drawn(environment& env) {
   return incarnation(raw);
 }
 
-/// One side: what it expects, and who came.
-struct side final : same_host_events {
-  explicit side(reactor& r) : id(drawn(env)), place(r, env, id, *this) {}
+/// One side: what it expects, and what came.
+struct side final : pairing_listener {
+  explicit side(reactor& r) : id(drawn(env)), local(r, env, id, *this) {}
 
-  const invitation* invited(const incarnation& from) override {
+  const pairing_nonces* expected_nonces(const incarnation& from) override {
     return from == expected_from ? &expected : nullptr;
   }
-  void visited(const incarnation&, shared_parts parts) override {
-    visits.push_back(std::move(parts));
+  void paired(const incarnation&, shared_parts parts) override {
+    pairings.push_back(std::move(parts));
   }
   void remark(std::string line) noexcept override { remarks.push_back(std::move(line)); }
 
   void expect(const incarnation& from) {
     expected_from = from;
-    expected = place.invite();
+    expected = local.make_nonces();
   }
 
   system_environment env;
   incarnation id;
   incarnation expected_from;
-  invitation expected;
-  same_host place;
-  std::vector<shared_parts> visits;
+  pairing_nonces expected;
+  socket_pairing local;
+  std::vector<shared_parts> pairings;
   std::vector<std::string> remarks;
 };
 
-struct meeting {
-  explicit meeting(engine_kind kind)
-      : f(kind), host(f), visitor(f), receiving(f, host.place.run()) {
-    host.expect(visitor.id);
+struct two_sides {
+  explicit two_sides(engine_kind kind)
+      : f(kind), listening(f), asking(f), receiving(f, listening.local.run()) {
+    listening.expect(asking.id);
   }
-  ~meeting() {
+  ~two_sides() {
     receiving.cancel();
     f.run_until([this] { return receiving.ended(); });
   }
 
-  std::optional<shared_parts> visit(const invitation& words) {
-    return f.run(visitor.place.visit(host.id, words, 2s, why_not));
+  std::optional<shared_parts> request(const pairing_nonces& nonces) {
+    return f.run(asking.local.request(listening.id, nonces, 2s, why_not));
   }
 
   reactor_fixture f;
-  side host;
-  side visitor;
+  side listening;
+  side asking;
   running<void> receiving;
   std::string why_not;
 };
 
 }  // namespace
 
-TEST_CASE("two that know each other's words meet, and share memory and a bell") {
+TEST_CASE("two that know each other's nonces pair, and share memory and a bell") {
   FOR_EACH_ENGINE(kind) {
-    meeting m(kind);
-    auto mine = m.visit(m.host.expected);
+    two_sides m(kind);
+    auto mine = m.request(m.listening.expected);
     REQUIRE_MESSAGE(mine, m.why_not);
-    REQUIRE(m.host.visits.size() == 1);
-    shared_parts& theirs = m.host.visits[0];
+    REQUIRE(m.listening.pairings.size() == 1);
+    shared_parts& theirs = m.listening.pairings[0];
     CHECK(mine->arena->side() == 0);
     CHECK(theirs.arena->side() == 1);
     mine->arena->at(offset::beat(0))[0] = std::byte{42};
@@ -95,9 +95,9 @@ TEST_CASE("two that know each other's words meet, and share memory and a bell") 
   }
 }
 
-TEST_CASE("what may be read of a peer is known when they have met") {
-  meeting m(engine_kind::epoll);
-  auto mine = m.visit(m.host.expected);
+TEST_CASE("what may be read of a peer is known when they have paired") {
+  two_sides m(engine_kind::epoll);
+  auto mine = m.request(m.listening.expected);
   REQUIRE_MESSAGE(mine, m.why_not);
   // Either this machine allows it and it reads the right bytes, or an errno says why not.
   CHECK(mine->memory.has_value() == (mine->memory_refusal == 0));
@@ -110,52 +110,55 @@ TEST_CASE("what may be read of a peer is known when they have met") {
   CHECK(std::string(copy) == text);
 }
 
-TEST_CASE("law 11: a visitor that does not know its word meets nobody") {
+TEST_CASE("law 11: a request without its nonce pairs with no process") {
   FOR_EACH_ENGINE(kind) {
-    meeting m(kind);
-    invitation guessed = m.host.expected;
-    guessed.visitor[0] ^= std::byte{1};
-    CHECK_FALSE(m.visit(guessed));
+    two_sides m(kind);
+    pairing_nonces guessed = m.listening.expected;
+    guessed.request[0] ^= std::byte{1};
+    CHECK_FALSE(m.request(guessed));
     CHECK_FALSE(m.why_not.empty());
-    CHECK(m.host.visits.empty());
-    REQUIRE(m.host.remarks.size() == 1);
-    CHECK(m.host.remarks[0].find("not invited") != std::string::npos);
+    CHECK(m.listening.pairings.empty());
+    REQUIRE(m.listening.remarks.size() == 1);
+    CHECK(m.listening.remarks[0].find("does not know its nonce") != std::string::npos);
     // It disturbs nobody else.
-    CHECK(m.visit(m.host.expected));
+    CHECK(m.request(m.listening.expected));
   }
 }
 
 TEST_CASE(
-    "law 11: whoever listens under a peer's name without its word is not the peer") {
-  meeting m(engine_kind::epoll);
-  invitation words = m.host.expected;
-  words.host[3] ^= std::byte{0x80};
-  CHECK_FALSE(m.visit(words));
+    "law 11: a process that listens under a peer's name without its nonce is not the "
+    "peer") {
+  two_sides m(engine_kind::epoll);
+  pairing_nonces nonces = m.listening.expected;
+  nonces.reply[3] ^= std::byte{0x80};
+  CHECK_FALSE(m.request(nonces));
   CHECK(m.why_not == "another process listens under its name");
 }
 
-TEST_CASE("a peer whose name nobody listens to lives elsewhere") {
-  meeting m(engine_kind::epoll);
+TEST_CASE("a peer that does not listen here lives elsewhere") {
+  two_sides m(engine_kind::epoll);
   system_environment env;
   std::string why_not;
-  CHECK_FALSE(m.f.run(m.visitor.place.visit(drawn(env), m.host.expected, 2s, why_not)));
+  CHECK_FALSE(
+      m.f.run(m.asking.local.request(drawn(env), m.listening.expected, 2s, why_not)));
   CHECK(why_not == "it is on another host");
 }
 
-TEST_CASE("law 9: a host that accepts and says nothing holds a visitor up to its limit") {
+TEST_CASE("law 9: a peer that accepts and says nothing holds a request up to its limit") {
   reactor_fixture f(engine_kind::epoll);
-  side visitor(f);
-  side mute(f);  // listens, and nobody runs it
+  side asking(f);
+  side mute(f);  // listens, and does not run
   std::string why_not;
-  CHECK_FALSE(f.run(visitor.place.visit(mute.id, mute.place.invite(), 20ms, why_not)));
+  CHECK_FALSE(
+      f.run(asking.local.request(mute.id, mute.local.make_nonces(), 20ms, why_not)));
   CHECK(why_not.find("in time") != std::string::npos);
 }
 
 TEST_CASE(
     "law 11: garbage, no descriptors, and descriptors of another kind are refused") {
-  meeting m(engine_kind::epoll);
+  two_sides m(engine_kind::epoll);
   std::string name = "manyworlds.";
-  for (const std::byte b : m.host.id.raw()) {
+  for (const std::byte b : m.listening.id.raw()) {
     constexpr char digits[] = "0123456789abcdef";
     name += digits[std::to_integer<unsigned>(b) >> 4];
     name += digits[std::to_integer<unsigned>(b) & 15];
@@ -175,8 +178,8 @@ TEST_CASE(
   }
   ::close(pipe_ends[0]);
   ::close(pipe_ends[1]);
-  CHECK(m.host.visits.empty());
-  CHECK(m.visit(m.host.expected));
+  CHECK(m.listening.pairings.empty());
+  CHECK(m.request(m.listening.expected));
 }
 
 TEST_SUITE_END();

@@ -1,5 +1,5 @@
-// Whatever a process of this host says on Unix sockets, and whatever descriptors it
-// brings: to whoever receives visitors, to a visitor, and of the pools that it shares.
+// What a process of this host may say on Unix sockets, with any descriptors: in a pairing
+// request, in the reply to one, and of the pools that it shares.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 #include "io/engines.hpp"
 #include "io/system_environment.hpp"
 #include "link/pool_exchange.hpp"
-#include "link/same_host.hpp"
+#include "link/socket_pairing.hpp"
 #include "link/wire.hpp"
 #include "memory/sealable_memory.hpp"
 #include "simulation/simulated_node.hpp"
@@ -91,19 +91,19 @@ bytes words_or_garbage(bytes right, input& in) {
   return right;
 }
 
-struct owner final : same_host_events {
-  const invitation* invited(const incarnation& from) override {
-    return from == guest ? &words : nullptr;
+struct owner final : pairing_listener {
+  const pairing_nonces* expected_nonces(const incarnation& from) override {
+    return from == peer ? &nonces : nullptr;
   }
-  void visited(const incarnation&, shared_parts parts) override {
+  void paired(const incarnation&, shared_parts parts) override {
     must(parts.arena != nullptr);
-    visits.push_back(std::move(parts));
+    pairings.push_back(std::move(parts));
   }
   void remark(std::string) noexcept override {}
 
-  incarnation guest;
-  invitation words;
-  std::vector<shared_parts> visits;
+  incarnation peer;
+  pairing_nonces nonces;
+  std::vector<shared_parts> pairings;
 };
 
 /// Others of this machine may run this program too.
@@ -128,24 +128,24 @@ void turn_until(reactor& home, Condition condition) {
   for (int i = 0; i < 64 && !condition(); ++i) home.turn();
 }
 
-void be_visited(input& in) {
+void answer_a_liar(input& in) {
   reactor home(make_epoll_engine(), {.spin = duration::zero()});
   system_environment env;
   owner told;
-  told.guest = fresh();
+  told.peer = fresh();
   const incarnation self = fresh();
-  same_host place(home, env, self, told);
-  told.words = place.invite();
-  root_task receiving(home, place.run());
+  socket_pairing local(home, env, self, told);
+  told.nonces = local.make_nonces();
+  root_task receiving(home, local.run());
   home.turn();
   for (int i = 0; i < 4 && !in.ended(); ++i) {
-    local_socket visitor;
-    must(visitor.connect(name_of(self)) == 0);
+    local_socket liar;
+    must(liar.connect(name_of(self)) == 0);
     wire_writer right;
-    right.put(magic).put(version).put_raw(told.guest.raw()).put_raw(told.words.visitor);
+    right.put(magic).put(version).put_raw(told.peer.raw()).put_raw(told.nonces.request);
     right.put(std::uint64_t{4096}).put_raw(memory_probe().content);
     const bytes packet = words_or_garbage(right.take(), in);
-    say(visitor.descriptor(), packet, in);
+    say(liar.descriptor(), packet, in);
     for (int turn = 0; turn < 6; ++turn) home.turn();
   }
   receiving.cancel();
@@ -153,32 +153,32 @@ void be_visited(input& in) {
   must(receiving.has_ended());
 }
 
-task<void> visit(same_host& place, incarnation peer, invitation words) {
+task<void> request(socket_pairing& local, incarnation peer, pairing_nonces nonces) {
   std::string why_not;
-  const auto parts = co_await place.visit(peer, words, 2ms, why_not);
+  const auto parts = co_await local.request(peer, nonces, 2ms, why_not);
   must(parts.has_value() == why_not.empty());
 }
 
-void visit_a_liar(input& in) {
+void ask_a_liar(input& in) {
   reactor home(make_epoll_engine(), {.spin = duration::zero()});
   system_environment env;
   owner told;
-  same_host place(home, env, fresh(), told);
-  const invitation words = place.invite();
+  socket_pairing local(home, env, fresh(), told);
+  const pairing_nonces nonces = local.make_nonces();
   const incarnation peer = fresh();
   local_socket door;
   must(door.listen(name_of(peer)) == 0);
-  root_task visiting(home, visit(place, peer, words));
+  root_task asking(home, request(local, peer, nonces));
   home.turn();
   const unique_descriptor accepted(
       ::accept4(door.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   must(static_cast<bool>(accepted));
   wire_writer right;
-  right.put(magic).put(version).put(std::uint8_t{1}).put_raw(words.host);
+  right.put(magic).put(version).put(std::uint8_t{1}).put_raw(nonces.reply);
   right.put(std::uint64_t{4096}).put_raw(memory_probe().content);
   const bytes packet = words_or_garbage(right.take(), in);
   say(accepted.get(), packet, in);
-  home.run_until([&] { return visiting.has_ended(); });
+  home.run_until([&] { return asking.has_ended(); });
 }
 
 void share_pools(input& in) {
@@ -216,10 +216,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   input in(data, size);
   switch (in.take<std::uint8_t>() % 3) {
     case 0:
-      be_visited(in);
+      answer_a_liar(in);
       break;
     case 1:
-      visit_a_liar(in);
+      ask_a_liar(in);
       break;
     default:
       share_pools(in);

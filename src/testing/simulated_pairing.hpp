@@ -1,4 +1,4 @@
-// Simulated same host: how two processes of one simulated host meet, and what they then
+// Simulated pairing: how two processes of one simulated host pair, and what they then
 // share.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "io/reactor.hpp"
-#include "link/meeting_place.hpp"
+#include "link/pairing.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/seeded_random.hpp"
 #include "testing/simulated_kernel.hpp"
@@ -19,41 +19,41 @@ namespace manyworlds::inline v0::detail::shm {
 /// into this process; the bell is a simulated socket pair; the peer's memory is this
 /// process's, readable while the peer lives. At random, reading is refused for some
 /// pairs, at once or after a while.
-class simulated_same_host final : public meeting_place, private simulated_resident {
+class simulated_pairing final : public pairing, private simulated_resident {
  public:
-  simulated_same_host(simulated_process& self, reactor& service, const incarnation& id,
-                      same_host_events& events, bool reads_peers);
-  ~simulated_same_host() override;
+  simulated_pairing(simulated_process& self, reactor& service, const incarnation& id,
+                    pairing_listener& told, bool reads_peers);
+  ~simulated_pairing() override;
 
   [[nodiscard]] task<void> run() override;
 
  private:
-  struct visit_words;
+  struct exchange;
   struct arrival final : work {
-    explicit arrival(simulated_same_host& h) noexcept
+    explicit arrival(simulated_pairing& h) noexcept
         : work([](work& w) noexcept { static_cast<arrival&>(w).owner.arrived(); }),
           owner(h) {}
-    simulated_same_host& owner;
+    simulated_pairing& owner;
     bool is_posted = false;
   };
 
-  [[nodiscard]] task<std::optional<shared_parts>> meet(incarnation peer, invitation words,
-                                                       std::string& why_not) override;
+  [[nodiscard]] task<std::optional<shared_parts>> send_request(
+      incarnation peer, pairing_nonces nonces, std::string& why_not) override;
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
-  void come(std::shared_ptr<visit_words> visitor);
+  void take(std::shared_ptr<exchange> request);
   void arrived() noexcept;
-  void receive(visit_words& visitor);
+  void answer(exchange& e);
   void furnish(shared_parts& parts, simulated_process& peer);
 
   simulated_process& self_;
   reactor& service_;
   incarnation id_;
   std::string name_;
-  same_host_events& events_;
+  pairing_listener& told_;
   const bool reads_peers_;
   seeded_random random_;
-  std::deque<std::shared_ptr<visit_words>> visitors_;
-  event visitor_came_;
+  std::deque<std::shared_ptr<exchange>> requests_;
+  event request_came_;
   arrival arrival_{*this};
 };
 
