@@ -51,7 +51,7 @@ inline constexpr std::size_t two_lines = 128;
   return of_side(5 * two_lines, side);
 }
 /// The robust futex of a side's service thread.
-[[nodiscard]] constexpr std::size_t death(int side) noexcept {
+[[nodiscard]] constexpr std::size_t liveness(int side) noexcept {
   return of_side(7 * two_lines, side);
 }
 
@@ -84,7 +84,7 @@ inline constexpr std::size_t chunks_begin =
 
 inline constexpr std::size_t arena_bytes = offset::chunk(sides, 0);
 
-static_assert(offset::death(1) + sizeof(std::uint32_t) <= page_bytes);
+static_assert(offset::liveness(1) + sizeof(std::uint32_t) <= page_bytes);
 static_assert(offset::slab(1) + sizeof(chunk_states) <= 2 * page_bytes);
 static_assert(sizeof(chunk_states) <= offset::two_lines);
 static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);

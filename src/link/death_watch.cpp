@@ -22,7 +22,7 @@ death_watch::~death_watch() = default;
 
 bool death_watch::may_wait() {
   if (std::exchange(asked_, true)) return !refused_;
-  // A wait for no word is an invalid argument where the call is known and allowed.
+  // A wait for no futex is an invalid argument where the call is known and allowed.
   ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC);
   refused_ = errno != EINVAL;
   if (refused_) {
@@ -33,7 +33,7 @@ bool death_watch::may_wait() {
   return !refused_;
 }
 
-death_watch::ticket death_watch::add(life_word& word, std::function<void()> died) {
+death_watch::ticket death_watch::add(liveness_futex& futex, std::function<void()> died) {
   if (!may_wait()) return ticket::none;
   const auto t = static_cast<ticket>(++last_ticket_);
   {
@@ -45,7 +45,7 @@ death_watch::ticket death_watch::add(life_word& word, std::function<void()> died
   }
   const auto entry = watched_.emplace(t, watched{nullptr, std::move(died)}).first;
   try {
-    entry->second.where = &place(word, t);
+    entry->second.where = &place(futex, t);
   } catch (const std::system_error& e) {
     watched_.erase(entry);
     remark_(std::string("no thread to notice the death of peers with: ") + e.what());
@@ -54,16 +54,16 @@ death_watch::ticket death_watch::add(life_word& word, std::function<void()> died
   return t;
 }
 
-word_group& death_watch::place(life_word& word, ticket t) {
+liveness_waiter& death_watch::place(liveness_futex& futex, ticket t) {
   const auto key = static_cast<std::uint64_t>(t);
-  for (const auto& g : groups_) {
-    if (g->add(word, key)) return *g;
+  for (const auto& w : waiters_) {
+    if (w->add(futex, key)) return *w;
   }
   const auto died = [this](std::uint64_t k) { tell(static_cast<ticket>(k)); };
-  groups_.push_back(std::make_unique<word_group>(thread_name_, died, remark_));
-  // An empty group has room.
-  static_cast<void>(groups_.back()->add(word, key));
-  return *groups_.back();
+  waiters_.push_back(std::make_unique<liveness_waiter>(thread_name_, died, remark_));
+  // A new waiter has room.
+  static_cast<void>(waiters_.back()->add(futex, key));
+  return *waiters_.back();
 }
 
 void death_watch::remove(ticket t) noexcept {
@@ -101,9 +101,9 @@ void death_watch::deliver() noexcept {
   delivering_.clear();
 }
 
-std::uint64_t death_watch::looks() const noexcept {
+std::uint64_t death_watch::polls() const noexcept {
   std::uint64_t all = 0;
-  for (const auto& g : groups_) all += g->looks();
+  for (const auto& w : waiters_) all += w->polls();
   return all;
 }
 

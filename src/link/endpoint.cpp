@@ -96,8 +96,9 @@ task<void> endpoint::run() {
     endpoint& self;
     ~forget() {
       self.scope_ = nullptr;
-      // Part from the links before this thread may end, since it holds the death words.
-      for (const auto& l : self.links()) l->local().part();
+      // The local peers are closed before this thread may end, since it holds the
+      // liveness futexes.
+      for (const auto& l : self.links()) l->local().close();
       self.discovery_->end();
     }
   } on_end{*this};

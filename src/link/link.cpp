@@ -95,7 +95,7 @@ void link::end(enum cause why, const std::string& detail) noexcept {
   if (!std::exchange(up_, false)) return;
   over_.set();
   answered_.set();
-  local_->part();
+  local_->close();
   events_.link_ended(shared_from_this(), why, detail);
 }
 

@@ -48,14 +48,14 @@ std::string local_discovery::listening_objection() const {
 
 void local_discovery::begin() {
   if (!pairing_ || simulated_) return;
-  MW_ASSERT(!words_, "the words are held from one begin to its end");
-  words_.emplace();
-  if (!words_->is_installed()) {
+  MW_ASSERT(!futexes_, "liveness is held from one begin to its end");
+  futexes_.emplace();
+  if (!futexes_->is_installed()) {
     remark(
         "the kernel takes no list of robust futexes here: peers notice the death of this "
         "process by its sockets and its process handle");
   }
-  pairing_->hold_with(*words_);
+  pairing_->hold_in(*futexes_);
   if (!pairing_->refusal().empty()) {
     owner_.remark(
         log_level::warning,
@@ -64,7 +64,7 @@ void local_discovery::begin() {
   }
 }
 
-void local_discovery::end() noexcept { words_.reset(); }
+void local_discovery::end() noexcept { futexes_.reset(); }
 
 task<void> local_discovery::run() {
   if (pairing_) co_await pairing_->run();

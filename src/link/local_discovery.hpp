@@ -9,13 +9,13 @@
 #include "link/death_notices.hpp"
 #include "link/endpoint.hpp"
 #include "link/host_kernel.hpp"
+#include "link/liveness_futex.hpp"
 #include "link/pairing.hpp"
-#include "link/robust_word.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Owns the pairing with peers of this host, the words by which they hear of our death,
+/// Owns the pairing with peers of this host, the futexes by which they hear of our death,
 /// and the watch by which we hear of theirs. Thread: the service reactor. Lifetime:
 /// destroyed before it, once that no longer turns.
 class local_discovery final : private pairing_listener {
@@ -66,7 +66,7 @@ class local_discovery final : private pairing_listener {
   host_kernel* const simulated_;
   std::shared_ptr<pool_registry> pools_;
   std::shared_ptr<class mover> mover_;
-  std::optional<robust_words> words_;
+  std::optional<robust_futex_list> futexes_;
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.
   std::unique_ptr<class pairing> pairing_;

@@ -37,19 +37,22 @@ slot_set read_slots(std::span<const std::byte> body) {
   return slots;
 }
 
-constexpr const char* no_death_word =
+constexpr const char* no_liveness_futex =
     "is not read, since no robust futex tells of its death: its large messages are "
     "copied through shared memory, which is slower; usual cause: a sandbox that refuses "
     "set_robust_list";
 
-/// Says whether the peer holds its word; it does so before we can see the arena, or
-/// never. Only that word tells at no cost that a process with the peer's pid is the
+liveness_futex& liveness_of_peer(shared_arena& arena) noexcept {
+  return *reinterpret_cast<liveness_futex*>(
+      arena.at(offset::liveness(arena.peer_side())));
+}
+
+/// Says whether the peer holds its futex; it does so before we can see the arena, or
+/// never. Only that futex tells at no cost that a process with the peer's pid is the
 /// peer (see remote_memory). Without it the receiver asks for payloads and does not
 /// read them.
 bool is_held_by_peer(shared_arena& arena) noexcept {
-  const auto& word =
-      *reinterpret_cast<const life_word*>(arena.at(offset::death(arena.peer_side())));
-  return word.load(std::memory_order_acquire) != 0;
+  return liveness_of_peer(arena).load(std::memory_order_acquire) != 0;
 }
 
 void read_nonce(wire_reader& in, nonce& into) {
@@ -187,7 +190,7 @@ void local_peer::share(shared_parts parts) {
   if (parts.memory && !is_held_by_peer(*parts.arena)) {
     // Another process could get the pid of a peer before we hear of its death.
     parts.memory.reset();
-    refusal = no_death_word;
+    refusal = no_liveness_futex;
   } else if (!parts.memory && parts.memory_refusal != 0) {
     refusal = unreadable_text(parts.memory_refusal);
   }
@@ -195,7 +198,7 @@ void local_peer::share(shared_parts parts) {
     discovery_.remark_refusal(refusal,
                               "the memory of " + link_.peer().text() + " " + refusal);
   }
-  life_ = std::move(parts.life);
+  liveness_ = std::move(parts.liveness);
   std::unique_ptr<process_watch> process = std::move(parts.process);
   reactor& user = *discovery_.owner().user();
   shared_arena& arena = *parts.arena;
@@ -295,11 +298,9 @@ void local_peer::share_what_is_left() {
 // --- the peer's end
 
 void local_peer::watch(std::unique_ptr<process_watch> process) {
-  shared_arena& arena = shared_->arena();
-  auto& word = *reinterpret_cast<life_word*>(arena.at(offset::death(arena.peer_side())));
-  MW_ASSERT(death_ == death_notices::ticket::none, "a peer's word is watched once");
-  death_ = discovery_.deaths().add(word, [this] {
-    discovery_.owner().spawn(mourn(link_.shared_from_this(), "its death word"));
+  MW_ASSERT(death_ == death_notices::ticket::none, "a peer's liveness is watched once");
+  death_ = discovery_.deaths().add(liveness_of_peer(shared_->arena()), [this] {
+    discovery_.owner().spawn(peer_died(link_.shared_from_this(), "its liveness futex"));
   });
   if (!process) return;
   if (process->is_watching()) {
@@ -314,10 +315,10 @@ task<void> local_peer::until_process_ends(std::shared_ptr<link> l,
                                           std::unique_ptr<process_watch> process) {
   co_await when_any(process->ended(l->local().discovery_.service()), l->over_.wait());
   if (!process->has_ended()) co_return;
-  co_await mourn(std::move(l), "its process handle");
+  co_await peer_died(std::move(l), "its process handle");
 }
 
-task<void> local_peer::mourn(std::shared_ptr<link> l, const char* noticed_by) {
+task<void> local_peer::peer_died(std::shared_ptr<link> l, const char* noticed_by) {
   // The last messages of the peer, a goodbye or a BROKEN, may wait in our socket. They
   // are read first.
   co_await sleep_for(duration::zero());
@@ -328,11 +329,11 @@ task<void> local_peer::mourn(std::shared_ptr<link> l, const char* noticed_by) {
   l->peer_is_gone(noticed_by);
 }
 
-void local_peer::part() noexcept {
+void local_peer::close() noexcept {
   end_pairing();
   unconfirmed_.reset();
   discovery_.deaths().remove(std::exchange(death_, death_notices::ticket::none));
-  life_.reset();
+  liveness_.reset();
   beats_.reset();
   shared_.reset();
 }

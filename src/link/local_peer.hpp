@@ -12,9 +12,9 @@
 #include "link/data_channel.hpp"
 #include "link/death_notices.hpp"
 #include "link/link.hpp"
+#include "link/liveness_futex.hpp"
 #include "link/pairing.hpp"
 #include "link/process_watch.hpp"
-#include "link/robust_word.hpp"
 #include "link/slot_register.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -74,11 +74,11 @@ class local_peer {
   /// Tells the peer which slots were given back here.
   void return_slots();
 
-  /// Releases our word: the end of this process is no longer reported to the peer.
-  void say_goodbye() noexcept { life_.reset(); }
+  /// Releases our futex: the end of this process is no longer reported to the peer.
+  void say_goodbye() noexcept { liveness_.reset(); }
   /// Called when the link is over; idempotent. Lifetime: the memory stays while a slot
   /// is held.
-  void part() noexcept;
+  void close() noexcept;
 
  private:
   enum class stage : unsigned char { fresh, expecting, requesting, known };
@@ -95,7 +95,8 @@ class local_peer {
   void watch(std::unique_ptr<process_watch> process);
   [[nodiscard]] static task<void> until_process_ends(
       std::shared_ptr<link> l, std::unique_ptr<process_watch> process);
-  [[nodiscard]] static task<void> mourn(std::shared_ptr<link> l, const char* noticed_by);
+  [[nodiscard]] static task<void> peer_died(std::shared_ptr<link> l,
+                                            const char* noticed_by);
 
   link& link_;
   local_discovery& discovery_;
@@ -111,7 +112,7 @@ class local_peer {
   bool said_full_ = false;
   death_notices::ticket death_ = death_notices::ticket::none;
   /// Released before the memory.
-  std::unique_ptr<held_life> life_;
+  std::unique_ptr<held_liveness> liveness_;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm

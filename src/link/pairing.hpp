@@ -9,10 +9,10 @@
 #include <string>
 
 #include "io/stream.hpp"
+#include "link/liveness_futex.hpp"
 #include "link/local_socket.hpp"
 #include "link/process_watch.hpp"
 #include "link/remote_memory.hpp"
-#include "link/robust_word.hpp"
 #include "link/shared_arena.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/io/environment.hpp"
@@ -48,8 +48,8 @@ struct shared_parts {
   int memory_refusal = 0;
   /// Null where the kernel is simulated.
   std::unique_ptr<process_watch> process;
-  /// Our word that the peer watches, held since before the peer could see it.
-  std::unique_ptr<held_life> life;
+  /// Our futex that the peer watches, held since before the peer could see it.
+  std::unique_ptr<held_liveness> liveness;
 };
 
 /// Decides about pairing requests. Thread: the service reactor.
@@ -76,10 +76,10 @@ class pairing {
   pairing& operator=(const pairing&) = delete;
   virtual ~pairing() = default;
 
-  /// Sets the words that later arenas carry, by which the peer notices the end of this
-  /// thread. Lifetime: the words outlive all parts. A simulated kernel needs none,
+  /// Sets the list of the futexes in later arenas, by which the peer notices the end of
+  /// this thread. Lifetime: the list outlives all parts. A simulated kernel needs none,
   /// since no thread ends with a process there.
-  virtual void hold_with(robust_words&) noexcept {}
+  virtual void hold_in(robust_futex_list&) noexcept {}
   /// Returns why no process can send a request here, or an empty text. The owner logs
   /// it once.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }

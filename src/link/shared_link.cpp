@@ -148,8 +148,8 @@ bool shared_link::collect_spares() noexcept {
 }
 
 bool shared_link::peer_has_died() const noexcept {
-  const auto& word = in_arena<std::atomic<std::uint32_t>>(offset::death(1 - side_));
-  return (word.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
+  const auto& futex = in_arena<const liveness_futex>(offset::liveness(1 - side_));
+  return (futex.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
 }
 
 bool shared_link::any_has_something() noexcept {

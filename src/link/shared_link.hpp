@@ -113,7 +113,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
     return chunk_refusal_;
   }
-  /// Says that the kernel has marked the peer's word: its pid may soon be another
+  /// Says that the kernel has marked the peer's futex: its pid may soon be another
   /// process's.
   [[nodiscard]] bool peer_has_died() const noexcept;
   [[nodiscard]] chunk_writer& chunks_out() noexcept { return chunks_out_; }

@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t magic = 0x4853'574d;  // "MWSH"
 constexpr std::uint16_t version = 2;
 constexpr std::size_t largest_packet = 256;
-constexpr duration request_limit = 1s;
-constexpr std::size_t most_requests = 64;
+constexpr duration listening_limit = 1s;
+constexpr std::size_t most_at_a_time = 64;
 
 std::string name_of(const incarnation& id) {
   std::string name = "manyworlds.";
@@ -144,7 +144,7 @@ task<void> socket_pairing::run() {
         co_await sleep_for(50ms);
         continue;
       }
-      if (requests_ < most_requests) s.spawn(answer(std::move(from)));
+      if (requests_ < most_at_a_time) s.spawn(answer(std::move(from)));
     }
   };
   co_await scope::run(body);
@@ -161,7 +161,7 @@ task<void> socket_pairing::answer(local_socket from) {
   passed_descriptors passed;
   io_result got;
   try {
-    got = co_await within(from.receive(service_, packet, passed), request_limit);
+    got = co_await within(from.receive(service_, packet, passed), listening_limit);
   } catch (const timed_out&) {
     co_return;
   }
@@ -183,7 +183,7 @@ task<void> socket_pairing::answer(local_socket from) {
       parts.arena = shared_arena::attach(passed[0].release(), trouble);
       parts.bell = bell_of(service_, std::move(passed[1]));
       reply.welcome = parts.arena != nullptr;
-      if (reply.welcome) hold_life(parts);
+      if (reply.welcome) hold_liveness(parts);
       parts.process =
           std::make_unique<process_watch>(process_watch::of_peer(from.descriptor(), met));
       // The peer waits for the reply, so its memory may be read now; it reads ours
@@ -202,13 +202,13 @@ task<void> socket_pairing::answer(local_socket from) {
     told_.remark("refused a pairing request of this host: " + trouble);
 }
 
-void socket_pairing::hold_life(shared_parts& parts) {
-  if (!words_) return;
-  std::byte* const word = parts.arena->at(offset::death(parts.arena->side()));
-  auto life = std::make_unique<robust_word>(*words_, word);
-  // Without a held word the peer has its other notices.
-  static_cast<void>(life->hold());
-  parts.life = std::move(life);
+void socket_pairing::hold_liveness(shared_parts& parts) {
+  if (!futexes_) return;
+  std::byte* const futex = parts.arena->at(offset::liveness(parts.arena->side()));
+  auto held = std::make_unique<held_futex>(*futexes_, futex);
+  // Without a held futex the peer has its other notices.
+  static_cast<void>(held->hold());
+  parts.liveness = std::move(held);
 }
 
 void socket_pairing::probe_peer(shared_parts& parts, pid_t pid,
@@ -231,7 +231,7 @@ task<std::optional<shared_parts>> socket_pairing::send_request(incarnation peer,
   shared_parts parts;
   parts.arena = shared_arena::make(why_not);
   if (!parts.arena) co_return std::nullopt;
-  hold_life(parts);
+  hold_liveness(parts);
   parts.process =
       std::make_unique<process_watch>(process_watch::of_peer(to.descriptor(), met));
   int ends[2];

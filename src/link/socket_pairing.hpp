@@ -17,14 +17,14 @@ class socket_pairing final : public pairing {
   socket_pairing(reactor& service, environment& env, const incarnation& self,
                  pairing_listener& told, bool reads_peers = true);
 
-  void hold_with(robust_words& words) noexcept override { words_ = &words; }
+  void hold_in(robust_futex_list& list) noexcept override { futexes_ = &list; }
   [[nodiscard]] task<void> run() override;
 
  private:
   [[nodiscard]] task<void> answer(local_socket from);
   [[nodiscard]] task<std::optional<shared_parts>> send_request(
       incarnation peer, pairing_nonces nonces, std::string& why_not) override;
-  void hold_life(shared_parts& parts);
+  void hold_liveness(shared_parts& parts);
   void probe_peer(shared_parts& parts, pid_t pid, const memory_probe& probe) const;
 
   reactor& service_;
@@ -35,7 +35,7 @@ class socket_pairing final : public pairing {
   /// Peers read it to check that they read this process.
   std::unique_ptr<memory_probe> probe_;
   std::size_t requests_ = 0;
-  robust_words* words_ = nullptr;
+  robust_futex_list* futexes_ = nullptr;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm

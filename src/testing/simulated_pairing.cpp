@@ -150,9 +150,9 @@ void simulated_pairing::answer(exchange& e) {
   told_.paired(e.from, std::move(parts));
 }
 
-// Adds our word in the arena and the peer's memory.
+// Adds our futex in the arena and the peer's memory.
 void simulated_pairing::furnish(shared_parts& parts, simulated_process& peer) {
-  parts.life = std::make_unique<simulated_life>(self_, *parts.arena);
+  parts.liveness = std::make_unique<simulated_liveness>(self_, *parts.arena);
   parts.pid = static_cast<pid_t>(peer.identity().pid);
   if (!reads_peers_) return;
   if (random_.one_in(4)) {

@@ -33,8 +33,8 @@ void simulation::kill(simulated_process& p) {
   for (simulated_engine* e : p.engines_) e->wake();
 }
 
-// The kernel marks the words of the dead before it closes their sockets. It wakes the
-// waiters of these words about then, and they run when they get a CPU.
+// The kernel marks the futexes of the dead before it closes their sockets. It wakes the
+// waiters of these futexes about then, and they run when they get a CPU.
 void simulation::tell_processes_of_host(simulated_process& dead) {
   for (simulated_resident* r : dead.residents_) r->killed();
   simulated_clockwork& clock = machinery_->clockwork;

@@ -74,9 +74,9 @@ struct side {
   parts.arena = shm::shared_arena::attach(arena, why_not);
   if (!parts.arena) ::_exit(2);
   parts.bell = {posix_network(), static_cast<socket_handle>(bell)};
-  shm::robust_words words;
-  shm::robust_word word(words, parts.arena->at(shm::offset::death(1)));
-  if (!word.hold()) ::_exit(2);
+  shm::robust_futex_list list;
+  shm::held_futex held(list, parts.arena->at(shm::offset::liveness(1)));
+  if (!held.hold()) ::_exit(2);
   p.fill(0x11);
   side us(1, std::move(parts));
   send_op sent;
@@ -104,8 +104,8 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
   const payload p;
   shm::memory_probe probe;
   probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
-  const auto& word = *reinterpret_cast<const std::atomic<std::uint32_t>*>(
-      parts.arena->at(shm::offset::death(1)));
+  const auto& futex = *reinterpret_cast<const std::atomic<std::uint32_t>*>(
+      parts.arena->at(shm::offset::liveness(1)));
 
   child_process peer([&](child_process::voice v) {
     offer(v, ::dup(parts.arena->descriptor()), bell[1], p);
@@ -122,7 +122,7 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
   }
   peer.kill();
   peer.reap();
-  CHECK((word.load() & FUTEX_OWNER_DIED) != 0);
+  CHECK((futex.load() & FUTEX_OWNER_DIED) != 0);
 
   p.fill(0xEE);
   const pid_t impostor = link_tests::fork_as(number);

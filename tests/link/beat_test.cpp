@@ -110,7 +110,7 @@ TEST_CASE("an idle world of two processes of one host outlives its limit of sile
   check_alive(p.a, p.wa, p.b, p.wb);
 }
 
-TEST_CASE("a word of life that stands still breaks the world as silence") {
+TEST_CASE("a beat that stands still breaks the world as silence") {
   runtime_options often;
   often.heartbeat = 20ms;
   pair p({.name = "still", .form = 10s, .suspect_after = 200ms, .broken_after = 400ms},

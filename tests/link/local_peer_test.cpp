@@ -215,8 +215,8 @@ TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarke
 }
 
 TEST_CASE(
-    "where no word of life can be held, no memory is read: nobody could tell whose it "
-    "is") {
+    "where no liveness futex can be held, no memory is read: another process may have "
+    "its number") {
   child_process child([](child_process::voice) {
     refuse(SYS_set_robust_list, EPERM);
     node a;

@@ -65,24 +65,26 @@ TEST_CASE("a process that has shared memory turned off is spoken to over tcp") {
 }
 
 TEST_CASE(
-    "a killed process is noticed by its death word, though a child holds its "
+    "a killed process is noticed by its liveness futex, though a child holds its "
     "connections") {
   site here(engine_kind::epoll);
-  int by_word = 0;
+  int by_futex = 0;
   // Where this machine is busy, a process handle may be looked at first.
-  for (int round = 0; round < 20 && by_word == 0; ++round) {
+  for (int round = 0; round < 20 && by_futex == 0; ++round) {
     const std::string name = "killed" + std::to_string(round);
     process other = here.worker(name);
     leader us(here);
     const failure f = death_of(other, us, name);
     CHECK(f.cause == cause::peer_died);
     CHECK(f.rank == 1);
-    by_word += f.detail == "its death word" ? 1 : 0;
+    by_futex += f.detail == "its liveness futex" ? 1 : 0;
   }
-  CHECK(by_word > 0);
+  CHECK(by_futex > 0);
 }
 
-TEST_CASE("where words cannot be watched, a killed process is noticed by its handle") {
+TEST_CASE(
+    "where liveness futexes cannot be watched, a killed process is noticed by its "
+    "handle") {
   site here(engine_kind::epoll);
   process other = here.worker("handled");
   link_tests::child_process observer([&](link_tests::child_process::voice) {

@@ -61,7 +61,8 @@ TEST_CASE("who lives on one host shares its memory, and nobody else does") {
 }
 
 TEST_CASE(
-    "a killed local peer is missed by its word, also when its sockets say nothing") {
+    "a killed local peer is missed by its liveness futex, also when its sockets say "
+    "nothing") {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     CAPTURE(seed);
     membership at_a;

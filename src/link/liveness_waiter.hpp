@@ -1,4 +1,4 @@
-// Word group: one thread that waits on the words of up to 127 peers.
+// Liveness waiter: one thread that waits on the liveness futexes of up to 127 peers.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,61 +12,62 @@
 #include <string>
 #include <thread>
 
-#include "link/robust_word.hpp"
+#include "link/liveness_futex.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Waits in one system call on all words and on a private control word. This process
-/// touches a word only under the lock and while it is in the group.
-class word_group {
+/// Waits in one system call on all futexes and on a private control word. This process
+/// touches a futex only under the lock, from `add` to `remove`.
+class liveness_waiter {
  public:
-  /// Called on the group's thread, unlocked, with the key of a word after its holder
-  /// has died; the word has left the group.
+  /// Called on the waiter's thread, unlocked, with the key of a futex after its holder
+  /// has died; the futex is no longer waited on.
   using death_function = std::function<void(std::uint64_t key)>;
   using remark_function = std::function<void(std::string)>;
 
   /// Starts the thread. Errors: std::system_error if the system gives none.
-  word_group(const std::string& thread_name, death_function died, remark_function remark);
-  word_group(const word_group&) = delete;
-  word_group& operator=(const word_group&) = delete;
-  ~word_group();
+  liveness_waiter(const std::string& thread_name, death_function died,
+                  remark_function remark);
+  liveness_waiter(const liveness_waiter&) = delete;
+  liveness_waiter& operator=(const liveness_waiter&) = delete;
+  ~liveness_waiter();
 
-  /// Adds a word. Returns false if the group is full. Precondition: the key is not 0.
-  [[nodiscard]] bool add(life_word& word, std::uint64_t key);
-  /// Removes a word, which is not touched afterwards. Waits until the thread has left
+  /// Adds a futex. Returns false if there are `most`. Precondition: the key is not 0.
+  [[nodiscard]] bool add(liveness_futex& futex, std::uint64_t key);
+  /// Removes a futex, which is not touched afterwards. Waits until the thread has left
   /// the kernel.
   void remove(std::uint64_t key) noexcept;
 
-  [[nodiscard]] std::uint64_t looks() const noexcept {
-    return looks_.load(std::memory_order_relaxed);
+  [[nodiscard]] std::uint64_t polls() const noexcept {
+    return polls_.load(std::memory_order_relaxed);
   }
 
-  /// The system call takes 128 words, one of which is the control word.
+  /// The system call takes 128 futexes, one of which is the control word.
   static constexpr std::size_t most = FUTEX_WAITV_MAX - 1;
 
  private:
   struct slot {
-    life_word* word = nullptr;
+    liveness_futex* futex = nullptr;
     std::uint64_t key = 0;
     /// The value with which the kernel last waited.
     std::uint32_t expected = 0;
     bool waited_on = false;
     /// The kernel woke the thread for it.
-    bool stirred = false;
+    bool woken = false;
     int strikes = 0;
   };
-  enum class finding : unsigned char { dead, wait_on_it, look_again };
+  enum class finding : unsigned char { dead, wait_on_it, poll_again };
 
   void run() noexcept;
-  void look_at_all() noexcept;
-  [[nodiscard]] static finding look(slot& s) noexcept;
+  void poll_all() noexcept;
+  [[nodiscard]] static finding poll(slot& s) noexcept;
   void wait() noexcept;
-  void wait_without_the_words() noexcept;
-  void stir() noexcept;
+  void wait_without_futexes() noexcept;
+  void interrupt() noexcept;
 
   death_function died_;
   remark_function remark_;
-  std::atomic<std::uint64_t> looks_{0};
+  std::atomic<std::uint64_t> polls_{0};
 
   std::mutex mutex_;
   std::condition_variable round_begun_;
@@ -81,7 +82,7 @@ class word_group {
   std::array<std::size_t, most + 1> waited_slot_{};
   std::size_t wait_count_ = 0;
   std::array<std::uint64_t, most + 1> waited_key_{};
-  bool must_look_again_ = false;
+  bool must_poll_again_ = false;
   bool complained_ = false;
   /// Declared last, since it uses the other members from its start.
   std::thread thread_;
