@@ -13,8 +13,7 @@ namespace manyworlds::inline v0::detail::host {
 /// Does not see the peer's death: its link sees it, and breaks the world.
 class shared_connection final : public connection, private shm::slot_events {
  public:
-  shared_connection(core& shared, connection_events& events, rank_t peer,
-                    slot_lease slot);
+  shared_connection(core& shared, connection_events& events, rank_t peer, shm_slot slot);
   ~shared_connection() override;
 
   void open() noexcept override;
@@ -63,7 +62,7 @@ class shared_connection final : public connection, private shm::slot_events {
   bool is_over(const char* wrong) noexcept;
   void rest() noexcept;
 
-  slot_lease slot_;
+  shm_slot slot_;
   std::shared_ptr<shm::shared_link> link_;
   cell_sender sender_;
   cell_receiver receiver_;

@@ -37,7 +37,7 @@ class link_events {
   /// Receives a slot that the peer, on this host, has taken for a world: its member
   /// `rank` speaks there. The owner keeps it until the world is formed, or drops it.
   virtual void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
-                            rank_t rank, slot_lease slot) = 0;
+                            rank_t rank, shm_slot slot) = 0;
   /// Called once when the link is over. The peer process is over with it, unless it
   /// said goodbye.
   virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,

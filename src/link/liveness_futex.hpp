@@ -18,7 +18,7 @@ namespace manyworlds::inline v0::detail::shm {
 using liveness_futex = std::atomic<std::uint32_t>;
 static_assert(sizeof(liveness_futex) == 4 && liveness_futex::is_always_lock_free);
 
-/// The distance from an entry to its futex behind it: a page of the arena.
+/// The distance from an entry to its futex behind it: a page of the segment.
 inline constexpr std::size_t entry_distance = 4096;
 
 /// Wakes every waiter on the futex, in any process.
@@ -73,15 +73,15 @@ class held_liveness {
   virtual ~held_liveness() = default;
 };
 
-/// One futex of ours in a link's arena, held from `hold` to `release`. Thread: the
+/// One futex of ours in a link's segment, held from `hold` to `release`. Thread: the
 /// service thread.
 ///
 /// The kernel follows the list's pointers when the thread ends, so they must not lie
-/// where a peer can write. The entry stands in the private page before the arena, at
-/// the same offset as the futex in the arena. So one distance (`entry_distance`) leads
-/// from any entry to its futex. Lifetime: the futex lies in the arena's first page, which
-/// must stay mapped until the release, since the kernel stops at a futex that it cannot
-/// read.
+/// where a peer can write. The entry stands in the private page before the segment, at
+/// the same offset as the futex in the segment. So one distance (`entry_distance`) leads
+/// from any entry to its futex. Lifetime: the futex lies in the segment's first page,
+/// which must stay mapped until the release, since the kernel stops at a futex that it
+/// cannot read.
 class held_futex final : public held_liveness {
  public:
   held_futex(robust_futex_list& list, std::byte* in_first_page) noexcept;

@@ -42,17 +42,17 @@ constexpr const char* no_liveness_futex =
     "copied through shared memory, which is slower; usual cause: a sandbox that refuses "
     "set_robust_list";
 
-liveness_futex& liveness_of_peer(shared_arena& arena) noexcept {
+liveness_futex& liveness_of_peer(shm_segment& segment) noexcept {
   return *reinterpret_cast<liveness_futex*>(
-      arena.at(offset::liveness(arena.peer_side())));
+      segment.at(offset::liveness(segment.peer_side())));
 }
 
-/// Says whether the peer holds its futex; it does so before we can see the arena, or
+/// Says whether the peer holds its futex; it does so before we can see the segment, or
 /// never. Only that futex tells at no cost that a process with the peer's pid is the
 /// peer (see remote_memory). Without it the receiver asks for payloads and does not
 /// read them.
-bool is_held_by_peer(shared_arena& arena) noexcept {
-  return liveness_of_peer(arena).load(std::memory_order_acquire) != 0;
+bool is_held_by_peer(shm_segment& segment) noexcept {
+  return liveness_of_peer(segment).load(std::memory_order_acquire) != 0;
 }
 
 void read_nonce(wire_reader& in, nonce& into) {
@@ -184,10 +184,10 @@ task<bool> local_peer::paired(time_point deadline) {
 }
 
 void local_peer::share(shared_parts parts) {
-  MW_ASSERT(!shared_ && !beats_ && parts.arena, "memory is shared once");
+  MW_ASSERT(!shared_ && !beats_ && parts.segment, "memory is shared once");
   MW_ASSERT(discovery_.owner().user(), "memory is shared only for a user reactor");
   std::string refusal;
-  if (parts.memory && !is_held_by_peer(*parts.arena)) {
+  if (parts.memory && !is_held_by_peer(*parts.segment)) {
     // Another process could get the pid of a peer before we hear of its death.
     parts.memory.reset();
     refusal = no_liveness_futex;
@@ -201,14 +201,14 @@ void local_peer::share(shared_parts parts) {
   liveness_ = std::move(parts.liveness);
   std::unique_ptr<process_watch> process = std::move(parts.process);
   reactor& user = *discovery_.owner().user();
-  shared_arena& arena = *parts.arena;
-  const auto line = [&arena](int side) -> beat_line& {
-    return *reinterpret_cast<beat_line*>(arena.at(offset::beat(side)));
+  shm_segment& segment = *parts.segment;
+  const auto line = [&segment](int side) -> beat_line& {
+    return *reinterpret_cast<beat_line*>(segment.at(offset::beat(side)));
   };
-  beats_.emplace(line(arena.side()), line(arena.peer_side()));
+  beats_.emplace(line(segment.side()), line(segment.peer_side()));
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts),
                                           discovery_.pools(), discovery_.mover());
-  slots_ = std::make_shared<slot_register>(shared_->side());
+  slots_ = std::make_shared<slot_pool>(shared_->side());
   watch(std::move(process));
 }
 
@@ -216,26 +216,26 @@ bool local_peer::is_readable() const noexcept { return shared_ && shared_->reads
 
 // --- slots
 
-slot_lease local_peer::lend(std::uint64_t world_id, rank_t rank) {
+shm_slot local_peer::allocate_slot(std::uint64_t world_id, rank_t rank) {
   if (!shared_) return {};
   return_slots();
   // Queueing the returns may have ended the link.
   if (!shared_) return {};
-  const std::optional<unsigned> slot = slots_->find_free();
+  const std::optional<unsigned> index = slots_->find_free();
   std::string trouble = "all its slots are in use";
-  if (slot) {
-    const std::size_t begin = offset::ring(*slot, 0);
+  if (index) {
+    const std::size_t begin = offset::ring(*index, 0);
     constexpr std::size_t size = sides * sizeof(cell_ring);
-    const int error = shared_->arena().reserve(begin, size);
+    const int error = shared_->segment().reserve(begin, size);
     if (error == 0) {
-      std::memset(shared_->arena().at(begin), 0, size);
-      slots_->take(*slot);
-      shared_->owners_out().note_lent(*slot);
-      slot_lease lease(shared_, *slot, slots_);
+      std::memset(shared_->segment().at(begin), 0, size);
+      slots_->take(*index);
+      shared_->owners_out().note_in_use(*index);
+      shm_slot slot(shared_, *index, slots_);
       wire_writer out;
-      out.put(world_id).put(rank).put(static_cast<std::uint16_t>(*slot));
+      out.put(world_id).put(rank).put(static_cast<std::uint16_t>(*index));
       link_.queue(link::frame::slot, out.view());
-      return lease;
+      return slot;
     }
     trouble = std::strerror(error);
   }
@@ -254,12 +254,12 @@ void local_peer::take_slot(std::span<const std::byte> body) {
   wire_reader in(body);
   const auto world_id = in.get<std::uint64_t>();
   const auto rank = in.get<rank_t>();
-  const unsigned slot = in.get<std::uint16_t>();
+  const unsigned index = in.get<std::uint16_t>();
   in.expect_end();
-  slots_->take_from_peer(slot);
-  shared_->owners_out().note_lent(slot);
-  slot_lease lease(shared_, slot, slots_);
-  link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(lease));
+  slots_->take_from_peer(index);
+  shared_->owners_out().note_in_use(index);
+  shm_slot slot(shared_, index, slots_);
+  link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(slot));
   return_slots();
   share_what_is_left();
 }
@@ -299,7 +299,7 @@ void local_peer::share_what_is_left() {
 
 void local_peer::watch(std::unique_ptr<process_watch> process) {
   MW_ASSERT(death_ == death_notices::ticket::none, "a peer's liveness is watched once");
-  death_ = discovery_.deaths().add(liveness_of_peer(shared_->arena()), [this] {
+  death_ = discovery_.deaths().add(liveness_of_peer(shared_->segment()), [this] {
     discovery_.owner().spawn(peer_died(link_.shared_from_this(), "its liveness futex"));
   });
   if (!process) return;

@@ -15,7 +15,7 @@
 #include "link/liveness_futex.hpp"
 #include "link/pairing.hpp"
 #include "link/process_watch.hpp"
-#include "link/slot_register.hpp"
+#include "link/slot_pool.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -60,9 +60,9 @@ class local_peer {
   /// the shared memory.
   [[nodiscard]] bool is_readable() const noexcept;
   /// Takes a slot for a world, and tells the peer that member `rank` speaks there.
-  /// Returns an empty lease, logged once, if no slot or no memory is left: the world uses
+  /// Returns an empty slot, logged once, if no slot or no memory is left: the world uses
   /// tcp.
-  [[nodiscard]] slot_lease lend(std::uint64_t world_id, rank_t rank);
+  [[nodiscard]] shm_slot allocate_slot(std::uint64_t world_id, rank_t rank);
   /// Beats in the shared memory, and returns the peer's signs if it has beaten since
   /// the last call. Precondition: shares_memory().
   [[nodiscard]] std::optional<beat_signs> exchange_beats(
@@ -107,7 +107,7 @@ class local_peer {
   std::unique_ptr<shared_parts> unconfirmed_;
 
   std::shared_ptr<shared_link> shared_;
-  std::shared_ptr<slot_register> slots_;
+  std::shared_ptr<slot_pool> slots_;
   std::optional<beat_exchange> beats_;
   bool said_full_ = false;
   death_notices::ticket death_ = death_notices::ticket::none;

@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "link/arena_layout.hpp"
+#include "link/segment_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/pool_memory.hpp"
 #include "memory/sealable_memory.hpp"

@@ -13,7 +13,7 @@
 #include "link/local_socket.hpp"
 #include "link/process_watch.hpp"
 #include "link/remote_memory.hpp"
-#include "link/shared_arena.hpp"
+#include "link/shm_segment.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/process_address.hpp"
@@ -34,7 +34,7 @@ struct pairing_nonces {
 
 /// The resources that two processes of one host share.
 struct shared_parts {
-  std::unique_ptr<shared_arena> arena;
+  std::unique_ptr<shm_segment> segment;
   /// One end of a stream socket; a byte on it wakes the peer's reactor.
   socket bell;
   /// One end of the connection on which they paired, which carries descriptors; none
@@ -76,7 +76,7 @@ class pairing {
   pairing& operator=(const pairing&) = delete;
   virtual ~pairing() = default;
 
-  /// Sets the list of the futexes in later arenas, by which the peer notices the end of
+  /// Sets the list of the futexes in later segments, by which the peer notices the end of
   /// this thread. Lifetime: the list outlives all parts. A simulated kernel needs none,
   /// since no thread ends with a process there.
   virtual void hold_in(robust_futex_list&) noexcept {}

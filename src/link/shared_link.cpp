@@ -25,20 +25,20 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
                          std::shared_ptr<class mover> helper)
     : poller(work_kind::brief),
       user_(user),
-      arena_(std::move(parts.arena)),
-      side_(arena_->side()),
+      segment_(std::move(parts.segment)),
+      side_(segment_->side()),
       sockets_(sockets),
       bell_(std::move(parts.bell)),
       memory_(parts.memory),
       reads_peer_(memory_.has_value()),
-      ringer_(in_arena<attention_line<hardware_memory>>(offset::attention(1 - side_)),
-              in_arena<bell_line<hardware_memory>>(offset::bell(1 - side_))),
-      listener_(in_arena<attention_line<hardware_memory>>(offset::attention(side_)),
-                in_arena<bell_line<hardware_memory>>(offset::bell(side_))),
-      chunks_out_(in_arena<chunk_states>(offset::slab(side_)), first_chunks),
-      chunks_in_(in_arena<chunk_states>(offset::slab(1 - side_))),
-      offers_out_(in_arena<offer_table>(offset::offers(side_))),
-      offers_in_(in_arena<offer_table>(offset::offers(1 - side_))),
+      ringer_(in_segment<attention_line<hardware_memory>>(offset::attention(1 - side_)),
+              in_segment<bell_line<hardware_memory>>(offset::bell(1 - side_))),
+      listener_(in_segment<attention_line<hardware_memory>>(offset::attention(side_)),
+                in_segment<bell_line<hardware_memory>>(offset::bell(side_))),
+      chunks_out_(in_segment<chunk_states>(offset::slab(side_)), first_chunks),
+      chunks_in_(in_segment<chunk_states>(offset::slab(1 - side_))),
+      offers_out_(in_segment<offer_table>(offset::offers(side_))),
+      offers_in_(in_segment<offer_table>(offset::offers(1 - side_))),
       pools_(std::move(parts.line), std::move(ours)),
       mover_(std::move(helper)) {}
 
@@ -120,7 +120,7 @@ bool shared_link::add_chunks() noexcept {
   const unsigned wanted = std::min(
       (chunks_with_memory_ / chunks_at_once + 1) * chunks_at_once, chunk_states::chunks);
   const std::size_t begin = offset::chunk(side_, chunks_with_memory_);
-  chunk_refusal_ = arena_->reserve(begin, offset::chunk(side_, wanted) - begin);
+  chunk_refusal_ = segment_->reserve(begin, offset::chunk(side_, wanted) - begin);
   if (chunk_refusal_ != 0) {
     next_try_ = user_.now() + until_next_try;
     return false;
@@ -148,7 +148,7 @@ bool shared_link::collect_spares() noexcept {
 }
 
 bool shared_link::peer_has_died() const noexcept {
-  const auto& futex = in_arena<const liveness_futex>(offset::liveness(1 - side_));
+  const auto& futex = in_segment<const liveness_futex>(offset::liveness(1 - side_));
   return (futex.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
 }
 

@@ -55,20 +55,20 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   ~shared_link();
 
   // Thread: any. These do not change, except that reading the peer may stop.
-  [[nodiscard]] shared_arena& arena() noexcept { return *arena_; }
+  [[nodiscard]] shm_segment& segment() noexcept { return *segment_; }
   /// Says whether the peer's memory is read. Once it is not, it never is again.
   [[nodiscard]] bool reads_peer() const noexcept {
     return reads_peer_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
-  [[nodiscard]] int side() const noexcept { return arena_->side(); }
+  [[nodiscard]] int side() const noexcept { return segment_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
     MW_ASSERT(slot < slot_count, "a slot has a ring");
-    return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, side_)));
+    return *reinterpret_cast<cell_ring*>(segment_->at(offset::ring(slot, side_)));
   }
   [[nodiscard]] cell_ring& incoming(unsigned slot) const noexcept {
     MW_ASSERT(slot < slot_count, "a slot has a ring");
-    return *reinterpret_cast<cell_ring*>(arena_->at(offset::ring(slot, 1 - side_)));
+    return *reinterpret_cast<cell_ring*>(segment_->at(offset::ring(slot, 1 - side_)));
   }
 
   // Thread: the user reactor.
@@ -129,11 +129,11 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] pool_exchange& pools() noexcept { return pools_; }
   [[nodiscard]] std::byte* chunk_out(unsigned index) const noexcept {
     MW_ASSERT(index < chunk_states::chunks, "a chunk lies in the slab");
-    return arena_->at(offset::chunk(side_, index));
+    return segment_->at(offset::chunk(side_, index));
   }
   [[nodiscard]] const std::byte* chunk_in(unsigned index) const noexcept {
     MW_ASSERT(index < chunk_states::chunks, "a valid chunk lies in the slab");
-    return arena_->at(offset::chunk(1 - side_, index));
+    return segment_->at(offset::chunk(1 - side_, index));
   }
 
  private:
@@ -150,8 +150,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   };
 
   template <class T>
-  [[nodiscard]] T& in_arena(std::size_t offset) const noexcept {
-    return *reinterpret_cast<T*>(arena_->at(offset));
+  [[nodiscard]] T& in_segment(std::size_t offset) const noexcept {
+    return *reinterpret_cast<T*>(segment_->at(offset));
   }
 
   bool poll() noexcept override;
@@ -164,7 +164,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] bool any_has_something() noexcept;
 
   reactor& user_;
-  std::unique_ptr<shared_arena> arena_;
+  std::unique_ptr<shm_segment> segment_;
   const int side_;
   network& sockets_;
   socket bell_;

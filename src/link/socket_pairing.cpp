@@ -174,15 +174,15 @@ task<void> socket_pairing::answer(local_socket from) {
     if (!expected || expected->request != request.proof) {
       trouble = "it does not know its nonce";
     } else if (!passed[0] || !passed[1] || !is_stream_socket(passed[1].get())) {
-      trouble = "it passed no arena and no bell";
+      trouble = "it passed no segment and no bell";
     } else {
       pairing_reply reply;
       reply.proof = expected->reply;
       reply.probe = *probe_;
       shared_parts parts;
-      parts.arena = shared_arena::attach(passed[0].release(), trouble);
+      parts.segment = shm_segment::attach(passed[0].release(), trouble);
       parts.bell = bell_of(service_, std::move(passed[1]));
-      reply.welcome = parts.arena != nullptr;
+      reply.welcome = parts.segment != nullptr;
       if (reply.welcome) hold_liveness(parts);
       parts.process =
           std::make_unique<process_watch>(process_watch::of_peer(from.descriptor(), met));
@@ -204,7 +204,7 @@ task<void> socket_pairing::answer(local_socket from) {
 
 void socket_pairing::hold_liveness(shared_parts& parts) {
   if (!futexes_) return;
-  std::byte* const futex = parts.arena->at(offset::liveness(parts.arena->side()));
+  std::byte* const futex = parts.segment->at(offset::liveness(parts.segment->side()));
   auto held = std::make_unique<held_futex>(*futexes_, futex);
   // Without a held futex the peer has its other notices.
   static_cast<void>(held->hold());
@@ -229,8 +229,8 @@ task<std::optional<shared_parts>> socket_pairing::send_request(incarnation peer,
   }
   const boot_time met = boot_time_now();
   shared_parts parts;
-  parts.arena = shared_arena::make(why_not);
-  if (!parts.arena) co_return std::nullopt;
+  parts.segment = shm_segment::make(why_not);
+  if (!parts.segment) co_return std::nullopt;
   hold_liveness(parts);
   parts.process =
       std::make_unique<process_watch>(process_watch::of_peer(to.descriptor(), met));
@@ -247,7 +247,7 @@ task<std::optional<shared_parts>> socket_pairing::send_request(incarnation peer,
   request.proof = nonces.request;
   request.probe = *probe_;
   const bytes packet = encode(request);
-  const int passed[] = {parts.arena->descriptor(), theirs.get()};
+  const int passed[] = {parts.segment->descriptor(), theirs.get()};
   if (const int error = to.send(packet, passed)) {
     why_not = std::string("its Unix socket: ") + std::strerror(error);
     co_return std::nullopt;

@@ -17,11 +17,11 @@ bool says_dead(const liveness_futex& futex) noexcept {
 }
 }  // namespace
 
-simulated_liveness::simulated_liveness(simulated_process& self, shared_arena& arena)
+simulated_liveness::simulated_liveness(simulated_process& self, shm_segment& segment)
     : self_(self),
-      arena_(arena),
-      futex_(
-          *reinterpret_cast<liveness_futex*>(arena.at(offset::liveness(arena.side())))) {
+      segment_(segment),
+      futex_(*reinterpret_cast<liveness_futex*>(
+          segment.at(offset::liveness(segment.side())))) {
   futex_.store(some_thread, std::memory_order_relaxed);
   simulated_kernel::add_resident(self_, *this);
 }
@@ -37,8 +37,8 @@ void simulated_liveness::killed() noexcept {
   // A dead process writes nothing, so its objects get a private copy until they have
   // ended.
   void* const own =
-      ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena_.descriptor(), 0);
+      ::mmap(segment_.at(0), segment_bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, segment_.descriptor(), 0);
   // The old mapping may be gone then.
   if (own == MAP_FAILED) std::terminate();
 }

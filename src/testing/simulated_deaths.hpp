@@ -5,7 +5,7 @@
 
 #include "io/reactor.hpp"
 #include "link/death_notices.hpp"
-#include "link/shared_arena.hpp"
+#include "link/shm_segment.hpp"
 #include "member_work.hpp"
 #include "testing/simulated_kernel.hpp"
 
@@ -15,14 +15,14 @@ namespace manyworlds::inline v0::detail::shm {
 /// it tears down the process.
 class simulated_liveness final : public held_liveness, private simulated_resident {
  public:
-  simulated_liveness(simulated_process& self, shared_arena& arena);
+  simulated_liveness(simulated_process& self, shm_segment& segment);
   ~simulated_liveness() override;
 
  private:
   void killed() noexcept override;
 
   simulated_process& self_;
-  shared_arena& arena_;
+  shm_segment& segment_;
   liveness_futex& futex_;
 };
 

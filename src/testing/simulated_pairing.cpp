@@ -135,9 +135,9 @@ void simulated_pairing::answer(exchange& e) {
         "refused a pairing request of this host: it does not know its nonce");
   }
   shared_parts parts;
-  parts.arena = shared_arena::attach(
-      ::fcntl(e.parts.arena->descriptor(), F_DUPFD_CLOEXEC, 0), e.trouble);
-  if (!parts.arena) return;
+  parts.segment = shm_segment::attach(
+      ::fcntl(e.parts.segment->descriptor(), F_DUPFD_CLOEXEC, 0), e.trouble);
+  if (!parts.segment) return;
   const auto [here, there] = simulated_kernel::make_pair(self_, *e.process);
   if (here == socket_handle::none) {
     e.trouble = "it has no socket left for a bell";
@@ -150,9 +150,9 @@ void simulated_pairing::answer(exchange& e) {
   told_.paired(e.from, std::move(parts));
 }
 
-// Adds our futex in the arena and the peer's memory.
+// Adds our futex in the segment and the peer's memory.
 void simulated_pairing::furnish(shared_parts& parts, simulated_process& peer) {
-  parts.liveness = std::make_unique<simulated_liveness>(self_, *parts.arena);
+  parts.liveness = std::make_unique<simulated_liveness>(self_, *parts.segment);
   parts.pid = static_cast<pid_t>(peer.identity().pid);
   if (!reads_peers_) return;
   if (random_.one_in(4)) {
@@ -178,8 +178,8 @@ task<std::optional<shared_parts>> simulated_pairing::send_request(incarnation pe
   asked->process = &self_;
   asked->from = id_;
   asked->request_proof = nonces.request;
-  asked->parts.arena = shared_arena::make(why_not);
-  if (!asked->parts.arena) co_return std::nullopt;
+  asked->parts.segment = shm_segment::make(why_not);
+  if (!asked->parts.segment) co_return std::nullopt;
   furnish(asked->parts, host->self_);
   host->take(asked);
   // The host may end at any time from here on.

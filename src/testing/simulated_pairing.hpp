@@ -15,7 +15,7 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Replaces the Unix socket and what it passes. The arena is a real one, mapped twice
+/// Replaces the Unix socket and what it passes. The segment is a real one, mapped twice
 /// into this process; the bell is a simulated socket pair; the peer's memory is this
 /// process's, readable while the peer lives. At random, reading is refused for some
 /// pairs, at once or after a while.

@@ -312,7 +312,7 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
     link& l = *parts.links[slot].get();
     if (host_backend::uses_slots &&
         co_await l.local().paired(service_.now() + std::min(left(), settle_limit))) {
-      channel = l.local().lend(view.id, rank_);
+      channel = l.local().allocate_slot(view.id, rank_);
     }
     if (channel.is_open()) co_return;
     stream dialled = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);

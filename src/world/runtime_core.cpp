@@ -173,7 +173,7 @@ void runtime_core::data_connection(stream connection, const hello& words) {
 }
 
 void runtime_core::slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
-                                rank_t rank, slot_lease slot) {
+                                rank_t rank, shm_slot slot) {
   directory_->keep(std::move(slot), world_id, rank, l->peer().id);
 }
 

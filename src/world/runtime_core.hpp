@@ -121,7 +121,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
                   const std::string& detail) noexcept override;
   void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id, rank_t rank,
-                    slot_lease slot) override;
+                    shm_slot slot) override;
   void data_connection(stream connection, const hello& words) override;
   task<bytes> answer_query(bytes question) override;
   void examine_silence(time_point now) noexcept override;

@@ -45,8 +45,8 @@ unique_descriptor file_of(std::size_t bytes, int seals) {
 /// What a process may bring. They are passed as copies.
 int descriptor_from(input& in) {
   static std::string why_not;
-  static const auto arena = shared_arena::make(why_not);
-  must(arena != nullptr);
+  static const auto segment = shm_segment::make(why_not);
+  must(segment != nullptr);
   static const unique_descriptor sealed = file_of(pool_bytes, pool_seals);
   static const unique_descriptor may_shrink = file_of(pool_bytes, F_SEAL_GROW);
   static const unique_descriptor empty = file_of(0, pool_seals);
@@ -58,7 +58,7 @@ int descriptor_from(input& in) {
   switch (in.take<std::uint8_t>() % 8) {
     case 0:
     case 1:
-      return arena->descriptor();
+      return segment->descriptor();
     case 2:
     case 3:
       return ends[0];
@@ -96,7 +96,7 @@ struct owner final : pairing_listener {
     return from == peer ? &nonces : nullptr;
   }
   void paired(const incarnation&, shared_parts parts) override {
-    must(parts.arena != nullptr);
+    must(parts.segment != nullptr);
     pairings.push_back(std::move(parts));
   }
   void remark(std::string) noexcept override {}

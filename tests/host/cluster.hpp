@@ -113,7 +113,7 @@ class cluster {
   std::unique_ptr<simulation> sim_;
   std::vector<std::unique_ptr<member>> members_;
   std::vector<std::vector<socket>> sockets_;
-  std::vector<std::vector<slot_lease>> slots_;
+  std::vector<std::vector<shm_slot>> slots_;
   std::vector<std::vector<std::weak_ptr<shm::shared_link>>> links_;
   /// On `ground::shared` a second thread reads part of what is large.
   std::shared_ptr<shm::mover> helper_;
@@ -155,7 +155,7 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
     std::vector<data_channel> channels;
     for (rank_t peer = 0; peer < size; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
-      slot_lease& slot = slots_[static_cast<std::size_t>(rank)][at];
+      shm_slot& slot = slots_[static_cast<std::size_t>(rank)][at];
       if (slot) {
         channels.emplace_back(std::move(slot));
       } else {
@@ -170,11 +170,11 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
 inline void cluster::share(rank_t from, rank_t to) {
   std::string why_not;
   shm::shared_parts parts[2];
-  parts[0].arena = shm::shared_arena::make(why_not);
-  REQUIRE_MESSAGE(parts[0].arena, why_not);
-  parts[1].arena =
-      shm::shared_arena::attach(::dup(parts[0].arena->descriptor()), why_not);
-  REQUIRE_MESSAGE(parts[1].arena, why_not);
+  parts[0].segment = shm::shm_segment::make(why_not);
+  REQUIRE_MESSAGE(parts[0].segment, why_not);
+  parts[1].segment =
+      shm::shm_segment::attach(::dup(parts[0].segment->descriptor()), why_not);
+  REQUIRE_MESSAGE(parts[1].segment, why_not);
   socket_handle bell[2];
   if (sim_) {
     const auto pair =
@@ -197,7 +197,7 @@ inline void cluster::share(rank_t from, rank_t to) {
   const rank_t ranks[] = {from, to};
   for (int side = 0; side < 2; ++side) {
     shm::shared_parts& p = parts[side];
-    REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
+    REQUIRE(p.segment->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
     p.line = shm::unique_descriptor(line[side]);
     p.pid = ::getpid();
@@ -217,7 +217,7 @@ inline void cluster::share(rank_t from, rank_t to) {
     links_[static_cast<std::size_t>(ranks[side])]
           [static_cast<std::size_t>(ranks[1 - side])] = link;
     slots_[static_cast<std::size_t>(ranks[side])]
-          [static_cast<std::size_t>(ranks[1 - side])] = slot_lease(std::move(link), slot);
+          [static_cast<std::size_t>(ranks[1 - side])] = shm_slot(std::move(link), slot);
   }
 }
 

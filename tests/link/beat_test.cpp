@@ -15,8 +15,8 @@ namespace {
 /// A span of time that is measured, not waited for: several times the limit of silence.
 constexpr duration idle_span = 2s;
 
-shm::beat_line& line(shm::shared_arena& arena, int side) {
-  return *reinterpret_cast<shm::beat_line*>(arena.at(shm::offset::beat(side)));
+shm::beat_line& line(shm::shm_segment& segment, int side) {
+  return *reinterpret_cast<shm::beat_line*>(segment.at(shm::offset::beat(side)));
 }
 
 /// How long ago the victim has heard of it; as the runtime's own clock has it.
@@ -77,9 +77,9 @@ TEST_CASE("law 7: an idle link between processes of one host costs no packet") {
   near_liar peer(a, 1);
   // What was sent before it was known.
   while (peer.hears(beat_kind, 100ms)) continue;
-  const std::uint64_t before = line(peer.arena(), 1).beats;
+  const std::uint64_t before = line(peer.segment(), 1).beats;
   CHECK_FALSE(peer.hears(beat_kind, 400ms));
-  CHECK(eventually([&] { return line(peer.arena(), 1).beats > before + 4; }));
+  CHECK(eventually([&] { return line(peer.segment(), 1).beats > before + 4; }));
 }
 
 TEST_CASE("a peer that shares no memory is sent beats") {
@@ -93,7 +93,7 @@ TEST_CASE("silence grows while a peer's word stands still, and ends with any cha
   near_liar peer(a, 3);
   for (const std::uint64_t word : {~std::uint64_t{0}, std::uint64_t{5}}) {
     CHECK(eventually([&] { return silence_of(peer, a) > 450ms; }));
-    line(peer.arena(), 0).beats = word;
+    line(peer.segment(), 0).beats = word;
     CHECK(eventually([&] { return silence_of(peer, a) < 200ms; }));
   }
 }

@@ -32,7 +32,7 @@ inline double milliseconds_since(steady::time_point then) {
   return std::chrono::duration<double, std::milli>(steady::now() - then).count();
 }
 
-/// An arena's first page, and the private one before it. A forked child shares the
+/// A segment's first page, and the private one before it. A forked child shares the
 /// former.
 class futex_page {
  public:

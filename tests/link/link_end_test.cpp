@@ -17,7 +17,7 @@ struct recorded_events final : link_events {
     late += ends;
   }
   void slot_offered(const std::shared_ptr<link>&, std::uint64_t, rank_t,
-                    slot_lease) override {}
+                    shm_slot) override {}
   void link_ended(const std::shared_ptr<link>&, enum cause,
                   const std::string&) noexcept override {
     ++ends;

@@ -47,12 +47,13 @@ inline std::size_t local_links(node& n) {
   });
 }
 
-inline slot_lease lend(node& from, node& to_whom, std::uint64_t world_id, rank_t rank) {
-  return on_service(from, [&](runtime_core& core) -> task<slot_lease> {
+inline shm_slot allocate_slot(node& from, node& to_whom, std::uint64_t world_id,
+                              rank_t rank) {
+  return on_service(from, [&](runtime_core& core) -> task<shm_slot> {
     co_return core.peers()
         .link_to(access::core(to_whom.rt).self().id)
         ->local()
-        .lend(world_id, rank);
+        .allocate_slot(world_id, rank);
   });
 }
 

@@ -39,9 +39,9 @@ class foretold final : public environment {
 };
 
 /// A pattern in the peer's half of a slot, read back on this side.
-void check_shared(const slot_lease& one, const slot_lease& other) {
-  auto* out = reinterpret_cast<unsigned char*>(&one.link()->outgoing(one.slot()));
-  auto* in = reinterpret_cast<unsigned char*>(&other.link()->incoming(other.slot()));
+void check_shared(const shm_slot& one, const shm_slot& other) {
+  auto* out = reinterpret_cast<unsigned char*>(&one.link()->outgoing(one.index()));
+  auto* in = reinterpret_cast<unsigned char*>(&other.link()->incoming(other.index()));
   CHECK(in[100] == 0);
   out[100] = 77;
   CHECK(in[100] == 77);
@@ -64,15 +64,15 @@ TEST_CASE("a world's slot is the same memory on both sides, and each is another 
   node b;
   REQUIRE(pair_up(a, b));
   // The one that dialled is side 0: even slots.
-  const slot_lease first = lend(a, b, 1, 0);
-  const slot_lease second = lend(a, b, 2, 0);
-  const slot_lease back = lend(b, a, 3, 0);
+  const shm_slot first = allocate_slot(a, b, 1, 0);
+  const shm_slot second = allocate_slot(a, b, 2, 0);
+  const shm_slot back = allocate_slot(b, a, 3, 0);
   REQUIRE(first);
   REQUIRE(second);
   REQUIRE(back);
-  CHECK(first.slot() == 0);
-  CHECK(second.slot() == 2);
-  CHECK(back.slot() == 1);
+  CHECK(first.index() == 0);
+  CHECK(second.index() == 2);
+  CHECK(back.index() == 1);
   auto first_there = claim(b, a, 1, 0);
   auto second_there = claim(b, a, 2, 0);
   auto back_there = claim(a, b, 3, 0);
@@ -90,9 +90,9 @@ TEST_CASE("law 6: a thousand worlds use the same few slots, clean each time") {
   std::size_t descriptors = 0;
   for (std::uint64_t world = 1; world <= 1000; ++world) {
     CAPTURE(world);
-    const slot_lease mine = lend(a, b, world, 0);
+    const shm_slot mine = allocate_slot(a, b, world, 0);
     REQUIRE(mine);
-    highest = std::max(highest, mine.slot());
+    highest = std::max(highest, mine.index());
     auto theirs = claim(b, a, world, 0);
     REQUIRE(theirs);
     check_shared(mine, theirs->take_slot());
@@ -109,50 +109,50 @@ TEST_CASE(
   node a;
   node b;
   REQUIRE(pair_up(a, b));
-  std::vector<slot_lease> all;
+  std::vector<shm_slot> all;
   for (std::uint64_t world = 1; world <= 255; ++world) {
     CAPTURE(world);
-    slot_lease next;
+    shm_slot next;
     // What the other side cedes is on its way.
     REQUIRE(eventually([&] {
-      next = lend(a, b, world, 0);
+      next = allocate_slot(a, b, world, 0);
       return bool{next};
     }));
     all.push_back(std::move(next));
   }
-  CHECK_FALSE(lend(a, b, 300, 0));
-  CHECK_FALSE(lend(a, b, 301, 0));
+  CHECK_FALSE(allocate_slot(a, b, 300, 0));
+  CHECK_FALSE(allocate_slot(a, b, 301, 0));
   CHECK(a.log.count("all its slots are in use") == 1);
   // The last is the other side's own.
-  const slot_lease last = lend(b, a, 302, 1);
+  const shm_slot last = allocate_slot(b, a, 302, 1);
   CHECK(last);
-  CHECK_FALSE(lend(b, a, 303, 1));
-  // Both give one back: it can be lent again.
+  CHECK_FALSE(allocate_slot(b, a, 303, 1));
+  // Both give one back: it can be used again.
   all.erase(all.begin() + 50);
   CHECK(claim(b, a, 51, 0));
-  slot_lease again;
+  shm_slot again;
   CHECK(eventually([&] {
-    again = lend(a, b, 400, 0);
+    again = allocate_slot(a, b, 400, 0);
     return bool{again};
   }));
-  CHECK(again.slot() == 100);
+  CHECK(again.index() == 100);
 }
 
 TEST_CASE("a slot that nobody claims is given back when its link ends, or with time") {
   node a;
-  slot_lease mine;
+  shm_slot mine;
   {
     node b;
     REQUIRE(pair_up(a, b));
-    mine = lend(a, b, 1, 0);
+    mine = allocate_slot(a, b, 1, 0);
     REQUIRE(claim(b, a, 1, 0));
-    REQUIRE(lend(b, a, 2, 0));
+    REQUIRE(allocate_slot(b, a, 2, 0));
   }
   // Its link is over; the memory is there while somebody holds a place in it.
   CHECK(eventually([&] { return local_links(a) == 0; }));
-  reinterpret_cast<unsigned char*>(&mine.link()->outgoing(mine.slot()))[0] = 1;
+  reinterpret_cast<unsigned char*>(&mine.link()->outgoing(mine.index()))[0] = 1;
   std::weak_ptr<shm::shared_link> memory = mine.link();
-  mine = slot_lease();
+  mine = shm_slot();
   CHECK(memory.expired());
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a new link to the same peer has new memory") {
   node a;
   node b;
   REQUIRE(pair_up(a, b));
-  const slot_lease old = lend(a, b, 1, 0);
+  const shm_slot old = allocate_slot(a, b, 1, 0);
   on_service(a, [&](runtime_core& core) -> task<void> {
     core.peers()
         .link_to(access::core(b.rt).self().id)
@@ -170,10 +170,10 @@ TEST_CASE("a new link to the same peer has new memory") {
   // The end of the old one is its peer's to notice.
   CHECK(eventually([&] { return local_links(b) == 0; }));
   REQUIRE(pair_up(a, b));
-  const slot_lease fresh = lend(a, b, 2, 0);
+  const shm_slot fresh = allocate_slot(a, b, 2, 0);
   REQUIRE(fresh);
   CHECK(fresh.link() != old.link());
-  CHECK(fresh.slot() == 0);
+  CHECK(fresh.index() == 0);
   auto there = claim(b, a, 2, 0);
   REQUIRE(there);
   check_shared(fresh, there->take_slot());
@@ -186,7 +186,7 @@ TEST_CASE("with a peer that has it turned off there is tcp, and nothing is share
     const bool paired = off_dials ? pair_up(off, on) : pair_up(on, off);
     CHECK_FALSE(paired);
     CHECK(local_links(on) == 0);
-    CHECK_FALSE(lend(off, on, 1, 0));
+    CHECK_FALSE(allocate_slot(off, on, 1, 0));
     CHECK(on.log.gets("tcp is used: it is turned off there"));
     CHECK(on.log.count("no memory is shared with") == 1);
     CHECK(off.log.count("no memory is shared with") == 0);
@@ -222,10 +222,10 @@ TEST_CASE(
     node a;
     node b;
     if (!pair_up(a, b)) ::_exit(2);
-    const slot_lease mine = lend(a, b, 1, 0);
+    const shm_slot mine = allocate_slot(a, b, 1, 0);
     auto there = claim(b, a, 1, 0);
     if (!mine || !there) ::_exit(3);
-    const slot_lease theirs = there->take_slot();
+    const shm_slot theirs = there->take_slot();
     ::_exit(mine.link()->memory() || theirs.link()->memory() ? 4 : 0);
   });
   const int status = child.reap();

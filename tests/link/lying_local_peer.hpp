@@ -54,7 +54,7 @@ class liar {
   void say(std::uint8_t kind, const bytes& body) { peer_.say_link_frame(kind, body); }
   [[nodiscard]] const incarnation& id() const { return who_.id; }
   /// Once paired.
-  [[nodiscard]] shm::shared_arena& arena() { return *parts_->arena; }
+  [[nodiscard]] shm::shm_segment& segment() { return *parts_->segment; }
   /// Whether it hears a frame of that kind within `limit`.
   [[nodiscard]] bool hears(std::uint8_t kind, duration limit) const {
     return peer_.hears_link_frame(kind, limit);

@@ -23,11 +23,11 @@ namespace {
 struct two_parts {
   two_parts() {
     std::string why_not;
-    first.arena = shared_arena::make(why_not);
-    REQUIRE_MESSAGE(first.arena, why_not);
-    second.arena = shared_arena::attach(::dup(first.arena->descriptor()), why_not);
-    REQUIRE_MESSAGE(second.arena, why_not);
-    REQUIRE(first.arena->reserve(0, arena_bytes) == 0);
+    first.segment = shm_segment::make(why_not);
+    REQUIRE_MESSAGE(first.segment, why_not);
+    second.segment = shm_segment::attach(::dup(first.segment->descriptor()), why_not);
+    REQUIRE_MESSAGE(second.segment, why_not);
+    REQUIRE(first.segment->reserve(0, segment_bytes) == 0);
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
@@ -112,7 +112,7 @@ TEST_CASE("law 7: a reactor that sleeps is woken for what is written into a slot
     ring_writer from_a(a.link->outgoing(7));
     // The other thread writes whenever this one says that it sleeps.
     const auto& sleeps = *reinterpret_cast<std::atomic<std::uint32_t>*>(
-        a.link->arena().at(offset::attention(1)));
+        a.link->segment().at(offset::attention(1)));
     std::thread writing([&] {
       const time_limit limit;
       for (std::uint64_t i = 0; i < 50; ++i) {
@@ -212,7 +212,7 @@ TEST_CASE("law 9: slots whose steps take all of a turn have their turns in turn"
 
 TEST_CASE("law 11: rings for slots that are not open are ignored") {
   two_parts parts;
-  shared_arena& raw = *parts.first.arena;
+  shm_segment& raw = *parts.first.segment;
   one_side b(engine_kind::epoll, std::move(parts.second));
   reader at_b(*b.link, 1);
   b.link->attach(1, at_b);
@@ -231,7 +231,7 @@ TEST_CASE("law 7: a peer that closes its bell and lives on does not keep us busy
   b.link->attach(9, at_b);
   ring_writer from_a(a.link->outgoing(9));
   put(*a.link, from_a, 9, 0);
-  shared_arena& raw = b.link->arena();
+  shm_segment& raw = b.link->segment();
   b.f.run_until([&] { return at_b.taken == 1; });
   a.close();  // its end of the bell is closed; its memory stays ours
   for (int turn = 0; turn < 10; ++turn) b.f.get().turn();

@@ -82,10 +82,10 @@ TEST_CASE("two that know each other's nonces pair, and share memory and a bell")
     REQUIRE_MESSAGE(mine, m.why_not);
     REQUIRE(m.listening.pairings.size() == 1);
     shared_parts& theirs = m.listening.pairings[0];
-    CHECK(mine->arena->side() == 0);
-    CHECK(theirs.arena->side() == 1);
-    mine->arena->at(offset::beat(0))[0] = std::byte{42};
-    CHECK(theirs.arena->at(offset::beat(0))[0] == std::byte{42});
+    CHECK(mine->segment->side() == 0);
+    CHECK(theirs.segment->side() == 1);
+    mine->segment->at(offset::beat(0))[0] = std::byte{42};
+    CHECK(theirs.segment->at(offset::beat(0))[0] == std::byte{42});
     CHECK(::write(static_cast<int>(theirs.bell.handle()), "x", 1) == 1);
     char heard = 0;
     CHECK(::read(static_cast<int>(mine->bell.handle()), &heard, 1) == 1);

@@ -1,4 +1,4 @@
-#include "link/shared_arena.hpp"
+#include "link/shm_segment.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ std::string because(const char* what, int error = errno) {
 
 /// Returns why a peer's memory must not be mapped, or an empty text.
 std::string why_not_mapped(int descriptor) {
-  switch (examine_sealed(descriptor, size_seals, arena_bytes)) {
+  switch (examine_sealed(descriptor, size_seals, segment_bytes)) {
     case sealed_file::as_it_should_be:
       break;
     case sealed_file::not_sealed:
@@ -58,18 +58,18 @@ std::string why_not_mapped(int descriptor) {
 
 }  // namespace
 
-std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
+std::unique_ptr<shm_segment> shm_segment::make(std::string& why_not) {
   const int fd = make_sealable_memory("manyworlds-link");
   if (fd < 0) {
     why_not = because("memfd_create");
     return nullptr;
   }
-  std::unique_ptr<shared_arena> arena(new shared_arena(fd, 0));
-  if (!is_within_file_limit(arena_bytes)) {
+  std::unique_ptr<shm_segment> segment(new shm_segment(fd, 0));
+  if (!is_within_file_limit(segment_bytes)) {
     why_not = because("ftruncate of shared memory", EFBIG);
     return nullptr;
   }
-  if (::ftruncate(fd, static_cast<off_t>(arena_bytes)) != 0) {
+  if (::ftruncate(fd, static_cast<off_t>(segment_bytes)) != 0) {
     why_not = because("ftruncate of shared memory");
     return nullptr;
   }
@@ -77,64 +77,64 @@ std::unique_ptr<shared_arena> shared_arena::make(std::string& why_not) {
     why_not = because("sealing shared memory");
     return nullptr;
   }
-  if (const int error = arena->reserve_what_always_is()) {
+  if (const int error = segment->reserve_what_always_is()) {
     why_not = because("reserving shared memory", error);
     return nullptr;
   }
-  if (!arena->map(why_not)) return nullptr;
-  arena_header header;
-  header.bytes = arena_bytes;
-  std::memcpy(arena->at(0), &header, sizeof header);
-  return arena;
+  if (!segment->map(why_not)) return nullptr;
+  segment_header header;
+  header.bytes = segment_bytes;
+  std::memcpy(segment->at(0), &header, sizeof header);
+  return segment;
 }
 
-std::unique_ptr<shared_arena> shared_arena::attach(int descriptor, std::string& why_not) {
-  std::unique_ptr<shared_arena> arena(new shared_arena(descriptor, 1));
+std::unique_ptr<shm_segment> shm_segment::attach(int descriptor, std::string& why_not) {
+  std::unique_ptr<shm_segment> segment(new shm_segment(descriptor, 1));
   why_not = why_not_mapped(descriptor);
   if (!why_not.empty()) return nullptr;
-  if (const int error = arena->reserve_what_always_is()) {
+  if (const int error = segment->reserve_what_always_is()) {
     why_not = because("reserving shared memory", error);
     return nullptr;
   }
-  if (!arena->map(why_not)) return nullptr;
-  arena_header header;
-  std::memcpy(&header, arena->at(0), sizeof header);
-  if (header.magic != arena_magic || header.version != arena_version ||
-      header.cells != cell_ring::capacity || header.bytes != arena_bytes) {
+  if (!segment->map(why_not)) return nullptr;
+  segment_header header;
+  std::memcpy(&header, segment->at(0), sizeof header);
+  if (header.magic != segment_magic || header.version != segment_version ||
+      header.cells != cell_ring::capacity || header.bytes != segment_bytes) {
     why_not = "the peer's shared memory has another layout: another version?";
     return nullptr;
   }
-  return arena;
+  return segment;
 }
 
-bool shared_arena::map(std::string& why_not) {
-  // One reservation keeps the private page and the arena at a fixed distance.
-  MW_ASSERT(!base_, "an arena is mapped once");
-  void* room = ::mmap(nullptr, page_bytes + arena_bytes, PROT_READ | PROT_WRITE,
+bool shm_segment::map(std::string& why_not) {
+  // One reservation keeps the private page and the segment at a fixed distance.
+  MW_ASSERT(!base_, "a segment is mapped once");
+  void* room = ::mmap(nullptr, page_bytes + segment_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
     why_not = because("mapping shared memory");
     return false;
   }
   std::byte* base = static_cast<std::byte*>(room) + page_bytes;
-  if (::mmap(base, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+  if (::mmap(base, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
              descriptor_, 0) == MAP_FAILED) {
     why_not = because("mapping shared memory");
-    ::munmap(room, page_bytes + arena_bytes);
+    ::munmap(room, page_bytes + segment_bytes);
     return false;
   }
   // A forked child is not this member and must neither hold the memory nor write to it.
-  ::madvise(base, arena_bytes, MADV_DONTFORK);
+  ::madvise(base, segment_bytes, MADV_DONTFORK);
   base_ = base;
   return true;
 }
 
-shared_arena::~shared_arena() {
-  if (base_) ::munmap(private_page(), page_bytes + arena_bytes);
+shm_segment::~shm_segment() {
+  if (base_) ::munmap(private_page(), page_bytes + segment_bytes);
   ::close(descriptor_);
 }
 
-int shared_arena::reserve_what_always_is() const noexcept {
+int shm_segment::reserve_what_always_is() const noexcept {
   int error = reserve(0, offset::rings_begin);
   for (int direction = 0; direction < sides && error == 0; ++direction) {
     error = reserve(offset::chunk(direction, 0), first_chunks * chunk_size);
@@ -142,7 +142,7 @@ int shared_arena::reserve_what_always_is() const noexcept {
   return error;
 }
 
-int shared_arena::reserve(std::size_t offset, std::size_t bytes) const noexcept {
+int shm_segment::reserve(std::size_t offset, std::size_t bytes) const noexcept {
   return reserve_file(descriptor_, offset, bytes);
 }
 

@@ -1,5 +1,5 @@
 // The book of a shared link's slots: both sides of it, and a peer that lies.
-#include "link/slot_register.hpp"
+#include "link/slot_pool.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,12 +7,13 @@
 #include <string>
 #include <thread>
 
+#include "link/data_channel.hpp"
 #include "link/wire.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::shm;
 
-TEST_SUITE_BEGIN("slot_register");
+TEST_SUITE_BEGIN("slot_pool");
 
 namespace {
 
@@ -22,7 +23,7 @@ slot_set only(unsigned slot) {
   return set;
 }
 
-std::string objection_to(slot_register& r, unsigned slot) {
+std::string objection_to(slot_pool& r, unsigned slot) {
   try {
     r.take_from_peer(slot);
   } catch (const wire_error& e) {
@@ -35,8 +36,8 @@ std::string objection_to(slot_register& r, unsigned slot) {
 
 TEST_CASE("each side hands out its own half of the slots, the lowest first") {
   for (const int side : {0, 1}) {
-    slot_register mine(side);
-    slot_register theirs(1 - side);
+    slot_pool mine(side);
+    slot_pool theirs(1 - side);
     unsigned expected = static_cast<unsigned>(side);
     while (const auto slot = mine.find_free()) {
       CHECK(*slot == expected);
@@ -51,8 +52,8 @@ TEST_CASE("each side hands out its own half of the slots, the lowest first") {
 }
 
 TEST_CASE("a side that runs short is ceded what the other has left, up to all but one") {
-  slot_register mine(0);
-  slot_register theirs(1);
+  slot_pool mine(0);
+  slot_pool theirs(1);
   std::set<unsigned> taken;
   while (const auto slot = mine.find_free()) {
     CHECK(taken.insert(*slot).second);
@@ -71,8 +72,8 @@ TEST_CASE("a side that runs short is ceded what the other has left, up to all bu
 }
 
 TEST_CASE("when all are free again, both sides have some to hand out") {
-  slot_register mine(0);
-  slot_register theirs(1);
+  slot_pool mine(0);
+  slot_pool theirs(1);
   std::vector<unsigned> taken;
   while (const auto slot = mine.find_free()) {
     mine.take(*slot);
@@ -101,7 +102,7 @@ TEST_CASE("when all are free again, both sides have some to hand out") {
 
 TEST_CASE("a slot is used again when both sides have given it back, in either order") {
   for (const bool peer_first : {false, true}) {
-    slot_register mine(0);
+    slot_pool mine(0);
     mine.take(0);
     if (peer_first) mine.peer_gave_back(only(0));
     mine.give_back(0);
@@ -116,7 +117,7 @@ TEST_CASE("a slot is used again when both sides have given it back, in either or
 }
 
 TEST_CASE("one given back is not used again before the peer is told") {
-  slot_register mine(0);
+  slot_pool mine(0);
   mine.take(0);
   mine.peer_gave_back(only(0));
   mine.give_back(0);
@@ -127,7 +128,7 @@ TEST_CASE("one given back is not used again before the peer is told") {
 
 TEST_CASE(
     "law 11: slots that do not exist, are not the peer's, or are in use are named") {
-  slot_register mine(0);
+  slot_pool mine(0);
   CHECK(objection_to(mine, 256) == "slot 256 does not exist");
   CHECK(objection_to(mine, 65535) == "slot 65535 does not exist");
   CHECK(objection_to(mine, 4) == "slot 4 is not the peer's to hand out");
@@ -147,14 +148,14 @@ TEST_CASE(
   CHECK(objection_to(mine, 7) == "slot 7 is not the peer's to hand out");
 }
 
-TEST_CASE("a lease gives its slot back once, from any thread, wherever it was moved") {
-  auto mine = std::make_shared<slot_register>(1);
+TEST_CASE("a slot is given back once, from any thread, wherever it was moved") {
+  auto mine = std::make_shared<slot_pool>(1);
   mine->take(1);
   mine->take(3);
   {
-    slot_lease first(nullptr, 1, mine);
-    slot_lease moved(std::move(first));
-    slot_lease other(nullptr, 3, mine);
+    shm_slot first(nullptr, 1, mine);
+    shm_slot moved(std::move(first));
+    shm_slot other(nullptr, 3, mine);
     data_channel channel(std::move(moved));
     CHECK(mine->collect_returns().empty());
     std::thread elsewhere([gone = std::move(other)] {});

@@ -1,4 +1,4 @@
-// Arena layout: where everything stands in the memory that two processes share.
+// Segment layout: where everything stands in the memory that two processes share.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,19 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// The two processes of a link: side 0 made the arena. Direction 0 is written by side 0
+/// The two processes of a link: side 0 made the segment. Direction 0 is written by side 0
 /// and read by side 1.
 inline constexpr int sides = 2;
 inline constexpr std::size_t page_bytes = 4096;
 
-inline constexpr std::uint64_t arena_magic = 0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
-inline constexpr std::uint32_t arena_version = 5;
+inline constexpr std::uint64_t segment_magic =
+    0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
+inline constexpr std::uint32_t segment_version = 5;
 
-/// Written by the maker at offset 0, before the peer maps the arena.
-struct arena_header {
-  std::uint64_t magic = arena_magic;
-  std::uint32_t version = arena_version;
+/// Written by the maker at offset 0, before the peer maps the segment.
+struct segment_header {
+  std::uint64_t magic = segment_magic;
+  std::uint32_t version = segment_version;
   std::uint32_t cells = cell_ring::capacity;
   std::uint64_t bytes = 0;
 };
@@ -82,7 +83,7 @@ inline constexpr std::size_t chunks_begin =
 
 }  // namespace offset
 
-inline constexpr std::size_t arena_bytes = offset::chunk(sides, 0);
+inline constexpr std::size_t segment_bytes = offset::chunk(sides, 0);
 
 static_assert(offset::liveness(1) + sizeof(std::uint32_t) <= page_bytes);
 static_assert(offset::slab(1) + sizeof(chunk_states) <= 2 * page_bytes);
@@ -90,7 +91,7 @@ static_assert(sizeof(chunk_states) <= offset::two_lines);
 static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);
 static_assert(sizeof(beat_line) <= offset::two_lines);
 static_assert(offset::rings_begin % page_bytes == 0);
-static_assert(sizeof(arena_header) <= offset::attention(0));
+static_assert(sizeof(segment_header) <= offset::attention(0));
 static_assert(sizeof(bell_line<hardware_memory>) <= offset::two_lines);
 static_assert(offset::chunks_begin >= offset::ring(slot_count, 0));
 

@@ -1,5 +1,5 @@
-// The arena of a link: what is believed of a descriptor that a peer has passed.
-#include "link/shared_arena.hpp"
+// The segment of a link: what is believed of a descriptor that a peer has passed.
+#include "link/shm_segment.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -26,47 +26,47 @@ constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string refusal_of(int fd) {
   std::string why_not;
-  CHECK(shared_arena::attach(fd, why_not) == nullptr);
+  CHECK(shm_segment::attach(fd, why_not) == nullptr);
   return why_not;
 }
 
 }  // namespace
 
-TEST_CASE("what one side of an arena writes, the other reads") {
+TEST_CASE("what one side of a segment writes, the other reads") {
   std::string why_not;
-  const auto mine = shared_arena::make(why_not);
+  const auto mine = shm_segment::make(why_not);
   REQUIRE_MESSAGE(mine, why_not);
-  const auto theirs = shared_arena::attach(::dup(mine->descriptor()), why_not);
+  const auto theirs = shm_segment::attach(::dup(mine->descriptor()), why_not);
   REQUIRE_MESSAGE(theirs, why_not);
   CHECK(mine->side() == 0);
   CHECK(theirs->side() == 1);
-  const std::size_t last = arena_bytes - 8;
+  const std::size_t last = segment_bytes - 8;
   REQUIRE(mine->reserve(last, 8) == 0);
   std::memcpy(mine->at(last), "manyword", 8);
   CHECK(std::memcmp(theirs->at(last), "manyword", 8) == 0);
 }
 
-TEST_CASE("law 11: an arena that could be cut off under its reader is refused") {
+TEST_CASE("law 11: a segment that could be cut off under its reader is refused") {
   for (const int missing : {all_seals, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL,
                             F_SEAL_SHRINK | F_SEAL_SEAL}) {
     CAPTURE(missing);
-    CHECK(refusal_of(memory_of(arena_bytes, all_seals & ~missing)).find("sealed") !=
+    CHECK(refusal_of(memory_of(segment_bytes, all_seals & ~missing)).find("sealed") !=
           std::string::npos);
   }
 }
 
-TEST_CASE("law 11: an arena that is sealed against its reader's writing is refused") {
+TEST_CASE("law 11: a segment that is sealed against its reader's writing is refused") {
   for (const int too_much : {F_SEAL_WRITE, F_SEAL_FUTURE_WRITE}) {
     CAPTURE(too_much);
-    CHECK(refusal_of(memory_of(arena_bytes, all_seals | too_much))
+    CHECK(refusal_of(memory_of(segment_bytes, all_seals | too_much))
               .find("Operation not permitted") != std::string::npos);
   }
 }
 
-TEST_CASE("law 11: an arena of another size or layout is refused") {
-  CHECK(refusal_of(memory_of(arena_bytes / 2, all_seals)).find("size") !=
+TEST_CASE("law 11: a segment of another size or layout is refused") {
+  CHECK(refusal_of(memory_of(segment_bytes / 2, all_seals)).find("size") !=
         std::string::npos);
-  CHECK(refusal_of(memory_of(arena_bytes, all_seals)).find("layout") !=
+  CHECK(refusal_of(memory_of(segment_bytes, all_seals)).find("layout") !=
         std::string::npos);
 }
 
@@ -78,18 +78,18 @@ TEST_CASE("law 11: a descriptor that is no shared memory is refused") {
   CHECK_FALSE(refusal_of(::open("/dev/zero", O_RDWR | O_CLOEXEC)).empty());
 }
 
-TEST_CASE("nobody can cut off or grow an arena once it is made") {
+TEST_CASE("nobody can cut off or grow a segment once it is made") {
   std::string why_not;
-  const auto mine = shared_arena::make(why_not);
+  const auto mine = shm_segment::make(why_not);
   REQUIRE_MESSAGE(mine, why_not);
   CHECK(::ftruncate(mine->descriptor(), 0) == -1);
-  CHECK(::ftruncate(mine->descriptor(), 2 * arena_bytes) == -1);
-  CHECK(mine->reserve(arena_bytes, page_bytes) != 0);
+  CHECK(::ftruncate(mine->descriptor(), 2 * segment_bytes) == -1);
+  CHECK(mine->reserve(segment_bytes, page_bytes) != 0);
 }
 
-TEST_CASE("law 12: a forked child has no arena to write to") {
+TEST_CASE("law 12: a forked child has no segment to write to") {
   std::string why_not;
-  const auto mine = shared_arena::make(why_not);
+  const auto mine = shm_segment::make(why_not);
   REQUIRE_MESSAGE(mine, why_not);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

@@ -1,10 +1,11 @@
-// Slot register: one side's record of the slots of a shared link that are in use.
+// Slot pool: one side's record of the shm slots of a link that are in use.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <optional>
 
-#include "link/data_channel.hpp"
 #include "link/doorbell.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
@@ -18,9 +19,9 @@ namespace manyworlds::inline v0::detail::shm {
 /// of slots is checked (law 11), and wire_error is thrown if it is wrong.
 ///
 /// Thread: the service reactor, except for `give_back`.
-class slot_register final : public slot_lender {
+class slot_pool {
  public:
-  explicit slot_register(int side) noexcept;
+  explicit slot_pool(int side) noexcept;
 
   /// Returns the lowest free slot that this side hands out, or nothing.
   [[nodiscard]] std::optional<unsigned> find_free() const noexcept;
@@ -37,7 +38,7 @@ class slot_register final : public slot_lender {
   void take_ceded(const slot_set& slots);
 
   /// Notes that this side no longer uses the slot. Thread: any.
-  void give_back(unsigned slot) noexcept override;
+  void give_back(unsigned slot) noexcept;
   /// Returns the slots given back here since the last call, to tell the peer.
   [[nodiscard]] slot_set collect_returns() noexcept;
 

@@ -1,4 +1,4 @@
-#include "link/slot_register.hpp"
+#include "link/slot_pool.hpp"
 
 #include <fmt/format.h>
 
@@ -7,26 +7,26 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-slot_register::slot_register(int side) noexcept {
+slot_pool::slot_pool(int side) noexcept {
   MW_ASSERT(side == 0 || side == 1, "a link has two sides");
   for (unsigned slot = static_cast<unsigned>(side); slot < slot_count; slot += 2)
     own_.insert(slot);
 }
 
-std::optional<unsigned> slot_register::find_free() const noexcept {
+std::optional<unsigned> slot_pool::find_free() const noexcept {
   for (unsigned slot = 0; slot < slot_count; ++slot) {
     if (own_.contains(slot) && is_free(slot)) return slot;
   }
   return std::nullopt;
 }
 
-void slot_register::take(unsigned slot) noexcept {
+void slot_pool::take(unsigned slot) noexcept {
   MW_ASSERT(slot < slot_count && is_free(slot), "only a free slot is taken");
   ours_.insert(slot);
   theirs_.insert(slot);
 }
 
-void slot_register::take_from_peer(unsigned slot) {
+void slot_pool::take_from_peer(unsigned slot) {
   if (slot >= slot_count) throw wire_error(fmt::format("slot {} does not exist", slot));
   if (own_.contains(slot))
     throw wire_error(fmt::format("slot {} is not the peer's to hand out", slot));
@@ -34,7 +34,7 @@ void slot_register::take_from_peer(unsigned slot) {
   take(slot);
 }
 
-void slot_register::peer_gave_back(const slot_set& slots) {
+void slot_pool::peer_gave_back(const slot_set& slots) {
   slots.for_each([this](unsigned slot) {
     if (!theirs_.contains(slot))
       throw wire_error(
@@ -43,7 +43,7 @@ void slot_register::peer_gave_back(const slot_set& slots) {
   });
 }
 
-slot_set slot_register::left(bool own) const noexcept {
+slot_set slot_pool::left(bool own) const noexcept {
   slot_set all;
   for (unsigned slot = 0; slot < slot_count; ++slot) {
     if (is_free(slot) && own_.contains(slot) == own) all.insert(slot);
@@ -51,7 +51,7 @@ slot_set slot_register::left(bool own) const noexcept {
   return all;
 }
 
-slot_set slot_register::cede() noexcept {
+slot_set slot_pool::cede() noexcept {
   const slot_set mine = left(true);
   const unsigned many = mine.count();
   const unsigned few = left(false).count();
@@ -67,7 +67,7 @@ slot_set slot_register::cede() noexcept {
   return ceded;
 }
 
-void slot_register::take_ceded(const slot_set& slots) {
+void slot_pool::take_ceded(const slot_set& slots) {
   slots.for_each([this](unsigned slot) {
     if (own_.contains(slot))
       throw wire_error(fmt::format("slot {} is not the peer's to cede", slot));
@@ -77,8 +77,8 @@ void slot_register::take_ceded(const slot_set& slots) {
   });
 }
 
-void slot_register::give_back(unsigned slot) noexcept {
-  MW_ASSERT(slot < slot_count, "a lease is of a slot");
+void slot_pool::give_back(unsigned slot) noexcept {
+  MW_ASSERT(slot < slot_count, "a slot that comes back exists");
   // Release: pairs with the acquire in collect_returns(), so that the peer hears of it
   // after all use of the slot.
   [[maybe_unused]] const std::uint64_t before = returned_[slot / 64].fetch_or(
@@ -86,7 +86,7 @@ void slot_register::give_back(unsigned slot) noexcept {
   MW_ASSERT((before >> (slot % 64) & 1) == 0, "a slot is given back once");
 }
 
-slot_set slot_register::collect_returns() noexcept {
+slot_set slot_pool::collect_returns() noexcept {
   slot_set returns;
   for (std::size_t at = 0; at < slot_set::words; ++at) {
     returns.word(at) = returned_[at].exchange(0, std::memory_order_acquire);
