@@ -134,7 +134,7 @@ const char* shared_connection::confirmed() {
   return nullptr;
 }
 
-void shared_connection::bell_ended() noexcept {
+void shared_connection::wake_ups_ended() noexcept {
   if (nothing_follows()) stop();
 }
 

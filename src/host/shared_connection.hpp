@@ -47,7 +47,7 @@ class shared_connection final : public connection, private shm::slot_events {
 
   const char* confirmed() override;
   bool look() noexcept override;
-  void bell_ended() noexcept override;
+  void wake_ups_ended() noexcept override;
   bool has_something() noexcept override;
   bool has_something_or_is_told() noexcept override;
   bool give_back_spare() noexcept override { return sender_.give_back_spare(); }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "link/chunk_slab.hpp"
-#include "link/doorbell.hpp"
+#include "link/slot_set.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {

@@ -36,7 +36,7 @@ struct pairing_nonces {
 struct shared_parts {
   std::unique_ptr<shm_segment> segment;
   /// One end of a stream socket; a byte on it wakes the peer's reactor.
-  socket bell;
+  socket wake_socket;
   /// One end of the connection on which they paired, which carries descriptors; none
   /// where the kernel is simulated.
   unique_descriptor line;

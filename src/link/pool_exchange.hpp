@@ -54,7 +54,7 @@ class pool_exchange {
   [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint64_t name,
                                                           const char*& wrong) noexcept;
   /// Takes a bounded number of packets from the peer.
-  void listen() noexcept;
+  void poll() noexcept;
   [[nodiscard]] unsigned mapped() const noexcept { return mapped_; }
 
  private:

@@ -7,8 +7,8 @@
 #include "link/beat_line.hpp"
 #include "link/cell_ring.hpp"
 #include "link/chunk_slab.hpp"
-#include "link/doorbell.hpp"
 #include "link/offer_table.hpp"
+#include "link/wake_up.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
@@ -40,11 +40,11 @@ inline constexpr std::size_t two_lines = 128;
 }
 
 /// Written by the reading side: whether it sleeps, and which rings it polls.
-[[nodiscard]] constexpr std::size_t attention(int side) noexcept {
+[[nodiscard]] constexpr std::size_t receiver(int side) noexcept {
   return of_side(two_lines, side);
 }
 /// Written by the other side: the rings that the reading side must look at.
-[[nodiscard]] constexpr std::size_t bell(int side) noexcept {
+[[nodiscard]] constexpr std::size_t wake_ups(int side) noexcept {
   return of_side(3 * two_lines, side);
 }
 /// Signs of life of a side, written by its service thread.
@@ -88,11 +88,11 @@ inline constexpr std::size_t segment_bytes = offset::chunk(sides, 0);
 static_assert(offset::liveness(1) + sizeof(std::uint32_t) <= page_bytes);
 static_assert(offset::slab(1) + sizeof(chunk_states) <= 2 * page_bytes);
 static_assert(sizeof(chunk_states) <= offset::two_lines);
-static_assert(sizeof(attention_line<hardware_memory>) <= offset::two_lines);
+static_assert(sizeof(receiver_line<hardware_memory>) <= offset::two_lines);
 static_assert(sizeof(beat_line) <= offset::two_lines);
 static_assert(offset::rings_begin % page_bytes == 0);
-static_assert(sizeof(segment_header) <= offset::attention(0));
-static_assert(sizeof(bell_line<hardware_memory>) <= offset::two_lines);
+static_assert(sizeof(segment_header) <= offset::receiver(0));
+static_assert(sizeof(wake_up_line<hardware_memory>) <= offset::two_lines);
 static_assert(offset::chunks_begin >= offset::ring(slot_count, 0));
 
 }  // namespace manyworlds::inline v0::detail::shm

@@ -25,23 +25,24 @@ class slot_events {
   virtual bool look() noexcept = 0;
   /// Says whether `look` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
-  /// Says the same before polling stops; if it is false, the peer rings for room.
+  /// Says the same before polling stops; if it is false, a wake-up comes when there is
+  /// room.
   [[nodiscard]] virtual bool has_something_or_is_told() noexcept {
     return has_something();
   }
   /// Gives back a chunk that is held ready and unused. Returns true if there was one.
   virtual bool give_back_spare() noexcept { return false; }
-  /// Called when the peer has closed its end of the bell: it is gone, or no longer uses
-  /// the link.
-  virtual void bell_ended() noexcept = 0;
+  /// Called when the peer has closed its end of the wake-up socket: it is gone, or no
+  /// longer uses the link.
+  virtual void wake_ups_ended() noexcept = 0;
 
  protected:
   ~slot_events() = default;
 };
 
-/// Is polled by the user reactor while a world uses it: one line for all cold slots,
-/// and the ring of each slot that was used recently. While the reactor sleeps, a byte
-/// on the bell wakes it.
+/// Is polled by the user reactor while a world uses it: one line for all parked
+/// slots, and the ring of each slot that was used recently. While the reactor sleeps, a
+/// byte on the wake-up socket wakes it.
 ///
 /// Thread: made on the service reactor; `attach` and what follows it run on the user
 /// reactor. The service reactor hands out slots (see link).
@@ -87,23 +88,23 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Ends that: no call follows for the slot. Idempotent.
   void detach(unsigned slot) noexcept;
   /// Notes that the slot has something to go on with, or waits for room. All slots
-  /// share the chunks and the offers, so it is looked at in each turn, hot or cold.
+  /// share the chunks and the offers, so it is polled in each turn, also when parked.
   void set_pending(unsigned slot, bool is_pending) noexcept {
     is_pending ? pending_.insert(slot) : pending_.erase(slot);
   }
   /// Shows the peer what was published in the slot, and wakes it if it sleeps.
   void notify(unsigned slot) noexcept {
-    if (ringer_.notify(slot)) [[unlikely]]
-      ring();
+    if (wake_ups_out_.notify(slot)) [[unlikely]]
+      send_wake_up();
   }
   /// Keeps the peer awake: part of what it offered was read, and it will soon have
   /// something to do.
-  void note_reading() noexcept { listener_.note_reading(); }
+  void note_reading() noexcept { wake_ups_in_.note_reading(); }
   /// Wakes a peer that sleeps, for the same reason.
   void wake_peer() noexcept {
-    if (ringer_.wake()) ring();
+    if (wake_ups_out_.wake()) send_wake_up();
   }
-  /// Says whether another hot slot has something.
+  /// Says whether another polled slot has something.
   [[nodiscard]] bool others_have_something(unsigned slot) noexcept;
   /// Reserves memory for more outgoing chunks. Returns false if all have it, or if
   /// there is none for now. Chunks that have it come back in any case.
@@ -137,13 +138,13 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   }
 
  private:
-  /// Empty looks at a hot ring before it goes cold.
+  /// Empty polls of a ring before its slot is parked.
   static constexpr unsigned patience = 2000;
 
-  struct listening : io_request {
-    explicit listening(shared_link& l) noexcept
+  struct wake_request : io_request {
+    explicit wake_request(shared_link& l) noexcept
         : io_request([](io_request& r) noexcept {
-            static_cast<listening&>(r).owner.heard_bell();
+            static_cast<wake_request&>(r).owner.woken();
           }),
           owner(l) {}
     shared_link& owner;
@@ -157,9 +158,9 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   bool poll() noexcept override;
   bool prepare_sleep(std::optional<duration>& limit) noexcept override;
   void cancel_sleep() noexcept override;
-  void ring() noexcept;
-  void listen_for_bell() noexcept;
-  void heard_bell() noexcept;
+  void send_wake_up() noexcept;
+  void await_wake_up() noexcept;
+  void woken() noexcept;
   [[nodiscard]] bool is_being_read() noexcept;
   [[nodiscard]] bool any_has_something() noexcept;
 
@@ -167,12 +168,12 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   std::unique_ptr<shm_segment> segment_;
   const int side_;
   network& sockets_;
-  socket bell_;
+  socket wake_socket_;
   std::optional<remote_memory> memory_;
   std::atomic<bool> reads_peer_;
 
-  bell_ringer ringer_;
-  bell_listener listener_;
+  wake_up_sender wake_ups_out_;
+  wake_up_receiver wake_ups_in_;
   chunk_writer chunks_out_;
   chunk_owners owners_out_;
   chunk_reader chunks_in_;
@@ -195,10 +196,10 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;
   time_point next_try_{};
-  listening listening_{*this};
-  iovec bell_place_{};
-  std::array<std::byte, 64> bell_bytes_{};
-  bool is_listening_ = false;
+  wake_request wake_request_{*this};
+  iovec wake_place_{};
+  std::array<std::byte, 64> wake_bytes_{};
+  bool awaits_wake_up_ = false;
   time_point awake_until_{};
   /// Set while the engine holds our request.
   std::shared_ptr<shared_link> keeps_itself_;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "link/doorbell.hpp"
+#include "link/slot_set.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

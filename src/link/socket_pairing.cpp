@@ -112,7 +112,7 @@ bool is_stream_socket(int fd) noexcept {
          domain == AF_UNIX;
 }
 
-socket bell_of(reactor& service, unique_descriptor end) {
+socket wake_socket_of(reactor& service, unique_descriptor end) {
   return {service.sockets(), static_cast<socket_handle>(end.release())};
 }
 
@@ -174,14 +174,14 @@ task<void> socket_pairing::answer(local_socket from) {
     if (!expected || expected->request != request.proof) {
       trouble = "it does not know its nonce";
     } else if (!passed[0] || !passed[1] || !is_stream_socket(passed[1].get())) {
-      trouble = "it passed no segment and no bell";
+      trouble = "it passed no segment and no socket";
     } else {
       pairing_reply reply;
       reply.proof = expected->reply;
       reply.probe = *probe_;
       shared_parts parts;
       parts.segment = shm_segment::attach(passed[0].release(), trouble);
-      parts.bell = bell_of(service_, std::move(passed[1]));
+      parts.wake_socket = wake_socket_of(service_, std::move(passed[1]));
       reply.welcome = parts.segment != nullptr;
       if (reply.welcome) hold_liveness(parts);
       parts.process =
@@ -239,7 +239,7 @@ task<std::optional<shared_parts>> socket_pairing::send_request(incarnation peer,
     why_not = std::string("socketpair: ") + std::strerror(errno);
     co_return std::nullopt;
   }
-  parts.bell = bell_of(service_, unique_descriptor(ends[0]));
+  parts.wake_socket = wake_socket_of(service_, unique_descriptor(ends[0]));
   const unique_descriptor theirs(ends[1]);
 
   pairing_request request;

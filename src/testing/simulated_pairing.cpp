@@ -140,11 +140,11 @@ void simulated_pairing::answer(exchange& e) {
   if (!parts.segment) return;
   const auto [here, there] = simulated_kernel::make_pair(self_, *e.process);
   if (here == socket_handle::none) {
-    e.trouble = "it has no socket left for a bell";
+    e.trouble = "it has no socket left for wake-ups";
     return;
   }
-  parts.bell = socket(simulated_kernel::sockets(self_), here);
-  e.parts.bell = socket(simulated_kernel::sockets(*e.process), there);
+  parts.wake_socket = socket(simulated_kernel::sockets(self_), here);
+  e.parts.wake_socket = socket(simulated_kernel::sockets(*e.process), there);
   e.reply_proof = expected->reply;
   furnish(parts, *e.process);
   told_.paired(e.from, std::move(parts));
@@ -187,7 +187,7 @@ task<std::optional<shared_parts>> simulated_pairing::send_request(incarnation pe
        pause = std::min(2 * pause, longest_look)) {
     co_await sleep_for(pause);
   }
-  if (!asked->parts.bell.is_open()) {
+  if (!asked->parts.wake_socket.is_open()) {
     why_not = asked->trouble.empty() ? "it did not answer" : asked->trouble;
     co_return std::nullopt;
   }

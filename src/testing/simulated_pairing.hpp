@@ -16,8 +16,8 @@
 namespace manyworlds::inline v0::detail::shm {
 
 /// Replaces the Unix socket and what it passes. The segment is a real one, mapped twice
-/// into this process; the bell is a simulated socket pair; the peer's memory is this
-/// process's, readable while the peer lives. At random, reading is refused for some
+/// into this process; the wake-up socket is one of a simulated pair; the peer's memory is
+/// this process's, readable while the peer lives. At random, reading is refused for some
 /// pairs, at once or after a while.
 class simulated_pairing final : public pairing, private simulated_resident {
  public:

@@ -21,12 +21,12 @@ namespace {
 constexpr unsigned slot = 3;
 
 shm::shared_parts parts_of_side_1(shm::shm_segment& made_by_peer,
-                                  manyworlds::socket bell) {
+                                  manyworlds::socket wake_socket) {
   std::string why_not;
   shm::shared_parts parts;
   parts.segment = shm::shm_segment::attach(::dup(made_by_peer.descriptor()), why_not);
   if (!parts.segment) std::abort();
-  parts.bell = std::move(bell);
+  parts.wake_socket = std::move(wake_socket);
   // The fuzzer's own memory stands for the peer's: reading it harms nobody.
   parts.pid = ::getpid();
   shm::memory_probe probe;
@@ -108,13 +108,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               shm::offset::chunks_begin - sizeof(shm::segment_header));
 
   reactor home(make_epoll_engine(), {.spin = duration::zero()});
-  int bell[2];
+  int ends[2];
   fuzzing::must(
-      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) == 0);
-  const shm::unique_descriptor peers_bell(bell[1]);
+      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  const shm::unique_descriptor peers_end(ends[1]);
   auto link = std::make_shared<shm::shared_link>(
       home, home.sockets(),
-      parts_of_side_1(*segment, {home.sockets(), static_cast<socket_handle>(bell[0])}));
+      parts_of_side_1(*segment, {home.sockets(), static_cast<socket_handle>(ends[0])}));
   lie(fuzzing::input(data, size), home, link, *segment);
   // What the engine holds of the link ends.
   for (int turns = 0; turns < 8; ++turns) home.turn();

@@ -1,5 +1,5 @@
 // Whatever a peer writes into the tables of the memory that it shares with us, whenever:
-// the segment's header, doorbells, beats, chunk states, offers, consumed positions. What
+// the segment's header, wake-ups, beats, chunk states, offers, consumed positions. What
 // we do with them stays within our own bounds.
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 struct quiet_slot final : shm::slot_events {
   bool look() noexcept override { return false; }
   [[nodiscard]] bool has_something() noexcept override { return false; }
-  void bell_ended() noexcept override {}
+  void wake_ups_ended() noexcept override {}
 };
 
 /// Our side of a link whose other side is the input.
@@ -36,10 +36,10 @@ class victim {
     shm::shared_parts parts;
     parts.segment = shm::shm_segment::attach(::dup(peers.descriptor()), why_not);
     if (!parts.segment) return;
-    int bell[2];
-    must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) == 0);
-    parts.bell = {home_.sockets(), static_cast<socket_handle>(bell[0])};
-    peers_bell_ = shm::unique_descriptor(bell[1]);
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    parts.wake_socket = {home_.sockets(), static_cast<socket_handle>(ends[0])};
+    peers_end_ = shm::unique_descriptor(ends[1]);
     shm::shm_segment& segment = *parts.segment;
     const auto line = [&](int side) -> shm::beat_line& {
       return *reinterpret_cast<shm::beat_line*>(segment.at(shm::offset::beat(side)));
@@ -122,7 +122,7 @@ class victim {
 
   reactor home_;
   quiet_slot events_;
-  shm::unique_descriptor peers_bell_;
+  shm::unique_descriptor peers_end_;
   std::optional<shm::beat_exchange> beats_;
   std::shared_ptr<shm::shared_link> link_;
   std::optional<shm::ring_writer> writer_;

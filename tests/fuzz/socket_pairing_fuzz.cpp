@@ -205,7 +205,7 @@ void share_pools(input& in) {
       const std::byte* const first = pool->at(offset, bytes);
       must(!first || std::vector<std::byte>(first, first + bytes).size() == bytes);
     }
-    us.listen();
+    us.poll();
     must(us.mapped() <= most_pools);
   }
 }

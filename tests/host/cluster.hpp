@@ -175,18 +175,18 @@ inline void cluster::share(rank_t from, rank_t to) {
   parts[1].segment =
       shm::shm_segment::attach(::dup(parts[0].segment->descriptor()), why_not);
   REQUIRE_MESSAGE(parts[1].segment, why_not);
-  socket_handle bell[2];
+  socket_handle wake_sockets[2];
   if (sim_) {
     const auto pair =
         simulated_kernel::make_pair(*(*this)[from].process, *(*this)[to].process);
-    bell[0] = pair.first;
-    bell[1] = pair.second;
+    wake_sockets[0] = pair.first;
+    wake_sockets[1] = pair.second;
   } else {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
-    bell[0] = static_cast<socket_handle>(ends[0]);
-    bell[1] = static_cast<socket_handle>(ends[1]);
+    wake_sockets[0] = static_cast<socket_handle>(ends[0]);
+    wake_sockets[1] = static_cast<socket_handle>(ends[1]);
   }
   if (where_ == ground::shared && !helper_) {
     helper_ = std::make_shared<shm::mover>(mover_name);
@@ -211,7 +211,7 @@ inline void cluster::share(rank_t from, rank_t to) {
       p.memory = shm::remote_memory(
           p.pid, std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
     }
-    p.bell = socket(m.home->sockets(), bell[side]);
+    p.wake_socket = socket(m.home->sockets(), wake_sockets[side]);
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
                                                    std::move(p), m.pools, helper_);
     links_[static_cast<std::size_t>(ranks[side])]

@@ -67,13 +67,13 @@ struct side {
 };
 
 /// Sends its payload, which stays where it is, and waits to be killed.
-[[noreturn]] void offer(const child_process::voice& v, int segment, int bell,
+[[noreturn]] void offer(const child_process::voice& v, int segment, int wake_socket,
                         const payload& p) {
   std::string why_not;
   shm::shared_parts parts;
   parts.segment = shm::shm_segment::attach(segment, why_not);
   if (!parts.segment) ::_exit(2);
-  parts.bell = {posix_network(), static_cast<socket_handle>(bell)};
+  parts.wake_socket = {posix_network(), static_cast<socket_handle>(wake_socket)};
   shm::robust_futex_list list;
   shm::held_futex held(list, parts.segment->at(shm::offset::liveness(1)));
   if (!held.hold()) ::_exit(2);
@@ -98,8 +98,8 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
   REQUIRE_MESSAGE(parts.segment, why_not);
   REQUIRE(parts.segment->reserve(shm::offset::ring(slot, 0),
                                  2 * sizeof(shm::cell_ring)) == 0);
-  int bell[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
           0);
   const payload p;
   shm::memory_probe probe;
@@ -108,10 +108,10 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
       parts.segment->at(shm::offset::liveness(1)));
 
   child_process peer([&](child_process::voice v) {
-    offer(v, ::dup(parts.segment->descriptor()), bell[1], p);
+    offer(v, ::dup(parts.segment->descriptor()), ends[1], p);
   });
-  ::close(bell[1]);
-  parts.bell = {posix_network(), static_cast<socket_handle>(bell[0])};
+  ::close(ends[1]);
+  parts.wake_socket = {posix_network(), static_cast<socket_handle>(ends[0])};
   REQUIRE(peer.hear());
   const pid_t number = peer.pid();
   parts.pid = number;

@@ -75,7 +75,7 @@ struct two_sides {
 
 }  // namespace
 
-TEST_CASE("two that know each other's nonces pair, and share memory and a bell") {
+TEST_CASE("two that know each other's nonces pair, and share memory and a socket") {
   FOR_EACH_ENGINE(kind) {
     two_sides m(kind);
     auto mine = m.request(m.listening.expected);
@@ -86,9 +86,9 @@ TEST_CASE("two that know each other's nonces pair, and share memory and a bell")
     CHECK(theirs.segment->side() == 1);
     mine->segment->at(offset::beat(0))[0] = std::byte{42};
     CHECK(theirs.segment->at(offset::beat(0))[0] == std::byte{42});
-    CHECK(::write(static_cast<int>(theirs.bell.handle()), "x", 1) == 1);
+    CHECK(::write(static_cast<int>(theirs.wake_socket.handle()), "x", 1) == 1);
     char heard = 0;
-    CHECK(::read(static_cast<int>(mine->bell.handle()), &heard, 1) == 1);
+    CHECK(::read(static_cast<int>(mine->wake_socket.handle()), &heard, 1) == 1);
     CHECK(heard == 'x');
     CHECK(mine->pid == ::getpid());
     CHECK(theirs.pid == ::getpid());

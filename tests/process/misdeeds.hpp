@@ -41,8 +41,8 @@ struct region {
 };
 inline region region_named(const std::string& name) {
   namespace at = shm::offset;
-  if (name == "header") return {0, at::attention(0)};
-  if (name == "doorbells") return {at::attention(0), at::beat(0)};
+  if (name == "header") return {0, at::receiver(0)};
+  if (name == "wake_ups") return {at::receiver(0), at::beat(0)};
   if (name == "beats") return {at::beat(0), at::death(0)};
   if (name == "slabs") return {at::slabs_begin, at::offers_begin};
   if (name == "offers") return {at::offers_begin, at::offers_begin + 256};
