@@ -108,7 +108,8 @@ void shared_connection::progress(bool reads) noexcept {
 
 // Reads slice after slice, as long as nothing else waits for this reactor.
 bool shared_connection::may_read_on() noexcept {
-  if (!receiver_.has_to_read() || receiver_.has_cells() || receiver_.awaits_mover()) {
+  if (!receiver_.has_to_read() || receiver_.has_cells() ||
+      receiver_.awaits_copy_thread()) {
     return false;
   }
   return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.index());

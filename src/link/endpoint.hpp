@@ -20,7 +20,7 @@
 namespace manyworlds::inline v0::detail {
 
 namespace shm {
-class mover;
+class copy_thread;
 }
 
 struct endpoint_options {
@@ -40,7 +40,7 @@ struct endpoint_options {
   /// Pools that peers may map; null for none.
   std::shared_ptr<pool_registry> pools;
   /// A second thread for large copies; null for none.
-  std::shared_ptr<shm::mover> mover;
+  std::shared_ptr<shm::copy_thread> copy_thread;
   /// Name of the thread that waits for the deaths of peers.
   std::string death_thread = "mw-deaths";
 };

@@ -17,7 +17,7 @@ local_discovery::local_discovery(endpoint& owner, reactor& service, environment&
       service_(service),
       simulated_(env.host()),
       pools_(options.pools),
-      mover_(options.mover) {
+      copy_thread_(options.copy_thread) {
   const incarnation& self = owner.self().id;
   auto& told = static_cast<pairing_listener&>(*this);
   if (simulated_) {

@@ -48,8 +48,8 @@ class local_discovery final : private pairing_listener {
   /// peers are for debugging.
   void remark_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
-  [[nodiscard]] const std::shared_ptr<class mover>& mover() const noexcept {
-    return mover_;
+  [[nodiscard]] const std::shared_ptr<class copy_thread>& copy_thread() const noexcept {
+    return copy_thread_;
   }
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
@@ -65,7 +65,7 @@ class local_discovery final : private pairing_listener {
   /// Null: the kernel itself.
   host_kernel* const simulated_;
   std::shared_ptr<pool_registry> pools_;
-  std::shared_ptr<class mover> mover_;
+  std::shared_ptr<class copy_thread> copy_thread_;
   std::optional<robust_futex_list> futexes_;
   std::unique_ptr<death_notices> deaths_;
   /// Null: turned off.

@@ -207,7 +207,7 @@ void local_peer::share(shared_parts parts) {
   };
   beats_.emplace(line(segment.side()), line(segment.peer_side()));
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts),
-                                          discovery_.pools(), discovery_.mover());
+                                          discovery_.pools(), discovery_.copy_thread());
   slots_ = std::make_shared<slot_pool>(shared_->side());
   watch(std::move(process));
 }

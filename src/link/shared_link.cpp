@@ -22,7 +22,7 @@ constexpr duration until_next_try = std::chrono::milliseconds(10);
 
 shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
                          std::shared_ptr<pool_registry> ours,
-                         std::shared_ptr<class mover> helper)
+                         std::shared_ptr<class copy_thread> helper)
     : poller(work_kind::brief),
       user_(user),
       segment_(std::move(parts.segment)),
@@ -41,7 +41,7 @@ shared_link::shared_link(reactor& user, network& sockets, shared_parts parts,
       offers_out_(in_segment<offer_table>(offset::offers(side_))),
       offers_in_(in_segment<offer_table>(offset::offers(1 - side_))),
       pools_(std::move(parts.line), std::move(ours)),
-      mover_(std::move(helper)) {}
+      copy_thread_(std::move(helper)) {}
 
 shared_link::~shared_link() {
   MW_ASSERT(!awaits_wake_up_, "a link stays while the engine holds its request");

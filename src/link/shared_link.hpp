@@ -10,7 +10,7 @@
 
 #include "io/stream.hpp"
 #include "link/chunk_owners.hpp"
-#include "link/mover.hpp"
+#include "link/copy_thread.hpp"
 #include "link/pairing.hpp"
 #include "link/pool_exchange.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -49,10 +49,10 @@ class slot_events {
 class shared_link final : public std::enable_shared_from_this<shared_link>,
                           private poller {
  public:
-  /// Takes the pools from which its worlds send and a mover; null for none.
+  /// Takes the pools from which its worlds send and a copy thread; null for none.
   shared_link(reactor& user, network& sockets, shared_parts parts,
               std::shared_ptr<pool_registry> ours = nullptr,
-              std::shared_ptr<class mover> helper = nullptr);
+              std::shared_ptr<class copy_thread> helper = nullptr);
   ~shared_link();
 
   // Thread: any. These do not change, except that reading the peer may stop.
@@ -61,7 +61,9 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   [[nodiscard]] bool reads_peer() const noexcept {
     return reads_peer_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] class mover* mover() const noexcept { return mover_.get(); }
+  [[nodiscard]] class copy_thread* copy_thread() const noexcept {
+    return copy_thread_.get();
+  }
   [[nodiscard]] int side() const noexcept { return segment_->side(); }
   [[nodiscard]] cell_ring& outgoing(unsigned slot) const noexcept {
     MW_ASSERT(slot < slot_count, "a slot has a ring");
@@ -180,7 +182,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   offer_sender offers_out_;
   offer_receiver offers_in_;
   pool_exchange pools_;
-  const std::shared_ptr<class mover> mover_;
+  const std::shared_ptr<class copy_thread> copy_thread_;
 
   struct slot_use {
     slot_events* events = nullptr;

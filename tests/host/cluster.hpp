@@ -50,7 +50,7 @@ class cluster {
     return *links_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)].lock();
   }
   static constexpr unsigned slot = 5;
-  static constexpr const char* mover_name = "mw-test-mov";
+  static constexpr const char* copy_thread_name = "mw-test-cpy";
   /// The streams of a member that has no backend.
   std::vector<socket>& streams(rank_t rank) {
     return sockets_[static_cast<std::size_t>(rank)];
@@ -116,7 +116,7 @@ class cluster {
   std::vector<std::vector<shm_slot>> slots_;
   std::vector<std::vector<std::weak_ptr<shm::shared_link>>> links_;
   /// On `ground::shared` a second thread reads part of what is large.
-  std::shared_ptr<shm::mover> helper_;
+  std::shared_ptr<shm::copy_thread> helper_;
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
@@ -189,7 +189,7 @@ inline void cluster::share(rank_t from, rank_t to) {
     wake_sockets[1] = static_cast<socket_handle>(ends[1]);
   }
   if (where_ == ground::shared && !helper_) {
-    helper_ = std::make_shared<shm::mover>(mover_name);
+    helper_ = std::make_shared<shm::copy_thread>(copy_thread_name);
   }
   int line[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, line) ==

@@ -1,4 +1,4 @@
-// Mover: a second thread that reads part of a large payload.
+// Copy thread: a second thread that reads part of a large payload.
 #pragma once
 
 #include <sched.h>
@@ -18,14 +18,14 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// A part of a payload for the mover. Lifetime: the memory that it is read into must
-/// stay until `end` has returned, or `has_ended`.
-class move_job {
+/// A part of a payload for the copy thread. Lifetime: the memory that it is read into
+/// must stay until `end` has returned, or `has_ended`.
+class copy_job {
  public:
   /// 4 MiB if each has 16 KiB, as pages of a cache often do.
   static constexpr std::size_t most_pieces = 256;
 
-  explicit move_job(const remote_memory& from) noexcept : from_(from) {}
+  explicit copy_job(const remote_memory& from) noexcept : from_(from) {}
 
   std::array<iovec, most_pieces> there;
   std::array<iovec, most_pieces> here;
@@ -45,7 +45,7 @@ class move_job {
   /// Ends the job. If it has begun, this waits for its current slice, some 30 us.
   void end() noexcept;
 
-  /// Called by the mover.
+  /// Called by the copy thread.
   void run() noexcept;
 
  private:
@@ -59,39 +59,39 @@ class move_job {
   int error_ = 0;
 };
 
-/// Reads jobs on a thread that starts with the first one and ends with the mover. A
-/// runtime has one mover, shared by its links. Thread: the user reactor.
+/// Reads jobs on a thread that starts with the first one and ends with this object. A
+/// runtime has one, shared by its links. Thread: the user reactor.
 ///
 /// It takes one job at a time and queues none: behind a job that waits for the kernel
 /// to fetch pages, other worlds would stand still (law 2).
-class mover {
+class copy_thread {
  public:
   /// Allows its thread the CPUs that the calling thread may use now, since the reactor
   /// that starts jobs may be pinned to one of them.
-  explicit mover(std::string thread_name);
-  ~mover();
-  mover(const mover&) = delete;
-  mover& operator=(const mover&) = delete;
+  explicit copy_thread(std::string thread_name);
+  ~copy_thread();
+  copy_thread(const copy_thread&) = delete;
+  copy_thread& operator=(const copy_thread&) = delete;
 
   [[nodiscard]] int cpus() const noexcept { return CPU_COUNT(&allowed_); }
   /// Says that the last job has ended.
   [[nodiscard]] bool is_free() const noexcept { return !last_ || last_->has_ended(); }
-  /// Starts a job. Returns false if the mover is not free, or if the system gives no
-  /// thread. Precondition: the job has bytes.
-  [[nodiscard]] bool start(std::shared_ptr<move_job> job);
+  /// Starts a job. Returns false if the copy thread is not free, or if the system gives
+  /// no thread. Precondition: the job has bytes.
+  [[nodiscard]] bool start(std::shared_ptr<copy_job> job);
 
  private:
   [[nodiscard]] bool launch();
   [[nodiscard]] cpu_set_t beside_caller() const noexcept;
   void run() noexcept;
-  [[nodiscard]] std::shared_ptr<move_job> next();
+  [[nodiscard]] std::shared_ptr<copy_job> next();
 
   const std::string thread_name_;
   cpu_set_t allowed_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<move_job> last_;
-  std::shared_ptr<move_job> next_;  // guarded by mutex_
+  std::shared_ptr<copy_job> last_;
+  std::shared_ptr<copy_job> next_;  // guarded by mutex_
   std::atomic<bool> has_next_{false};
   bool over_ = false;
   bool refused_ = false;

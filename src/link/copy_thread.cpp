@@ -1,4 +1,4 @@
-#include "link/mover.hpp"
+#include "link/copy_thread.hpp"
 
 #include <pthread.h>
 
@@ -49,12 +49,12 @@ class iovec_walk {
   std::span<const iovec> list_;
   std::size_t at_ = 0;
   std::size_t used_ = 0;
-  std::array<iovec, move_job::most_pieces> next_;
+  std::array<iovec, copy_job::most_pieces> next_;
 };
 
 }  // namespace
 
-void move_job::end() noexcept {
+void copy_job::end() noexcept {
   state expected = state::waiting;
   if (state_.compare_exchange_strong(expected, state::ended, std::memory_order_acq_rel)) {
     error_ = ECANCELED;
@@ -64,7 +64,7 @@ void move_job::end() noexcept {
   while (!has_ended()) std::this_thread::yield();
 }
 
-void move_job::run() noexcept {
+void copy_job::run() noexcept {
   state expected = state::waiting;
   if (!state_.compare_exchange_strong(expected, state::running,
                                       std::memory_order_acq_rel)) {
@@ -74,7 +74,7 @@ void move_job::run() noexcept {
   state_.store(state::ended, std::memory_order_release);
 }
 
-int move_job::read_all() noexcept {
+int copy_job::read_all() noexcept {
   iovec_walk into{std::span(here).first(places)};
   iovec_walk from{std::span(there).first(pieces)};
   for (std::size_t left = bytes; left > 0;) {
@@ -88,12 +88,12 @@ int move_job::read_all() noexcept {
   return 0;
 }
 
-mover::mover(std::string thread_name) : thread_name_(std::move(thread_name)) {
+copy_thread::copy_thread(std::string thread_name) : thread_name_(std::move(thread_name)) {
   CPU_ZERO(&allowed_);
   if (::sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
 }
 
-mover::~mover() {
+copy_thread::~copy_thread() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -102,7 +102,7 @@ mover::~mover() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool mover::launch() {
+bool copy_thread::launch() {
   if (thread_.joinable()) return true;
   if (refused_) return false;
   const signals_blocked while_starting;
@@ -120,7 +120,7 @@ bool mover::launch() {
 
 // If the caller is pinned to a CPU and no other is idle, the kernel would let this
 // thread wait there for the next tick, milliseconds away: 16 MiB took 3.8 ms, not 1.0.
-cpu_set_t mover::beside_caller() const noexcept {
+cpu_set_t copy_thread::beside_caller() const noexcept {
   cpu_set_t own;
   if (::sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) != 1)
     return allowed_;
@@ -131,8 +131,8 @@ cpu_set_t mover::beside_caller() const noexcept {
   return CPU_COUNT(&others) > 0 ? others : allowed_;
 }
 
-bool mover::start(std::shared_ptr<move_job> job) {
-  MW_ASSERT(job->pieces <= move_job::most_pieces && job->places <= move_job::most_pieces,
+bool copy_thread::start(std::shared_ptr<copy_job> job) {
+  MW_ASSERT(job->pieces <= copy_job::most_pieces && job->places <= copy_job::most_pieces,
             "a job's lists fit");
   MW_ASSERT(job->bytes > 0, "a job has something to read");
   {
@@ -146,7 +146,7 @@ bool mover::start(std::shared_ptr<move_job> job) {
   return true;
 }
 
-void mover::run() noexcept {
+void copy_thread::run() noexcept {
   while (const auto job = next()) {
     job->run();
     const auto until = std::chrono::steady_clock::now() + looks_on;
@@ -157,7 +157,7 @@ void mover::run() noexcept {
   }
 }
 
-std::shared_ptr<move_job> mover::next() {
+std::shared_ptr<copy_job> copy_thread::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return over_ || next_; });
   if (over_) return nullptr;

@@ -17,18 +17,18 @@ bool all_are(const std::vector<std::uint8_t>& memory, std::uint8_t what) {
 }
 
 /// Its thread is started with its first slice, without which no message is whole.
-bool has_mover() {
+bool has_copy_thread() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
-    if (std::ifstream(task.path() / "comm") >> name && name == cluster::mover_name)
+    if (std::ifstream(task.path() / "comm") >> name && name == cluster::copy_thread_name)
       return true;
   }
   return false;
 }
-void check_mover(cluster& c) {
+void check_copy_thread(cluster& c) {
   const bool needed =
-      c.link(1, 0).mover()->cpus() > 1 && !testing::reading_is_refused_here();
-  CHECK(has_mover() == needed);
+      c.link(1, 0).copy_thread()->cpus() > 1 && !testing::reading_is_refused_here();
+  CHECK(has_copy_thread() == needed);
 }
 
 /// A message of ones on its way, of which some have come.
@@ -37,7 +37,7 @@ struct begun {
     receive(c, r, 1, 0, got);
     send(c, s, 0, 1, sent);
     REQUIRE(c.until([&] { return r.bytes_moved > 0; }));
-    check_mover(c);
+    check_copy_thread(c);
   }
   /// The receive's memory is ours again.
   void check_untouched() {
@@ -56,7 +56,7 @@ struct begun {
 
 }  // namespace
 
-TEST_SUITE("host mover") {
+TEST_SUITE("host copy thread") {
   TEST_CASE("what two threads read is one message, in one piece or in many") {
     for (const std::size_t piece : {size, std::size_t{10'007}}) {
       CAPTURE(piece);
@@ -74,7 +74,7 @@ TEST_SUITE("host mover") {
       }
       carry(c, views, places);
       CHECK(got == sent);
-      check_mover(c);
+      check_copy_thread(c);
     }
   }
 
@@ -104,14 +104,14 @@ TEST_SUITE("host mover") {
       CAPTURE(i);
       CHECK(got[i] == sent[i]);
     }
-    check_mover(c);
+    check_copy_thread(c);
   }
 
   TEST_CASE("of members that receive at once it needs two CPUs each") {
     cluster c(2, ground::shared);
     const auto sent = pattern(size);
     std::vector<std::uint8_t> got(size);
-    const int cpus = c.link(1, 0).mover()->cpus();
+    const int cpus = c.link(1, 0).copy_thread()->cpus();
     for (const rank_t receivers : {cpus / 2 + 1, 1}) {
       CAPTURE(receivers);
       send_op s;
@@ -122,7 +122,7 @@ TEST_SUITE("host mover") {
       REQUIRE(c.until([&] { return s.ended() && r.ended(); }));
       CHECK(got == sent);
       const bool has_room = cpus >= 2 * receivers;
-      CHECK(has_mover() == (has_room && !testing::reading_is_refused_here()));
+      CHECK(has_copy_thread() == (has_room && !testing::reading_is_refused_here()));
     }
   }
 
