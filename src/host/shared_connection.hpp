@@ -50,7 +50,9 @@ class shared_connection final : public connection, private shm::slot_events {
   void wake_ups_ended() noexcept override;
   bool has_something() noexcept override;
   bool has_something_or_is_told() noexcept override;
-  bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
+  bool give_back_reserved_chunk() noexcept override {
+    return sender_.give_back_reserved_chunk();
+  }
   void progress(bool reads) noexcept;
   [[nodiscard]] bool has_only_to_flush() noexcept;
   [[nodiscard]] bool may_read_on() noexcept;

@@ -142,9 +142,10 @@ bool shared_link::reclaim_chunks() noexcept {
   return any;
 }
 
-bool shared_link::collect_spares() noexcept {
+bool shared_link::collect_reserved_chunks() noexcept {
   bool any = false;
-  for (slot_use& use : slots_) any |= use.events && use.events->give_back_spare();
+  for (slot_use& use : slots_)
+    any |= use.events && use.events->give_back_reserved_chunk();
   return any;
 }
 

@@ -30,8 +30,8 @@ class slot_events {
   [[nodiscard]] virtual bool has_something_or_is_told() noexcept {
     return has_something();
   }
-  /// Gives back a chunk that is held ready and unused. Returns true if there was one.
-  virtual bool give_back_spare() noexcept { return false; }
+  /// Gives back the reserved chunk. Returns true if there was one.
+  virtual bool give_back_reserved_chunk() noexcept { return false; }
   /// Called when the peer has closed its end of the wake-up socket: it is gone, or no
   /// longer uses the link.
   virtual void wake_ups_ended() noexcept = 0;
@@ -123,8 +123,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Frees chunks that were sent in worlds that are over and will not be read. Returns
   /// false if there are none.
   bool reclaim_chunks() noexcept;
-  /// Does the same for chunks that slots hold ready.
-  bool collect_spares() noexcept;
+  /// Does the same for the chunks that slots have reserved.
+  bool collect_reserved_chunks() noexcept;
   [[nodiscard]] chunk_owners& owners_out() noexcept { return owners_out_; }
   [[nodiscard]] chunk_reader& chunks_in() noexcept { return chunks_in_; }
   [[nodiscard]] offer_sender& offers_out() noexcept { return offers_out_; }
