@@ -33,7 +33,7 @@ bool shared_connection::is_over(const char* wrong) noexcept {
   return ended_ || stopped_;
 }
 
-bool shared_connection::look() noexcept {
+bool shared_connection::poll() noexcept {
   MW_ASSERT(core_.home.is_current(), "a slot is looked at in the reactor's turn");
   if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {

@@ -11,7 +11,7 @@
 namespace manyworlds::inline v0::detail::host {
 
 /// Does not see the peer's death: its link sees it, and breaks the world.
-class shared_connection final : public connection, private shm::slot_events {
+class shared_connection final : public connection, private shm::slot_listener {
  public:
   shared_connection(core& shared, connection_events& events, rank_t peer, shm_slot slot);
   ~shared_connection() override;
@@ -46,7 +46,7 @@ class shared_connection final : public connection, private shm::slot_events {
   };
 
   const char* confirmed() override;
-  bool look() noexcept override;
+  bool poll() noexcept override;
   void wake_ups_ended() noexcept override;
   bool has_something() noexcept override;
   bool has_something_or_is_told() noexcept override;

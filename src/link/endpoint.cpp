@@ -45,9 +45,9 @@ std::string listening_objection(const socket_address& address, bool has_secret,
 }
 
 endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
-                   endpoint_events& events)
+                   endpoint_listener& told)
     : service_(service),
-      events_(events),
+      told_(told),
       options_(checked(options)),
       listener_(service, options_.listen),
       greeter_(env, name_self(env), options_.secret) {
@@ -148,8 +148,8 @@ std::shared_ptr<link> endpoint::establish(stream s, process_address peer,
   // A peer that still trusted its link would not dial again.
   if (e->up) e->up->end(cause::connection_lost, "the peer has made a new link");
   MW_ASSERT(service_.is_current(), "links live on the service reactor");
-  e->up = std::make_shared<link>(service_, std::move(s), std::move(peer), events_,
-                                 *discovery_);
+  e->up =
+      std::make_shared<link>(service_, std::move(s), std::move(peer), told_, *discovery_);
   e->dialled_by_us = dialled_by_us;
   e->unused_since = service_.now();
   e->changed.set();

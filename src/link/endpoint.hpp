@@ -45,8 +45,8 @@ struct endpoint_options {
   std::string death_thread = "mw-deaths";
 };
 
-/// Receives the events of an endpoint. Thread: the service reactor.
-class endpoint_events : public link_events {
+/// Is told what happens at an endpoint. Thread: the service reactor.
+class endpoint_listener : public link_listener {
  public:
   /// Receives an authenticated connection for one world's data; the owner keeps or
   /// drops it.
@@ -58,7 +58,7 @@ class endpoint_events : public link_events {
   virtual void remark(log_level level, std::string line) noexcept = 0;
 
  protected:
-  ~endpoint_events() = default;
+  ~endpoint_listener() = default;
 };
 
 /// Keeps a link up while something uses it.
@@ -93,7 +93,7 @@ class endpoint {
   /// ...); std::invalid_argument if it lies beyond loopback with neither a secret nor
   /// `insecure`.
   endpoint(reactor& service, environment& env, endpoint_options options,
-           endpoint_events& events);
+           endpoint_listener& told);
   ~endpoint();
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
@@ -134,7 +134,7 @@ class endpoint {
   /// Returns when the peer was last heard, or nothing without a link to it.
   [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
   void remark(log_level level, std::string line) noexcept {
-    events_.remark(level, std::move(line));
+    told_.remark(level, std::move(line));
   }
 
  private:
@@ -176,7 +176,7 @@ class endpoint {
   [[nodiscard]] task<void> run_link(std::shared_ptr<link> l);
 
   reactor& service_;
-  endpoint_events& events_;
+  endpoint_listener& told_;
   endpoint_options options_;
   listener listener_;
   greeter greeter_;

@@ -144,7 +144,7 @@ task<void> endpoint::greet_one(stream s, [[maybe_unused]] greeting counted) {
       establish(std::move(s), words->self, false);
       break;
     case connection_purpose::data:
-      events_.data_connection(std::move(s), *words);
+      told_.data_connection(std::move(s), *words);
       break;
     case connection_purpose::query:
       spawn(answer_one(std::move(s)));
@@ -162,7 +162,7 @@ task<void> endpoint::answer_one(stream s) {
     bytes question(size);
     got = co_await from.receive_exactly(question);
     if (!got.ok() || got.count() != size) co_return;
-    const bytes answer = co_await events_.answer_query(std::move(question));
+    const bytes answer = co_await told_.answer_query(std::move(question));
     wire_writer out;
     out.put(static_cast<std::uint32_t>(answer.size())).put_raw(answer);
     const bytes framed = out.take();

@@ -78,7 +78,7 @@ void endpoint::beat_once() {
     return !e->up && !e->dialling && e.use_count() == 1;
   });
   if (user_ && adapts_spin_) user_->hold_spinning(shares_only_cpu);
-  events_.examine_silence(now);
+  told_.examine_silence(now);
 }
 
 }  // namespace manyworlds::inline v0::detail

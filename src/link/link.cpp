@@ -17,12 +17,12 @@ constexpr std::size_t header_size = sizeof(std::uint32_t) + 1;
 constexpr std::size_t read_size = 16 * 1024;
 }  // namespace
 
-link::link(reactor& service, stream connection, process_address peer, link_events& events,
+link::link(reactor& service, stream connection, process_address peer, link_listener& told,
            shm::local_discovery& discovery)
     : service_(service),
       connection_(std::move(connection)),
       peer_(std::move(peer)),
-      events_(events),
+      told_(told),
       local_(std::make_unique<shm::local_peer>(*this, discovery)),
       last_heard_(service.now().time_since_epoch().count()),
       peer_progressed_(service.now().time_since_epoch().count()) {}
@@ -96,7 +96,7 @@ void link::end(enum cause why, const std::string& detail) noexcept {
   over_.set();
   answered_.set();
   local_->close();
-  events_.link_ended(shared_from_this(), why, detail);
+  told_.link_ended(shared_from_this(), why, detail);
 }
 
 void link::peer_is_gone(const std::string& noticed_by) noexcept {
@@ -176,7 +176,7 @@ void link::take(frame kind, std::span<const std::byte> body) {
       break;
     }
     case frame::message:
-      events_.link_message(shared_from_this(), body);
+      told_.link_message(shared_from_this(), body);
       break;
     case frame::goodbye:
       peer_left_ = true;

@@ -27,8 +27,8 @@ class local_discovery;
 class local_peer;
 }  // namespace shm
 
-/// Receives the events of links. Thread: the service reactor.
-class link_events {
+/// Is told what happens on links. Thread: the service reactor.
+class link_listener {
  public:
   /// Receives a message of the layers above, in the order sent. A wire_error that it
   /// throws ends the link as a protocol error.
@@ -44,7 +44,7 @@ class link_events {
                           const std::string& detail) noexcept = 0;
 
  protected:
-  ~link_events() = default;
+  ~link_listener() = default;
 };
 
 /// The control connection to one peer process. Thread: the service reactor; the members
@@ -52,7 +52,7 @@ class link_events {
 /// called on any.
 class link : public std::enable_shared_from_this<link> {
  public:
-  link(reactor& service, stream connection, process_address peer, link_events& events,
+  link(reactor& service, stream connection, process_address peer, link_listener& told,
        shm::local_discovery& discovery);
   ~link();
   link(const link&) = delete;
@@ -158,7 +158,7 @@ class link : public std::enable_shared_from_this<link> {
   reactor& service_;
   stream connection_;
   process_address peer_;
-  link_events& events_;
+  link_listener& told_;
   std::unique_ptr<shm::local_peer> local_;
   bytes outgoing_;
   event something_to_send_;

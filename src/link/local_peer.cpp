@@ -259,7 +259,7 @@ void local_peer::take_slot(std::span<const std::byte> body) {
   slots_->take_from_peer(index);
   shared_->owners_out().note_in_use(index);
   shm_slot slot(shared_, index, slots_);
-  link_.events_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(slot));
+  link_.told_.slot_offered(link_.shared_from_this(), world_id, rank, std::move(slot));
   return_slots();
   share_what_is_left();
 }

@@ -47,10 +47,10 @@ shared_link::~shared_link() {
   MW_ASSERT(!awaits_wake_up_, "a link stays while the engine holds its request");
 }
 
-void shared_link::attach(unsigned slot, slot_events& events) {
+void shared_link::attach(unsigned slot, slot_listener& user) {
   MW_ASSERT(slot < slot_count, "a slot that is attached exists");
-  MW_ASSERT(!slots_[slot].events, "a slot is one world's");
-  slots_[slot] = {&events, 0};
+  MW_ASSERT(!slots_[slot].user, "a slot is one world's");
+  slots_[slot] = {&user, 0};
   owners_out_.reclaim(slot, [this](unsigned chunk) { chunks_out_.give_back(chunk); });
   if (++attached_ == 1) {
     user_.add(*this);
@@ -62,7 +62,7 @@ void shared_link::attach(unsigned slot, slot_events& events) {
 
 void shared_link::detach(unsigned slot) noexcept {
   MW_ASSERT(slot < slot_count, "a slot that is detached exists");
-  if (!slots_[slot].events) return;
+  if (!slots_[slot].user) return;
   MW_ASSERT(attached_ > 0, "a slot that is used is counted");
   slots_[slot] = {};
   pending_.erase(slot);
@@ -79,8 +79,8 @@ bool shared_link::poll() noexcept {
   if (wake_ups_in_.has_wake_ups()) [[unlikely]] {
     wake_ups_in_.take().for_each([this](unsigned slot) {
       // A peer may send wake-ups for a slot that is not open; they are ignored.
-      if (!slots_[slot].events) return;
-      slots_[slot].empty_looks = 0;
+      if (!slots_[slot].user) return;
+      slots_[slot].empty_polls = 0;
       if (!wake_ups_in_.polled().contains(slot)) wake_ups_in_.start_polling(slot);
     });
   }
@@ -99,18 +99,18 @@ bool shared_link::poll() noexcept {
   round.for_each([this, &did, &is_enough](unsigned slot) {
     slot_use& use = slots_[slot];
     // Another slot's step may have closed this one.
-    if (!use.events) return;
+    if (!use.user) return;
     if (is_enough) return postponed_.insert(slot);
-    if (use.events->look()) {
+    if (use.user->poll()) {
       did = true;
-      slots_[slot].empty_looks = 0;
+      slots_[slot].empty_polls = 0;
       is_enough = user_.is_turn_used_up();
       return;
     }
     // Parked slots are polled only while they have something pending.
-    if (!wake_ups_in_.polled().contains(slot) || ++use.empty_looks != patience) return;
-    wake_ups_in_.park(slot, [&use] { return use.events->has_something_or_is_told(); });
-    use.empty_looks = 0;
+    if (!wake_ups_in_.polled().contains(slot) || ++use.empty_polls != patience) return;
+    wake_ups_in_.park(slot, [&use] { return use.user->has_something_or_is_told(); });
+    use.empty_polls = 0;
   });
   return did;
 }
@@ -133,19 +133,17 @@ bool shared_link::add_chunks() noexcept {
 
 bool shared_link::reclaim_chunks() noexcept {
   bool any = false;
-  owners_out_.reclaim_over(
-      [this](unsigned slot) { return slots_[slot].events != nullptr; },
-      [this, &any](unsigned chunk) {
-        chunks_out_.give_back(chunk);
-        any = true;
-      });
+  owners_out_.reclaim_over([this](unsigned slot) { return slots_[slot].user != nullptr; },
+                           [this, &any](unsigned chunk) {
+                             chunks_out_.give_back(chunk);
+                             any = true;
+                           });
   return any;
 }
 
 bool shared_link::collect_reserved_chunks() noexcept {
   bool any = false;
-  for (slot_use& use : slots_)
-    any |= use.events && use.events->give_back_reserved_chunk();
+  for (slot_use& use : slots_) any |= use.user && use.user->give_back_reserved_chunk();
   return any;
 }
 
@@ -157,7 +155,7 @@ bool shared_link::peer_has_died() const noexcept {
 bool shared_link::any_has_something() noexcept {
   bool any = false;
   const auto ask = [this, &any](unsigned slot) {
-    any = any || (slots_[slot].events && slots_[slot].events->has_something_or_is_told());
+    any = any || (slots_[slot].user && slots_[slot].user->has_something_or_is_told());
   };
   wake_ups_in_.polled().for_each(ask);
   pending_.for_each(ask);
@@ -167,8 +165,8 @@ bool shared_link::any_has_something() noexcept {
 bool shared_link::others_have_something(unsigned slot) noexcept {
   bool any = wake_ups_in_.has_wake_ups();
   wake_ups_in_.polled().for_each([&](unsigned other) {
-    any = any || (other != slot && slots_[other].events &&
-                  slots_[other].events->has_something());
+    any = any ||
+          (other != slot && slots_[other].user && slots_[other].user->has_something());
   });
   return any;
 }
@@ -224,7 +222,7 @@ void shared_link::woken() noexcept {
   pools_.poll();
   if (!over) return await_wake_up();
   for (slot_use& use : slots_) {
-    if (use.events) use.events->wake_ups_ended();
+    if (use.user) use.user->wake_ups_ended();
   }
 }
 

@@ -17,13 +17,13 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// One world's use of a shared link: receives what happens in its slot.
-class slot_events {
+/// One world's use of a shared link: is told what happens in its slot.
+class slot_listener {
  public:
   /// Reads a bounded number of cells, and goes on with what waited for room. Returns
   /// true if there was anything.
-  virtual bool look() noexcept = 0;
-  /// Says whether `look` would find something, or room that it waits for.
+  virtual bool poll() noexcept = 0;
+  /// Says whether `poll` would find something, or room that it waits for.
   [[nodiscard]] virtual bool has_something() noexcept = 0;
   /// Says the same before polling stops; if it is false, a wake-up comes when there is
   /// room.
@@ -37,7 +37,7 @@ class slot_events {
   virtual void wake_ups_ended() noexcept = 0;
 
  protected:
-  ~slot_events() = default;
+  ~slot_listener() = default;
 };
 
 /// Is polled by the user reactor while a world uses it: one line for all parked
@@ -84,9 +84,9 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     reads_peer_.store(false, std::memory_order_relaxed);
     return std::exchange(memory_, std::nullopt).has_value();
   }
-  /// Calls the slot's events from now on. Precondition: its pages are reserved, and no
-  /// other world is attached to it.
-  void attach(unsigned slot, slot_events& events);
+  /// Tells `user` what happens in the slot from now on. Precondition: its pages are
+  /// reserved, and no other world is attached to it.
+  void attach(unsigned slot, slot_listener& user);
   /// Ends that: no call follows for the slot. Idempotent.
   void detach(unsigned slot) noexcept;
   /// Notes that the slot has something to go on with, or waits for room. All slots
@@ -185,8 +185,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   const std::shared_ptr<class copy_thread> copy_thread_;
 
   struct slot_use {
-    slot_events* events = nullptr;
-    unsigned empty_looks = 0;
+    slot_listener* user = nullptr;
+    unsigned empty_polls = 0;
   };
   std::array<slot_use, slot_count> slots_{};
   std::size_t attached_ = 0;

@@ -83,7 +83,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   directory_ = std::make_unique<world_directory>(*service_);
   endpoint_ = std::make_unique<endpoint>(*service_, *env_,
                                          endpoint_options_from(options, *env_, pools_),
-                                         static_cast<endpoint_events&>(*this));
+                                         static_cast<endpoint_listener&>(*this));
   endpoint_->serve(*user_, options.spin < duration::zero());
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);

@@ -27,7 +27,7 @@
 namespace manyworlds::inline v0::detail {
 
 class runtime_core final : public std::enable_shared_from_this<runtime_core>,
-                           private endpoint_events {
+                           private endpoint_listener {
  public:
   /// Makes the reactors and starts to listen; turns nothing yet. Errors: those of
   /// `endpoint`.

@@ -21,8 +21,8 @@ using fuzzing::must;
 
 namespace {
 
-struct quiet_slot final : shm::slot_events {
-  bool look() noexcept override { return false; }
+struct quiet_slot final : shm::slot_listener {
+  bool poll() noexcept override { return false; }
   [[nodiscard]] bool has_something() noexcept override { return false; }
   void wake_ups_ended() noexcept override {}
 };

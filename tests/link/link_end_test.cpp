@@ -11,7 +11,7 @@ TEST_SUITE_BEGIN("link");
 
 namespace {
 
-struct recorded_events final : link_events {
+struct recorded_events final : link_listener {
   void link_message(const std::shared_ptr<link>&, std::span<const std::byte>) override {
     ++messages;
     late += ends;

@@ -39,10 +39,10 @@ struct two_parts {
 };
 
 /// Takes numbers from its slot, and checks that they come in order.
-struct reader final : slot_events {
+struct reader final : slot_listener {
   reader(shared_link& l, unsigned slot) : ring(l.incoming(slot)) {}
 
-  bool look() noexcept override {
+  bool poll() noexcept override {
     if (!ring.ready()) return false;
     in_order = in_order && ring.front().body[0] == taken;
     (void)ring.pop();
@@ -58,10 +58,10 @@ struct reader final : slot_events {
 };
 
 /// As soon as it is busy each of its steps takes all of a turn.
-struct long_steps final : slot_events {
+struct long_steps final : slot_listener {
   explicit long_steps(reactor& r) : home(r) {}
 
-  bool look() noexcept override {
+  bool poll() noexcept override {
     if (!busy) return false;
     home.note_long_step();
     while (!home.is_turn_used_up()) continue;
