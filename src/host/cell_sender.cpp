@@ -213,12 +213,12 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
 bool cell_sender::revoke(pending_send& p) noexcept {
   MW_ASSERT(!p.eager, "only an offer can be revoked");
   if (is_shut_) return true;
-  using standing = shm::offer_sender::standing;
+  using status = shm::offer_sender::status;
   switch (link_.offers_out().withdraw(p.ticket)) {
-    case standing::taken:
+    case status::taken:
       taken_.push_back(&p);
       return false;
-    case standing::corrupt:
+    case status::corrupt:
       violation_ = "an offer's word that a receiver cannot set";
       [[fallthrough]];
     default:
@@ -227,8 +227,7 @@ bool cell_sender::revoke(pending_send& p) noexcept {
 }
 
 const char* cell_sender::check_taken(const pending_send& p) const noexcept {
-  if (p.eager ||
-      link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+  if (p.eager || link_.offers_out().poll(p.ticket) == shm::offer_sender::status::taken) {
     return nullptr;
   }
   return "a message taken that it did not take";
@@ -238,7 +237,7 @@ void cell_sender::forget(pending_send& p) noexcept {
   std::erase(taken_, &p);
   if (p.eager || is_shut_) return;
   pools_.forget(p.id);
-  if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+  if (link_.offers_out().poll(p.ticket) == shm::offer_sender::status::taken) {
     p.op->bytes_moved = whole_bytes(*p.op);
     core_.counters.bytes_sent += whole_bytes(*p.op);
   }

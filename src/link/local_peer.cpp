@@ -209,7 +209,7 @@ void local_peer::share(shared_parts parts) {
   shared_ = std::make_shared<shared_link>(user, user.sockets(), std::move(parts),
                                           discovery_.pools(), discovery_.copy_thread());
   slots_ = std::make_shared<slot_pool>(shared_->side());
-  watch(std::move(process));
+  watch_for_death(std::move(process));
 }
 
 bool local_peer::is_readable() const noexcept { return shared_ && shared_->reads_peer(); }
@@ -297,7 +297,7 @@ void local_peer::share_what_is_left() {
 
 // --- the peer's end
 
-void local_peer::watch(std::unique_ptr<process_watch> process) {
+void local_peer::watch_for_death(std::unique_ptr<process_watch> process) {
   MW_ASSERT(death_ == death_notices::ticket::none, "a peer's liveness is watched once");
   death_ = discovery_.deaths().add(liveness_of_peer(shared_->segment()), [this] {
     discovery_.owner().spawn(peer_died(link_.shared_from_this(), "its liveness futex"));

@@ -69,7 +69,7 @@ class local_peer {
       const beat_signs& ours) noexcept {
     MW_ASSERT(beats_ && shared_, "a local link has beat lines");
     beats_->beat(ours);
-    return beats_->look();
+    return beats_->poll();
   }
   /// Tells the peer which slots were given back here.
   void return_slots();
@@ -92,7 +92,7 @@ class local_peer {
   /// Cedes some of our free slots to a peer that runs short.
   void share_what_is_left();
 
-  void watch(std::unique_ptr<process_watch> process);
+  void watch_for_death(std::unique_ptr<process_watch> process);
   [[nodiscard]] static task<void> until_process_ends(
       std::shared_ptr<link> l, std::unique_ptr<process_watch> process);
   [[nodiscard]] static task<void> peer_died(std::shared_ptr<link> l,

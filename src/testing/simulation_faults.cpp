@@ -16,7 +16,7 @@ void simulation::at_step(std::uint64_t n, action what) {
 void simulation::at(time_point when, action what) {
   machinery_->clockwork.at(when, [this, what = std::move(what)] {
     what();
-    look_again();
+    wake_all();
   });
 }
 
@@ -63,7 +63,7 @@ void simulation::release(simulated_process& p) {
   if (p.state_ != process_state::killed) return;
   machinery_->clockwork.record(p.name_, "released");
   p.state_ = process_state::released;
-  look_again();
+  wake_all();
 }
 
 void simulation::stop(simulated_process& p) {
@@ -76,7 +76,7 @@ void simulation::resume(simulated_process& p) {
   if (p.state_ != process_state::stopped) return;
   machinery_->clockwork.record(p.name_, "resumed");
   p.state_ = process_state::running;
-  look_again();
+  wake_all();
 }
 
 void simulation::block(const simulated_process& from, const simulated_process& to) {

@@ -82,7 +82,7 @@ class victim {
         break;
       case 4: {
         if (offers_.empty()) break;
-        static_cast<void>(link_->offers_out().look(offers_.back()));
+        static_cast<void>(link_->offers_out().poll(offers_.back()));
         static_cast<void>(link_->offers_out().withdraw(offers_.back()));
         link_->offers_out().finish(offers_.back());
         offers_.pop_back();
@@ -100,8 +100,8 @@ class victim {
       }
       case 6:
         beats_->beat({in.take<std::uint8_t>(), {}});
-        static_cast<void>(beats_->look());
-        must(!beats_->look());
+        static_cast<void>(beats_->poll());
+        must(!beats_->poll());
         break;
       case 7:
         // It never overtakes the reader, as far as that may say where it is.

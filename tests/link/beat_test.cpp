@@ -43,14 +43,14 @@ TEST_CASE("a beat is seen once, with the progress it came with") {
   shm::beat_line b{};
   shm::beat_exchange one(a, b);
   shm::beat_exchange other(b, a);
-  CHECK_FALSE(other.look());
+  CHECK_FALSE(other.poll());
   one.beat({7, {}});
-  CHECK(other.look()->progress == 7);
-  CHECK_FALSE(other.look());
+  CHECK(other.poll()->progress == 7);
+  CHECK_FALSE(other.poll());
   one.beat({7, {}});
   one.beat({9, cpu_binding::to(3)});
-  CHECK(other.look()->cpu == cpu_binding::to(3));
-  CHECK_FALSE(one.look());
+  CHECK(other.poll()->cpu == cpu_binding::to(3));
+  CHECK_FALSE(one.poll());
 }
 
 TEST_CASE("a scribbled line is a sign of life, and the next true beat is another") {
@@ -61,10 +61,10 @@ TEST_CASE("a scribbled line is a sign of life, and the next true beat is another
   for (const std::uint64_t lie : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     a.beats = lie;
     a.progress = ~lie;
-    CHECK(victim.look()->progress == ~lie);
-    CHECK_FALSE(victim.look());
+    CHECK(victim.poll()->progress == ~lie);
+    CHECK_FALSE(victim.poll());
     liar.beat({3, {}});
-    CHECK(victim.look()->progress == 3);
+    CHECK(victim.poll()->progress == 3);
   }
   // What the liar does to the victim's own line harms the liar's sight of it only.
   b.beats = 1000;

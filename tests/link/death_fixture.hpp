@@ -173,7 +173,7 @@ class watcher {
     } alarm;
     reactor_.timers().arm(alarm, reactor_.now() + limit);
     while (!condition() && !alarm.rang) {
-      if (!reactor_.turn()) reactor_.rest();
+      if (!reactor_.turn()) reactor_.wait();
     }
     if (!alarm.rang) reactor_.timers().disarm(alarm);
     return condition();

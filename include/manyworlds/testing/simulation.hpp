@@ -97,7 +97,7 @@ class simulation {
   template <class Finished>
   [[nodiscard]] bool run_until(Finished&& finished,
                                duration at_most = std::chrono::hours(1)) {
-    look_again();
+    wake_all();
     const time_point limit = now() + at_most;
     while (!finished()) {
       if (!step_before(limit)) return finished();
@@ -160,7 +160,7 @@ class simulation {
   bool step_before(time_point limit);
   void turn(driven_reactor& r);
   /// Turns every reactor once more: code outside the simulation may have given it work.
-  void look_again() noexcept;
+  void wake_all() noexcept;
   /// Lets an engine sleep inside a turn: everything else goes on meanwhile.
   void sleep(detail::simulated_engine& sleeper, std::optional<time_point> until);
   void attach(simulated_process& p, detail::reactor& r);
