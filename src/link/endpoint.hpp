@@ -151,26 +151,17 @@ class endpoint {
     time_point unused_since{};
   };
 
-  class acceptance;
-  class greeting;
+  class acceptor;
 
   /// Logs what the task throws: it must not end its siblings, every link and world of
   /// the process.
   [[nodiscard]] task<void> contain(task<void> t);
 
-  [[nodiscard]] task<void> accept_all();
-  /// Waits while too many connections are in their first words.
-  [[nodiscard]] task<void> until_one_more_may_greet();
-  [[nodiscard]] task<void> greet_one(stream s, greeting counted);
-  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s,
-                                                          acceptance& welcomed);
-  [[nodiscard]] task<void> answer_one(stream s);
   [[nodiscard]] task<void> beat();
   void beat_once();
   [[nodiscard]] bool may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept;
   [[nodiscard]] task<stream> dial(process_address peer, hello words, time_point deadline,
                                   std::optional<process_address>& met);
-  [[nodiscard]] hello_status decide(const hello& h);
   [[nodiscard]] std::shared_ptr<entry> entry_of(const incarnation& id);
   std::shared_ptr<link> establish(stream s, process_address peer, bool dialled_by_us);
   [[nodiscard]] task<void> run_link(std::shared_ptr<link> l);
@@ -178,18 +169,14 @@ class endpoint {
   reactor& service_;
   endpoint_listener& told_;
   endpoint_options options_;
-  listener listener_;
   greeter greeter_;
+  std::unique_ptr<acceptor> acceptor_;
   std::unique_ptr<shm::local_discovery> discovery_;
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
   reactor* user_ = nullptr;
   bool adapts_spin_ = false;
   std::uint64_t beats_parked_ = 0;
-  std::size_t greetings_ = 0;
-  event greeting_ended_;
-  /// Set for a moment to close all connections that are in their first words.
-  event hang_up_;
   bool leaving_ = false;
   event quiet_;
   time_point last_look_{};

@@ -1,12 +1,12 @@
-// Accepting: an endpoint takes connections in, and decides which may stay.
-#include "link/endpoint.hpp"
+#include "link/endpoint_acceptor.hpp"
+
+#include <cerrno>
+#include <string>
+
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-
-#include <cerrno>
-#include <string>
 
 namespace manyworlds::inline v0::detail {
 
@@ -23,9 +23,9 @@ constexpr duration standstill_limit = 250ms;
 }  // namespace
 
 /// Counts a connection that is in its first words.
-class endpoint::greeting {
+class endpoint::acceptor::greeting {
  public:
-  explicit greeting(endpoint& at) noexcept : at_(&at) {
+  explicit greeting(acceptor& at) noexcept : at_(&at) {
     MW_ASSERT(at.greetings_ < most_greetings, "greetings are limited");
     ++at.greetings_;
   }
@@ -39,44 +39,45 @@ class endpoint::greeting {
   }
 
  private:
-  endpoint* at_;
+  acceptor* at_;
 };
 
-task<void> endpoint::accept_all() {
+task<void> endpoint::acceptor::run() {
   for (;;) {
     co_await until_one_more_may_greet();
     const io_result accepted = co_await listener_.accept();
     if (!accepted.ok()) {
       if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
-        remark(log_level::info,
-               "no descriptor is left to accept a peer with; trying again in 50 ms");
+        owner_.remark(
+            log_level::info,
+            "no descriptor is left to accept a peer with; trying again in 50 ms");
       }
       co_await sleep_for(50ms);
       continue;
     }
-    stream s(service_, socket(service_.sockets(), accepted.handle()));
-    spawn(greet_one(std::move(s), greeting(*this)));
+    stream s(owner_.service_, socket(owner_.service_.sockets(), accepted.handle()));
+    owner_.spawn(greet_one(std::move(s), greeting(*this)));
   }
 }
 
 // A stranger must dial again after this, and few do so soon, while a peer waits in the
 // backlog. All that stand still go at once: if only the oldest went, each of a hundred
 // strangers would delay those behind it.
-task<void> endpoint::until_one_more_may_greet() {
+task<void> endpoint::acceptor::until_one_more_may_greet() {
   while (greetings_ >= most_greetings) {
     greeting_ended_.reset();
-    const time_point begun = service_.now();
+    const time_point begun = owner_.service_.now();
     bool stands_still = false;
     try {
       co_await within(greeting_ended_.wait(), standstill_limit);
     } catch (const timed_out&) {
       // A reactor that was late itself has not listened: they get a new window.
-      stands_still = service_.now() - begun < 2 * standstill_limit;
+      stands_still = owner_.service_.now() - begun < 2 * standstill_limit;
     }
     if (!stands_still) continue;
-    remark(log_level::info,
-           std::to_string(greetings_) +
-               " connections said nothing in their hello and were closed");
+    owner_.remark(log_level::info,
+                  std::to_string(greetings_) +
+                      " connections said nothing in their hello and were closed");
     hang_up_.set();
     hang_up_.reset();
   }
@@ -85,7 +86,7 @@ task<void> endpoint::until_one_more_may_greet() {
 /// Keeps us from dialling from the moment the peer's dial is welcome until it is a
 /// link. Either side would take a second connection for a new link, and end the first
 /// under the worlds that use it.
-class endpoint::acceptance {
+class endpoint::acceptor::acceptance {
  public:
   acceptance() noexcept = default;
   acceptance(const acceptance&) = delete;
@@ -106,24 +107,25 @@ class endpoint::acceptance {
   std::shared_ptr<entry> entry_;
 };
 
-task<std::optional<hello>> endpoint::answer_in_time(stream& s, acceptance& welcomed) {
+task<std::optional<hello>> endpoint::acceptor::answer_in_time(stream& s,
+                                                              acceptance& welcomed) {
   const auto deciding = [this, &welcomed](const hello& h) {
     const hello_status status = decide(h);
     const bool becomes_link = h.purpose == connection_purpose::link;
     if (status == hello_status::welcome && becomes_link)
-      welcomed.begin(entry_of(h.self.id));
+      welcomed.begin(owner_.entry_of(h.self.id));
     return status;
   };
   const std::function<hello_status(const hello&)> decide_by = deciding;
-  auto ended = co_await when_any(within(greeter_.answer(s, decide_by), greeting_limit),
-                                 hang_up_.wait());
+  auto ended = co_await when_any(
+      within(owner_.greeter_.answer(s, decide_by), greeting_limit), hang_up_.wait());
   std::optional<std::optional<hello>>& words = std::get<0>(ended);
   // It was closed as one of too many.
   if (!words) co_return std::nullopt;
   co_return std::move(*words);
 }
 
-task<void> endpoint::greet_one(stream s, [[maybe_unused]] greeting counted) {
+task<void> endpoint::acceptor::greet_one(stream s, [[maybe_unused]] greeting counted) {
   std::string trouble;
   std::optional<hello> words;
   acceptance welcomed;
@@ -135,24 +137,24 @@ task<void> endpoint::greet_one(stream s, [[maybe_unused]] greeting counted) {
     trouble = s.peer_address().text() + " connected and said nothing";
   }
   if (!trouble.empty()) {
-    remark(log_level::info, "refused a connection: " + trouble);
+    owner_.remark(log_level::info, "refused a connection: " + trouble);
     co_return;
   }
-  if (!words || leaving_) co_return;
+  if (!words || owner_.leaving_) co_return;
   switch (words->purpose) {
     case connection_purpose::link:
-      establish(std::move(s), words->self, false);
+      owner_.establish(std::move(s), words->self, false);
       break;
     case connection_purpose::data:
-      told_.data_connection(std::move(s), *words);
+      owner_.told_.data_connection(std::move(s), *words);
       break;
     case connection_purpose::query:
-      spawn(answer_one(std::move(s)));
+      owner_.spawn(answer_query(std::move(s)));
       break;
   }
 }
 
-task<void> endpoint::answer_one(stream s) {
+task<void> endpoint::acceptor::answer_query(stream s) {
   auto serve = [this](stream& from) -> task<void> {
     std::uint32_t size = 0;
     io_result got =
@@ -162,7 +164,7 @@ task<void> endpoint::answer_one(stream s) {
     bytes question(size);
     got = co_await from.receive_exactly(question);
     if (!got.ok() || got.count() != size) co_return;
-    const bytes answer = co_await told_.answer_query(std::move(question));
+    const bytes answer = co_await owner_.told_.answer_query(std::move(question));
     wire_writer out;
     out.put(static_cast<std::uint32_t>(answer.size())).put_raw(answer);
     const bytes framed = out.take();
@@ -173,17 +175,17 @@ task<void> endpoint::answer_one(stream s) {
   } catch (const timed_out&) {
     // The asking side has its own deadline.
   } catch (const wire_error& e) {
-    remark(log_level::info,
-           std::string("a question of a peer is malformed: ") + e.what());
+    owner_.remark(log_level::info,
+                  std::string("a question of a peer is malformed: ") + e.what());
   }
 }
 
-hello_status endpoint::decide(const hello& h) {
+hello_status endpoint::acceptor::decide(const hello& h) {
   if (h.purpose != connection_purpose::link) return hello_status::welcome;
-  const auto e = entry_of(h.self.id);
+  const auto e = owner_.entry_of(h.self.id);
   // Two processes that dial each other at once must agree on one connection: the one that
   // the lower incarnation dialled.
-  const bool ours_wins = self().id < h.self.id;
+  const bool ours_wins = owner_.self().id < h.self.id;
   if (ours_wins && (e->dialling || (e->up && e->up->is_usable() && e->dialled_by_us))) {
     return hello_status::already_dialling;
   }
