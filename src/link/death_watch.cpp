@@ -13,10 +13,7 @@
 namespace manyworlds::inline v0::detail::shm {
 
 death_watch::death_watch(reactor& home, std::string thread_name, remark_function remark)
-    : home_(home),
-      thread_name_(std::move(thread_name)),
-      remark_(std::move(remark)),
-      delivery_(*this) {}
+    : home_(home), thread_name_(std::move(thread_name)), remark_(std::move(remark)) {}
 
 death_watch::~death_watch() = default;
 

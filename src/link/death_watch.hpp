@@ -12,17 +12,17 @@
 #include "io/reactor.hpp"
 #include "link/death_notices.hpp"
 #include "link/liveness_waiter.hpp"
+#include "member_work.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Waits on the liveness futexes of peers and tells the service reactor
-/// which holder has died without releasing it. It is the first of the notices,
-/// not the only one. A peer that overwrites its futex affects only the notice of its own
-/// death.
+/// Waits on the liveness futexes of peers and tells the service reactor which holder has
+/// died without releasing its futex. It is the first of the notices, not the only one. A
+/// peer that overwrites its futex affects only the notice of its own death.
 ///
-/// Thread: each waiter, a thread, takes at most `futexes_per_thread` (futex_waitv
-/// takes 128), and the next futex starts another one. Threads stay until the end; there
-/// is none before the first futex. They inherit the signal mask of the caller of `add`.
+/// Thread: each waiter has one for at most `futexes_per_thread` (futex_waitv takes 128),
+/// and the next futex starts another one. Threads stay until the end; there is none
+/// before the first futex. They inherit the signal mask of the caller of `add`.
 ///
 /// All calls are made on the reactor's thread. Lifetime: destroyed before the reactor,
 /// once that no longer turns, since a notice may be in its queue.
@@ -53,12 +53,6 @@ class death_watch final : public death_notices {
     liveness_waiter* where;
     std::function<void()> died;
   };
-  struct delivery final : work {
-    explicit delivery(death_watch& w) noexcept
-        : work([](work& self) noexcept { static_cast<delivery&>(self).owner.deliver(); }),
-          owner(w) {}
-    death_watch& owner;
-  };
 
   [[nodiscard]] bool may_wait();
   /// Gives the futex to a waiter with room. Throws std::system_error.
@@ -73,7 +67,7 @@ class death_watch final : public death_notices {
   bool refused_ = false;
   std::uint64_t last_ticket_ = 0;
   std::map<ticket, watched> watched_;
-  delivery delivery_;
+  member_work<&death_watch::deliver> delivery_{*this};
   std::vector<ticket> delivering_;
   /// Guards what follows.
   std::mutex mutex_;

@@ -118,11 +118,11 @@ task<void> simulated_pairing::run() {
 
 void simulated_pairing::take(std::shared_ptr<exchange> request) {
   requests_.push_back(std::move(request));
-  if (!std::exchange(arrival_.is_posted, true)) service_.post(arrival_);
+  if (!std::exchange(arrival_is_posted_, true)) service_.post(arrival_);
 }
 
 void simulated_pairing::arrived() noexcept {
-  arrival_.is_posted = false;
+  arrival_is_posted_ = false;
   request_came_.set();
 }
 

@@ -11,6 +11,7 @@
 #include "link/pairing.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/seeded_random.hpp"
+#include "member_work.hpp"
 #include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
@@ -29,13 +30,6 @@ class simulated_pairing final : public pairing, private simulated_resident {
 
  private:
   struct exchange;
-  struct arrival final : work {
-    explicit arrival(simulated_pairing& h) noexcept
-        : work([](work& w) noexcept { static_cast<arrival&>(w).owner.arrived(); }),
-          owner(h) {}
-    simulated_pairing& owner;
-    bool is_posted = false;
-  };
 
   [[nodiscard]] task<std::optional<shared_parts>> send_request(
       incarnation peer, pairing_nonces nonces, std::string& why_not) override;
@@ -54,7 +48,8 @@ class simulated_pairing final : public pairing, private simulated_resident {
   seeded_random random_;
   std::deque<std::shared_ptr<exchange>> requests_;
   event request_came_;
-  arrival arrival_{*this};
+  member_work<&simulated_pairing::arrived> arrival_{*this};
+  bool arrival_is_posted_ = false;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm
