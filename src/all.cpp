@@ -218,7 +218,6 @@
 #include "testing/simulated_engine.cpp"
 #include "testing/simulated_network.cpp"
 #include "testing/simulated_network_faults.cpp"
-#include "testing/simulated_pair.cpp"
 #include "testing/simulated_pairing.cpp"
 #include "testing/simulated_process.cpp"
 #include "testing/simulation.cpp"
