@@ -73,7 +73,6 @@
 #include "link/hello.cpp"
 #include "link/link.cpp"
 #include "link/liveness_futex.cpp"
-#include "link/liveness_waiter.cpp"
 #include "link/local_discovery.cpp"
 #include "link/local_peer.cpp"
 #include "link/local_socket.cpp"

@@ -1,6 +1,9 @@
 // Death watch: learns from the kernel at once which peers on this host have died.
 #pragma once
 
+#include <linux/futex.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,10 +14,11 @@
 
 #include "io/reactor.hpp"
 #include "link/death_notices.hpp"
-#include "link/liveness_waiter.hpp"
 #include "member_work.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
+
+class liveness_waiter;
 
 /// Waits on the liveness futexes of peers and tells the service reactor which holder has
 /// died without releasing its futex. It is the first of the notices, not the only one. A
@@ -46,7 +50,8 @@ class death_watch final : public death_notices {
   /// Returns how often futexes were polled, for tests that idle is free.
   [[nodiscard]] std::uint64_t polls() const noexcept;
 
-  static constexpr std::size_t futexes_per_thread = liveness_waiter::most;
+  /// The system call takes 128; one of them is for changes of ours.
+  static constexpr std::size_t futexes_per_thread = FUTEX_WAITV_MAX - 1;
 
  private:
   struct watched {
