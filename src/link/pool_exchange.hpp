@@ -25,8 +25,8 @@ struct pool_notice {
   std::uint64_t bytes = 0;
 };
 
-/// Exchanges pools over the connection on which the two met, which carries descriptors.
-/// No call waits. Thread: the user reactor.
+/// Exchanges pools over the connection on which the two paired, which carries
+/// descriptors. No call waits. Thread: the user reactor.
 class pool_exchange {
  public:
   /// Shares nothing if either argument is empty.
