@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "io/descriptor.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
 
@@ -29,9 +30,9 @@ class process_watch {
   /// Works as `of_peer`, by the number alone.
   [[nodiscard]] static process_watch of_peer_by_number(int connection, boot_time met);
 
-  process_watch(process_watch&& other) noexcept;
+  process_watch(process_watch&&) noexcept = default;
   process_watch& operator=(process_watch&&) = delete;
-  ~process_watch();
+  ~process_watch() = default;
 
   /// Says that the end can be awaited, or has come already.
   [[nodiscard]] bool is_watching() const noexcept { return state_ != state::blind; }
@@ -57,7 +58,7 @@ class process_watch {
                                                boot_time met);
 
   state state_;
-  int descriptor_ = -1;
+  unique_descriptor descriptor_;
   std::string objection_;
 };
 

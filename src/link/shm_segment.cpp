@@ -118,7 +118,7 @@ bool shm_segment::map(std::string& why_not) {
   }
   std::byte* base = static_cast<std::byte*>(room) + page_bytes;
   if (::mmap(base, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-             descriptor_, 0) == MAP_FAILED) {
+             descriptor_.get(), 0) == MAP_FAILED) {
     why_not = because("mapping shared memory");
     ::munmap(room, page_bytes + segment_bytes);
     return false;
@@ -131,7 +131,6 @@ bool shm_segment::map(std::string& why_not) {
 
 shm_segment::~shm_segment() {
   if (base_) ::munmap(private_page(), page_bytes + segment_bytes);
-  ::close(descriptor_);
 }
 
 int shm_segment::reserve_what_always_is() const noexcept {
@@ -143,7 +142,7 @@ int shm_segment::reserve_what_always_is() const noexcept {
 }
 
 int shm_segment::reserve(std::size_t offset, std::size_t bytes) const noexcept {
-  return reserve_file(descriptor_, offset, bytes);
+  return reserve_file(descriptor_.get(), offset, bytes);
 }
 
 }  // namespace manyworlds::inline v0::detail::shm

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "io/descriptor.hpp"
 #include "link/segment_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -36,7 +37,7 @@ class shm_segment {
 
   [[nodiscard]] int side() const noexcept { return side_; }
   [[nodiscard]] int peer_side() const noexcept { return 1 - side_; }
-  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept {
     MW_ASSERT(base_ && offset < segment_bytes, "an address lies in the segment");
     return base_ + offset;
@@ -51,7 +52,7 @@ class shm_segment {
   [[nodiscard]] bool map(std::string& why_not);
   [[nodiscard]] int reserve_what_always_is() const noexcept;
 
-  int descriptor_;
+  unique_descriptor descriptor_;
   int side_;
   std::byte* base_ = nullptr;
 };

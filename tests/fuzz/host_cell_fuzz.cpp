@@ -111,7 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   int ends[2];
   fuzzing::must(
       ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-  const shm::unique_descriptor peers_end(ends[1]);
+  const unique_descriptor peers_end(ends[1]);
   auto link = std::make_shared<shm::shared_link>(
       home, home.sockets(),
       parts_of_side_1(*segment, {home.sockets(), static_cast<socket_handle>(ends[0])}));

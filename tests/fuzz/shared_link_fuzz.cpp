@@ -39,7 +39,7 @@ class victim {
     int ends[2];
     must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     parts.wake_socket = {home_.sockets(), static_cast<socket_handle>(ends[0])};
-    peers_end_ = shm::unique_descriptor(ends[1]);
+    peers_end_ = unique_descriptor(ends[1]);
     shm::shm_segment& segment = *parts.segment;
     const auto line = [&](int side) -> shm::beat_line& {
       return *reinterpret_cast<shm::beat_line*>(segment.at(shm::offset::beat(side)));
@@ -122,7 +122,7 @@ class victim {
 
   reactor home_;
   quiet_slot events_;
-  shm::unique_descriptor peers_end_;
+  unique_descriptor peers_end_;
   std::optional<shm::beat_exchange> beats_;
   std::shared_ptr<shm::shared_link> link_;
   std::optional<shm::ring_writer> writer_;

@@ -199,7 +199,7 @@ inline void cluster::share(rank_t from, rank_t to) {
     shm::shared_parts& p = parts[side];
     REQUIRE(p.segment->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
-    p.line = shm::unique_descriptor(line[side]);
+    p.line = unique_descriptor(line[side]);
     p.pid = ::getpid();
     shm::memory_probe probe;
     probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
