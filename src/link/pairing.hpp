@@ -40,8 +40,6 @@ struct shared_parts {
   /// One end of the connection on which they paired, which carries descriptors; none
   /// where the kernel is simulated.
   unique_descriptor line;
-  /// The peer's process; 0 if this process has no name for it.
-  pid_t pid = 0;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;
   /// The errno of the refusal; 0 without `memory` if reading is turned off here.

@@ -213,7 +213,6 @@ void socket_pairing::hold_liveness(shared_parts& parts) {
 
 void socket_pairing::probe_peer(shared_parts& parts, pid_t pid,
                                 const memory_probe& probe) const {
-  parts.pid = pid;
   if (reads_peers_) parts.memory = remote_memory::of(pid, probe, parts.memory_refusal);
 }
 

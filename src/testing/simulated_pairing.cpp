@@ -153,15 +153,15 @@ void simulated_pairing::answer(exchange& e) {
 // Adds our futex in the segment and the peer's memory.
 void simulated_pairing::furnish(shared_parts& parts, simulated_process& peer) {
   parts.liveness = std::make_unique<simulated_liveness>(self_, *parts.segment);
-  parts.pid = static_cast<pid_t>(peer.identity().pid);
   if (!reads_peers_) return;
   if (random_.one_in(4)) {
     parts.memory_refusal = EPERM;
     return;
   }
   const std::uint64_t allowed = random_.one_in(4) ? random_.below(40) : ~std::uint64_t{0};
-  parts.memory.emplace(parts.pid, std::make_shared<simulated_memory>(
-                                      self_, peer, random_.next(), allowed));
+  const auto pid = static_cast<pid_t>(peer.identity().pid);
+  parts.memory.emplace(
+      pid, std::make_shared<simulated_memory>(self_, peer, random_.next(), allowed));
 }
 
 task<std::optional<shared_parts>> simulated_pairing::send_request(incarnation peer,

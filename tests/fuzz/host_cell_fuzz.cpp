@@ -28,10 +28,9 @@ shm::shared_parts parts_of_side_1(shm::shm_segment& made_by_peer,
   if (!parts.segment) std::abort();
   parts.wake_socket = std::move(wake_socket);
   // The fuzzer's own memory stands for the peer's: reading it harms nobody.
-  parts.pid = ::getpid();
   shm::memory_probe probe;
   probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
-  parts.memory = shm::remote_memory::of(parts.pid, probe, parts.memory_refusal);
+  parts.memory = shm::remote_memory::of(::getpid(), probe, parts.memory_refusal);
   return parts;
 }
 

@@ -200,16 +200,15 @@ inline void cluster::share(rank_t from, rank_t to) {
     REQUIRE(p.segment->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
     p.line = unique_descriptor(line[side]);
-    p.pid = ::getpid();
     shm::memory_probe probe;
     probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
     if (where_ != ground::asking) {
-      p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
+      p.memory = shm::remote_memory::of(::getpid(), probe, p.memory_refusal);
     }
     member& m = (*this)[ranks[side]];
     if (sim_ && p.memory) {
       p.memory = shm::remote_memory(
-          p.pid, std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
+          ::getpid(), std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
     }
     p.wake_socket = socket(m.home->sockets(), wake_sockets[side]);
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),

@@ -114,7 +114,6 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
   parts.wake_socket = {posix_network(), static_cast<socket_handle>(ends[0])};
   REQUIRE(peer.hear());
   const pid_t number = peer.pid();
-  parts.pid = number;
   parts.memory = shm::remote_memory::of(number, probe, parts.memory_refusal);
   if (!parts.memory) {
     MESSAGE("skipped: the memory of other processes cannot be read here");
