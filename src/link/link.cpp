@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "link/local_peer.hpp"
-#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -108,7 +108,7 @@ void link::peer_is_gone(const std::string& noticed_by) noexcept {
 task<void> link::run() {
   // Keeps this object until both directions are quiet, also if all others release it.
   const auto self = shared_from_this();
-  co_await when_any(read(), write(), over_.wait());
+  co_await when_any(read(), write(), until_peer_died(), over_.wait());
   end(cause::runtime_stopped, "the link was closed here");
   connection_.close();
 }
@@ -161,6 +161,17 @@ task<void> link::read() {
       filled -= taken;
     }
   }
+}
+
+task<void> link::until_peer_died() {
+  co_await died_.wait();
+  // The last messages of the peer, a goodbye or a BROKEN, may wait in our socket. They
+  // are read first.
+  co_await sleep_for(duration::zero());
+  co_await sleep_for(duration::zero());
+  if (!up_) co_return;
+  saw_death_ = true;
+  peer_is_gone(died_by_);
 }
 
 void link::take(frame kind, std::span<const std::byte> body) {

@@ -94,6 +94,13 @@ class link : public std::enable_shared_from_this<link> {
   /// Returns the memory that is shared with the peer, if it lives on this host.
   [[nodiscard]] shm::local_peer& local() const noexcept { return *local_; }
 
+  /// Called by each notice of the peer's death; the first one stands. It ends the link
+  /// once what the peer said before has been read.
+  void note_death(const char* noticed_by) noexcept {
+    if (died_by_) return;
+    died_by_ = noticed_by;
+    died_.set();
+  }
   /// Ends the link now; `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
 
@@ -149,6 +156,7 @@ class link : public std::enable_shared_from_this<link> {
   void queue(frame kind, std::span<const std::byte> body);
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> until_peer_died();
   void take(frame kind, std::span<const std::byte> body);
   void note_progress(std::uint64_t turns) noexcept;
   /// Ends the link of a process that is known to have ended, before its end of the
@@ -163,6 +171,8 @@ class link : public std::enable_shared_from_this<link> {
   bytes outgoing_;
   event something_to_send_;
   event over_;
+  event died_;
+  const char* died_by_ = nullptr;
   /// Questions have no content: their place among the messages is what counts.
   std::uint64_t questions_asked_ = 0;
   std::uint64_t questions_answered_ = 0;

@@ -8,7 +8,6 @@
 #include "link/local_discovery.hpp"
 #include "link/shared_link.hpp"
 #include "link/wire.hpp"
-#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -299,9 +298,8 @@ void local_peer::share_what_is_left() {
 
 void local_peer::watch_for_death(std::unique_ptr<process_watch> process) {
   MW_ASSERT(death_ == death_notices::ticket::none, "a peer's liveness is watched once");
-  death_ = discovery_.deaths().add(liveness_of_peer(shared_->segment()), [this] {
-    discovery_.owner().spawn(peer_died(link_.shared_from_this(), "its liveness futex"));
-  });
+  death_ = discovery_.deaths().add(liveness_of_peer(shared_->segment()),
+                                   [this] { link_.note_death("its liveness futex"); });
   if (!process) return;
   if (process->is_watching()) {
     discovery_.owner().spawn(
@@ -314,19 +312,7 @@ void local_peer::watch_for_death(std::unique_ptr<process_watch> process) {
 task<void> local_peer::until_process_ends(std::shared_ptr<link> l,
                                           std::unique_ptr<process_watch> process) {
   co_await when_any(process->ended(l->local().discovery_.service()), l->over_.wait());
-  if (!process->has_ended()) co_return;
-  co_await peer_died(std::move(l), "its process handle");
-}
-
-task<void> local_peer::peer_died(std::shared_ptr<link> l, const char* noticed_by) {
-  // The last messages of the peer, a goodbye or a BROKEN, may wait in our socket. They
-  // are read first.
-  co_await sleep_for(duration::zero());
-  co_await sleep_for(duration::zero());
-  // The first notice stands; a second one changes nothing.
-  if (!l->is_up()) co_return;
-  l->saw_death_ = true;
-  l->peer_is_gone(noticed_by);
+  if (process->has_ended()) l->note_death("its process handle");
 }
 
 void local_peer::close() noexcept {

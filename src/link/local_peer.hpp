@@ -95,8 +95,6 @@ class local_peer {
   void watch_for_death(std::unique_ptr<process_watch> process);
   [[nodiscard]] static task<void> until_process_ends(
       std::shared_ptr<link> l, std::unique_ptr<process_watch> process);
-  [[nodiscard]] static task<void> peer_died(std::shared_ptr<link> l,
-                                            const char* noticed_by);
 
   link& link_;
   local_discovery& discovery_;
