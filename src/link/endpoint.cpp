@@ -35,9 +35,8 @@ process_address name_self(environment& env) {
 }
 
 const endpoint_options& checked(const endpoint_options& o) {
-  const std::string objection =
-      listening_objection(o.listen, !o.secret.empty(), o.insecure);
-  if (!objection.empty()) throw std::invalid_argument(objection);
+  const std::string wrong = listening_error(o.listen, !o.secret.empty(), o.insecure);
+  if (!wrong.empty()) throw std::invalid_argument(wrong);
   if (!o.secret.empty() && !can_prove()) {
     throw std::invalid_argument(
         "a secret is set, but this build has no libcrypto to use it");
@@ -47,8 +46,8 @@ const endpoint_options& checked(const endpoint_options& o) {
 
 }  // namespace
 
-std::string listening_objection(const socket_address& address, bool has_secret,
-                                bool insecure) {
+std::string listening_error(const socket_address& address, bool has_secret,
+                            bool insecure) {
   if (!address.is_valid()) return "the listening address is not an address";
   if (address.is_loopback() || has_secret || insecure) return {};
   return fmt::format(

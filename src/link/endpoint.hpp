@@ -184,7 +184,7 @@ class endpoint {
 
 /// Says what is wrong with listening at `address` without a secret; empty if nothing
 /// is.
-[[nodiscard]] std::string listening_objection(const socket_address& address,
-                                              bool has_secret, bool insecure);
+[[nodiscard]] std::string listening_error(const socket_address& address, bool has_secret,
+                                          bool insecure);
 
 }  // namespace manyworlds::inline v0::detail

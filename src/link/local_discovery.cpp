@@ -36,13 +36,13 @@ local_discovery::local_discovery(endpoint& owner, reactor& service, environment&
 
 local_discovery::~local_discovery() = default;
 
-std::string local_discovery::objection() const {
+std::string local_discovery::refusal() const {
   if (!pairing_) return turned_off;
   return owner_.user() ? "" : "no reactor there would read it";
 }
 
-std::string local_discovery::listening_objection() const {
-  const std::string all = objection();
+std::string local_discovery::listening_refusal() const {
+  const std::string all = refusal();
   return all.empty() ? pairing_->refusal() : all;
 }
 

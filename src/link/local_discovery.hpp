@@ -26,10 +26,10 @@ class local_discovery final : private pairing_listener {
 
   static constexpr const char* turned_off = "it is turned off there";
   /// Says why no memory is shared here; empty if it is.
-  [[nodiscard]] std::string objection() const;
+  [[nodiscard]] std::string refusal() const;
   /// Says why no peer can request pairing here; empty if peers can. We may still request
   /// it of them.
-  [[nodiscard]] std::string listening_objection() const;
+  [[nodiscard]] std::string listening_refusal() const;
 
   /// Begins, before all calls below. Thread: the one that peers watch for its end.
   void begin();

@@ -67,13 +67,13 @@ local_peer::~local_peer() = default;
 void local_peer::begin_pairing() {
   MW_ASSERT(stage_ == stage::fresh, "a link begins to pair once");
   wire_writer out;
-  const std::string objection = discovery_.listening_objection();
-  if (objection.empty()) {
+  const std::string refusal = discovery_.listening_refusal();
+  if (refusal.empty()) {
     nonces_ = discovery_.pairing().make_nonces();
     stage_ = stage::expecting;
     out.put(std::uint8_t{1}).put_raw(nonces_.request).put_raw(nonces_.reply);
   } else {
-    out.put(std::uint8_t{0}).put(objection);
+    out.put(std::uint8_t{0}).put(refusal);
     end_pairing();
   }
   link_.queue(link::frame::pairing_nonces, out.view());
@@ -93,9 +93,9 @@ void local_peer::take_nonces(std::span<const std::byte> body) {
   read_nonce(in, nonces.request);
   read_nonce(in, nonces.reply);
   in.expect_end();
-  const std::string objection = discovery_.objection();
-  if (!objection.empty()) {
-    tell_outcome(false, false, objection);
+  const std::string refusal = discovery_.refusal();
+  if (!refusal.empty()) {
+    tell_outcome(false, false, refusal);
     return end_pairing();
   }
   stage_ = stage::requesting;
@@ -157,7 +157,7 @@ void local_peer::take_outcome(std::span<const std::byte> body) {
 
 void local_peer::note_refusal(bool is_elsewhere, const std::string& why_not) {
   // Sharing that is turned off here needs no explanation.
-  if (!discovery_.objection().empty()) return;
+  if (!discovery_.refusal().empty()) return;
   std::string line = fmt::format("no memory is shared with {}, tcp is used: {}",
                                  link_.peer().text(), why_not);
   if (is_elsewhere || why_not == local_discovery::turned_off) {
@@ -305,7 +305,7 @@ void local_peer::watch_for_death(std::unique_ptr<process_watch> process) {
     discovery_.owner().spawn(
         until_process_ends(link_.shared_from_this(), std::move(process)));
   } else {
-    discovery_.owner().remark(log_level::debug, process->objection());
+    discovery_.owner().remark(log_level::debug, process->error_message());
   }
 }
 

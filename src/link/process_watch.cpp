@@ -77,7 +77,7 @@ process_watch process_watch::with(int descriptor) noexcept {
 
 process_watch process_watch::blind(std::string why) {
   process_watch w(state::blind);
-  w.objection_ = std::move(why);
+  w.error_message_ = std::move(why);
   return w;
 }
 

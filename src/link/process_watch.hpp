@@ -38,7 +38,9 @@ class process_watch {
   [[nodiscard]] bool is_watching() const noexcept { return state_ != state::blind; }
   /// Returns a line for the log that says why it is not watching. The other notices
   /// remain.
-  [[nodiscard]] const std::string& objection() const noexcept { return objection_; }
+  [[nodiscard]] const std::string& error_message() const noexcept {
+    return error_message_;
+  }
   /// Says without waiting whether the process has ended; false where nothing is known.
   [[nodiscard]] bool has_ended() const noexcept;
 
@@ -59,7 +61,7 @@ class process_watch {
 
   state state_;
   unique_descriptor descriptor_;
-  std::string objection_;
+  std::string error_message_;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm

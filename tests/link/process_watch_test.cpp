@@ -80,7 +80,7 @@ TEST_CASE("a connected peer that lives has not ended, and once killed it has") {
     const int connection = place.accept();
     const process_watch peer = open(connection, boot_time_now());
     CHECK(peer.is_watching());
-    CHECK(peer.objection().empty());
+    CHECK(peer.error_message().empty());
     CHECK_FALSE(peer.has_ended());
     child.kill(SIGSTOP);
     CHECK_FALSE(peer.has_ended());
@@ -181,7 +181,7 @@ TEST_CASE("another process with the number of a dead peer is not taken for it") 
 }
 
 TEST_CASE(
-    "where the kernel gives no handle that is an objection, and nothing has ended") {
+    "where the kernel gives no handle there is an error message, and nothing has ended") {
   unix_listener place;
   child_process peer_process([&](child_process::voice v) {
     (void)!place.connect();
@@ -194,7 +194,7 @@ TEST_CASE(
     refuse(SYS_pidfd_open, EPERM);
     const process_watch peer =
         process_watch::of_peer_by_number(connection, boot_time_now());
-    const bool explains = peer.objection().find("pidfd_open") != std::string::npos;
+    const bool explains = peer.error_message().find("pidfd_open") != std::string::npos;
     ::_exit(!peer.is_watching() && !peer.has_ended() && explains ? 0 : 2);
   });
   const int status = child.reap();

@@ -23,7 +23,7 @@ slot_set only(unsigned slot) {
   return set;
 }
 
-std::string objection_to(slot_pool& r, unsigned slot) {
+std::string error_of_taking(slot_pool& r, unsigned slot) {
   try {
     r.take_from_peer(slot);
   } catch (const wire_error& e) {
@@ -42,7 +42,7 @@ TEST_CASE("each side hands out its own half of the slots, the lowest first") {
     while (const auto slot = mine.find_free()) {
       CHECK(*slot == expected);
       mine.take(*slot);
-      CHECK(objection_to(theirs, *slot).empty());
+      CHECK(error_of_taking(theirs, *slot).empty());
       expected += 2;
     }
     CHECK(expected == slot_count + static_cast<unsigned>(side));
@@ -58,7 +58,7 @@ TEST_CASE("a side that runs short is ceded what the other has left, up to all bu
   while (const auto slot = mine.find_free()) {
     CHECK(taken.insert(*slot).second);
     mine.take(*slot);
-    REQUIRE(objection_to(theirs, *slot).empty());
+    REQUIRE(error_of_taking(theirs, *slot).empty());
     const slot_set ceded = theirs.cede();
     if (!ceded.empty()) mine.take_ceded(ceded);
     // Who has less has nothing to give.
@@ -68,7 +68,7 @@ TEST_CASE("a side that runs short is ceded what the other has left, up to all bu
   const auto last = theirs.find_free();
   REQUIRE(last);
   theirs.take(*last);
-  CHECK(objection_to(mine, *last).empty());
+  CHECK(error_of_taking(mine, *last).empty());
 }
 
 TEST_CASE("when all are free again, both sides have some to hand out") {
@@ -129,14 +129,14 @@ TEST_CASE("one given back is not used again before the peer is told") {
 TEST_CASE(
     "law 11: slots that do not exist, are not the peer's, or are in use are named") {
   slot_pool mine(0);
-  CHECK(objection_to(mine, 256) == "slot 256 does not exist");
-  CHECK(objection_to(mine, 65535) == "slot 65535 does not exist");
-  CHECK(objection_to(mine, 4) == "slot 4 is not the peer's to hand out");
-  CHECK(objection_to(mine, 5).empty());
-  CHECK(objection_to(mine, 5) == "slot 5 is in use already");
+  CHECK(error_of_taking(mine, 256) == "slot 256 does not exist");
+  CHECK(error_of_taking(mine, 65535) == "slot 65535 does not exist");
+  CHECK(error_of_taking(mine, 4) == "slot 4 is not the peer's to hand out");
+  CHECK(error_of_taking(mine, 5).empty());
+  CHECK(error_of_taking(mine, 5) == "slot 5 is in use already");
   // Given back there, and here not yet.
   mine.peer_gave_back(only(5));
-  CHECK(objection_to(mine, 5) == "slot 5 is in use already");
+  CHECK(error_of_taking(mine, 5) == "slot 5 is in use already");
   CHECK_THROWS_WITH_AS(mine.peer_gave_back(only(5)),
                        "the peer gives back slot 5, which it has not", wire_error);
   CHECK_THROWS_AS(mine.peer_gave_back(only(7)), wire_error);
@@ -145,7 +145,7 @@ TEST_CASE(
   CHECK_THROWS_WITH_AS(mine.take_ceded(only(5)), "the peer cedes slot 5, which is in use",
                        wire_error);
   mine.take_ceded(only(7));
-  CHECK(objection_to(mine, 7) == "slot 7 is not the peer's to hand out");
+  CHECK(error_of_taking(mine, 7) == "slot 7 is not the peer's to hand out");
 }
 
 TEST_CASE("a slot is given back once, from any thread, wherever it was moved") {
