@@ -1,5 +1,6 @@
 #include "observe/reporter.hpp"
 
+#include "link/local_peer.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
@@ -113,8 +114,8 @@ reporter::service_part reporter::look_at_service() const {
     report.address = l->peer().endpoint.text();
     report.is_up = l->is_up();
     report.is_held = l->is_held();
-    report.is_local = l->is_local();
-    report.is_readable = l->is_readable();
+    report.is_local = l->local().shares_memory();
+    report.is_readable = l->local().is_readable();
     report.silence = now - l->last_heard();
     report.peer_turns = l->peer_turns();
     report.without_turn = now - l->peer_progressed();

@@ -6,6 +6,7 @@
 
 #include "duration_text.hpp"
 #include "host/host_backend.hpp"
+#include "link/local_peer.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -310,8 +311,8 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
   if (rank_ < peer) {
     link& l = *parts.links[slot].get();
     if (host_backend::uses_slots &&
-        co_await l.settled(service_.now() + std::min(left(), settle_limit))) {
-      channel = l.lend_slot(view.id, rank_);
+        co_await l.local().paired(service_.now() + std::min(left(), settle_limit))) {
+      channel = l.local().allocate_slot(view.id, rank_);
     }
     if (channel.is_open()) co_return;
     stream dialled = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);
