@@ -21,7 +21,7 @@ call_record::call_record(std::shared_ptr<dispatch_core> core, pick_reference pic
     : core_(std::move(core)),
       pick_(pick),
       number_(number),
-      watch_(
+      deadline_(
           [](void* self, cause why) noexcept {
             static_cast<call_record*>(self)->give_up(failure(
                 why, why == cause::timed_out ? "the time of the call has passed" : ""));
@@ -36,8 +36,8 @@ call_record::~call_record() {
 
 void call_record::begin(executor& home, duration limit, std::stop_token token) {
   MW_ASSERT(home.is_current(), "a call begins on the dispatcher's reactor");
-  deadline_ = later(home.now(), limit);
-  watch_.begin(home, deadline_, std::move(token));
+  due_ = later(home.now(), limit);
+  deadline_.begin(home, due_, std::move(token));
 }
 
 void call_record::check() const {
@@ -210,7 +210,7 @@ void call_record::finish(failure f) noexcept {
   is_over_ = true;
   core_->note_end(f);
   failure_ = f ? describe(std::move(f)) : std::move(f);
-  watch_.end();
+  deadline_.end();
   note_change();
   if (!reader_) return;
   next_reply_awaiter& reader = *std::exchange(reader_, nullptr);

@@ -47,7 +47,7 @@ class call_record {
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] pick_reference& pick() noexcept { return pick_; }
   [[nodiscard]] int tries() const noexcept { return tries_; }
-  [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
+  [[nodiscard]] time_point deadline() const noexcept { return due_; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
   /// Returns whether it waits for a worker, perhaps for a second one.
   [[nodiscard]] bool is_queued() const noexcept { return is_queued_; }
@@ -148,8 +148,8 @@ class call_record {
   const std::shared_ptr<dispatch_core> core_;
   pick_reference pick_;
   const std::uint64_t number_;
-  call_watch watch_;
-  time_point deadline_ = time_point::max();
+  call_deadline deadline_;
+  time_point due_ = time_point::max();
   event changed_;
 
   /// The try that is being sent. None if its worker was lost meanwhile, or has given

@@ -221,7 +221,7 @@ class call_session::running {
   running(slot& s, served_call& call) noexcept
       : slot_(s),
         call_(call),
-        watch_(
+        deadline_(
             [](void* self, cause) noexcept {
               auto& late = static_cast<running*>(self)->call_;
               late.is_late_ = true;
@@ -240,12 +240,12 @@ class call_session::running {
     call_.stop_.request_stop();
   }
 
-  void begin() { watch_.begin(*executor::current(), call_.deadline_, {}); }
+  void begin() { deadline_.begin(*executor::current(), call_.deadline_, {}); }
 
  private:
   slot& slot_;
   served_call& call_;
-  call_watch watch_;
+  call_deadline deadline_;
 };
 
 task<call_session::handler_end> call_session::run_handler(order_head head, bytes data) {

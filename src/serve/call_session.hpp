@@ -11,7 +11,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 #include "manyworlds/serve/call_server.hpp"
 #include "serve/call_peer.hpp"
 #include "serve/call_wire.hpp"

@@ -13,7 +13,7 @@ next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
     : call_(call),
       limit_(limit),
       token_(std::move(token)),
-      watch_(
+      deadline_(
           [](void* context, cause why) noexcept {
             auto& self = *static_cast<next_reply_awaiter*>(context);
             self.call_->read_by(nullptr);
@@ -50,7 +50,7 @@ void next_reply_awaiter::await_start(continuation& k) {
   MW_ASSERT(call_ && !waiter_, "a next reply is awaited once");
   waiter_ = &k;
   executor& home = k.home();
-  watch_.begin(home, later(home.now(), limit_), std::move(token_));
+  deadline_.begin(home, later(home.now(), limit_), std::move(token_));
   call_->read_by(this);
 }
 
@@ -58,7 +58,7 @@ bool next_reply_awaiter::await_cancel() noexcept {
   // It has ended, and its waiter will be resumed.
   if (!waiter_) return false;
   call_->read_by(nullptr);
-  watch_.end();
+  deadline_.end();
   return true;
 }
 
@@ -70,7 +70,7 @@ std::optional<bytes> next_reply_awaiter::await_resume() {
 void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept {
   MW_ASSERT(waiter_, "law 1: a wait for a reply ends once");
   MW_ASSERT(!reply || !f, "a wait ends with a reply or a failure, not with both");
-  watch_.end();
+  deadline_.end();
   reply_ = std::move(reply);
   failure_ = std::move(f);
   std::exchange(waiter_, nullptr)->resume();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 #include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
@@ -43,7 +43,7 @@ class next_reply_awaiter : public native_only {
   call_record* call_;
   duration limit_;
   std::stop_token token_;
-  call_watch watch_;
+  call_deadline deadline_;
   std::optional<std::vector<std::byte>> reply_;
   failure failure_;
   continuation* waiter_ = nullptr;

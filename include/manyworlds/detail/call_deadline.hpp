@@ -1,4 +1,4 @@
-// Call watch: one deadline and one stop token, reported on the home's thread.
+// Call deadline: one deadline and one stop token, reported on the home's thread.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@ namespace manyworlds::inline v0::detail {
 /// Calls `told` at most once: with `timed_out` at the deadline, with `cancelled` when
 /// the token is triggered, on any thread. The owner has to give up then. Neither copied
 /// nor moved.
-class call_watch : private timer {
+class call_deadline : private timer {
  public:
   using function = void (*)(void* context, cause why) noexcept;
 
-  call_watch(function told, void* context) noexcept
+  call_deadline(function told, void* context) noexcept
       : timer([](timer& t) noexcept {
-          static_cast<call_watch&>(t).tell(cause::timed_out);
+          static_cast<call_deadline&>(t).tell(cause::timed_out);
         }),
         told_(told),
         context_(context) {}
-  ~call_watch() { end(); }
+  ~call_deadline() { end(); }
 
-  /// Begins to watch. `time_point::max()` is no deadline. Thread: the home's.
-  /// Precondition: the watch has not begun, or has ended.
+  /// Begins. `time_point::max()` is no deadline. Thread: the home's.
+  /// Precondition: it has not begun, or has ended.
   void begin(executor& home, time_point deadline, std::stop_token token);
-  /// Disarms the watch: nothing is told afterwards. Idempotent.
+  /// Disarms it: nothing is told afterwards. Idempotent.
   void end() noexcept;
 
  private:
@@ -41,7 +41,7 @@ class call_watch : private timer {
   function told_;
   void* context_;
   executor* home_ = nullptr;
-  /// The notice outlives the watch while its post is under way.
+  /// The notice outlives its owner while its post is under way.
   std::shared_ptr<stop_notice> notice_;
 };
 

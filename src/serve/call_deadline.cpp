@@ -1,4 +1,4 @@
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 
 #include <optional>
 #include <utility>
@@ -9,10 +9,11 @@ namespace manyworlds::inline v0::detail {
 
 /// Posts itself to the home when the token is triggered, and lives until that post
 /// arrives.
-class call_watch::stop_notice final : public work,
-                                      public std::enable_shared_from_this<stop_notice> {
+class call_deadline::stop_notice final
+    : public work,
+      public std::enable_shared_from_this<stop_notice> {
  public:
-  stop_notice(call_watch& owner, executor& home) noexcept
+  stop_notice(call_deadline& owner, executor& home) noexcept
       : work([](work& w) noexcept { static_cast<stop_notice&>(w).arrived(); }),
         owner_(&owner),
         home_(home) {}
@@ -45,14 +46,14 @@ class call_watch::stop_notice final : public work,
     if (owner_) owner_->tell(cause::cancelled);
   }
 
-  call_watch* owner_;
+  call_deadline* owner_;
   executor& home_;
   std::shared_ptr<stop_notice> keeps_;
   std::optional<std::stop_callback<poster>> callback_;
 };
 
-void call_watch::begin(executor& home, time_point deadline, std::stop_token token) {
-  MW_ASSERT(!is_armed() && !notice_, "a watch begins again only after its end");
+void call_deadline::begin(executor& home, time_point deadline, std::stop_token token) {
+  MW_ASSERT(!is_armed() && !notice_, "a deadline begins again only after its end");
   home_ = &home;
   if (deadline != time_point::max()) home.arm(*this, deadline);
   if (!token.stop_possible()) return;
@@ -60,7 +61,7 @@ void call_watch::begin(executor& home, time_point deadline, std::stop_token toke
   notice_->begin(std::move(token));
 }
 
-void call_watch::end() noexcept {
+void call_deadline::end() noexcept {
   if (is_armed()) home_->timers().disarm(*this);
   if (const auto notice = std::move(notice_)) notice->forget();
 }
