@@ -20,7 +20,7 @@ connector::connector(runtime& rt, store& st, const connect_options& options)
       id_(access::core(rt).random_word()),
       world_options_(peer_world_options(options.world, options.service, id_, 1)),
       key_(join_record::key(world_options_.name, 1)),
-      list_(access::core(rt), st, options.service) {
+      queue_(access::core(rt), st, options.service) {
   check_service("connect", options.service, options.world);
 }
 
@@ -29,7 +29,7 @@ connector::~connector() {
 }
 
 world connector::describe() {
-  desk_.emplace(list_.place());
+  desk_.emplace(queue_.place());
   return world(runtime_, *desk_, world_options_);
 }
 
@@ -55,7 +55,7 @@ task<void> connector::stay_announced() {
     announced = record;
     duration pause = longest_look;
     try {
-      pause = co_await announce(waiting_peer(id_, std::move(record)), is_new);
+      pause = co_await announce(join_entry(id_, std::move(record)), is_new);
       note_store(nullptr);
     } catch (const store_error& e) {
       note_store(e.what());
@@ -64,15 +64,15 @@ task<void> connector::stay_announced() {
   }
 }
 
-task<duration> connector::announce(waiting_peer self, bool is_new) {
-  const bool stands = !is_new && co_await list_.holds(self);
+task<duration> connector::announce(join_entry self, bool is_new) {
+  const bool stands = !is_new && co_await queue_.holds(self);
   // It is missing for the first time: the acceptor that has taken it may be about to
   // propose.
   if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
   if (stands) note_waiting();
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
-  if (!stands) co_await list_.enter(std::move(self));
+  if (!stands) co_await queue_.enter(std::move(self));
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
   co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
@@ -84,9 +84,9 @@ void connector::note_waiting() {
   if (std::exchange(is_waiting_told_, true)) return;
   access::core(runtime_).log(
       log_level::warning,
-      fmt::format("connect {}: in the waiting list of the store {}; no acceptor of the "
+      fmt::format("connect {}: in the join queue of the store {}; no acceptor of the "
                   "service has taken it yet",
-                  options_.service.view(), list_.place().address()));
+                  options_.service.view(), queue_.place().address()));
 }
 
 // Only the acceptor knows why, and cannot tell us: it does not meet us.

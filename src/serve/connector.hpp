@@ -1,4 +1,4 @@
-// Connector: enters the waiting list until an acceptor takes it.
+// Connector: enters the join queue until an acceptor takes it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
-#include "serve/waiting_list.hpp"
+#include "serve/join_queue.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -33,7 +33,7 @@ class desk_store final : public store {
   memory_store under_;
 };
 
-/// One connector of a service. It enters the waiting list when it forms a world, and
+/// One connector of a service. It enters the join queue when it forms a world, and
 /// again when no world comes of it.
 class connector {
  public:
@@ -59,7 +59,7 @@ class connector {
 
   [[nodiscard]] task<void> stay_announced();
   /// Returns when to look again.
-  [[nodiscard]] task<duration> announce(waiting_peer self, bool is_new);
+  [[nodiscard]] task<duration> announce(join_entry self, bool is_new);
   void note_waiting();
   void note_taken_in_vain();
   void note_store(const char* trouble);
@@ -69,7 +69,7 @@ class connector {
   const std::uint64_t id_;
   const world_options world_options_;
   const std::string key_;
-  waiting_list list_;
+  join_queue queue_;
   /// Made anew for each world.
   std::optional<desk_store> desk_;
   duration pause_ = first_look;

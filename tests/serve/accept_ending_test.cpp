@@ -155,7 +155,7 @@ TEST_CASE("B9, law 6: a thousand connects leave no keys behind, and no names") {
       co_await connect(worker.rt, store, {.service = "decode"}, ends);
   };
   worker.run(many(), 60s);
-  // The list, while it is served, and perhaps a bell that nobody has heard yet.
+  // The queue, while it is served, and perhaps a bell that no acceptor has heard yet.
   CHECK(keys_in(front, store) <= 2);
   enough.request_stop();
   front.finish(accepted);

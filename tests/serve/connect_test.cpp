@@ -23,8 +23,8 @@ TEST_CASE(
   int taken = 0, met = 0;
   // As an acceptor of another secret does, which must not say why.
   auto take_three = [&]() -> task<void> {
-    waiting_list list(access::core(*s.leader.rt), s.store, "decode");
-    while (taken < 3) taken += static_cast<int>((co_await list.take(1)).size());
+    join_queue queue(access::core(*s.leader.rt), s.store, "decode");
+    while (taken < 3) taken += static_cast<int>((co_await queue.take(1)).size());
   };
   auto meets = [&](world&) -> task<void> {
     ++met;
@@ -55,7 +55,7 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
   auto never = [](world&) -> task<void> { co_return; };
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
-  const std::string told = "connect decode: in the waiting list of the store " +
+  const std::string told = "connect decode: in the join queue of the store " +
                            s.store.address() + "; no acceptor of the service has taken";
   REQUIRE(s.until([&] { return worker.told.count(told, log_level::warning) == 1; }, 2s));
   s.sim.run_for(5s);
@@ -67,25 +67,25 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
 
 TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
   site s;
-  waiting_list list(access::core(*s.leader.rt), s.store, "decode");
+  join_queue queue(access::core(*s.leader.rt), s.store, "decode");
   auto take_all = [&]() -> task<void> {
     acceptor door(*s.leader.rt, s.store, {.service = "decode"});
-    const waiting_peer slow(1, "first");
-    co_await list.enter(slow);
+    const join_entry slow(1, "first");
+    co_await queue.enter(slow);
     auto taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     auto met = door.meet(std::move(taken[0]));
-    co_await list.enter(slow);
-    co_await list.enter(waiting_peer(2, "first"));
+    co_await queue.enter(slow);
+    co_await queue.enter(join_entry(2, "first"));
     taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     CHECK(taken[0].id == 2);
     // It waits for another world: the one that it has is over, or soon will be.
-    co_await list.enter(waiting_peer(1, "second"));
+    co_await queue.enter(join_entry(1, "second"));
     taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     CHECK(taken[0].id == 1);
-    co_await list.enter(slow);
+    co_await queue.enter(slow);
     met.reset();
     taken = co_await door.next({});
     CHECK(taken.size() == 1);
