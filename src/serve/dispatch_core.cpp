@@ -67,7 +67,7 @@ executor& dispatch_core::enter() {
   return *home_;
 }
 
-std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
+std::uint64_t dispatch_core::wire_id(const call_state& c, world& w) {
   // Other leaders, and this process in an earlier life, begin elsewhere.
   if (first_wire_id_ == 0) first_wire_id_ = access::core(w).runtime().random_word() | 1;
   return first_wire_id_ + c.number();
@@ -75,7 +75,7 @@ std::uint64_t dispatch_core::wire_id(const call_record& c, world& w) {
 
 // --- calls
 
-void dispatch_core::admit(call_record& c) {
+void dispatch_core::admit(call_state& c) {
   MW_ASSERT(home_ && home_->is_current(),
             "calls are admitted on the dispatcher's reactor");
   MW_ASSERT(!c.is_queued() && !c.has_try() && !c.is_over(), "a call is admitted once");
@@ -102,14 +102,14 @@ void dispatch_core::admit(call_record& c) {
   if (!is_first) distribute();
 }
 
-void dispatch_core::queue_again(call_record& c) {
+void dispatch_core::queue_again(call_state& c) {
   enqueue(c);
   if (is_closed_) return c.give_up(nobody_left());
   end_lonely();
   distribute();
 }
 
-void dispatch_core::enqueue(call_record& c) {
+void dispatch_core::enqueue(call_state& c) {
   // A call that finds no memory in the queue must not say that it stands there.
   [[maybe_unused]] const bool is_new = queue_.emplace(c.number(), &c).second;
   MW_ASSERT(is_new, "a call stands in the queue once");
@@ -119,7 +119,7 @@ void dispatch_core::enqueue(call_record& c) {
   if (!is_armed()) set_timer();
 }
 
-void dispatch_core::forget(call_record& c) noexcept {
+void dispatch_core::forget(call_state& c) noexcept {
   c.set_not_queued();
   [[maybe_unused]] const auto erased = queue_.erase(c.number());
   MW_ASSERT(erased == 1, "a call that is queued stands in the queue");
@@ -131,7 +131,7 @@ void dispatch_core::forget(call_record& c) noexcept {
   if (is_armed()) home_->timers().disarm(*this);
 }
 
-bool dispatch_core::offer(call_record& c) {
+bool dispatch_core::offer(call_state& c) {
   if (!has_room()) return false;
   if (!c.wants_another()) return offer(c, candidates_);
   choice others = others_than_its_own(c);
@@ -143,7 +143,7 @@ bool dispatch_core::offer(call_record& c) {
   return true;
 }
 
-bool dispatch_core::offer(call_record& c, choice& among) {
+bool dispatch_core::offer(call_state& c, choice& among) {
   MW_ASSERT(among.links.size() == among.shown.size(),
             "each worker that is shown has a link");
   const std::optional<std::size_t> chosen = c.pick()(among.shown);
@@ -180,7 +180,7 @@ void dispatch_core::go_on_offering() noexcept {
     MW_ASSERT(!queue_.empty(), "calls are offered only while some wait");
     auto at = queue_.lower_bound(next_offered_);
     if (at == queue_.end()) at = queue_.begin();
-    call_record& c = *at->second;
+    call_state& c = *at->second;
     next_offered_ = c.number() + 1;
     --to_offer_;
     // Its worker was heard again, or too many calls were asked twice.
@@ -237,7 +237,7 @@ bool dispatch_core::waits_for_suspects() const noexcept {
 
 // --- asking twice
 
-dispatch_core::choice dispatch_core::others_than_its_own(const call_record& c) const {
+dispatch_core::choice dispatch_core::others_than_its_own(const call_state& c) const {
   choice others;
   for (worker_link* link : links_) {
     if (link->is_member() && !link->is_silent() && !c.was_given_to(*link))
@@ -259,7 +259,7 @@ bool dispatch_core::looks_frozen() noexcept {
   return is_frozen_;
 }
 
-bool dispatch_core::may_ask_again(const call_record& c) noexcept {
+bool dispatch_core::may_ask_again(const call_state& c) noexcept {
   return budget_ >= 1 && c.tries() < options_.tries && c.is_held_up() && !looks_frozen();
 }
 
@@ -268,11 +268,11 @@ void dispatch_core::ask_again_for_suspects() noexcept {
   bool has_unanswered = false;
   // Look also before any is suspect: the freeze may be over by then.
   const bool is_frozen = looks_frozen();
-  std::vector<call_record*> held_up;
+  std::vector<call_state*> held_up;
   for (const worker_link* link : links_) {
     // A worker that was heard since is suspect only until its world has been told.
     const bool is_suspect = link->is_suspect() && link->is_silent();
-    link->for_each_call([&](call_record& c) {
+    link->for_each_call([&](call_state& c) {
       if (c.is_over() || c.is_settled()) return;
       has_unanswered = true;
       if (is_suspect && !is_frozen && !c.is_queued() && may_ask_again(c))
@@ -281,7 +281,7 @@ void dispatch_core::ask_again_for_suspects() noexcept {
   }
   // A call that several suspects have is met several times. No user code runs before
   // all of them stand in the queue.
-  for (call_record* c : held_up) {
+  for (call_state* c : held_up) {
     if (!c->is_queued() && !c->wants_another()) c->want_another();
   }
   if (!queue_.empty()) distribute();
@@ -332,7 +332,7 @@ void dispatch_core::remove(worker_link& link) noexcept {
   MW_ASSERT(erased == 1, "a worker that is served is listed once");
   const failure why = link.end_cause();
   if (!link.is_draining()) last_loss_ = why.text();
-  while (call_record* const c = link.take_any_call()) c->lose(link, why);
+  while (call_state* const c = link.take_any_call()) c->lose(link, why);
   if (links_.empty() && suspicion_timer_.is_armed())
     home_->timers().disarm(suspicion_timer_);
   note_membership();
@@ -385,7 +385,7 @@ void dispatch_core::end_lonely() noexcept {
   if (!is_alone()) return;
   const time_point now = home_->now();
   for (auto at = queue_.begin(); at != queue_.end();) {
-    call_record& c = *at->second;
+    call_state& c = *at->second;
     ++at;
     if (c.alone_since == time_point::max() ||
         later(c.alone_since, options_.patience) > now)

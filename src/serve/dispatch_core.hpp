@@ -11,7 +11,7 @@
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "observe/tally.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -29,18 +29,18 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   /// Returns the caller's executor. Throws if it is not always the same.
   executor& enter();
   /// Returns a call's number as it is on the wire.
-  [[nodiscard]] std::uint64_t wire_id(const call_record& c, world& w);
+  [[nodiscard]] std::uint64_t wire_id(const call_state& c, world& w);
 
   // --- calls
   [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
   /// Gives the call to a worker or queues it. Throws the error that ends it at once.
-  void admit(call_record& c);
+  void admit(call_state& c);
   /// Queues a call in its old place: its worker was lost, or is suspect.
-  void queue_again(call_record& c);
+  void queue_again(call_state& c);
   /// Queues a call without offering it.
-  void enqueue(call_record& c);
+  void enqueue(call_state& c);
   /// Removes a call that waits no longer. Precondition: it is in the queue.
-  void forget(call_record& c) noexcept;
+  void forget(call_state& c) noexcept;
   [[nodiscard]] std::size_t queued() const noexcept { return queue_.size(); }
   void note_end(const failure& f) noexcept;
   /// Returns the name of a call in errors: "17 of decode".
@@ -72,7 +72,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
 
  private:
-  using queue = std::map<std::uint64_t, call_record*>;
+  using queue = std::map<std::uint64_t, call_state*>;
   /// The workers that `pick` is shown, and their links.
   struct choice {
     std::vector<worker_status> shown;
@@ -96,14 +96,14 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   void distribute() noexcept;
   void go_on_offering() noexcept;
   /// Returns true if the call has a worker now. Throws what its pick throws.
-  bool offer(call_record& c);
-  [[nodiscard]] bool offer(call_record& c, choice& among);
+  bool offer(call_state& c);
+  [[nodiscard]] bool offer(call_state& c, choice& among);
   void look_at_candidates();
   /// Returns the workers that were heard from just now and have not had the call.
-  [[nodiscard]] choice others_than_its_own(const call_record& c) const;
+  [[nodiscard]] choice others_than_its_own(const call_state& c) const;
   void ask_again_for_suspects() noexcept;
   /// Returns whether the call may be given to another worker beside those that have it.
-  [[nodiscard]] bool may_ask_again(const call_record& c) noexcept;
+  [[nodiscard]] bool may_ask_again(const call_state& c) noexcept;
   /// Returns whether most workers are silent, or were and have not all been heard
   /// since. Then it is unlikely that each of them was stopped by itself.
   [[nodiscard]] bool looks_frozen() noexcept;

@@ -4,7 +4,7 @@
 
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 #include "serve/dispatch_core.hpp"
 #include "serve/worker_link.hpp"
 #include "world/runtime_core.hpp"
@@ -55,7 +55,7 @@ task<std::optional<result<void>>> send_wanted(worker_link& link,
   co_return std::move(std::get<0>(ended));
 }
 
-call_wire::order_head request_head(dispatch_core& core, const call_record& call,
+call_wire::order_head request_head(dispatch_core& core, const call_state& call,
                                    call_try to_whom) {
   MW_ASSERT(call.tries() > 0, "a request is sent within a try");
   const duration left = call.deadline() - executor::current()->now();
@@ -75,7 +75,7 @@ call_wire::order_head request_head(dispatch_core& core, const call_record& call,
 
 /// Sends the request to the worker that the call was given to, and decides what happens
 /// to the slot.
-task<void> send_request(dispatch_core& core, call_record& call,
+task<void> send_request(dispatch_core& core, call_state& call,
                         const call_request& request) {
   MW_ASSERT(call.is_sending(), "a request is sent for a call that has a worker");
   const call_try given = call.sending();
@@ -127,7 +127,7 @@ task<void> send_request(dispatch_core& core, call_record& call,
 task<reply_stream> detail::perform_call(std::shared_ptr<dispatch_core> core,
                                         call_request request, pick_reference pick) {
   executor& home = core->enter();
-  auto call = std::make_unique<call_record>(core, pick, core->next_number());
+  auto call = std::make_unique<call_state>(core, pick, core->next_number());
   if (request.token.stop_requested()) {
     throw world_error(call->describe(
         failure(cause::cancelled, "the stop token was triggered before it started")));

@@ -2,13 +2,13 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 
 namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
+next_reply_awaiter::next_reply_awaiter(call_state* call, duration limit,
                                        std::stop_token token) noexcept
     : call_(call),
       limit_(limit),
@@ -77,7 +77,7 @@ void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept 
 }
 
 reply_stream::reply_stream() noexcept = default;
-reply_stream::reply_stream(std::unique_ptr<call_record> call) noexcept
+reply_stream::reply_stream(std::unique_ptr<call_state> call) noexcept
     : call_(std::move(call)) {}
 reply_stream::reply_stream(reply_stream&& other) noexcept = default;
 reply_stream& reply_stream::operator=(reply_stream&& other) noexcept = default;

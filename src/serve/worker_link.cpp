@@ -73,7 +73,7 @@ failure worker_link::end_cause() const {
 
 // --- slots
 
-void worker_link::assign(call_record& c) noexcept {
+void worker_link::assign(call_state& c) noexcept {
   MW_ASSERT(has_room(), "calls are given only to a worker with room");
   const std::uint32_t number = free_.back();
   free_.pop_back();
@@ -126,7 +126,7 @@ void worker_link::begin_drain() noexcept {
   if (is_idle()) stop();
 }
 
-call_record* worker_link::take_any_call() noexcept {
+call_state* worker_link::take_any_call() noexcept {
   for (slot& s : slots_) {
     if (s.call) return std::exchange(s.call, nullptr);
   }
@@ -284,21 +284,21 @@ task<void> worker_link::take_reply(answer_head head, std::size_t size) {
   if (size > 0 && !co_await peer_.payload(reply)) co_return;
   // Its reader may have gone meanwhile, or another worker has answered.
   static_cast<void>(taken_slot(head, wire_id));
-  call_record* const c = wanted_call(head.slot);
+  call_state* const c = wanted_call(head.slot);
   if (!c) co_return;
   c->settle({this, head.slot});
   c->push(std::move(reply));
 }
 
-call_record* worker_link::wanted_call(std::uint32_t number) noexcept {
-  call_record* const c = slots_[number].call;
+call_state* worker_link::wanted_call(std::uint32_t number) noexcept {
+  call_state* const c = slots_[number].call;
   if (c && c->is_wanted({this, number})) return c;
   core_.note_late_answer(in());
   return nullptr;
 }
 
 void worker_link::take_done(const answer_head& head) {
-  if (call_record* const c = taken_slot(head).call) {
+  if (call_state* const c = taken_slot(head).call) {
     const call_try t{this, head.slot};
     c->is_wanted(t) ? c->end(t, failure()) : c->drop(t);
   }
@@ -307,7 +307,7 @@ void worker_link::take_done(const answer_head& head) {
 
 void worker_link::take_given_back(const answer_head& head) {
   take_draining();
-  if (call_record* const c = taken_slot(head).call) {
+  if (call_state* const c = taken_slot(head).call) {
     const call_try t{this, head.slot};
     if (!c->is_wanted(t)) {
       c->drop(t);
@@ -333,7 +333,7 @@ void worker_link::take_draining() {
 }
 
 void worker_link::take_sent(const answer_head& head) {
-  call_record* const c = taken_slot(head).call;
+  call_state* const c = taken_slot(head).call;
   if (!c || !c->is_wanted({this, head.slot})) return;
   c->settle({this, head.slot});
   if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
@@ -354,7 +354,7 @@ task<void> worker_link::take_end(answer_head head, std::size_t size) {
   const bool is_late = head.why == cause::timed_out || head.why == cause::cancelled;
   if (!call_wire::is_handlers_own(head.why) && !is_late)
     peer_.refuse(fmt::format("an error of kind {}", static_cast<unsigned>(head.why)));
-  if (call_record* const c = taken_slot(head, wire_id).call) {
+  if (call_state* const c = taken_slot(head, wire_id).call) {
     const call_try t{this, head.slot};
     if (c->is_wanted(t)) {
       c->end(t,

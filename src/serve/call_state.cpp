@@ -1,4 +1,4 @@
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 
 #include <fmt/format.h>
 
@@ -16,44 +16,44 @@ constexpr std::size_t most_read_kept = 64;
 
 }  // namespace
 
-call_record::call_record(std::shared_ptr<dispatch_core> core, pick_reference pick,
-                         std::uint64_t number) noexcept
+call_state::call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
+                       std::uint64_t number) noexcept
     : core_(std::move(core)),
       pick_(pick),
       number_(number),
       deadline_(
           [](void* self, cause why) noexcept {
-            static_cast<call_record*>(self)->give_up(failure(
+            static_cast<call_state*>(self)->give_up(failure(
                 why, why == cause::timed_out ? "the time of the call has passed" : ""));
           },
           this) {}
 
-call_record::~call_record() {
+call_state::~call_state() {
   give_up(failure(cause::cancelled, "its stream was dropped"));
   // The call was unwound while its request was being sent.
   if (is_sending_ && sending_) sending_.link->cancel(sending_.slot);
 }
 
-void call_record::begin(executor& home, duration limit, std::stop_token token) {
+void call_state::begin(executor& home, duration limit, std::stop_token token) {
   MW_ASSERT(home.is_current(), "a call begins on the dispatcher's reactor");
   due_ = later(home.now(), limit);
   deadline_.begin(home, due_, std::move(token));
 }
 
-void call_record::check() const {
+void call_state::check() const {
   if (!is_over_ || came_ > 0) return;
   if (error_) std::rethrow_exception(error_);
   if (failure_) throw world_error(failure_);
 }
 
-bool call_record::is_held_up() const noexcept {
+bool call_state::is_held_up() const noexcept {
   if (is_over_ || is_settled_ || !has_try()) return false;
   const auto is_suspect = [](const call_try& t) { return t.link->is_suspect(); };
   if (is_sending_ && sending_ && !is_suspect(sending_)) return false;
   return std::all_of(asked_.begin(), asked_.end(), is_suspect);
 }
 
-bool call_record::was_given_to(const worker_link& link) const noexcept {
+bool call_state::was_given_to(const worker_link& link) const noexcept {
   if (is_sending_ && sending_.link == &link) return true;
   return std::any_of(asked_.begin(), asked_.end(),
                      [&](const call_try& t) { return t.link == &link; });
@@ -61,13 +61,13 @@ bool call_record::was_given_to(const worker_link& link) const noexcept {
 
 // --- to a worker
 
-void call_record::set_queued() noexcept {
+void call_state::set_queued() noexcept {
   MW_ASSERT(!is_queued_ && !is_over_, "a call that waits is queued once");
   is_queued_ = true;
   note_change();
 }
 
-void call_record::set_sending(worker_link& link, std::uint32_t slot) noexcept {
+void call_state::set_sending(worker_link& link, std::uint32_t slot) noexcept {
   MW_ASSERT(!is_sending_ && !sending_, "a request is sent to one worker at a time");
   MW_ASSERT(!is_over_, "a call that is over is given to no worker");
   if (std::exchange(wants_another_, false)) was_asked_again_ = true;
@@ -81,7 +81,7 @@ void call_record::set_sending(worker_link& link, std::uint32_t slot) noexcept {
   note_change();
 }
 
-call_try call_record::end_sending(bool was_sent) noexcept {
+call_try call_state::end_sending(bool was_sent) noexcept {
   MW_ASSERT(is_sending_, "a sending ends once");
   is_sending_ = false;
   const call_try to = std::exchange(sending_, call_try());
@@ -92,12 +92,12 @@ call_try call_record::end_sending(bool was_sent) noexcept {
   return call_try();
 }
 
-void call_record::withdraw() noexcept {
+void call_state::withdraw() noexcept {
   is_unwanted_ = true;
   withdrawn_.set();
 }
 
-void call_record::want_another() {
+void call_state::want_another() {
   MW_ASSERT(!is_settled_, "a call that is settled wants no other worker");
   wants_another_ = true;
   if (is_sending_) {
@@ -110,12 +110,12 @@ void call_record::want_another() {
 
 // --- from a worker
 
-void call_record::cancel_asked() noexcept {
+void call_state::cancel_asked() noexcept {
   for (const call_try& t : asked_) t.link->cancel(t.slot);
   asked_.clear();
 }
 
-void call_record::settle(call_try from) noexcept {
+void call_state::settle(call_try from) noexcept {
   if (std::exchange(is_settled_, true)) return;
   MW_ASSERT(
       from && (from == sending_ || std::count(asked_.begin(), asked_.end(), from) == 1),
@@ -130,16 +130,16 @@ void call_record::settle(call_try from) noexcept {
   asked_.push_back(from);
 }
 
-bool call_record::is_wanted(const call_try& t) const noexcept {
+bool call_state::is_wanted(const call_try& t) const noexcept {
   if (is_over_ || (is_sending_ && is_unwanted_ && sending_ == t)) return false;
   return !is_settled_ || (asked_.empty() ? sending_ : asked_.front()) == t;
 }
 
-void call_record::drop(call_try t) noexcept {
+void call_state::drop(call_try t) noexcept {
   if (sending_ == t) sending_ = call_try();
 }
 
-void call_record::end(call_try from, failure f) noexcept {
+void call_state::end(call_try from, failure f) noexcept {
   // It was given up meanwhile, by a cause that stays.
   if (is_over_) return;
   settle(from);
@@ -148,7 +148,7 @@ void call_record::end(call_try from, failure f) noexcept {
   finish(std::move(f));
 }
 
-void call_record::give_back(call_try from) noexcept {
+void call_state::give_back(call_try from) noexcept {
   MW_ASSERT(!is_settled_ && came_ == 0, "a call that was begun is not given back");
   take_back_try();
   std::erase(asked_, from);
@@ -156,13 +156,13 @@ void call_record::give_back(call_try from) noexcept {
   go_on_without(failure());
 }
 
-void call_record::lose(const worker_link& link, const failure& why) noexcept {
+void call_state::lose(const worker_link& link, const failure& why) noexcept {
   if (sending_.link == &link) sending_ = call_try();
   std::erase_if(asked_, [&](const call_try& t) { return t.link == &link; });
   go_on_without(why);
 }
 
-void call_record::go_on_without(const failure& why) noexcept {
+void call_state::go_on_without(const failure& why) noexcept {
   if (is_over_ || is_queued_) return;
   if (has_try()) {
     wants_another_ = false;
@@ -189,7 +189,7 @@ void call_record::go_on_without(const failure& why) noexcept {
 
 // --- otherwise
 
-void call_record::give_up(failure f) noexcept {
+void call_state::give_up(failure f) noexcept {
   if (is_over_) return;
   if (is_queued_) core_->forget(*this);
   // While its request is being sent the slot stays with the sender, which knows whether
@@ -199,12 +199,12 @@ void call_record::give_up(failure f) noexcept {
   finish(std::move(f));
 }
 
-void call_record::give_up(std::exception_ptr error) noexcept {
+void call_state::give_up(std::exception_ptr error) noexcept {
   error_ = std::move(error);
   give_up(failure(cause::cancelled, "its pick threw"));
 }
 
-void call_record::finish(failure f) noexcept {
+void call_state::finish(failure f) noexcept {
   MW_ASSERT(!is_over_, "law 1: a call ends once");
   MW_ASSERT(!is_queued_ && asked_.empty(), "no worker has or gets a call that is over");
   is_over_ = true;
@@ -217,7 +217,7 @@ void call_record::finish(failure f) noexcept {
   reader.finish(std::nullopt, failure_);
 }
 
-failure call_record::describe(failure f) const {
+failure call_state::describe(failure f) const {
   f.operation = operation_kind::call;
   const bool is_of_its_time = f.cause == cause::timed_out ||
                               f.cause == cause::cancelled ||
@@ -238,7 +238,7 @@ failure call_record::describe(failure f) const {
   return f;
 }
 
-void call_record::push(bytes reply) {
+void call_state::push(bytes reply) {
   MW_ASSERT(is_settled_ && !is_over_, "replies come from the try that settled the call");
   const std::size_t size = reply.size();
   ++came_;
@@ -255,7 +255,7 @@ void call_record::push(bytes reply) {
   note_change();
 }
 
-std::optional<bytes> call_record::take_reply() noexcept {
+std::optional<bytes> call_state::take_reply() noexcept {
   MW_ASSERT(next_ <= replies_.size(), "the next reply is in its list");
   if (next_ == replies_.size()) return std::nullopt;
   bytes reply = std::move(replies_[next_++]);
@@ -271,12 +271,12 @@ std::optional<bytes> call_record::take_reply() noexcept {
   return reply;
 }
 
-void call_record::skip(std::uint64_t cost) noexcept {
+void call_state::skip(std::uint64_t cost) noexcept {
   cost_of_come_ += cost;
   note_read(cost);
 }
 
-void call_record::note_read(std::uint64_t cost) noexcept {
+void call_state::note_read(std::uint64_t cost) noexcept {
   cost_of_read_ += cost;
   MW_ASSERT(cost_of_read_ <= cost_of_come_, "no more is read than came");
   // A settled call has no other try.
@@ -284,7 +284,7 @@ void call_record::note_read(std::uint64_t cost) noexcept {
   if (is_settled_ && t) t.link->note_read(t.slot);
 }
 
-void call_record::note_change() noexcept {
+void call_state::note_change() noexcept {
   changed_.set();
   changed_.reset();
 }

@@ -1,4 +1,4 @@
-// Call record: one call at its leader, from its admission until its stream is dropped.
+// Call state: one call at its leader, from its admission until its stream is dropped.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ struct call_try {
 /// A call has one try, and more only while its workers are suspect. The first worker
 /// that is heard settles the call: the other tries are cancelled and their answers are
 /// dropped, so that the call is answered once.
-class call_record {
+class call_state {
  public:
-  call_record(std::shared_ptr<dispatch_core> core, pick_reference pick,
-              std::uint64_t number) noexcept;
-  call_record(const call_record&) = delete;
-  call_record& operator=(const call_record&) = delete;
-  ~call_record();
+  call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
+             std::uint64_t number) noexcept;
+  call_state(const call_state&) = delete;
+  call_state& operator=(const call_state&) = delete;
+  ~call_state();
 
   /// Returns the place in the order of admission.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
