@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "serve/client_session.hpp"
 #include "serve/dispatch_core.hpp"
-#include "serve/worker_link.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -31,7 +31,7 @@ call_state::call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
 call_state::~call_state() {
   give_up(failure(cause::cancelled, "its stream was dropped"));
   // The call was unwound while its request was being sent.
-  if (is_sending_ && sending_) sending_.link->cancel(sending_.slot);
+  if (is_sending_ && sending_) sending_.session->cancel(sending_.slot);
 }
 
 void call_state::begin(executor& home, duration limit, std::stop_token token) {
@@ -48,15 +48,15 @@ void call_state::check() const {
 
 bool call_state::is_held_up() const noexcept {
   if (is_over_ || is_settled_ || !has_try()) return false;
-  const auto is_suspect = [](const call_try& t) { return t.link->is_suspect(); };
+  const auto is_suspect = [](const call_try& t) { return t.session->is_suspect(); };
   if (is_sending_ && sending_ && !is_suspect(sending_)) return false;
   return std::all_of(asked_.begin(), asked_.end(), is_suspect);
 }
 
-bool call_state::was_given_to(const worker_link& link) const noexcept {
-  if (is_sending_ && sending_.link == &link) return true;
+bool call_state::was_given_to(const client_session& session) const noexcept {
+  if (is_sending_ && sending_.session == &session) return true;
   return std::any_of(asked_.begin(), asked_.end(),
-                     [&](const call_try& t) { return t.link == &link; });
+                     [&](const call_try& t) { return t.session == &session; });
 }
 
 // --- to a worker
@@ -67,17 +67,17 @@ void call_state::set_queued() noexcept {
   note_change();
 }
 
-void call_state::set_sending(worker_link& link, std::uint32_t slot) noexcept {
+void call_state::set_sending(client_session& session, std::uint32_t slot) noexcept {
   MW_ASSERT(!is_sending_ && !sending_, "a request is sent to one worker at a time");
   MW_ASSERT(!is_over_, "a call that is over is given to no worker");
   if (std::exchange(wants_another_, false)) was_asked_again_ = true;
   is_queued_ = false;
   is_sending_ = true;
   is_unwanted_ = false;
-  sending_ = {&link, slot};
+  sending_ = {&session, slot};
   withdrawn_.reset();
   ++tries_;
-  worker_ = link.describe_worker();
+  worker_ = session.describe_worker();
   note_change();
 }
 
@@ -111,7 +111,7 @@ void call_state::want_another() {
 // --- from a worker
 
 void call_state::cancel_asked() noexcept {
-  for (const call_try& t : asked_) t.link->cancel(t.slot);
+  for (const call_try& t : asked_) t.session->cancel(t.slot);
   asked_.clear();
 }
 
@@ -156,9 +156,9 @@ void call_state::give_back(call_try from) noexcept {
   go_on_without(failure());
 }
 
-void call_state::lose(const worker_link& link, const failure& why) noexcept {
-  if (sending_.link == &link) sending_ = call_try();
-  std::erase_if(asked_, [&](const call_try& t) { return t.link == &link; });
+void call_state::lose(const client_session& session, const failure& why) noexcept {
+  if (sending_.session == &session) sending_ = call_try();
+  std::erase_if(asked_, [&](const call_try& t) { return t.session == &session; });
   go_on_without(why);
 }
 
@@ -281,7 +281,7 @@ void call_state::note_read(std::uint64_t cost) noexcept {
   MW_ASSERT(cost_of_read_ <= cost_of_come_, "no more is read than came");
   // A settled call has no other try.
   const call_try& t = asked_.empty() ? sending_ : asked_.front();
-  if (is_settled_ && t) t.link->note_read(t.slot);
+  if (is_settled_ && t) t.session->note_read(t.slot);
 }
 
 void call_state::note_change() noexcept {

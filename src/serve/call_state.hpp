@@ -17,14 +17,14 @@
 
 namespace manyworlds::inline v0::detail {
 
-class worker_link;
+class client_session;
 
-/// One giving of a call to a worker. The link of none is null.
+/// One giving of a call to a worker. The session of none is null.
 struct call_try {
-  worker_link* link = nullptr;
+  client_session* session = nullptr;
   std::uint32_t slot = 0;
 
-  explicit operator bool() const noexcept { return link != nullptr; }
+  explicit operator bool() const noexcept { return session != nullptr; }
   bool operator==(const call_try&) const noexcept = default;
 };
 
@@ -63,7 +63,7 @@ class call_state {
   }
   /// Returns whether all workers that have it are suspect, and it is not settled.
   [[nodiscard]] bool is_held_up() const noexcept;
-  [[nodiscard]] bool was_given_to(const worker_link& link) const noexcept;
+  [[nodiscard]] bool was_given_to(const client_session& session) const noexcept;
   /// Returns whether an answer to that try is the call's answer, or may be.
   [[nodiscard]] bool is_wanted(const call_try& t) const noexcept;
   /// Returns whether it is queued for a second worker, or will be when a sending has
@@ -87,7 +87,7 @@ class call_state {
   // --- by the dispatcher
   void set_queued() noexcept;
   void set_not_queued() noexcept { is_queued_ = wants_another_ = false; }
-  void set_sending(worker_link& link, std::uint32_t slot) noexcept;
+  void set_sending(client_session& session, std::uint32_t slot) noexcept;
   /// Queues it for another worker beside those that have it, or in place of the one to
   /// which its request is just being sent. Runs no user code.
   void want_another();
@@ -105,7 +105,7 @@ class call_state {
     --tries_;
   }
   /// Forgets the tries at a worker that is gone.
-  void lose(const worker_link& link, const failure& why) noexcept;
+  void lose(const client_session& session, const failure& why) noexcept;
   /// Asks another worker, or ends, since no worker has it. `why` is the cause, or none.
   void go_on_without(const failure& why) noexcept;
   /// Ends the call otherwise. Its workers, if it has any, are told to stop.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
-#include "serve/worker_link.hpp"
+#include "serve/client_session.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -51,7 +51,8 @@ dispatch_core::dispatch_core(dispatch_options options) noexcept
       budget_(static_cast<double>(options.ask_again)) {}
 
 dispatch_core::~dispatch_core() {
-  MW_ASSERT(links_.empty() && queue_.empty(), "workers and calls keep their dispatcher");
+  MW_ASSERT(sessions_.empty() && queue_.empty(),
+            "workers and calls keep their dispatcher");
   MW_ASSERT(!is_armed() && !suspicion_timer_.is_armed(), "no timer waits without a call");
 }
 
@@ -94,7 +95,7 @@ void dispatch_core::admit(call_state& c) {
         failure(cause::overloaded,
                 fmt::format("{} calls wait already for {} workers: try later, or raise "
                             "dispatch_options::queue",
-                            queue_.size(), links_.size())));
+                            queue_.size(), sessions_.size())));
   }
   const bool is_first = queue_.empty();
   enqueue(c);
@@ -125,7 +126,7 @@ void dispatch_core::forget(call_state& c) noexcept {
   MW_ASSERT(erased == 1, "a call that is queued stands in the queue");
   if (!queue_.empty()) return;
   to_offer_ = 0;
-  if (is_draining_) end_drained_links();
+  if (is_draining_) end_drained_sessions();
   // Touch the home only if a timer is armed: the reactor may be gone before this object
   // is.
   if (is_armed()) home_->timers().disarm(*this);
@@ -135,7 +136,7 @@ bool dispatch_core::offer(call_state& c) {
   if (!has_room()) return false;
   if (!c.wants_another()) return offer(c, candidates_);
   choice others = others_than_its_own(c);
-  if (others.links.empty() || !offer(c, others)) return false;
+  if (others.sessions.empty() || !offer(c, others)) return false;
   budget_ = std::max(0.0, budget_ - 1);
   ++counters_.asked_twice;
   if (serving_tally* const t = tally()) ++t->calls_asked_twice;
@@ -144,8 +145,8 @@ bool dispatch_core::offer(call_state& c) {
 }
 
 bool dispatch_core::offer(call_state& c, choice& among) {
-  MW_ASSERT(among.links.size() == among.shown.size(),
-            "each worker that is shown has a link");
+  MW_ASSERT(among.sessions.size() == among.shown.size(),
+            "each worker that is shown has a session");
   const std::optional<std::size_t> chosen = c.pick()(among.shown);
   // The pick may have destroyed the dispatcher.
   if (!chosen || is_closed_) return false;
@@ -154,10 +155,10 @@ bool dispatch_core::offer(call_state& c, choice& among) {
         failure(cause::invalid_argument,
                 fmt::format("pick chose worker {} of {}", *chosen, among.shown.size()))));
   }
-  worker_link& link = *among.links[*chosen];
-  if (!link.has_room()) return false;
-  link.assign(c);
-  among.shown[*chosen] = link.status();
+  client_session& session = *among.sessions[*chosen];
+  if (!session.has_room()) return false;
+  session.assign(c);
+  among.shown[*chosen] = session.status();
   if (!suspicion_timer_.is_armed())
     home_->timers().arm(suspicion_timer_, later(home_->now(), look_for_suspects));
   return true;
@@ -202,36 +203,36 @@ void dispatch_core::go_on_offering() noexcept {
 
 // --- workers
 
-void dispatch_core::choice::add(worker_link& link) {
-  links.push_back(&link);
-  shown.push_back(link.status());
+void dispatch_core::choice::add(client_session& session) {
+  sessions.push_back(&session);
+  shown.push_back(session.status());
 }
 
 void dispatch_core::choice::clear() noexcept {
-  links.clear();
+  sessions.clear();
   shown.clear();
 }
 
 void dispatch_core::look_at_candidates() {
   candidates_.clear();
-  for (worker_link* link : links_) {
-    if (link->is_member()) candidates_.add(*link);
+  for (client_session* session : sessions_) {
+    if (session->is_member()) candidates_.add(*session);
   }
 }
 
 bool dispatch_core::has_room() const noexcept {
-  return std::any_of(candidates_.links.begin(), candidates_.links.end(),
-                     [](const worker_link* l) { return l->has_room(); });
+  return std::any_of(candidates_.sessions.begin(), candidates_.sessions.end(),
+                     [](const client_session* s) { return s->has_room(); });
 }
 
 bool dispatch_core::is_alone() const noexcept {
-  return std::none_of(links_.begin(), links_.end(),
-                      [](const worker_link* l) { return l->is_member(); });
+  return std::none_of(sessions_.begin(), sessions_.end(),
+                      [](const client_session* s) { return s->is_member(); });
 }
 
 bool dispatch_core::waits_for_suspects() const noexcept {
-  return std::any_of(links_.begin(), links_.end(), [](const worker_link* l) {
-    return l->has_room() && (l->is_suspect() || l->is_silent());
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const client_session* s) {
+    return s->has_room() && (s->is_suspect() || s->is_silent());
   });
 }
 
@@ -239,9 +240,9 @@ bool dispatch_core::waits_for_suspects() const noexcept {
 
 dispatch_core::choice dispatch_core::others_than_its_own(const call_state& c) const {
   choice others;
-  for (worker_link* link : links_) {
-    if (link->is_member() && !link->is_silent() && !c.was_given_to(*link))
-      others.add(*link);
+  for (client_session* session : sessions_) {
+    if (session->is_member() && !session->is_silent() && !c.was_given_to(*session))
+      others.add(*session);
   }
   return others;
 }
@@ -249,9 +250,9 @@ dispatch_core::choice dispatch_core::others_than_its_own(const call_state& c) co
 bool dispatch_core::looks_frozen() noexcept {
   std::size_t members = 0;
   std::size_t silent = 0;
-  for (const worker_link* link : links_) {
-    members += link->is_member();
-    silent += link->is_member() && link->is_silent();
+  for (const client_session* session : sessions_) {
+    members += session->is_member();
+    silent += session->is_member() && session->is_silent();
   }
   if (3 * silent > 2 * members) is_frozen_ = true;
   // When the machine goes on, one worker is heard before the next.
@@ -269,10 +270,10 @@ void dispatch_core::ask_again_for_suspects() noexcept {
   // Look also before any is suspect: the freeze may be over by then.
   const bool is_frozen = looks_frozen();
   std::vector<call_state*> held_up;
-  for (const worker_link* link : links_) {
+  for (const client_session* session : sessions_) {
     // A worker that was heard since is suspect only until its world has been told.
-    const bool is_suspect = link->is_suspect() && link->is_silent();
-    link->for_each_call([&](call_state& c) {
+    const bool is_suspect = session->is_suspect() && session->is_silent();
+    session->for_each_call([&](call_state& c) {
       if (c.is_over() || c.is_settled()) return;
       has_unanswered = true;
       if (is_suspect && !is_frozen && !c.is_queued() && may_ask_again(c))
@@ -292,8 +293,8 @@ void dispatch_core::ask_again_for_suspects() noexcept {
 // --- counted
 
 serving_tally* dispatch_core::tally() const noexcept {
-  if (links_.empty()) return nullptr;
-  return &access::core(links_.front()->in()).runtime().serving();
+  if (sessions_.empty()) return nullptr;
+  return &access::core(sessions_.front()->in()).runtime().serving();
 }
 
 void dispatch_core::note_answered_by_another() noexcept {
@@ -327,27 +328,27 @@ std::string dispatch_core::name_of_call(std::uint64_t number) const {
                                : fmt::format("{} of {}", number, options_.name.view());
 }
 
-void dispatch_core::remove(worker_link& link) noexcept {
-  [[maybe_unused]] const auto erased = std::erase(links_, &link);
+void dispatch_core::remove(client_session& session) noexcept {
+  [[maybe_unused]] const auto erased = std::erase(sessions_, &session);
   MW_ASSERT(erased == 1, "a worker that is served is listed once");
-  const failure why = link.end_cause();
-  if (!link.is_draining()) last_loss_ = why.text();
-  while (call_state* const c = link.take_any_call()) c->lose(link, why);
-  if (links_.empty() && suspicion_timer_.is_armed())
+  const failure why = session.end_cause();
+  if (!session.is_draining()) last_loss_ = why.text();
+  while (call_state* const c = session.take_any_call()) c->lose(session, why);
+  if (sessions_.empty() && suspicion_timer_.is_armed())
     home_->timers().disarm(suspicion_timer_);
   note_membership();
 }
 
-worker_link* dispatch_core::find(worker_id id) const noexcept {
-  const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [&](const worker_link* l) { return l->id() == id; });
-  return found == links_.end() ? nullptr : *found;
+client_session* dispatch_core::find(worker_id id) const noexcept {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [&](const client_session* s) { return s->id() == id; });
+  return found == sessions_.end() ? nullptr : *found;
 }
 
 std::vector<worker_status> dispatch_core::workers() const {
   std::vector<worker_status> all;
-  for (const worker_link* link : links_) {
-    if (link->is_ready()) all.push_back(link->status());
+  for (const client_session* session : sessions_) {
+    if (session->is_ready()) all.push_back(session->status());
   }
   return all;
 }
@@ -368,7 +369,7 @@ void dispatch_core::note_membership() noexcept {
 
 void dispatch_core::note_room() noexcept {
   distribute();
-  if (is_draining_) end_drained_links();
+  if (is_draining_) end_drained_sessions();
 }
 
 // --- calls without a worker
@@ -415,22 +416,22 @@ void dispatch_core::set_timer() noexcept {
 void dispatch_core::begin_drain() noexcept {
   MW_ASSERT(home_ && home_->is_current(), "a drain begins on the dispatcher's reactor");
   is_draining_ = true;
-  end_drained_links();
+  end_drained_sessions();
 }
 
-void dispatch_core::end_drained_links() noexcept {
+void dispatch_core::end_drained_sessions() noexcept {
   if (!queue_.empty()) return;
-  for (worker_link* link : links_) {
-    if (link->is_idle()) link->stop();
+  for (client_session* session : sessions_) {
+    if (session->is_idle()) session->stop();
   }
 }
 
 void dispatch_core::close() noexcept {
   is_closed_ = true;
   while (!queue_.empty()) queue_.begin()->second->give_up(nobody_left());
-  for (worker_link* link : links_) {
-    link->give_up_calls(nobody_left());
-    link->stop();
+  for (client_session* session : sessions_) {
+    session->give_up_calls(nobody_left());
+    session->stop();
   }
 }
 

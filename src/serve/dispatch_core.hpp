@@ -15,7 +15,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-class worker_link;
+class client_session;
 
 /// The shared part of a dispatcher. The dispatcher, its calls and the tasks that serve
 /// hold it, so that they may end in any order. Thread: one reactor.
@@ -54,10 +54,10 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
 
   // --- workers
   [[nodiscard]] worker_id next_worker() noexcept { return worker_id{++workers_}; }
-  void add(worker_link& link) { links_.push_back(&link); }
+  void add(client_session& session) { sessions_.push_back(&session); }
   /// Removes a worker. Its calls go to others, or fail.
-  void remove(worker_link& link) noexcept;
-  [[nodiscard]] worker_link* find(worker_id id) const noexcept;
+  void remove(client_session& session) noexcept;
+  [[nodiscard]] client_session* find(worker_id id) const noexcept;
   [[nodiscard]] std::vector<worker_status> workers() const;
   /// Looks at the queue again: a worker may take calls, or none may any longer.
   void note_membership() noexcept;
@@ -73,12 +73,12 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
 
  private:
   using queue = std::map<std::uint64_t, call_state*>;
-  /// The workers that `pick` is shown, and their links.
+  /// The workers that `pick` is shown, and their sessions.
   struct choice {
     std::vector<worker_status> shown;
-    std::vector<worker_link*> links;
+    std::vector<client_session*> sessions;
 
-    void add(worker_link& link);
+    void add(client_session& session);
     void clear() noexcept;
   };
   /// Looks at the workers as long as calls wait for a first reply.
@@ -107,7 +107,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   /// Returns whether most workers are silent, or were and have not all been heard
   /// since. Then it is unlikely that each of them was stopped by itself.
   [[nodiscard]] bool looks_frozen() noexcept;
-  void end_drained_links() noexcept;
+  void end_drained_sessions() noexcept;
   [[nodiscard]] serving_tally* tally() const noexcept;
   [[nodiscard]] bool has_room() const noexcept;
   [[nodiscard]] bool is_alone() const noexcept;
@@ -121,7 +121,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   std::uint64_t numbers_ = 0;
   std::uint64_t workers_ = 0;
   std::uint64_t first_wire_id_ = 0;
-  std::vector<worker_link*> links_;
+  std::vector<client_session*> sessions_;
   queue queue_;
   /// Number of queued calls that are still to be offered since the last change, and the
   /// call number from which on.

@@ -1,4 +1,4 @@
-// Worker link: the leader's end of one worker's world, while it is served.
+// Client session: the leader's end of one worker's world, while it is served.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace manyworlds::inline v0::detail {
 
 /// The leader's end of one worker's world. When it ends, the dispatcher decides what
 /// happens to the calls of its slots. Thread: the dispatcher's reactor.
-class worker_link {
+class client_session {
  public:
-  worker_link(dispatch_core& core, world& w, worker_id id);
-  worker_link(const worker_link&) = delete;
-  worker_link& operator=(const worker_link&) = delete;
-  ~worker_link();
+  client_session(dispatch_core& core, world& w, worker_id id);
+  client_session(const client_session&) = delete;
+  client_session& operator=(const client_session&) = delete;
+  ~client_session();
 
   /// Serves until it is drained or stopped, or throws the world's failure.
   [[nodiscard]] task<void> run();

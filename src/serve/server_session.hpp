@@ -1,4 +1,4 @@
-// Call session: the worker's end of one leader's world, while it is served.
+// Server session: the worker's end of one leader's world, while it is served.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct call_server::state {
   call_server_options options;
   std::uint64_t load = 0;
   bool has_load = false;
-  std::vector<call_session*> sessions;
+  std::vector<server_session*> sessions;
   /// It is never reset.
   bool is_draining = false;
   /// Is set, and reset, when a session has ended.
@@ -40,12 +40,12 @@ namespace manyworlds::inline v0::detail {
 
 /// Reads what the leader orders, and runs a handler per slot. Thread: the world's
 /// reactor.
-class call_session {
+class server_session {
  public:
-  call_session(call_server::state& server, world& w);
-  call_session(const call_session&) = delete;
-  call_session& operator=(const call_session&) = delete;
-  ~call_session();
+  server_session(call_server::state& server, world& w);
+  server_session(const server_session&) = delete;
+  server_session& operator=(const server_session&) = delete;
+  ~server_session();
 
   [[nodiscard]] task<void> run();
   void note_load() noexcept;
@@ -88,7 +88,7 @@ class call_session {
   class counted_reply;
   /// Counts a call that was begun, until the leader has its end.
   struct open_call {
-    explicit open_call(call_session& s) noexcept : session(s) {}
+    explicit open_call(server_session& s) noexcept : session(s) {}
     open_call(const open_call&) = delete;
     open_call& operator=(const open_call&) = delete;
     ~open_call() {
@@ -96,11 +96,11 @@ class call_session {
       --session.open_;
       session.look_whether_drained();
     }
-    call_session& session;
+    server_session& session;
   };
   /// Counts a handler's end that is being sent to the leader.
   struct end_under_way {
-    explicit end_under_way(call_session& s) noexcept : session(s) {
+    explicit end_under_way(server_session& s) noexcept : session(s) {
       ++session.ends_under_way_;
     }
     end_under_way(const end_under_way&) = delete;
@@ -112,13 +112,13 @@ class call_session {
       session.end_sent_.set();
       session.end_sent_.reset();
     }
-    call_session& session;
+    server_session& session;
   };
   /// Tells handlers that the world has ended before any task waits for their own end.
   struct end_of_reading {
-    explicit end_of_reading(call_session& s) noexcept : session(s) {}
+    explicit end_of_reading(server_session& s) noexcept : session(s) {}
     ~end_of_reading() { session.stop_all(); }
-    call_session& session;
+    server_session& session;
   };
 
   [[nodiscard]] task<void> read(scope& handlers);
