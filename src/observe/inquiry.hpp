@@ -20,15 +20,15 @@ namespace manyworlds::inline v0::detail {
 template <class Answer>
 class inquiry final : private work {
  public:
-  inquiry(reactor& at, std::function<Answer()> look)
+  inquiry(reactor& at, std::function<Answer()> collect)
       : work([](work& w) noexcept { static_cast<inquiry&>(w).answer(); }),
         at_(at),
-        look_(std::move(look)) {}
+        collect_(std::move(collect)) {}
 
   /// Returns the answer, or null if the reactor did not get to it within `patience`.
   /// Thread: any.
   [[nodiscard]] std::shared_ptr<const Answer> ask(std::chrono::milliseconds patience) {
-    if (at_.is_current()) return std::make_shared<const Answer>(look_());
+    if (at_.is_current()) return std::make_shared<const Answer>(collect_());
     std::unique_lock lock(mutex_);
     const std::uint64_t before = answers_;
     ++waiting_;
@@ -62,7 +62,7 @@ class inquiry final : private work {
     }
     std::shared_ptr<const Answer> made;
     try {
-      made = std::make_shared<const Answer>(look_());
+      made = std::make_shared<const Answer>(collect_());
     } catch (...) {
       // Without memory the answer stays unknown.
     }
@@ -75,7 +75,7 @@ class inquiry final : private work {
   }
 
   reactor& at_;
-  const std::function<Answer()> look_;
+  const std::function<Answer()> collect_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::chrono::steady_clock::time_point> queued_since_;

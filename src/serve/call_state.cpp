@@ -47,7 +47,7 @@ void call_state::check() const {
 }
 
 bool call_state::is_held_up() const noexcept {
-  if (is_over_ || is_settled_ || !has_try()) return false;
+  if (is_over_ || is_committed_ || !has_try()) return false;
   const auto is_suspect = [](const call_try& t) { return t.session->is_suspect(); };
   if (is_sending_ && sending_ && !is_suspect(sending_)) return false;
   return std::all_of(asked_.begin(), asked_.end(), is_suspect);
@@ -98,7 +98,7 @@ void call_state::withdraw() noexcept {
 }
 
 void call_state::want_another() {
-  MW_ASSERT(!is_settled_, "a call that is settled wants no other worker");
+  MW_ASSERT(!is_committed_, "a call that is committed wants no other worker");
   wants_another_ = true;
   if (is_sending_) {
     // It is queued when the sending has ended.
@@ -115,11 +115,11 @@ void call_state::cancel_asked() noexcept {
   asked_.clear();
 }
 
-void call_state::settle(call_try from) noexcept {
-  if (std::exchange(is_settled_, true)) return;
+void call_state::commit_to(call_try from) noexcept {
+  if (std::exchange(is_committed_, true)) return;
   MW_ASSERT(
       from && (from == sending_ || std::count(asked_.begin(), asked_.end(), from) == 1),
-      "a call is settled for a worker that has it");
+      "a call is committed to a worker that has it");
   const call_try newest = is_sending_ ? sending_ : asked_.back();
   if (was_asked_again_ && from == newest) core_->note_answered_by_another();
   std::erase(asked_, from);
@@ -132,7 +132,7 @@ void call_state::settle(call_try from) noexcept {
 
 bool call_state::is_wanted(const call_try& t) const noexcept {
   if (is_over_ || (is_sending_ && is_unwanted_ && sending_ == t)) return false;
-  return !is_settled_ || (asked_.empty() ? sending_ : asked_.front()) == t;
+  return !is_committed_ || (asked_.empty() ? sending_ : asked_.front()) == t;
 }
 
 void call_state::drop(call_try t) noexcept {
@@ -142,14 +142,14 @@ void call_state::drop(call_try t) noexcept {
 void call_state::end(call_try from, failure f) noexcept {
   // It was given up meanwhile, by a cause that stays.
   if (is_over_) return;
-  settle(from);
+  commit_to(from);
   std::erase(asked_, from);
   if (sending_ == from) sending_ = call_try();
   finish(std::move(f));
 }
 
 void call_state::give_back(call_try from) noexcept {
-  MW_ASSERT(!is_settled_ && came_ == 0, "a call that was begun is not given back");
+  MW_ASSERT(!is_committed_ && came_ == 0, "a call that was begun is not given back");
   take_back_try();
   std::erase(asked_, from);
   if (sending_ == from) sending_ = call_try();
@@ -170,7 +170,7 @@ void call_state::go_on_without(const failure& why) noexcept {
   }
   // Its worker may have given up replies before they came: another worker begins anew.
   if (came_ == 0) {
-    is_settled_ = false;
+    is_committed_ = false;
     cost_of_come_ = cost_of_read_ = 0;
   }
   if (came_ == 0 && (!why || tries_ < core_->options().tries)) {
@@ -239,7 +239,8 @@ failure call_state::describe(failure f) const {
 }
 
 void call_state::push(bytes reply) {
-  MW_ASSERT(is_settled_ && !is_over_, "replies come from the try that settled the call");
+  MW_ASSERT(is_committed_ && !is_over_,
+            "replies come from the try that the call is committed to");
   const std::size_t size = reply.size();
   ++came_;
   cost_of_come_ += size + call_wire::reply_cost;
@@ -279,9 +280,9 @@ void call_state::skip(std::uint64_t cost) noexcept {
 void call_state::note_read(std::uint64_t cost) noexcept {
   cost_of_read_ += cost;
   MW_ASSERT(cost_of_read_ <= cost_of_come_, "no more is read than came");
-  // A settled call has no other try.
+  // A committed call has no other try.
   const call_try& t = asked_.empty() ? sending_ : asked_.front();
-  if (is_settled_ && t) t.session->note_read(t.slot);
+  if (is_committed_ && t) t.session->note_read(t.slot);
 }
 
 void call_state::note_change() noexcept {

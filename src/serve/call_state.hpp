@@ -32,8 +32,8 @@ struct call_try {
 /// queue and the workers' slots refer to it until it ends. Thread: the dispatcher's
 /// reactor.
 ///
-/// A call has one try, and more only while its workers are suspect. The first worker
-/// that is heard settles the call: the other tries are cancelled and their answers are
+/// A call has one try, and more only while its workers are suspect. It is committed to
+/// the first worker that is heard: the other tries are cancelled and their answers are
 /// dropped, so that the call is answered once.
 class call_state {
  public:
@@ -55,13 +55,13 @@ class call_state {
   /// call.
   [[nodiscard]] bool is_sending() const noexcept { return is_sending_; }
   /// Returns whether a worker was heard: no other may be asked.
-  [[nodiscard]] bool is_settled() const noexcept { return is_settled_; }
+  [[nodiscard]] bool is_committed() const noexcept { return is_committed_; }
   [[nodiscard]] bool is_answered() const noexcept { return came_ > 0 || is_over_; }
   /// Returns whether a worker has it, or may get it.
   [[nodiscard]] bool has_try() const noexcept {
     return !asked_.empty() || (is_sending_ && sending_ && !is_unwanted_);
   }
-  /// Returns whether all workers that have it are suspect, and it is not settled.
+  /// Returns whether all workers that have it are suspect, and it is not committed.
   [[nodiscard]] bool is_held_up() const noexcept;
   [[nodiscard]] bool was_given_to(const client_session& session) const noexcept;
   /// Returns whether an answer to that try is the call's answer, or may be.
@@ -91,8 +91,8 @@ class call_state {
   /// Queues it for another worker beside those that have it, or in place of the one to
   /// which its request is just being sent. Runs no user code.
   void want_another();
-  /// Settles the call for that try: its worker was heard.
-  void settle(call_try from) noexcept;
+  /// Commits the call to that try: its worker was heard.
+  void commit_to(call_try from) noexcept;
   /// Forgets a try that its worker has ended, but that is not wanted.
   void drop(call_try t) noexcept;
   /// Ends the call with its worker's answer.
@@ -161,7 +161,7 @@ class call_state {
   bool is_queued_ = false;
   bool is_sending_ = false;
   bool is_unwanted_ = false;  ///< the request that is being sent
-  bool is_settled_ = false;
+  bool is_committed_ = false;
   bool is_over_ = false;
   bool wants_another_ = false;
   bool was_asked_again_ = false;

@@ -286,7 +286,7 @@ task<void> client_session::take_reply(answer_head head, std::size_t size) {
   static_cast<void>(taken_slot(head, wire_id));
   call_state* const c = wanted_call(head.slot);
   if (!c) co_return;
-  c->settle({this, head.slot});
+  c->commit_to({this, head.slot});
   c->push(std::move(reply));
 }
 
@@ -311,7 +311,7 @@ void client_session::take_given_back(const answer_head& head) {
     const call_try t{this, head.slot};
     if (!c->is_wanted(t)) {
       c->drop(t);
-    } else if (c->is_settled()) {
+    } else if (c->is_committed()) {
       peer_.refuse("it gives back a call that it has begun to answer");
     } else {
       // The slot is free before the call is offered to others.
@@ -335,7 +335,7 @@ void client_session::take_draining() {
 void client_session::take_sent(const answer_head& head) {
   call_state* const c = taken_slot(head).call;
   if (!c || !c->is_wanted({this, head.slot})) return;
-  c->settle({this, head.slot});
+  c->commit_to({this, head.slot});
   if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
   const std::uint64_t unread = head.word - c->cost_of_read();
   const dispatch_options& options = core_.options();

@@ -34,7 +34,7 @@ world connector::describe() {
 }
 
 task<void> connector::form(world& w) {
-  pause_ = first_look;
+  pause_ = first_check;
   taken_in_vain_ = 0;
   is_waiting_told_ = false;
   auto formed = [](world& forming) -> task<void> { co_await forming; };
@@ -45,22 +45,22 @@ task<void> connector::form(world& w) {
 // second, and another one for each try: this waits for those.
 task<void> connector::stay_announced() {
   std::string announced;
-  time_point look_at{};
+  time_point check_at{};
   MW_ASSERT(desk_, "a world is described before it is formed");
   for (;;) {
     std::string record = co_await desk_->get(key_, duration::max());
     co_await desk_->erase(key_);
     const bool is_new = record != announced;
-    if (!is_new && runtime_.home().now() < look_at) continue;
+    if (!is_new && runtime_.home().now() < check_at) continue;
     announced = record;
-    duration pause = longest_look;
+    duration pause = longest_check;
     try {
       pause = co_await announce(join_entry(id_, std::move(record)), is_new);
       note_store(nullptr);
     } catch (const store_error& e) {
       note_store(e.what());
     }
-    look_at = runtime_.home().now() + pause;
+    check_at = runtime_.home().now() + pause;
   }
 }
 
@@ -68,14 +68,14 @@ task<duration> connector::announce(join_entry self, bool is_new) {
   const bool stands = !is_new && co_await queue_.holds(self);
   // It is missing for the first time: the acceptor that has taken it may be about to
   // propose.
-  if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
+  if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_check;
   if (stands) note_waiting();
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
   if (!stands) co_await queue_.enter(std::move(self));
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
-  co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
+  co_return std::exchange(pause_, std::min(2 * pause_, longest_check));
 }
 
 // The world's own log lines name a rank 0 that has not proposed. This line says that an

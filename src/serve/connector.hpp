@@ -50,15 +50,15 @@ class connector {
   [[nodiscard]] task<void> form(world& w);
 
  private:
-  /// Times between two looks at whether the entry still stands, doubled each time.
-  static constexpr duration first_look = std::chrono::milliseconds(900);
-  static constexpr duration longest_look = std::chrono::seconds(5);
-  static_assert(first_look < longest_look);
+  /// Times between two checks whether the entry still stands, doubled each time.
+  static constexpr duration first_check = std::chrono::milliseconds(900);
+  static constexpr duration longest_check = std::chrono::seconds(5);
+  static_assert(first_check < longest_check);
   /// An acceptor that dies right after taking a peer is not worth a warning.
   static constexpr int told_when_taken = 2;
 
   [[nodiscard]] task<void> stay_announced();
-  /// Returns when to look again.
+  /// Returns when to check again.
   [[nodiscard]] task<duration> announce(join_entry self, bool is_new);
   void note_waiting();
   void note_taken_in_vain();
@@ -72,7 +72,7 @@ class connector {
   join_queue queue_;
   /// Made anew for each world.
   std::optional<desk_store> desk_;
-  duration pause_ = first_look;
+  duration pause_ = first_check;
   bool is_missing_ = false;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;

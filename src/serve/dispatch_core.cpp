@@ -14,22 +14,22 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// Workers are looked at only while calls wait for a suspicion to end: this is cheaper
+/// Workers are checked only while calls wait for a suspicion to end: this is cheaper
 /// than a subscriber of events for each worker that has none.
-constexpr duration look_at_suspects = std::chrono::milliseconds(100);
+constexpr duration suspect_check_period = std::chrono::milliseconds(100);
 
 /// A call at a stopped worker has another one within a second and a half: a second
 /// passes until the suspicion, and this is well under the rest.
-constexpr duration look_for_suspects = std::chrono::milliseconds(50);
+constexpr duration ask_again_period = std::chrono::milliseconds(50);
 /// The part of a repeated call that each answered call gives back.
 constexpr double budget_of_answer = 0.1;
 
-/// Limit of users' picks between two looks at the timer: all waiting calls may refuse
+/// Limit of users' picks between two runs of the timer: all waiting calls may refuse
 /// all workers, and a turn may bring news of all of them.
 constexpr int most_picks = 256;
 /// Long enough not to be due in the turn in which it is armed.
 constexpr duration next_turn = std::chrono::nanoseconds(1);
-static_assert(look_for_suspects < std::chrono::milliseconds(500));
+static_assert(ask_again_period < std::chrono::milliseconds(500));
 static_assert(next_turn > duration::zero());
 
 }  // namespace
@@ -85,7 +85,7 @@ void dispatch_core::admit(call_state& c) {
   if (is_draining_)
     refuse(failure(cause::closed, "the runtime stops: no new calls are taken"));
   if (queue_.empty()) {
-    look_at_candidates();
+    refresh_candidates();
     if (offer(c)) return;
     if (is_closed_) refuse(nobody_left());
   }
@@ -140,7 +140,7 @@ bool dispatch_core::offer(call_state& c) {
   budget_ = std::max(0.0, budget_ - 1);
   ++counters_.asked_twice;
   if (serving_tally* const t = tally()) ++t->calls_asked_twice;
-  look_at_candidates();
+  refresh_candidates();
   return true;
 }
 
@@ -160,7 +160,7 @@ bool dispatch_core::offer(call_state& c, choice& among) {
   session.assign(c);
   among.shown[*chosen] = session.status();
   if (!suspicion_timer_.is_armed())
-    home_->timers().arm(suspicion_timer_, later(home_->now(), look_for_suspects));
+    home_->timers().arm(suspicion_timer_, later(home_->now(), ask_again_period));
   return true;
 }
 
@@ -174,7 +174,7 @@ void dispatch_core::distribute() noexcept {
 void dispatch_core::go_on_offering() noexcept {
   // A pick may call this again.
   if (std::exchange(is_distributing_, true)) return;
-  look_at_candidates();
+  refresh_candidates();
   const bool had_room = has_room();
   for (; to_offer_ > 0 && has_room() && picks_ < most_picks; ++picks_) {
     // Find the call by its number: a pick may have ended any of them.
@@ -213,7 +213,7 @@ void dispatch_core::choice::clear() noexcept {
   shown.clear();
 }
 
-void dispatch_core::look_at_candidates() {
+void dispatch_core::refresh_candidates() {
   candidates_.clear();
   for (client_session* session : sessions_) {
     if (session->is_member()) candidates_.add(*session);
@@ -265,16 +265,16 @@ bool dispatch_core::may_ask_again(const call_state& c) noexcept {
 }
 
 void dispatch_core::ask_again_for_suspects() noexcept {
-  MW_ASSERT(home_->is_current(), "suspects are looked at on the dispatcher's reactor");
+  MW_ASSERT(home_->is_current(), "suspects are checked on the dispatcher's reactor");
   bool has_unanswered = false;
-  // Look also before any is suspect: the freeze may be over by then.
+  // Check also before any is suspect: the freeze may be over by then.
   const bool is_frozen = looks_frozen();
   std::vector<call_state*> held_up;
   for (const client_session* session : sessions_) {
     // A worker that was heard since is suspect only until its world has been told.
     const bool is_suspect = session->is_suspect() && session->is_silent();
     session->for_each_call([&](call_state& c) {
-      if (c.is_over() || c.is_settled()) return;
+      if (c.is_over() || c.is_committed()) return;
       has_unanswered = true;
       if (is_suspect && !is_frozen && !c.is_queued() && may_ask_again(c))
         held_up.push_back(&c);
@@ -287,7 +287,7 @@ void dispatch_core::ask_again_for_suspects() noexcept {
   }
   if (!queue_.empty()) distribute();
   if (has_unanswered && !suspicion_timer_.is_armed())
-    home_->timers().arm(suspicion_timer_, later(home_->now(), look_for_suspects));
+    home_->timers().arm(suspicion_timer_, later(home_->now(), ask_again_period));
 }
 
 // --- counted
@@ -402,7 +402,7 @@ void dispatch_core::set_timer() noexcept {
     for (const auto& [number, c] : queue_)
       next = std::min(next, later(c->alone_since, options_.patience));
   } else if (!queue_.empty() && waits_for_suspects()) {
-    next = later(home_->now(), look_at_suspects);
+    next = later(home_->now(), suspect_check_period);
     if (is_armed()) next = std::min(next, when());
   }
   if (to_offer_ > 0) next = std::min(next, later(home_->now(), next_turn));

@@ -59,9 +59,9 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   void remove(client_session& session) noexcept;
   [[nodiscard]] client_session* find(worker_id id) const noexcept;
   [[nodiscard]] std::vector<worker_status> workers() const;
-  /// Looks at the queue again: a worker may take calls, or none may any longer.
+  /// Offers the queued calls again: a worker may take calls, or none may any longer.
   void note_membership() noexcept;
-  /// Looks at the queue again: a worker has a free slot, or another load.
+  /// Offers the queued calls again: a worker has a free slot, or another load.
   void note_room() noexcept;
 
   /// Begins the runtime's drain: no new calls are taken, and the workers are left when
@@ -81,7 +81,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
     void add(client_session& session);
     void clear() noexcept;
   };
-  /// Looks at the workers as long as calls wait for a first reply.
+  /// Checks the workers as long as calls wait for a first reply.
   struct suspicion_timer final : timer {
     explicit suspicion_timer(dispatch_core& c) noexcept
         : timer([](timer& t) noexcept {
@@ -98,7 +98,7 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   /// Returns true if the call has a worker now. Throws what its pick throws.
   bool offer(call_state& c);
   [[nodiscard]] bool offer(call_state& c, choice& among);
-  void look_at_candidates();
+  void refresh_candidates();
   /// Returns the workers that were heard from just now and have not had the call.
   [[nodiscard]] choice others_than_its_own(const call_state& c) const;
   void ask_again_for_suspects() noexcept;

@@ -108,13 +108,13 @@ task<void> send_request(dispatch_core& core, call_state& call,
   const call_wire::order_head head = request_head(core, call, given);
   const auto sent = co_await send_wanted(session, head, request.data, call.withdrawn());
   const bool was_sent = sent && *sent;
-  const call_try unsettled = call.end_sending(was_sent);
+  const call_try to_cancel = call.end_sending(was_sent);
   // A worker that is stopped may still take it: a withdrawal is answered within a
   // second or not at all. The slot is free when the worker says so.
-  if (unsettled) unsettled.session->cancel(unsettled.slot);
-  if (was_sent || !sent || !unsettled) {
+  if (to_cancel) to_cancel.session->cancel(to_cancel.slot);
+  if (was_sent || !sent || !to_cancel) {
     call.go_on_without(failure());
-  } else if (unsettled.session->has_ended()) {
+  } else if (to_cancel.session->has_ended()) {
     core.note_membership();
     call.go_on_without(sent->error());
   } else {

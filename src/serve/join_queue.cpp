@@ -117,7 +117,7 @@ task<std::vector<join_entry>> join_queue::take(std::size_t at_most) {
     std::vector<join_entry> taken = co_await take_now(at_most);
     if (!taken.empty()) co_return taken;
     try {
-      co_await store_.wait(bell_key_, look_again);
+      co_await store_.wait(bell_key_, check_period);
     } catch (const store_error& e) {
       if (e.kind() != store_error_kind::timed_out) throw;
     }

@@ -41,7 +41,7 @@ struct join_entries {
 /// A service's two keys in a store: the queue, and a bell that is set after each entry.
 /// A taker erases the bell before it reads the queue, so that no later entry goes
 /// unheard; between two reads it waits for the key. A member that dies may leave an
-/// entry without a bell, or a bell erased and nothing taken. The periodic looks of the
+/// entry without a bell, or a bell erased and nothing taken. The periodic checks of the
 /// others make up for it.
 ///
 /// Thread: the runtime's reactor. Errors: the operations throw store_error.
@@ -51,7 +51,7 @@ class join_queue {
   /// again.
   static constexpr std::size_t most = 1024;
   /// How long takers rely on the bell.
-  static constexpr duration look_again = std::chrono::seconds(10);
+  static constexpr duration check_period = std::chrono::seconds(10);
 
   join_queue(runtime_core& rt, store& st, service_name service);
 

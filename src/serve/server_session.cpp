@@ -73,7 +73,7 @@ void server_session::begin_drain() noexcept {
   something_due_.reset();
 }
 
-void server_session::look_whether_drained() noexcept {
+void server_session::check_drained() noexcept {
   if (is_draining_ && no_more_come_ && open_ == 0) drained_.set();
 }
 
@@ -184,7 +184,7 @@ bool server_session::take(const control_entry& entry) {
     if (!is_draining_ || no_more_come_)
       peer_.refuse("it sends no more requests, which was not asked");
     no_more_come_ = true;
-    look_whether_drained();
+    check_drained();
     return false;
   }
   const bool is_credit = entry.kind == call_wire::control_kind::credit;

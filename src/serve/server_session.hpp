@@ -70,7 +70,7 @@ class server_session {
     std::uint64_t credit = 0;  ///< cost of those that were read
     /// True if the leader may count less than `sent`.
     bool is_sent_unclear = false;
-    /// Is set when a reply that waits for credit has to look again.
+    /// Is set when a reply that waits for credit has to check again.
     event credited;
 
     void note_credit() noexcept {
@@ -94,7 +94,7 @@ class server_session {
     ~open_call() {
       MW_ASSERT(session.open_ > 0, "a call that was begun is counted until its end");
       --session.open_;
-      session.look_whether_drained();
+      session.check_drained();
     }
     server_session& session;
   };
@@ -125,7 +125,7 @@ class server_session {
   [[nodiscard]] task<void> write();
   [[nodiscard]] task<void> heed_runtime();
   [[nodiscard]] task<void> give_back(std::uint32_t slot, std::uint64_t id);
-  void look_whether_drained() noexcept;
+  void check_drained() noexcept;
   [[nodiscard]] task<void> take_request(scope& handlers, call_wire::order_head head,
                                         std::size_t size);
   [[nodiscard]] task<void> take_control(call_wire::order_head head, std::size_t size);
