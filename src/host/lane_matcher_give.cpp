@@ -67,23 +67,23 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
     return true;
   }
   if (op.head_bytes > 0) return give_head(op, m);
-  if (op.elsewhere || m.elsewhere) [[unlikely]]
+  if (op.on_device || m.on_device) [[unlikely]]
     return give_description(op, m);
   return give_whole(op, m);
 }
 
 bool lane_matcher::give_description(operation& op, inbound_message& m) {
-  if (!op.elsewhere || !m.elsewhere) {
+  if (!op.on_device || !m.on_device) {
     op.fail(cause::memory_mismatch,
-            m.elsewhere ? "the message lies in device memory: receive it there; it "
+            m.on_device ? "the message lies in device memory: receive it there; it "
                           "stays at the head of its lane"
                         : "the message lies in host memory: receive it there; it "
                           "stays at the head of its lane");
     return false;
   }
-  payload_elsewhere& room = *op.elsewhere;
+  device_payload& room = *op.on_device;
   if (!room.takes_any) {
-    const described_payload& sent = m.described;
+    const device_payload_prefix& sent = m.prefix;
     if (m.head_bytes > 0) {
       op.fail(cause::size_mismatch, two_sizes(0, m.head_bytes, "head"));
       return false;

@@ -57,7 +57,7 @@ device_job::proxy& matcher::stand_in_for(device_job& job) {
   proxy.peer = op.peer;
   proxy.on = op.on;
   proxy.discards = op.discards;
-  proxy.elsewhere = &job.far;
+  proxy.on_device = &job.far;
   job.proxy_runs = true;
   return proxy;
 }

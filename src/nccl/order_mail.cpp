@@ -17,7 +17,7 @@ order_post::order_post(order_mail& mail, operation_kind kind) noexcept
                 }),
       mail_(mail) {
   on = order_lane;
-  elsewhere = &far_;
+  on_device = &far_;
   far_.takes_any = true;
 }
 

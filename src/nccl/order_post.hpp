@@ -28,7 +28,7 @@ class order_post final : public operation {
 
  private:
   order_mail& mail_;
-  payload_elsewhere far_;
+  device_payload far_;
   bytes text_;
   const_buffer_view view_;
 };

@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "cluster.hpp"
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -189,10 +189,10 @@ TEST_SUITE("host shared window") {
       c.at(0).start(s);
       std::vector<std::byte> text(64, std::byte{0x5A});
       host::encode({4096, dtype::float32},
-                   std::span(text).first<host::described_payload_size>());
-      payload_elsewhere there;
+                   std::span(text).first<host::device_payload_prefix_size>());
+      device_payload there;
       send_op far;
-      far.elsewhere = &there;
+      far.on_device = &there;
       far.delivered = true;
       std::deque<send_op> small(200);
       const std::uint8_t byte = 1;
@@ -211,11 +211,11 @@ TEST_SUITE("host shared window") {
       c.at(1).start(r);
       REQUIRE(c.until([&] { return r.ended() && s.ended(); }));
       CHECK(got == 78);
-      payload_elsewhere room;
+      device_payload room;
       room.bytes = 4096;
       room.type = dtype::float32;
       receive_op takes;
-      takes.elsewhere = &room;
+      takes.on_device = &room;
       takes.peer = 0;
       takes.on = lane(8);
       c.at(1).start(takes);
