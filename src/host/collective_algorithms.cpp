@@ -9,7 +9,7 @@ namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
-task<void> all_gather(exchange& x, algorithm use) {
+task<void> all_gather(schedule& x, algorithm use) {
   const collective_shape& s = x.shape();
   const std::span<std::byte> own = s.out_parts.of(s.out, x.self());
   if (use == algorithm::ring) {
@@ -29,7 +29,7 @@ task<void> all_gather(exchange& x, algorithm use) {
 
 }  // namespace
 
-task<void> carry_out(exchange& x, algorithm use) {
+task<void> carry_out(schedule& x, algorithm use) {
   const collective_shape& s = x.shape();
   if (x.size() == 1) return copy_slices(x, s.in, s.out);
   const bool flat = use == algorithm::flat;
@@ -62,30 +62,30 @@ task<void> carry_out(exchange& x, algorithm use) {
   }
 }
 
-task<void> copy_slices(exchange& x, std::span<const std::byte> from,
+task<void> copy_slices(schedule& x, std::span<const std::byte> from,
                        std::span<std::byte> into) {
   MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   if (from.data() == into.data()) co_return;
-  for (std::size_t at = 0; at < from.size(); at += exchange::largest_slice) {
-    if (at > 0) co_await x.breath();
-    const std::size_t bytes = std::min(exchange::largest_slice, from.size() - at);
+  for (std::size_t at = 0; at < from.size(); at += schedule::largest_slice) {
+    if (at > 0) co_await x.yield();
+    const std::size_t bytes = std::min(schedule::largest_slice, from.size() - at);
     std::memcpy(into.data() + at, from.data() + at, bytes);
   }
 }
 
-task<void> combine_slices(exchange& x, std::span<const std::byte> low,
+task<void> combine_slices(schedule& x, std::span<const std::byte> low,
                           std::span<const std::byte> high, std::span<std::byte> into,
                           bool is_last) {
-  for (std::size_t at = 0; at < into.size(); at += exchange::largest_slice) {
-    if (at > 0) co_await x.breath();
-    const std::size_t bytes = std::min(exchange::largest_slice, into.size() - at);
+  for (std::size_t at = 0; at < into.size(); at += schedule::largest_slice) {
+    if (at > 0) co_await x.yield();
+    const std::size_t bytes = std::min(schedule::largest_slice, into.size() - at);
     const std::span<std::byte> sum = into.subspan(at, bytes);
     x.combine(low.subspan(at, bytes), high.subspan(at, bytes), sum);
     if (is_last) x.finish_reduction(sum);
   }
 }
 
-task<void> barrier_of_all(exchange& x) {
+task<void> barrier_of_all(schedule& x) {
   for (rank_t d = 1; d < x.size(); ++d) {
     x.send(x.after(d), {});
     x.receive(x.after(-d), {});
@@ -93,7 +93,7 @@ task<void> barrier_of_all(exchange& x) {
   co_await x.settled();
 }
 
-task<void> barrier_by_dissemination(exchange& x) {
+task<void> barrier_by_dissemination(schedule& x) {
   for (rank_t distance = 1; distance < x.size(); distance *= 2) {
     x.send(x.after(distance), {});
     x.receive(x.after(-distance), {});
@@ -101,7 +101,7 @@ task<void> barrier_by_dissemination(exchange& x) {
   }
 }
 
-task<void> broadcast_to_all(exchange& x) {
+task<void> broadcast_to_all(schedule& x) {
   const collective_shape& s = x.shape();
   if (x.self() == s.root) {
     for (rank_t d = 1; d < x.size(); ++d) x.send(x.after(d), s.in);
@@ -111,7 +111,7 @@ task<void> broadcast_to_all(exchange& x) {
   co_await x.settled();
 }
 
-task<void> gather_at_root(exchange& x) {
+task<void> gather_at_root(schedule& x) {
   const collective_shape& s = x.shape();
   if (x.self() != s.root) {
     x.send(s.root, s.in);
@@ -125,7 +125,7 @@ task<void> gather_at_root(exchange& x) {
   co_await x.settled();
 }
 
-task<void> scatter_from_root(exchange& x) {
+task<void> scatter_from_root(schedule& x) {
   const collective_shape& s = x.shape();
   if (x.self() != s.root) {
     x.receive(s.root, s.out);
@@ -140,7 +140,7 @@ task<void> scatter_from_root(exchange& x) {
 }
 
 // Each member begins with its neighbour, so that not all ask the same member first.
-task<void> all_to_all_at_once(exchange& x) {
+task<void> all_to_all_at_once(schedule& x) {
   const collective_shape& s = x.shape();
   for (rank_t d = 1; d < x.size(); ++d) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
