@@ -166,7 +166,7 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     m.received = 0;
     set_stage(op, stage::taking, &m);
     op.bytes_moved = m.head_bytes;
-    events_.pull(m);
+    listener_.pull(m);
     return false;
   }
   op.info = m.info(m.on->number);

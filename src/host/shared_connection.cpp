@@ -9,9 +9,9 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
-                                     slot_lease slot)
-    : connection(shared, events, peer),
+shared_connection::shared_connection(core& shared, connection_listener& listener,
+                                     rank_t peer, slot_lease slot)
+    : connection(shared, listener, peer),
       slot_(std::move(slot)),
       link_(slot_.link()),
       sender_(shared, *link_, slot_.slot()),
@@ -173,7 +173,7 @@ void shared_connection::stop() noexcept {
 void shared_connection::rest() noexcept {
   MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
-  if (at_rest()) events_.came_to_rest();
+  if (at_rest()) listener_.came_to_rest();
 }
 
 void shared_connection::end_cut_short() {
