@@ -11,7 +11,7 @@
 #include "manyworlds/detail/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/call_gate.hpp"
 #include "nccl/completion.hpp"
 #include "nccl/device.hpp"
@@ -103,11 +103,11 @@ class communicator {
     communicator& of;
   };
 
-  void await_job(void (communicator_life::*job)(answer&), stage next, work& done);
+  void await_job(void (communicator_life::*job)(async_result&), stage next, work& done);
   void refuse();
   void hear();
   void expire() noexcept;
-  void forget_answer() noexcept;
+  void forget_result() noexcept;
   [[nodiscard]] bool abandon_making();
   [[nodiscard]] stage stop_waiting();
   void begin_quiescing(work& quiet);
@@ -118,8 +118,8 @@ class communicator {
   objection error_;
   bool lost_ = false;
   work* done_ = nullptr;
-  std::shared_ptr<answer> answer_;
-  std::shared_ptr<answer> stands_;
+  std::shared_ptr<async_result> result_;
+  std::shared_ptr<async_result> stands_;
   deadline deadline_;
 };
 

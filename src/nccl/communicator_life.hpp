@@ -15,7 +15,7 @@
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/call_gate.hpp"
 #include "nccl/completion.hpp"
 #include "nccl/device.hpp"
@@ -58,12 +58,12 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   device_costs costs;
   /// It is set before the making, and given when only the peers are left to be
   /// connected.
-  std::shared_ptr<answer> stands;
+  std::shared_ptr<async_result> stands;
 
   // Making. What fails, or is given up, frees itself.
-  void make_unique_id(answer& heard);
-  void create(answer& heard);
-  void adopt(answer& heard);
+  void make_unique_id(async_result& heard);
+  void create(async_result& heard);
+  void adopt(async_result& heard);
   /// Says that its end is no longer awaited. Returns true if it frees itself. Thread:
   /// any; does not block.
   [[nodiscard]] bool give_up_making();
@@ -76,7 +76,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   /// revoke.
   void break_up();
   /// Answers when nothing is called and the stream is drained; gives up when `lost`.
-  void await_quiet(answer& heard);
+  void await_quiet(async_result& heard);
   void free_healthy();
   void free_broken();
   std::atomic<bool> lost{false};
@@ -94,7 +94,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
  private:
   enum class progress : unsigned char { making, given_up, over };
 
-  void conclude(answer& heard);
+  void conclude(async_result& heard);
   [[nodiscard]] objection make();
   [[nodiscard]] objection make_communicator();
   [[nodiscard]] objection split(ncclConfig_t config);

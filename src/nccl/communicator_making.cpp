@@ -23,7 +23,7 @@ bool is_under_way(ncclResult_t result) noexcept {
 
 }  // namespace
 
-void communicator_life::make_unique_id(answer& heard) {
+void communicator_life::make_unique_id(async_result& heard) {
   begin_making();
   const device_scope here(on->ordinal());
   const nccl_library& nccl = nccl_library::get();
@@ -42,7 +42,7 @@ void communicator_life::make_unique_id(answer& heard) {
   heard.give();
 }
 
-void communicator_life::create(answer& heard) {
+void communicator_life::create(async_result& heard) {
   begin_making();
   const thread_range shown(("make communicator " + label).c_str());
   const device_scope here(on->ordinal());
@@ -66,7 +66,7 @@ void communicator_life::create(answer& heard) {
   conclude(heard);
 }
 
-void communicator_life::adopt(answer& heard) {
+void communicator_life::adopt(async_result& heard) {
   begin_making();
   const thread_range shown(("adopt communicator " + label).c_str());
   const device_scope here(on->ordinal());
@@ -85,7 +85,7 @@ void communicator_life::begin_making() {
   if (progress_ == progress::given_up) making_->hurry(options.release);
 }
 
-void communicator_life::conclude(answer& heard) {
+void communicator_life::conclude(async_result& heard) {
   bool heeded = false;
   {
     const std::lock_guard lock(mutex_);

@@ -148,11 +148,11 @@ void launch_queue::change_memory(device_job& job) {
   job.stage = job_stage::handed_over;
   job.handed_over_at = member_.home.now();
   const auto result = std::make_shared<ncclResult_t>(ncclInternalError);
-  change_ =
-      std::make_shared<answer>(member_.home, [this, result] { memory_changed(*result); });
+  change_ = std::make_shared<async_result>(member_.home,
+                                           [this, result] { memory_changed(*result); });
   const bool taken = member_.device->helpers().post(
       [on = communicator_.handle(), gate = communicator_.gate(), device = member_.device,
-       allowed = member_.options.device.create, answer = change_, result,
+       allowed = member_.options.device.create, done = change_, result,
        name = job.launch->name,
        suspends = job.launch->kind == operation_kind::suspend_device] {
         const device::lifecycle busy(*device, allowed);
@@ -164,7 +164,7 @@ void launch_queue::change_memory(device_job& job) {
           *result = suspends ? nccl.ncclCommSuspend(on, memory) : nccl.ncclCommResume(on);
           gate->leave();
         }
-        answer->give();
+        done->give();
       });
   if (!taken) {
     member_.break_world(member_.self, cause::out_of_resources, "no thread can be had");

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "manyworlds/nccl/copy.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/watcher.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
@@ -26,7 +26,7 @@ class stream_look final : public watcher::question {
   ~stream_look();
 
   /// It is given when the look is over, and set before the look begins.
-  std::shared_ptr<answer> heard;
+  std::shared_ptr<async_result> heard;
 
   /// Returns whether the stream is another one on every other thread.
   [[nodiscard]] bool is_of_this_thread() const noexcept;

@@ -92,7 +92,7 @@ void stream_wait::begin(continuation& waiter, const nccl::copy_plan* copy) {
   const int device = awaiting_device(on_, copy ? copy->after : device_stream(), asked);
   nccl::watcher& asks = watcher_of(home, asked);
   look_ = std::make_shared<nccl::stream_look>(on_, copy, device);
-  look_->heard = std::make_shared<nccl::answer>(home, [this] { hear(); });
+  look_->heard = std::make_shared<nccl::async_result>(home, [this] { hear(); });
   if (look_->is_of_this_thread()) look_->begin_here();
   waiter_ = &waiter;
   asks.add(look_);
