@@ -102,7 +102,7 @@ collective_terms terms_of(const operation& op, rank_t size) noexcept {
   return terms;
 }
 
-std::string objection_to(const operation& op, rank_t self, rank_t size) {
+std::string validate(const operation& op, rank_t self, rank_t size) {
   if (op.kind == operation_kind::native || changes_memory(op.kind)) return {};
   const device_part& part = *op.device;
   if (part.unmatched && op.peer == no_rank && !is_collective(op.kind)) {

@@ -15,8 +15,8 @@
 #include "nccl/call_gate.hpp"
 #include "nccl/completion.hpp"
 #include "nccl/device.hpp"
+#include "nccl/error_message.hpp"
 #include "nccl/launch_order.hpp"
-#include "nccl/objection.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 
@@ -56,7 +56,7 @@ class communicator {
   /// Called once.
   void connect(launch_turn turn);
   /// Returns what went wrong, for use in `done`; empty if nothing did.
-  [[nodiscard]] const objection& error() const noexcept { return error_; }
+  [[nodiscard]] const error_message& error() const noexcept { return error_; }
 
   // When it is ready.
   [[nodiscard]] bool is_ready() const noexcept { return stage_ == stage::ready; }
@@ -115,7 +115,7 @@ class communicator {
   reactor& home_;
   std::shared_ptr<communicator_life> life_;
   stage stage_ = stage::idle;
-  objection error_;
+  error_message error_;
   bool lost_ = false;
   work* done_ = nullptr;
   std::shared_ptr<async_result> result_;

@@ -116,8 +116,8 @@ void device_opening::hear(const create_message& m) {
   create(id);
 }
 
-objection device_opening::error() const {
-  objection wrong = communicator_.error();
+error_message device_opening::error() const {
+  error_message wrong = communicator_.error();
   if (!wrong) return wrong;
   wrong.text = "the communicator could not be made: " + wrong.text;
   if (turns_.waits_for_others()) {

@@ -74,7 +74,7 @@ void nccl_backend::begin(operation& op) {
   if (part.group && part.group->failed) {
     return op.fail(cause::invalid_argument, group_failed);
   }
-  if (objection wrong = objection_to_beginning(op)) {
+  if (error_message wrong = validate_beginning(op)) {
     return jobs_.refuse(op, wrong.why, std::move(wrong.text));
   }
   payload_layout layout;
@@ -89,8 +89,8 @@ void nccl_backend::begin(operation& op) {
   take_job(op, std::move(layout));
 }
 
-objection nccl_backend::objection_to_beginning(const operation& op) const {
-  if (std::string wrong = objection_to(op, member_.self, member_.size); !wrong.empty()) {
+error_message nccl_backend::validate_beginning(const operation& op) const {
+  if (std::string wrong = validate(op, member_.self, member_.size); !wrong.empty()) {
     return {cause::invalid_argument, std::move(wrong)};
   }
   std::string missing = missing_for(op, member_.size, opening_.capability());
@@ -113,7 +113,7 @@ void nccl_backend::take_job(operation& op, payload_layout layout) {
   job.launch->name = member_.names.of(op.kind);
   job.launch->bytes = job.bytes_total;
   job.shown.begin(job.launch->name, job.bytes_total);
-  if (std::string wrong = views_.objection_to(job); !wrong.empty()) {
+  if (std::string wrong = views_.validate(job); !wrong.empty()) {
     return jobs_.refuse(job, cause::invalid_argument, std::move(wrong));
   }
   if (changes_memory(op.kind)) jobs_.note_change(op.kind);
@@ -322,7 +322,7 @@ void nccl_backend::communicator_stands() noexcept {
 
 void nccl_backend::communicator_ended() noexcept {
   if (member_.is_over) return;
-  if (objection wrong = opening_.error()) {
+  if (error_message wrong = opening_.error()) {
     // A member that has left is no failure of the world's.
     if (member_.has_any_left()) return not_opened();
     return member_.break_world(member_.self, wrong.why, std::move(wrong.text));

@@ -54,7 +54,7 @@ class cuda_devices final : public runtime_devices {
           opened_device opened;
           auto found = registry->open(device, options);
           openings->end();
-          if (auto* wrong = std::get_if<nccl::objection>(&found)) {
+          if (auto* wrong = std::get_if<nccl::error_message>(&found)) {
             opened.why = wrong->why;
             opened.text = std::move(wrong->text);
           } else {

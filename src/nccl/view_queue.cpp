@@ -22,7 +22,7 @@ constexpr duration look_interval = std::chrono::microseconds(200);
 
 }  // namespace
 
-std::string view_queue::objection_to(device_job& job) const {
+std::string view_queue::validate(device_job& job) const {
   const device_launch& l = *job.launch;
   for (std::size_t i = 0; i < l.views.size(); ++i) {
     if (l.views[i].empty()) continue;
@@ -41,7 +41,7 @@ std::string view_queue::objection_to(device_job& job) const {
     }
   }
   // On the reactor only where the reactor is to call NCCL itself.
-  return member_.launches_on_reactor() ? objection_to_views(l.views, l.device)
+  return member_.launches_on_reactor() ? validate_views(l.views, l.device)
                                        : std::string();
 }
 

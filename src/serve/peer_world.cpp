@@ -16,7 +16,7 @@ void check_service(std::string_view caller, const service_name& service,
   } else if (!options.name.empty() || options.rank != 0 || options.size != 0) {
     wrong = "name, rank and size of its worlds are not to be given";
   } else {
-    wrong = objection_to(peer_world_options(options, service, 0, 0));
+    wrong = validate(peer_world_options(options, service, 0, 0));
   }
   if (wrong.empty()) return;
   throw world_error(

@@ -78,7 +78,7 @@ class world_manager::removal {
 };
 
 task<void> world_manager::form(world_options options) {
-  if (const std::string wrong = objection_to(options); !wrong.empty()) {
+  if (const std::string wrong = validate(options); !wrong.empty()) {
     failure f(cause::invalid_argument, wrong);
     f.world = options.name;
     throw world_error(std::move(f));

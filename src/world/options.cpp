@@ -6,7 +6,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-std::string objection_to(const world_options& o) {
+std::string validate(const world_options& o) {
   if (o.name.empty()) return "a world needs a name";
   if (o.size < 1) return fmt::format("a world of {} members", o.size);
   if (o.size > world_view::largest_size) {

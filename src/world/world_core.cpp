@@ -119,7 +119,7 @@ void world_core::enter(world_state next) noexcept {
 // --- forming
 
 void world_core::begin_forming() {
-  if (const std::string wrong = objection_to(options_); !wrong.empty()) {
+  if (const std::string wrong = validate(options_); !wrong.empty()) {
     break_with(
         describe_failure(cause::invalid_argument, no_rank, operation_kind::form, wrong));
     return;
