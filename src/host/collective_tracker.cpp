@@ -244,7 +244,7 @@ void collective_tracker::begin(std::uint64_t number, operation_kind kind) noexce
   kind_ = kind;
   since_ = core_.home.recently();
   asked_ = false;
-  remarked_ = false;
+  logged_ = false;
   if (core_.size < 2 || timer_.is_armed()) return;
   // Armed at most once a period, however many collectives pass meanwhile. The time that
   // this turn has taken so far does not count as lateness of the timer.
@@ -316,16 +316,17 @@ void collective_tracker::look() noexcept {
     if (asked_ && missing.empty()) {
       // Only the work itself takes long now, and has its own limits.
       if (waited < core_.options.collective_log) return look_later();
-      return core_.events.remark(
+      return core_.events.log(
+          log_level::warning,
           fmt::format("{} {} is not done, and all members have entered: see dump()",
                       name_of(kind_), number_));
     }
     if (asked_ && waited >= core_.options.collective_break) {
       return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));
     }
-    if (asked_ && waited >= core_.options.collective_log && !remarked_) {
-      remarked_ = true;
-      core_.events.remark(waits_for(missing));
+    if (asked_ && waited >= core_.options.collective_log && !logged_) {
+      logged_ = true;
+      core_.events.log(log_level::warning, waits_for(missing));
     }
     ask();
   }

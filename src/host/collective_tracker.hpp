@@ -174,7 +174,7 @@ class collective_tracker {
   time_point since_{};
   bool asked_ = false;
   time_point asked_at_{};
-  bool remarked_ = false;
+  bool logged_ = false;
   hooked_timer timer_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
   hooked_timer dispute_timer_{*this, [](timer& t) noexcept {

@@ -261,7 +261,7 @@ void collectives::disagree(rank_t peer, std::string detail) {
   if (!is_alone()) {
     return core_.events.must_break(peer, cause::mismatch, std::move(detail));
   }
-  if (!active_ && waiting_.empty()) core_.events.remark(detail);
+  if (!active_ && waiting_.empty()) core_.events.log(log_level::warning, detail);
   while (operation* op = waiting_.pop_front()) {
     op->info.source = peer;
     op->fail(cause::mismatch, detail);

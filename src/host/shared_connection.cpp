@@ -206,10 +206,11 @@ void shared_connection::look(time_point now, bool late) {
 void shared_connection::tidy() {
   if (stopped_ || ended_) return;
   if (const int error = link_->tell_of_refusal()) {
-    core_.events.remark("no more memory for what is shared with rank " +
-                        std::to_string(peer_) + " (" + std::strerror(error) +
-                        "): messages to it wait for one another; usual cause: a memory "
-                        "limit");
+    core_.events.log(log_level::warning,
+                     "no more memory for what is shared with rank " +
+                         std::to_string(peer_) + " (" + std::strerror(error) +
+                         "): messages to it wait for one another; usual cause: a memory "
+                         "limit");
   }
   receiver_.return_credit(true);
   sender_.look_for_offer_room();

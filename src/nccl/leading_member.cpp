@@ -97,9 +97,9 @@ void leading_member::watch_collectives(time_point now) noexcept {
     return member_.break_world(late->absent.empty() ? no_rank : late->absent.front(),
                                cause::overdue, text);
   }
-  if (late->is_remarked) return;
-  table.set_remarked();
-  member_.events.remark(text);
+  if (late->is_logged) return;
+  table.set_logged();
+  member_.events.log(log_level::warning, text);
 }
 
 }  // namespace manyworlds::inline v0::detail::nccl

@@ -172,11 +172,14 @@ void member_turns::note_unordered() {
   const std::size_t worlds = seat_->seats();
   if (worlds <= connections()) return;
   has_warned_ = true;
-  member_.events.remark(fmt::format(
-      "{} worlds share the {} connections of device {}, where an unmatched operation may "
-      "wait for another world's without end: set {}=32 before CUDA starts, or start such "
-      "operations in one order at all members",
-      worlds, connections(), member_.device->ordinal(), connections_variable));
+  member_.events.log(log_level::warning,
+                     fmt::format("{} worlds share the {} connections of device {}, where "
+                                 "an unmatched operation may "
+                                 "wait for another world's without end: set {}=32 before "
+                                 "CUDA starts, or start such "
+                                 "operations in one order at all members",
+                                 worlds, connections(), member_.device->ordinal(),
+                                 connections_variable));
 }
 
 void member_turns::take_turns() noexcept {

@@ -329,7 +329,7 @@ void nccl_backend::communicator_ended() noexcept {
   }
   member_.is_open = true;
   member_.guarded([this] {
-    member_.events.note(opening_.ready_line(status(), host_.transport()));
+    member_.events.log(log_level::info, opening_.ready_line(status(), host_.transport()));
     turns_.note_orderly();
     if (leading_) leading_->open();
     turns_.answer_proposals();

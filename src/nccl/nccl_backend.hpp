@@ -124,8 +124,8 @@ class nccl_backend final : public backend,
   }
   void peer_left(rank_t peer) noexcept override;
   void heard(rank_t peer) noexcept override { member_.events.heard(peer); }
-  void remark(std::string line) noexcept override {
-    member_.events.remark(std::move(line));
+  void log(log_level level, std::string line) noexcept override {
+    member_.events.log(level, std::move(line));
   }
 
   [[nodiscard]] device_stream stream() const noexcept override;

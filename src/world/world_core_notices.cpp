@@ -221,14 +221,8 @@ void world_core::heard(rank_t peer) noexcept {
   links_[static_cast<std::size_t>(peer)]->note_heard(runtime_->user().now());
 }
 
-void world_core::remark(std::string line) noexcept {
-  runtime_->log(log_level::warning,
-                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
-}
-
-void world_core::note(std::string line) noexcept {
-  runtime_->log(log_level::info,
-                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
+void world_core::log(log_level level, std::string line) noexcept {
+  runtime_->log(level, fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
 }  // namespace manyworlds::inline v0::detail

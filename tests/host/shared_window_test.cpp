@@ -726,8 +726,8 @@ TEST_SUITE("host shared window") {
       options.window_log = std::chrono::milliseconds(300);
       cluster c(2, g, options);
       flood full(c);
-      REQUIRE(c.until([&] { return !c[0].events.remarks.empty(); }));
-      const std::string& line = c[0].events.remarks.front();
+      REQUIRE(c.until([&] { return !c[0].events.warnings.empty(); }));
+      const std::string& line = c[0].events.warnings.front();
       CAPTURE(line);
       CHECK(line.find("a send to rank 1 on lane " +
                       std::to_string(full.lane_of(full.accepted()))) == 0);
@@ -743,7 +743,7 @@ TEST_SUITE("host shared window") {
       } else {
         c.until([] { return false; }, std::chrono::seconds(1));
       }
-      CHECK(c[0].events.remarks.size() == 1);
+      CHECK(c[0].events.warnings.size() == 1);
     }
   }
 
