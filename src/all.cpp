@@ -204,7 +204,7 @@
 #include "nccl/ranges.cpp"
 #include "nccl/runtime_devices.cpp"
 #include "nccl/stream_facts.cpp"
-#include "nccl/stream_look.cpp"
+#include "nccl/stream_poll.cpp"
 #include "nccl/stream_wait.cpp"
 #include "nccl/stuck_call.cpp"
 #include "nccl/view_checks.cpp"

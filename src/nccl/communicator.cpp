@@ -132,7 +132,7 @@ bool communicator::abandon_making() {
   return true;
 }
 
-ncclResult_t communicator::look() noexcept {
+ncclResult_t communicator::poll() noexcept {
   ncclResult_t state = ncclSuccess;
   if (stage_ == stage::ready) {
     (void)nccl_library::get().ncclCommGetAsyncError(life_->data, &state);

@@ -69,7 +69,7 @@ class communicator {
   [[nodiscard]] const std::shared_ptr<completion>& completions() const noexcept;
 
   /// Returns what NCCL has noticed meanwhile; costs a few loads.
-  [[nodiscard]] ncclResult_t look() noexcept;
+  [[nodiscard]] ncclResult_t poll() noexcept;
 
   /// Ends all work, as the world is broken: no call is entered from now on, and what
   /// runs is got out of NCCL. `quiet` runs on home when the stream is drained, or when

@@ -301,7 +301,7 @@ void launch_queue::watch(time_point now) noexcept {
                     member_.device->ordinal(), cuda_library::get().describe(*failed)));
   }
   if (!communicator_.is_ready()) return;
-  if (const ncclResult_t found = communicator_.look(); found != ncclSuccess) {
+  if (const ncclResult_t found = communicator_.poll(); found != ncclSuccess) {
     return member_.break_world(member_.self, cause::nccl_failed,
                                nccl_library::get().describe(found));
   }

@@ -34,17 +34,17 @@ constexpr const char* connections_variable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 void member_turns::start(std::function<void()> changed) {
   if (member_.size < 2) return;
-  bell_ = std::make_shared<turn_bell>(member_.home, std::move(changed));
+  wakeup_ = std::make_shared<turn_wakeup>(member_.home, std::move(changed));
   // What the reactor launches is launched when it has been handed over.
   seat_.emplace(launch_order::of(member_.device->ordinal()),
                 member_.launches_on_reactor() ? nullptr : &member_.device->launching(),
-                [bell = bell_] { bell->ring(); });
+                [wakeup = wakeup_] { wakeup->wake(); });
 }
 
 void member_turns::stop() noexcept {
   connecting_.reset();
   if (!seat_) return;
-  bell_->drop();
+  wakeup_->drop();
   seat_.reset();
 }
 

@@ -80,7 +80,7 @@ TEST_CASE(
   device_number number(3);
   CHECK(ranks[0].all_reduce(number.get()));
   peer.process.kill();
-  CHECK(ranks[0]->look() == ncclSuccess);
+  CHECK(ranks[0]->poll() == ncclSuccess);
   CHECK_FALSE(ranks[0].has_reached_all());
   break_and_drop(ranks);
 }
@@ -96,7 +96,7 @@ TEST_CASE("an operation that its peer died in is an error over sockets; and hang
   device_number number(3);
   CHECK(ranks[0].all_reduce(number.get()));
   peer.process.kill();
-  ranks.await([&] { return ranks[0]->look() == ncclRemoteError; });
+  ranks.await([&] { return ranks[0]->poll() == ncclRemoteError; });
   CHECK_FALSE(ranks[0].has_reached_all());
   ranks.quiesce();
   CHECK_FALSE(ranks[0]->is_lost());
