@@ -102,7 +102,6 @@
 #include "memory/shared_buffer.cpp"
 #include "memory/view_cursor.cpp"
 #include "memory/view_list.cpp"
-#include "observe/dump.cpp"
 #include "observe/dump_server.cpp"
 #include "observe/json_writer.cpp"
 #include "observe/log.cpp"
