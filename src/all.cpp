@@ -123,6 +123,7 @@
 #include "serve/peer_world.cpp"
 #include "serve/reply_stream.cpp"
 #include "serve/server_session.cpp"
+#include "serve/worker_pool.cpp"
 #include "serve/world_manager.cpp"
 #include "store/key_value_table.cpp"
 #include "store/memory_store.cpp"

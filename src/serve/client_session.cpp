@@ -20,7 +20,7 @@ using call_wire::control_entry;
 
 client_session::client_session(dispatch_core& core, world& w, worker_id id)
     : core_(core), peer_(w), id_(id) {
-  core_.add(*this);
+  core_.workers().add(*this);
 }
 
 client_session::~client_session() {

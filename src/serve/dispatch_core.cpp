@@ -35,25 +35,13 @@ static_assert(next_turn > duration::zero());
 }  // namespace
 
 dispatch_core::dispatch_core(dispatch_options options) noexcept
-    : timer([](timer& t) noexcept {
-        auto& self = static_cast<dispatch_core&>(t);
-        self.picks_ = 0;
-        self.end_lonely();
-        if (self.to_offer_ > 0) {
-          self.go_on_offering();
-        } else {
-          self.distribute();
-        }
-        // Arm it for the calls that came later.
-        self.set_timer();
-      }),
-      options_(options),
-      budget_(static_cast<double>(options.ask_again)) {}
+    : options_(options), budget_(static_cast<double>(options.ask_again)) {}
 
 dispatch_core::~dispatch_core() {
-  MW_ASSERT(sessions_.empty() && queue_.empty(),
+  MW_ASSERT(workers_.sessions().empty() && queue_.empty(),
             "workers and calls keep their dispatcher");
-  MW_ASSERT(!is_armed() && !suspicion_timer_.is_armed(), "no timer waits without a call");
+  MW_ASSERT(!timer_.is_armed() && !suspicion_timer_.is_armed(),
+            "no timer waits without a call");
 }
 
 executor& dispatch_core::enter() {
@@ -81,21 +69,22 @@ void dispatch_core::admit(call_state& c) {
             "calls are admitted on the dispatcher's reactor");
   MW_ASSERT(!c.is_queued() && !c.has_try() && !c.is_over(), "a call is admitted once");
   const auto refuse = [&c](failure f) { throw world_error(c.describe(std::move(f))); };
-  if (is_closed_) refuse(nobody_left());
+  if (is_closed_) refuse(no_worker_left());
   if (is_draining_)
     refuse(failure(cause::closed, "the runtime stops: no new calls are taken"));
   if (queue_.empty()) {
-    refresh_candidates();
+    workers_.refresh_candidates();
     if (offer(c)) return;
-    if (is_closed_) refuse(nobody_left());
+    if (is_closed_) refuse(no_worker_left());
   }
-  if (is_alone() && options_.patience <= duration::zero()) refuse(nobody_left());
+  if (workers_.is_alone() && options_.patience <= duration::zero())
+    refuse(no_worker_left());
   if (queue_.size() >= options_.queue) {
     refuse(
         failure(cause::overloaded,
                 fmt::format("{} calls wait already for {} workers: try later, or raise "
                             "dispatch_options::queue",
-                            queue_.size(), sessions_.size())));
+                            queue_.size(), workers_.sessions().size())));
   }
   const bool is_first = queue_.empty();
   enqueue(c);
@@ -105,46 +94,43 @@ void dispatch_core::admit(call_state& c) {
 
 void dispatch_core::queue_again(call_state& c) {
   enqueue(c);
-  if (is_closed_) return c.give_up(nobody_left());
-  end_lonely();
+  if (is_closed_) return c.give_up(no_worker_left());
+  end_overdue_calls();
   distribute();
 }
 
 void dispatch_core::enqueue(call_state& c) {
   // A call that finds no memory in the queue must not say that it stands there.
-  [[maybe_unused]] const bool is_new = queue_.emplace(c.number(), &c).second;
-  MW_ASSERT(is_new, "a call stands in the queue once");
+  queue_.add(c);
   c.set_queued();
-  c.alone_since = is_alone() ? home_->now() : time_point::max();
+  c.alone_since = workers_.is_alone() ? home_->now() : time_point::max();
   // A call that joins makes nothing due earlier.
-  if (!is_armed()) set_timer();
+  if (!timer_.is_armed()) set_timer();
 }
 
 void dispatch_core::forget(call_state& c) noexcept {
   c.set_not_queued();
-  [[maybe_unused]] const auto erased = queue_.erase(c.number());
-  MW_ASSERT(erased == 1, "a call that is queued stands in the queue");
+  queue_.remove(c);
   if (!queue_.empty()) return;
-  to_offer_ = 0;
   if (is_draining_) end_drained_sessions();
   // Touch the home only if a timer is armed: the reactor may be gone before this object
   // is.
-  if (is_armed()) home_->timers().disarm(*this);
+  if (timer_.is_armed()) home_->timers().disarm(timer_);
 }
 
 bool dispatch_core::offer(call_state& c) {
-  if (!has_room()) return false;
-  if (!c.wants_another()) return offer(c, candidates_);
-  choice others = others_than_its_own(c);
+  if (!workers_.has_room()) return false;
+  if (!c.wants_another()) return offer(c, workers_.candidates());
+  worker_choice others = workers_.others_than_its_own(c);
   if (others.sessions.empty() || !offer(c, others)) return false;
   budget_ = std::max(0.0, budget_ - 1);
   ++counters_.asked_twice;
   if (serving_tally* const t = tally()) ++t->calls_asked_twice;
-  refresh_candidates();
+  workers_.refresh_candidates();
   return true;
 }
 
-bool dispatch_core::offer(call_state& c, choice& among) {
+bool dispatch_core::offer(call_state& c, worker_choice& among) {
   MW_ASSERT(among.sessions.size() == among.shown.size(),
             "each worker that is shown has a session");
   const std::optional<std::size_t> chosen = c.pick()(among.shown);
@@ -165,25 +151,16 @@ bool dispatch_core::offer(call_state& c, choice& among) {
 }
 
 void dispatch_core::distribute() noexcept {
-  if (queue_.empty()) return;
-  const bool goes_on = to_offer_ > 0;
-  to_offer_ = queue_.size();
-  if (!goes_on) go_on_offering();
+  if (!queue_.empty() && queue_.begin_round()) go_on_offering();
 }
 
 void dispatch_core::go_on_offering() noexcept {
   // A pick may call this again.
   if (std::exchange(is_distributing_, true)) return;
-  refresh_candidates();
-  const bool had_room = has_room();
-  for (; to_offer_ > 0 && has_room() && picks_ < most_picks; ++picks_) {
-    // Find the call by its number: a pick may have ended any of them.
-    MW_ASSERT(!queue_.empty(), "calls are offered only while some wait");
-    auto at = queue_.lower_bound(next_offered_);
-    if (at == queue_.end()) at = queue_.begin();
-    call_state& c = *at->second;
-    next_offered_ = c.number() + 1;
-    --to_offer_;
+  workers_.refresh_candidates();
+  const bool had_room = workers_.has_room();
+  for (; queue_.is_in_round() && workers_.has_room() && picks_ < most_picks; ++picks_) {
+    call_state& c = queue_.take_offer();
     // Its worker was heard again, or too many calls were asked twice.
     if (c.has_try() && !may_ask_again(c)) {
       forget(c);
@@ -195,82 +172,25 @@ void dispatch_core::go_on_offering() noexcept {
       c.give_up(std::current_exception());
     }
   }
-  if (!has_room()) to_offer_ = 0;
-  if (to_offer_ == 0) next_offered_ = 0;
+  if (!workers_.has_room() || !queue_.is_in_round()) queue_.end_round();
   is_distributing_ = false;
   if (had_room) set_timer();
 }
 
-// --- workers
-
-void dispatch_core::choice::add(client_session& session) {
-  sessions.push_back(&session);
-  shown.push_back(session.status());
-}
-
-void dispatch_core::choice::clear() noexcept {
-  sessions.clear();
-  shown.clear();
-}
-
-void dispatch_core::refresh_candidates() {
-  candidates_.clear();
-  for (client_session* session : sessions_) {
-    if (session->is_member()) candidates_.add(*session);
-  }
-}
-
-bool dispatch_core::has_room() const noexcept {
-  return std::any_of(candidates_.sessions.begin(), candidates_.sessions.end(),
-                     [](const client_session* s) { return s->has_room(); });
-}
-
-bool dispatch_core::is_alone() const noexcept {
-  return std::none_of(sessions_.begin(), sessions_.end(),
-                      [](const client_session* s) { return s->is_member(); });
-}
-
-bool dispatch_core::waits_for_suspects() const noexcept {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const client_session* s) {
-    return s->has_room() && (s->is_suspect() || s->is_silent());
-  });
-}
-
 // --- asking twice
 
-dispatch_core::choice dispatch_core::others_than_its_own(const call_state& c) const {
-  choice others;
-  for (client_session* session : sessions_) {
-    if (session->is_member() && !session->is_silent() && !c.was_given_to(*session))
-      others.add(*session);
-  }
-  return others;
-}
-
-bool dispatch_core::looks_frozen() noexcept {
-  std::size_t members = 0;
-  std::size_t silent = 0;
-  for (const client_session* session : sessions_) {
-    members += session->is_member();
-    silent += session->is_member() && session->is_silent();
-  }
-  if (3 * silent > 2 * members) is_frozen_ = true;
-  // When the machine goes on, one worker is heard before the next.
-  if (silent == 0) is_frozen_ = false;
-  return is_frozen_;
-}
-
 bool dispatch_core::may_ask_again(const call_state& c) noexcept {
-  return budget_ >= 1 && c.tries() < options_.tries && c.is_held_up() && !looks_frozen();
+  return budget_ >= 1 && c.tries() < options_.tries && c.is_held_up() &&
+         !workers_.looks_frozen();
 }
 
 void dispatch_core::ask_again_for_suspects() noexcept {
   MW_ASSERT(home_->is_current(), "suspects are checked on the dispatcher's reactor");
   bool has_unanswered = false;
   // Check also before any is suspect: the freeze may be over by then.
-  const bool is_frozen = looks_frozen();
+  const bool is_frozen = workers_.looks_frozen();
   std::vector<call_state*> held_up;
-  for (const client_session* session : sessions_) {
+  for (const client_session* session : workers_.sessions()) {
     // A worker that was heard since is suspect only until its world has been told.
     const bool is_suspect = session->is_suspect() && session->is_silent();
     session->for_each_call([&](call_state& c) {
@@ -293,8 +213,8 @@ void dispatch_core::ask_again_for_suspects() noexcept {
 // --- counted
 
 serving_tally* dispatch_core::tally() const noexcept {
-  if (sessions_.empty()) return nullptr;
-  return &access::core(sessions_.front()->in()).runtime().serving();
+  if (workers_.sessions().empty()) return nullptr;
+  return &access::core(workers_.sessions().front()->in()).runtime().serving();
 }
 
 void dispatch_core::note_answered_by_another() noexcept {
@@ -329,40 +249,25 @@ std::string dispatch_core::name_of_call(std::uint64_t number) const {
 }
 
 void dispatch_core::remove(client_session& session) noexcept {
-  [[maybe_unused]] const auto erased = std::erase(sessions_, &session);
-  MW_ASSERT(erased == 1, "a worker that is served is listed once");
+  workers_.remove(session);
   const failure why = session.end_cause();
   if (!session.is_draining()) last_loss_ = why.text();
   while (call_state* const c = session.take_any_call()) c->lose(session, why);
-  if (sessions_.empty() && suspicion_timer_.is_armed())
+  if (workers_.sessions().empty() && suspicion_timer_.is_armed())
     home_->timers().disarm(suspicion_timer_);
   note_membership();
 }
 
-client_session* dispatch_core::find(worker_id id) const noexcept {
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
-                                  [&](const client_session* s) { return s->id() == id; });
-  return found == sessions_.end() ? nullptr : *found;
-}
-
-std::vector<worker_status> dispatch_core::workers() const {
-  std::vector<worker_status> all;
-  for (const client_session* session : sessions_) {
-    if (session->is_ready()) all.push_back(session->status());
-  }
-  return all;
-}
-
 void dispatch_core::note_membership() noexcept {
-  const bool alone = is_alone();
-  for (auto& [number, c] : queue_) {
+  const bool alone = workers_.is_alone();
+  queue_.for_each([&](call_state& c) {
     if (!alone) {
-      c->alone_since = time_point::max();
-    } else if (c->alone_since == time_point::max()) {
-      c->alone_since = home_->now();
+      c.alone_since = time_point::max();
+    } else if (c.alone_since == time_point::max()) {
+      c.alone_since = home_->now();
     }
-  }
-  end_lonely();
+  });
+  end_overdue_calls();
   distribute();
   set_timer();
 }
@@ -374,7 +279,7 @@ void dispatch_core::note_room() noexcept {
 
 // --- calls without a worker
 
-failure dispatch_core::nobody_left() const {
+failure dispatch_core::no_worker_left() const {
   if (is_closed_) return failure(cause::no_member_left, "the dispatcher was destroyed");
   std::string detail = fmt::format("no worker for {} ms",
                                    options_.patience / std::chrono::milliseconds(1));
@@ -382,34 +287,45 @@ failure dispatch_core::nobody_left() const {
   return failure(cause::no_member_left, std::move(detail));
 }
 
-void dispatch_core::end_lonely() noexcept {
-  if (!is_alone()) return;
+void dispatch_core::end_overdue_calls() noexcept {
+  if (!workers_.is_alone()) return;
   const time_point now = home_->now();
-  for (auto at = queue_.begin(); at != queue_.end();) {
-    call_state& c = *at->second;
-    ++at;
+  queue_.for_each([&](call_state& c) {
     if (c.alone_since == time_point::max() ||
         later(c.alone_since, options_.patience) > now)
-      continue;
+      return;
     // A worker that takes no more calls has it, and may yet answer.
-    c.has_try() ? forget(c) : c.give_up(nobody_left());
+    c.has_try() ? forget(c) : c.give_up(no_worker_left());
+  });
+}
+
+void dispatch_core::timer_expired() noexcept {
+  picks_ = 0;
+  end_overdue_calls();
+  if (queue_.is_in_round()) {
+    go_on_offering();
+  } else {
+    distribute();
   }
+  // Arm it for the calls that came later.
+  set_timer();
 }
 
 void dispatch_core::set_timer() noexcept {
   time_point next = time_point::max();
-  if (is_alone()) {
-    for (const auto& [number, c] : queue_)
-      next = std::min(next, later(c->alone_since, options_.patience));
-  } else if (!queue_.empty() && waits_for_suspects()) {
+  if (workers_.is_alone()) {
+    queue_.for_each([&](const call_state& c) {
+      next = std::min(next, later(c.alone_since, options_.patience));
+    });
+  } else if (!queue_.empty() && workers_.has_room_at_suspects()) {
     next = later(home_->now(), suspect_check_period);
-    if (is_armed()) next = std::min(next, when());
+    if (timer_.is_armed()) next = std::min(next, timer_.when());
   }
-  if (to_offer_ > 0) next = std::min(next, later(home_->now(), next_turn));
+  if (queue_.is_in_round()) next = std::min(next, later(home_->now(), next_turn));
   if (next != time_point::max()) {
-    home_->timers().arm(*this, next);
-  } else if (is_armed()) {
-    home_->timers().disarm(*this);
+    home_->timers().arm(timer_, next);
+  } else if (timer_.is_armed()) {
+    home_->timers().disarm(timer_);
   }
 }
 
@@ -421,16 +337,16 @@ void dispatch_core::begin_drain() noexcept {
 
 void dispatch_core::end_drained_sessions() noexcept {
   if (!queue_.empty()) return;
-  for (client_session* session : sessions_) {
+  for (client_session* session : workers_.sessions()) {
     if (session->is_idle()) session->stop();
   }
 }
 
 void dispatch_core::close() noexcept {
   is_closed_ = true;
-  while (!queue_.empty()) queue_.begin()->second->give_up(nobody_left());
-  for (client_session* session : sessions_) {
-    session->give_up_calls(nobody_left());
+  while (!queue_.empty()) queue_.front().give_up(no_worker_left());
+  for (client_session* session : workers_.sessions()) {
+    session->give_up_calls(no_worker_left());
     session->stop();
   }
 }

@@ -20,7 +20,7 @@ namespace {
 task<void> serve_world(std::shared_ptr<dispatch_core> core, world& w) {
   core->enter();
   if (core->is_closed()) co_return;
-  client_session session(*core, w, core->next_worker());
+  client_session session(*core, w, core->workers().next_id());
   auto heed_runtime = [&]() -> task<void> {
     co_await access::core(w).runtime().stopping().wait();
     core->begin_drain();
@@ -32,7 +32,7 @@ task<void> serve_world(std::shared_ptr<dispatch_core> core, world& w) {
 
 task<void> drain_worker(std::shared_ptr<dispatch_core> core, worker_id worker) {
   core->enter();
-  client_session* const session = core->find(worker);
+  client_session* const session = core->workers().find(worker);
   if (!session) co_return;
   const std::shared_ptr<event> gone = session->gone();
   session->begin_drain();
@@ -168,7 +168,9 @@ task<void> dispatcher::serve(world& w) { return serve_world(core_, w); }
 
 task<void> dispatcher::drain(worker_id worker) { return drain_worker(core_, worker); }
 
-std::vector<worker_status> dispatcher::workers() const { return core_->workers(); }
+std::vector<worker_status> dispatcher::workers() const {
+  return core_->workers().statuses();
+}
 
 dispatch_counters dispatcher::counters() const noexcept { return core_->counters(); }
 
