@@ -3,63 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/algorithm_table.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-namespace {
-
-task<void> all_gather(schedule& x, algorithm use) {
-  const collective_shape& s = x.shape();
-  const std::span<std::byte> own = s.out_parts.of(s.out, x.self());
-  if (use == algorithm::ring) {
-    co_await copy_slices(x, s.in, own);
-    co_await gather_parts(x, s.out_parts, s.out, use);
-    co_return;
-  }
-  // The others read from `in` while it is copied: they wait for nothing, and do not
-  // read what was just written into this CPU's cache.
-  for (rank_t d = 1; d < x.size(); ++d) {
-    x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
-    x.send(x.after(d), s.in);
-  }
-  if (!copy_one_slice(s.in, own)) co_await copy_slices(x, s.in, own);
-  co_await x.settled();
-}
-
-}  // namespace
-
 task<void> carry_out(schedule& x, algorithm use) {
   const collective_shape& s = x.shape();
   if (x.size() == 1) return copy_slices(x, s.in, s.out);
-  const bool flat = use == algorithm::flat;
-  const bool logarithmic = use == algorithm::logarithmic;
-  switch (s.kind) {
-    case operation_kind::barrier:
-      return flat ? barrier_of_all(x) : barrier_by_dissemination(x);
-    case operation_kind::broadcast:
-      return flat          ? broadcast_to_all(x)
-             : logarithmic ? broadcast_by_tree(x)
-                           : broadcast_by_parts(x);
-    case operation_kind::reduce:
-      return flat          ? reduce_at_root(x)
-             : logarithmic ? reduce_by_tree(x)
-                           : reduce_by_parts(x, use);
-    case operation_kind::all_reduce:
-      return flat          ? all_reduce_at_each(x)
-             : logarithmic ? all_reduce_by_doubling(x)
-                           : all_reduce_by_parts(x, use);
-    case operation_kind::gather:
-      return gather_at_root(x);
-    case operation_kind::scatter:
-      return scatter_from_root(x);
-    case operation_kind::all_gather:
-      return all_gather(x, use);
-    case operation_kind::reduce_scatter:
-      return reduce_parts(x, s.in_parts, s.in, s.out, use);
-    default:
-      return all_to_all_at_once(x);
-  }
+  const collective_function by = function_for(s.kind, use);
+  MW_ASSERT(by, "an algorithm that is chosen can do its kind");
+  return by(x);
 }
 
 task<void> copy_slices(schedule& x, std::span<const std::byte> from,
@@ -109,6 +63,25 @@ task<void> broadcast_to_all(schedule& x) {
     x.receive(s.root, s.out);
   }
   co_await x.settled();
+}
+
+task<void> all_gather_at_once(schedule& x) {
+  const collective_shape& s = x.shape();
+  const std::span<std::byte> own = s.out_parts.of(s.out, x.self());
+  // The others read from `in` while it is copied: they wait for nothing, and do not
+  // read what was just written into this CPU's cache.
+  for (rank_t d = 1; d < x.size(); ++d) {
+    x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));
+    x.send(x.after(d), s.in);
+  }
+  if (!copy_one_slice(s.in, own)) co_await copy_slices(x, s.in, own);
+  co_await x.settled();
+}
+
+task<void> all_gather_in_ring(schedule& x) {
+  const collective_shape& s = x.shape();
+  co_await copy_slices(x, s.in, s.out_parts.of(s.out, x.self()));
+  co_await gather_parts_in_ring(x, s.out_parts, s.out);
 }
 
 task<void> gather_at_root(schedule& x) {

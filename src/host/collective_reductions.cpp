@@ -112,6 +112,9 @@ std::size_t slices_of(std::size_t bytes, std::size_t slice) {
   return std::max<std::size_t>((bytes + slice - 1) / slice, 1);
 }
 
+// Both reduce this member's part of all members' `whole`, which `by` divides, into
+// `own`, which may be its place in `whole`.
+
 task<void> reduce_parts_directly(schedule& x, const parts& by,
                                  std::span<const std::byte> whole,
                                  std::span<std::byte> own) {
@@ -167,13 +170,39 @@ task<void> reduce_parts_in_ring(schedule& x, const parts& by,
   }
 }
 
-}  // namespace
+using part_reduction = task<void>(schedule&, const parts&, std::span<const std::byte>,
+                                  std::span<std::byte>);
+using part_gathering = task<void>(schedule&, const parts&, std::span<std::byte>);
 
-task<void> reduce_parts(schedule& x, const parts& by, std::span<const std::byte> whole,
-                        std::span<std::byte> own, algorithm use) {
-  return use == algorithm::ring ? reduce_parts_in_ring(x, by, whole, own)
-                                : reduce_parts_directly(x, by, whole, own);
+task<void> all_reduce_by_parts(schedule& x, part_reduction* reduce,
+                               part_gathering* gather) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  co_await reduce(x, by, s.in, by.of(s.out, x.self()));
+  co_await gather(x, by, s.out);
 }
+
+task<void> reduce_by_parts(schedule& x, part_reduction* reduce) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  if (x.self() == s.root) {
+    co_await reduce(x, by, s.in, by.of(s.out, x.self()));
+    for (rank_t d = 1; d < x.size(); ++d) {
+      x.receive(x.after(d), by.of(s.out, x.after(d)));
+    }
+    co_await x.settled();
+    co_return;
+  }
+  // Its part of the sum needs a place: not the scratch, which the reduction uses.
+  const std::size_t bytes = by.bytes(x.self());
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> sum(memory.get(), bytes);
+  co_await reduce(x, by, s.in, sum);
+  x.send(s.root, sum);
+  co_await x.settled();
+}
+
+}  // namespace
 
 task<void> reduce_at_root(schedule& x) {
   const collective_shape& s = x.shape();
@@ -213,31 +242,30 @@ task<void> all_reduce_at_each(schedule& x) {
   }
 }
 
-task<void> all_reduce_by_parts(schedule& x, algorithm use) {
-  const collective_shape& s = x.shape();
-  const parts& by = s.in_parts;
-  co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
-  co_await gather_parts(x, by, s.out, use);
+task<void> reduce_directly(schedule& x) {
+  return reduce_by_parts(x, reduce_parts_directly);
 }
 
-task<void> reduce_by_parts(schedule& x, algorithm use) {
+task<void> reduce_in_ring(schedule& x) {
+  return reduce_by_parts(x, reduce_parts_in_ring);
+}
+
+task<void> all_reduce_directly(schedule& x) {
+  return all_reduce_by_parts(x, reduce_parts_directly, gather_parts_at_once);
+}
+
+task<void> all_reduce_in_ring(schedule& x) {
+  return all_reduce_by_parts(x, reduce_parts_in_ring, gather_parts_in_ring);
+}
+
+task<void> reduce_scatter_directly(schedule& x) {
   const collective_shape& s = x.shape();
-  const parts& by = s.in_parts;
-  if (x.self() == s.root) {
-    co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
-    for (rank_t d = 1; d < x.size(); ++d) {
-      x.receive(x.after(d), by.of(s.out, x.after(d)));
-    }
-    co_await x.settled();
-    co_return;
-  }
-  // Its part of the sum needs a place: not the scratch, which the reduction uses.
-  const std::size_t bytes = by.bytes(x.self());
-  const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  const std::span<std::byte> sum(memory.get(), bytes);
-  co_await reduce_parts(x, by, s.in, sum, use);
-  x.send(s.root, sum);
-  co_await x.settled();
+  return reduce_parts_directly(x, s.in_parts, s.in, s.out);
+}
+
+task<void> reduce_scatter_in_ring(schedule& x) {
+  const collective_shape& s = x.shape();
+  return reduce_parts_in_ring(x, s.in_parts, s.in, s.out);
 }
 
 }  // namespace manyworlds::inline v0::detail::host

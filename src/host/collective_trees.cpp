@@ -42,6 +42,8 @@ class tree_place {
   rank_t number_;
 };
 
+}  // namespace
+
 task<void> gather_parts_in_ring(schedule& x, const parts& by,
                                 std::span<std::byte> whole) {
   for (rank_t step = 0; step < x.size() - 1; ++step) {
@@ -60,14 +62,6 @@ task<void> gather_parts_at_once(schedule& x, const parts& by,
   co_await x.settled();
 }
 
-}  // namespace
-
-task<void> gather_parts(schedule& x, const parts& by, std::span<std::byte> whole,
-                        algorithm use) {
-  return use == algorithm::ring ? gather_parts_in_ring(x, by, whole)
-                                : gather_parts_at_once(x, by, whole);
-}
-
 task<void> broadcast_by_tree(schedule& x) {
   const collective_shape& s = x.shape();
   const tree_place here(x);
@@ -81,7 +75,7 @@ task<void> broadcast_by_tree(schedule& x) {
   co_await x.settled();
 }
 
-task<void> broadcast_by_parts(schedule& x) {
+task<void> broadcast_in_ring(schedule& x) {
   const collective_shape& s = x.shape();
   const parts by(s.out.size() / size_of(s.type), x.size(), size_of(s.type));
   if (x.self() == s.root) {
