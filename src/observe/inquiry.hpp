@@ -11,6 +11,7 @@
 
 #include "io/reactor.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -18,12 +19,10 @@ namespace manyworlds::inline v0::detail {
 /// the question stays in its queue once, however often it is asked again. Lifetime: it
 /// must outlive the reactor's last turn.
 template <class Answer>
-class inquiry final : private work {
+class inquiry final {
  public:
   inquiry(reactor& at, std::function<Answer()> collect)
-      : work([](work& w) noexcept { static_cast<inquiry&>(w).answer(); }),
-        at_(at),
-        collect_(std::move(collect)) {}
+      : at_(at), collect_(std::move(collect)) {}
 
   /// Returns the answer, or null if the reactor did not get to it within `patience`.
   /// Thread: any.
@@ -34,7 +33,7 @@ class inquiry final : private work {
     ++waiting_;
     if (!queued_since_) {
       queued_since_ = std::chrono::steady_clock::now();
-      at_.post(*this);
+      at_.post(question_);
     }
     const bool in_time =
         changed_.wait_for(lock, patience, [&] { return answers_ != before; });
@@ -75,6 +74,7 @@ class inquiry final : private work {
   }
 
   reactor& at_;
+  member_work<&inquiry::answer> question_{*this};
   const std::function<Answer()> collect_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

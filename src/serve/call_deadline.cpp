@@ -4,19 +4,17 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 /// Posts itself to the home when the token is triggered, and lives until that post
 /// arrives.
 class call_deadline::stop_notice final
-    : public work,
-      public std::enable_shared_from_this<stop_notice> {
+    : public std::enable_shared_from_this<stop_notice> {
  public:
   stop_notice(call_deadline& owner, executor& home) noexcept
-      : work([](work& w) noexcept { static_cast<stop_notice&>(w).arrived(); }),
-        owner_(&owner),
-        home_(home) {}
+      : owner_(&owner), home_(home) {}
 
   void begin(std::stop_token token) {
     MW_ASSERT(!callback_, "a notice watches one token");
@@ -38,7 +36,7 @@ class call_deadline::stop_notice final
   void post() noexcept {
     MW_ASSERT(!keeps_, "a token is triggered once");
     keeps_ = shared_from_this();
-    if (!home_.try_execute(*this)) keeps_.reset();
+    if (!home_.try_execute(arrived_)) keeps_.reset();
   }
   void arrived() noexcept {
     const auto alive = std::move(keeps_);
@@ -48,6 +46,7 @@ class call_deadline::stop_notice final
 
   call_deadline* owner_;
   executor& home_;
+  member_work<&stop_notice::arrived> arrived_{*this};
   std::shared_ptr<stop_notice> keeps_;
   std::optional<std::stop_callback<poster>> callback_;
 };

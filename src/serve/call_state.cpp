@@ -18,15 +18,7 @@ constexpr std::size_t most_read_kept = 64;
 
 call_state::call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
                        std::uint64_t number) noexcept
-    : core_(std::move(core)),
-      pick_(pick),
-      number_(number),
-      deadline_(
-          [](void* self, cause why) noexcept {
-            static_cast<call_state*>(self)->give_up(failure(
-                why, why == cause::timed_out ? "the time of the call has passed" : ""));
-          },
-          this) {}
+    : core_(std::move(core)), pick_(pick), number_(number) {}
 
 call_state::~call_state() {
   give_up(failure(cause::cancelled, "its stream was dropped"));
@@ -197,6 +189,10 @@ void call_state::give_up(failure f) noexcept {
   if (is_sending_) withdraw();
   cancel_asked();
   finish(std::move(f));
+}
+
+void call_state::limit_reached(cause why) noexcept {
+  give_up(failure(why, why == cause::timed_out ? "the time of the call has passed" : ""));
 }
 
 void call_state::give_up(std::exception_ptr error) noexcept {

@@ -139,6 +139,7 @@ class call_state {
   [[nodiscard]] std::uint64_t cost_of_read() const noexcept { return cost_of_read_; }
 
  private:
+  void limit_reached(cause why) noexcept;
   void finish(failure f) noexcept;
   void note_change() noexcept;
   void note_read(std::uint64_t cost) noexcept;
@@ -148,7 +149,7 @@ class call_state {
   const std::shared_ptr<dispatch_core> core_;
   pick_reference pick_;
   const std::uint64_t number_;
-  call_deadline deadline_;
+  member_deadline<&call_state::limit_reached> deadline_{*this};
   time_point due_ = time_point::max();
   event changed_;
 

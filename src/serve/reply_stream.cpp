@@ -10,17 +10,7 @@ using namespace detail;
 
 next_reply_awaiter::next_reply_awaiter(call_state* call, duration limit,
                                        std::stop_token token) noexcept
-    : call_(call),
-      limit_(limit),
-      token_(std::move(token)),
-      deadline_(
-          [](void* context, cause why) noexcept {
-            auto& self = *static_cast<next_reply_awaiter*>(context);
-            self.call_->read_by(nullptr);
-            self.finish(std::nullopt,
-                        self.call_->describe(failure(why, "while waiting for a reply")));
-          },
-          this) {}
+    : call_(call), limit_(limit), token_(std::move(token)) {}
 
 next_reply_awaiter::~next_reply_awaiter() = default;
 
@@ -65,6 +55,11 @@ bool next_reply_awaiter::await_cancel() noexcept {
 std::optional<bytes> next_reply_awaiter::await_resume() {
   if (failure_) throw world_error(std::move(failure_));
   return std::move(reply_);
+}
+
+void next_reply_awaiter::give_up(cause why) noexcept {
+  call_->read_by(nullptr);
+  finish(std::nullopt, call_->describe(failure(why, "while waiting for a reply")));
 }
 
 void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept {

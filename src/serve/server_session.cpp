@@ -218,16 +218,7 @@ bool server_session::take(const control_entry& entry) {
 /// for what the handler has started elsewhere.
 class server_session::running {
  public:
-  running(slot& s, served_call& call) noexcept
-      : slot_(s),
-        call_(call),
-        deadline_(
-            [](void* self, cause) noexcept {
-              auto& late = static_cast<running*>(self)->call_;
-              late.is_late_ = true;
-              late.stop_.request_stop();
-            },
-            this) {
+  running(slot& s, served_call& call) noexcept : slot_(s), call_(call) {
     MW_ASSERT(slot_.is_taken && !slot_.call, "a slot that is taken has one handler");
     slot_.call = &call;
     if (slot_.is_cancelled) call_.stop_.request_stop();
@@ -243,9 +234,14 @@ class server_session::running {
   void begin() { deadline_.begin(*executor::current(), call_.deadline_, {}); }
 
  private:
+  void deadline_passed(cause) noexcept {
+    call_.is_late_ = true;
+    call_.stop_.request_stop();
+  }
+
   slot& slot_;
   served_call& call_;
-  call_deadline deadline_;
+  member_deadline<&running::deadline_passed> deadline_{*this};
 };
 
 task<server_session::handler_end> server_session::run_handler(order_head head,

@@ -26,10 +26,6 @@ using namespace std::chrono_literals;
 
 /// What a deadline has told.
 struct told {
-  told()
-      : deadline(
-            [](void* self, cause why) noexcept { static_cast<told*>(self)->hear(why); },
-            this) {}
   void hear(cause why) noexcept {
     ++times;
     last = why;
@@ -39,7 +35,7 @@ struct told {
   event changed;
   int times = 0;
   cause last = cause::none;
-  call_deadline deadline;
+  member_deadline<&told::hear> deadline{*this};
 };
 
 task<void> begin(told& t, duration limit, std::stop_token token) {

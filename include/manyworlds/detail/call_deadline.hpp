@@ -45,4 +45,19 @@ class call_deadline : private timer {
   std::shared_ptr<stop_notice> notice_;
 };
 
+template <auto Function>
+class member_deadline;
+
+/// `member_deadline<&owner::given_up> deadline_{*this};`
+template <class Owner, void (Owner::*Function)(cause) noexcept>
+class member_deadline<Function> final : public call_deadline {
+ public:
+  explicit member_deadline(Owner& of) noexcept
+      : call_deadline(
+            [](void* owner, cause why) noexcept {
+              (static_cast<Owner*>(owner)->*Function)(why);
+            },
+            &of) {}
+};
+
 }  // namespace manyworlds::inline v0::detail

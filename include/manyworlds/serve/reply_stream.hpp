@@ -37,13 +37,14 @@ class next_reply_awaiter : public native_only {
  private:
   friend class call_state;
 
+  void give_up(cause why) noexcept;
   /// Ends the wait with a reply, with nothing at the end, or with a failure.
   void finish(std::optional<std::vector<std::byte>> reply, failure f) noexcept;
 
   call_state* call_;
   duration limit_;
   std::stop_token token_;
-  call_deadline deadline_;
+  member_deadline<&next_reply_awaiter::give_up> deadline_{*this};
   std::optional<std::vector<std::byte>> reply_;
   failure failure_;
   continuation* waiter_ = nullptr;
