@@ -79,7 +79,7 @@ std::optional<std::size_t> place_of_own_part(const operation& op, rank_t self) {
   }
 }
 
-std::string objection_to_overlap(const operation& op, rank_t self) {
+std::string validate_overlap(const operation& op, rank_t self) {
   using enum operation_kind;
   const const_buffer_view in = source_of(op);
   const buffer_view out = target_of(op);
@@ -98,7 +98,7 @@ std::string objection_to_overlap(const operation& op, rank_t self) {
       "in and out overlap, and not as this rank's own part ({} elements in)", *own);
 }
 
-std::string objection_to_counts(std::span<const std::size_t> counts, const char* buffer,
+std::string validate_counts(std::span<const std::size_t> counts, const char* buffer,
                                 std::size_t has, rank_t size) {
   if (counts.size() != static_cast<std::size_t>(size)) {
     return fmt::format("{} counts for {} members", counts.size(), size);
@@ -115,7 +115,7 @@ std::string objection_to_counts(std::span<const std::size_t> counts, const char*
   return {};
 }
 
-std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
+std::string validate_variable(const operation& op, rank_t self, rank_t size,
                                   used_buffers used) {
   using enum operation_kind;
   const collective_part& part = *op.collective;
@@ -127,7 +127,7 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
   const bool divides_out =
       op.kind == gather || op.kind == all_gather || op.kind == all_to_all;
   if (divides_in && used.in) {
-    std::string wrong = objection_to_counts(part.source_counts, "in", in, size);
+    std::string wrong = validate_counts(part.source_counts, "in", in, size);
     if (!wrong.empty()) return wrong;
     if (!divides_out && out != part.source_counts[at]) {
       return wrong_count("out", out, part.source_counts[at], "this rank's count");
@@ -140,7 +140,7 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
                        part.source_counts[at], part.target_counts[at]);
   }
   if (divides_out && used.out) {
-    std::string wrong = objection_to_counts(part.target_counts, "out", out, size);
+    std::string wrong = validate_counts(part.target_counts, "out", out, size);
     if (!wrong.empty()) return wrong;
     if (!divides_in && in != part.target_counts[at]) {
       return wrong_count("in", in, part.target_counts[at], "this rank's count");
@@ -149,7 +149,7 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
   return {};
 }
 
-std::string objection_to_sizes(const operation& op, rank_t size, used_buffers used) {
+std::string validate_sizes(const operation& op, rank_t size, used_buffers used) {
   using enum operation_kind;
   const std::size_t in = source_of(op).count();
   const std::size_t out = target_of(op).count();
@@ -216,7 +216,7 @@ std::size_t parts::longest() const noexcept {
   return most * element_bytes_;
 }
 
-std::string objection_to_collective(const operation& op, rank_t self, rank_t size) {
+std::string validate_collective(const operation& op, rank_t self, rank_t size) {
   if (op.kind == operation_kind::barrier) return {};
   if (!op.collective) return "a collective without buffers";
   const collective_part& part = *op.collective;
@@ -234,10 +234,10 @@ std::string objection_to_collective(const operation& op, rank_t self, rank_t siz
     return fmt::format("in has elements of {}, out of {}", name_of(in.type()),
                        name_of(out.type()));
   }
-  std::string wrong = part.is_variable ? objection_to_variable(op, self, size, used)
-                                       : objection_to_sizes(op, size, used);
+  std::string wrong = part.is_variable ? validate_variable(op, self, size, used)
+                                       : validate_sizes(op, size, used);
   if (!wrong.empty()) return wrong;
-  return used.in && used.out ? objection_to_overlap(op, self) : std::string();
+  return used.in && used.out ? validate_overlap(op, self) : std::string();
 }
 
 collective_shape shape_of(const operation& op, rank_t self, rank_t size) {

@@ -86,7 +86,7 @@ algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
 void collectives::enter(operation& op) {
   const std::uint64_t number = tracker_.next_number();
   if (number >= closed_from_) return fail_closed(op, closed_by_);
-  std::string wrong = objection_to_collective(op, core_.self, core_.size);
+  std::string wrong = validate_collective(op, core_.self, core_.size);
   if (!wrong.empty()) return refuse(op, std::move(wrong));
   op.backend.number = number;
   collective_shape shape = shape_of(op, core_.self, core_.size);

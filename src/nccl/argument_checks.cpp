@@ -19,7 +19,7 @@ struct counts {
   std::size_t out;
 };
 
-std::string objection_to_counts(const operation& op, rank_t self, rank_t size) {
+std::string validate_counts(const operation& op, rank_t self, rank_t size) {
   const device_part& part = *op.device;
   const const_device_view& in = part.source[0];
   const device_view& out = part.target[0];
@@ -111,7 +111,7 @@ std::string validate(const operation& op, rank_t self, rank_t size) {
   if (part.unmatched && op.head_bytes > 0) {
     return "an unmatched send carries no head: nothing travels but its payload";
   }
-  return is_collective(op.kind) ? objection_to_counts(op, self, size) : std::string();
+  return is_collective(op.kind) ? validate_counts(op, self, size) : std::string();
 }
 
 // Each member comes to the same answer, so that all refuse or none: launched, NCCL would
