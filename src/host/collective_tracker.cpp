@@ -318,8 +318,9 @@ void collective_tracker::look() noexcept {
       if (waited < core_.options.collective_log) return look_later();
       return core_.events.log(
           log_level::warning,
-          fmt::format("{} {} is not done, and all members have entered: see dump()",
-                      name_of(kind_), number_));
+          fmt::format(
+              "{} {} is not done, although all members have entered it: see dump()",
+              name_of(kind_), number_));
     }
     if (asked_ && waited >= core_.options.collective_break) {
       return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));

@@ -63,8 +63,9 @@ void connection::say_leave_when_drained() {
 
 void connection::report_stall(const char* direction) {
   core_.events.must_break(peer_, cause::stalled,
-                          "a begun transfer " + std::string(direction) + " rank " +
-                              std::to_string(peer_) + " made no progress for its limit");
+                          "a transfer that had begun " + std::string(direction) +
+                              " rank " + std::to_string(peer_) +
+                              " made no progress for the stall limit");
 }
 
 void connection::report_violation(const char* what) {

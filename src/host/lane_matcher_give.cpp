@@ -10,7 +10,7 @@ namespace manyworlds::inline v0::detail::host {
 namespace {
 
 std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
-  return "the receive is for " + std::to_string(wanted) + " bytes, the message's " +
+  return "the receive is for " + std::to_string(wanted) + " bytes, but the message's " +
          what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
@@ -37,7 +37,7 @@ const_buffer_view unfit_view(const view_list& room, dtype sent) {
 }
 
 std::string two_types(dtype room, dtype sent) {
-  return "the receive is for " + std::string(name_of(room)) + ", the message has " +
+  return "the receive is for " + std::string(name_of(room)) + ", but the message has " +
          std::string(name_of(sent)) + "; it stays at the head of its lane";
 }
 

@@ -74,7 +74,7 @@ void communicator::await_job(void (communicator_life::*job)(async_result&), stag
 }
 
 void communicator::refuse() {
-  error_ = {cause::out_of_resources, "no thread is available for NCCL"};
+  error_ = {cause::out_of_resources, "no helper thread could be started for NCCL"};
   forget_result();
   stage_ = stage::over;
   home_.schedule(*std::exchange(done_, nullptr));
@@ -101,10 +101,11 @@ void communicator::expire() noexcept {
   } else {
     // If it is over, what came of it is on its way here.
     if (!abandon_making()) return;
-    error_ = {cause::overdue,
-              fmt::format("no communicator after {}: are all members there, and do their "
-                          "GPUs reach each other? (device_options::create){}",
-                          duration_text(life_->options.create), descriptor_limit_note())};
+    error_ = {
+        cause::overdue,
+        fmt::format("the communicator was not made within {} (device_options::create): "
+                    "are all members there, and can their GPUs reach each other?{}",
+                    duration_text(life_->options.create), descriptor_limit_note())};
     forget_result();
     stage_ = stage::over;
   }

@@ -120,7 +120,7 @@ error_message communicator_life::enqueue_warm_up(void* memory) {
   if (result == ncclInProgress) {
     (void)settle(data);
     return {cause::unsupported,
-            "the communicator given is non-blocking, which costs a thread for each call; "
+            "the given communicator is non-blocking, which costs a thread for each call: "
             "make it with blocking = 1"};
   }
   if (result != ncclSuccess) return nccl_error("connecting the peers", result, data);

@@ -236,12 +236,13 @@ error_message communicator_life::take_over() {
   if (result == ncclSuccess) result = nccl.ncclCommCuDevice(data, &ordinal);
   if (result != ncclSuccess) {
     return {cause::nccl_failed,
-            "the communicator given cannot be used: " + nccl.describe(result, data)};
+            "the given communicator cannot be used: " + nccl.describe(result, data)};
   }
   const auto differs = [](const char* what, int its, int ours) {
-    return error_message{cause::size_disagrees,
-                         fmt::format("the communicator given has {} {}, the world has {}",
-                                     what, its, ours)};
+    return error_message{
+        cause::size_disagrees,
+        fmt::format("the given communicator has {} {}, but the world has {}", what, its,
+                    ours)};
   };
   if (count != size) return differs("size", count, size);
   if (own != rank) return differs("rank", own, rank);

@@ -65,9 +65,11 @@ bool device_opening::is_like_ours(rank_t from, const hello_message& m) {
   }
   const int ours = nccl_library::get().version;
   if (m.version == ours) return true;
-  member_.break_world(from, cause::mismatch,
-                      fmt::format("rank {} has NCCL {}, rank 0 {}: members need the same",
-                                  from, version_text(m.version), version_text(ours)));
+  member_.break_world(
+      from, cause::mismatch,
+      fmt::format(
+          "rank {} has NCCL {}, rank 0 has NCCL {}: all members need the same version",
+          from, version_text(m.version), version_text(ours)));
   return false;
 }
 

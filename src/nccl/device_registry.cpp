@@ -109,34 +109,32 @@ std::variant<std::shared_ptr<device>, error_message> device_registry::open(
   if (std::holds_alternative<error_message>(found)) return found;
   const auto& one = std::get<std::shared_ptr<device>>(found);
   if (const auto error = one->failed()) {
-    return unavailable(
-        fmt::format("device {} failed, and is of no use to this process until it is "
-                    "started again: {}",
-                    ordinal, cuda_library::get().describe(*error)));
+    return unavailable(fmt::format(
+        "device {} failed, and this process cannot use it until it is started again: {}",
+        ordinal, cuda_library::get().describe(*error)));
   }
   if (const int stuck = one->stuck(); stuck >= device::most_stuck) {
     return error_message{
         cause::device_degraded,
-        fmt::format("{} communicators on device {} could not be freed; no more are made "
-                    "until they are, or the process is started again",
+        fmt::format("{} communicators on device {} could not be freed; no more can be "
+                    "made there until they are freed or the process is started again",
                     stuck, ordinal)};
   }
   if (const int roots = one->roots(); roots >= device::most_roots) {
     return error_message{
         cause::device_degraded,
-        fmt::format("{} creations of communicators on device {} were given up before all "
-                    "members came, and NCCL waits for them still; no more are made until "
-                    "the process is started again",
+        fmt::format("{} communicators on device {} were given up before all members "
+                    "came, and NCCL still waits for those members; no more can be made "
+                    "there until the process is started again",
                     roots, ordinal)};
   }
   const int wanted = occupied_by(options);
   if (!one->reserve(wanted)) {
     return error_message{
         cause::device_busy,
-        fmt::format(
-            "device {} has {} multiprocessors, {} of them are given to worlds, and "
-            "this one wants {} (device_options::most_multiprocessors)",
-            ordinal, one->multiprocessors(), one->reserved(), wanted)};
+        fmt::format("device {} has {} multiprocessors, of which {} are given to worlds, "
+                    "and this world wants {} (device_options::most_multiprocessors)",
+                    ordinal, one->multiprocessors(), one->reserved(), wanted)};
   }
   return std::shared_ptr<device>(std::make_shared<share>(one, wanted), one.get());
 }

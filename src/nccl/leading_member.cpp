@@ -76,7 +76,7 @@ void leading_member::watch(time_point now) noexcept {
     member_.break_world(
         late->silent, cause::stalled,
         fmt::format(
-            "rank {} has not answered for {} s when an operation can be launched",
+            "rank {} has not said for {} s when an operation can be launched",
             late->silent,
             std::chrono::duration_cast<std::chrono::seconds>(late->since).count()));
   }

@@ -219,8 +219,8 @@ void member_turns::watch(time_point now) noexcept {
   if (std::exchange(overdue_, number) != number) return;
   member_.break_world(
       0, cause::overdue,
-      fmt::format("rank 0 has not decided for {} s when an operation is launched, "
-                  "which holds up the other worlds on device {}",
+      fmt::format("rank 0 has not decided for {} s when an operation is launched; this "
+                  "holds up the other worlds on device {}",
                   std::chrono::duration_cast<std::chrono::seconds>(since).count(),
                   member_.device->ordinal()));
 }

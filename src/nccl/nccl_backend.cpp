@@ -226,7 +226,7 @@ void nccl_backend::watch_given_up(time_point now) noexcept {
   for (const auto& job : jobs_.all()) {
     if (!job->op || job->settle_by > now) continue;
     return member_.break_world(job->peer, cause::stalled,
-                               "a transfer that was given up does not end");
+                               "a transfer on the device was given up, but does not end");
   }
 }
 
@@ -307,7 +307,7 @@ void nccl_backend::make_communicator() {
       !(member_.device->launching().start(member_.device->helpers()) &&
         member_.device->watching().start(member_.device->helpers()))) {
     return member_.break_world(member_.self, cause::out_of_resources,
-                               "no thread can be had for NCCL");
+                               "no thread could be started for NCCL");
   }
   turns_.start([this] { order_changed(); });
   if (turns_.has_seat()) communicator_.connect_later(communicator_stands_);

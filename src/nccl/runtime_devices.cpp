@@ -66,7 +66,7 @@ class cuda_devices final : public runtime_devices {
     openings_->end();
     opened_device none;
     none.why = cause::out_of_resources;
-    none.text = "no thread can be had to open the device on";
+    none.text = "no thread could be started to open the device";
     heard(std::move(none));
   }
 

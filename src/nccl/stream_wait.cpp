@@ -23,10 +23,9 @@ reactor& reactor_here() {
   if (auto* here = current_reactor()) return *here;
   throw std::logic_error(
       executor::current()
-          ? "what waits for a stream must be awaited on a reactor: the executor that "
-            "runs "
-            "here is none"
-          : "what waits for a stream must be awaited on a reactor: none runs here");
+          ? "waiting for a stream needs a reactor: await it in a task of a runtime, not "
+            "of a foreign executor"
+          : "waiting for a stream needs a reactor: await it in a task of a runtime");
 }
 
 /// For a call that is as good as over when its reactor ends.

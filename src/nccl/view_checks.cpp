@@ -16,8 +16,9 @@ std::string validate(const const_device_view& view, int device) {
     return fmt::format("{}: {}", view.data(), cuda.describe(asked));
   }
   if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-    return fmt::format("{} lies in host memory: give it as such, without a stream",
-                       view.data());
+    return fmt::format(
+        "{} lies in host memory: give it as a host buffer, without a stream",
+        view.data());
   }
   if (found.device != device) {
     return fmt::format("{} lies on device {}, the world is on device {}", view.data(),

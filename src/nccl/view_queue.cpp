@@ -29,14 +29,12 @@ std::string view_queue::validate(device_job& job) const {
     CUstream_st* const stream = l.views[i].stream().handle();
     if (!stream) {
       return fmt::format(
-          "view {}: it has no stream; the default stream's name is "
-          "cudaStreamLegacy",
-          i);
+          "view {} has no stream; the default stream's name is cudaStreamLegacy", i);
     }
     if (stream == cudaStreamPerThread && !member_.launches_on_reactor()) {
       return fmt::format(
-          "view {}: cudaStreamPerThread is another stream on the thread "
-          "that launches: make one, or launch on the reactor",
+          "view {}: cudaStreamPerThread would be another stream on the launching thread: "
+          "make a stream of your own, or launch on the reactor",
           i);
     }
   }

@@ -26,7 +26,8 @@ acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
   check_service("accept", options.service, options.world);
   if (options.most == 0) {
     throw world_error(
-        failure(cause::invalid_argument, "accept: at most 0 worlds at a time"));
+        failure(cause::invalid_argument,
+                "accept: accept_options::most is 0, so no peer could ever be served"));
   }
 }
 
@@ -101,7 +102,8 @@ task<store_reply> single_try_store::perform(store_request request) {
   if (reads && request.keys.front() == peer_key_ && was_read_.exchange(true)) {
     throw store_error(store_failure(
         store_error_kind::refused, address(), request.operation, std::move(request.keys),
-        duration::zero(), "the peer is gone, or waits again with another entry"));
+        duration::zero(),
+        "the peer is gone, or stands in the join queue again with another entry"));
   }
   return under_.perform(std::move(request));
 }
@@ -155,8 +157,9 @@ task<void> accepted_peer::part(failure failed) {
   if (failed && world_.epoch() == 0) {
     access::core(acceptor_.runtime_)
         .log(log_level::info,
-             fmt::format("accept {}: not met: {}", acceptor_.options_.service.view(),
-                         failed.text()));
+             fmt::format("accept {}: a peer was taken from the join queue, but its world "
+                         "was not formed: {}",
+                         acceptor_.options_.service.view(), failed.text()));
   }
   // A break meanwhile changes nothing: the body has ended.
   if (world_.state() != world_state::broken) (void)co_await outcome(world_.leave());

@@ -21,7 +21,7 @@ call_state::call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
     : core_(std::move(core)), pick_(pick), number_(number) {}
 
 call_state::~call_state() {
-  give_up(failure(cause::cancelled, "its stream was dropped"));
+  give_up(failure(cause::cancelled, "the call's reply stream was destroyed"));
   // The call was unwound while its request was being sent.
   if (is_sending_ && sending_) sending_.session->cancel(sending_.slot);
 }
@@ -197,7 +197,7 @@ void call_state::limit_reached(cause why) noexcept {
 
 void call_state::give_up(std::exception_ptr error) noexcept {
   error_ = std::move(error);
-  give_up(failure(cause::cancelled, "its pick threw"));
+  give_up(failure(cause::cancelled, "the call's pick threw an exception"));
 }
 
 void call_state::finish(failure f) noexcept {

@@ -68,7 +68,7 @@ failure client_session::end_cause() const {
   const world_core& core = access::core(in());
   if (failure f = core.first_failure()) return f;
   return core.describe_failure(cause::abandoned, in().rank(), operation_kind::none,
-                               "it is no longer served");
+                               "the worker is no longer served");
 }
 
 // --- slots
@@ -199,7 +199,7 @@ task<void> client_session::read() {
     const bool has_payload =
         head.kind == answer_kind::reply || head.kind == answer_kind::failed;
     if (!has_payload && got.info.bytes != 0)
-      peer_.refuse("bytes behind an answer that has none");
+      peer_.refuse("an answer with bytes behind it that its kind does not have");
     if (!is_ready() && head.kind != answer_kind::hello)
       peer_.refuse("an answer before the hello: does it run call_server::serve?");
     switch (head.kind) {
@@ -312,7 +312,7 @@ void client_session::take_given_back(const answer_head& head) {
     if (!c->is_wanted(t)) {
       c->drop(t);
     } else if (c->is_committed()) {
-      peer_.refuse("it gives back a call that it has begun to answer");
+      peer_.refuse("the worker gives back a call that it has begun to answer");
     } else {
       // The slot is free before the call is offered to others.
       slots_[head.slot].call = nullptr;
@@ -336,12 +336,14 @@ void client_session::take_sent(const answer_head& head) {
   call_state* const c = taken_slot(head).call;
   if (!c || !c->is_wanted({this, head.slot})) return;
   c->commit_to({this, head.slot});
-  if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
+  if (head.word < c->cost_of_come())
+    peer_.refuse("the worker says that it has sent less than has come");
   const std::uint64_t unread = head.word - c->cost_of_read();
   const dispatch_options& options = core_.options();
   if (head.word > call_wire::largest_cost ||
       unread > call_wire::most_unread(options.largest_reply, options.window))
-    peer_.refuse("more was sent than the call's window has room for");
+    peer_.refuse(
+        "the worker says that it has sent more than the call's window has room for");
   c->skip(head.word - c->cost_of_come());
 }
 

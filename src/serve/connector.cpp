@@ -84,8 +84,8 @@ void connector::note_waiting() {
   if (std::exchange(is_waiting_told_, true)) return;
   access::core(runtime_).log(
       log_level::warning,
-      fmt::format("connect {}: in the join queue of the store {}; no acceptor of the "
-                  "service has taken it yet",
+      fmt::format("connect {}: we stand in the join queue of the store {}, and no "
+                  "acceptor of the service has taken us yet",
                   options_.service.view(), queue_.place().address()));
 }
 
@@ -94,8 +94,9 @@ void connector::note_taken_in_vain() {
   if (++taken_in_vain_ != told_when_taken) return;
   access::core(runtime_).log(
       log_level::warning,
-      fmt::format("connect {}: was taken by an acceptor {} times and not met: has it the "
-                  "same secret and version, and does it reach {}? Its own log says more",
+      fmt::format("connect {}: an acceptor has taken us from the join queue {} times, "
+                  "but no world was formed: has it the same secret and version, and can "
+                  "it reach {}? The acceptor's log says more",
                   options_.service.view(), told_when_taken,
                   access::core(runtime_).self().text()));
 }

@@ -46,10 +46,11 @@ dispatch_core::~dispatch_core() {
 
 executor& dispatch_core::enter() {
   executor* const here = executor::current();
-  if (!here) throw std::logic_error("a dispatcher is used from tasks");
+  if (!here) throw std::logic_error("a dispatcher can be used only from tasks");
   if (!home_) home_ = here;
   if (home_ != here) {
-    failure f(cause::invalid_argument, "a dispatcher is used from tasks of one reactor");
+    failure f(cause::invalid_argument,
+              "a dispatcher can be used only from tasks of one reactor");
     f.operation = operation_kind::call;
     throw world_error(std::move(f));
   }
@@ -71,7 +72,7 @@ void dispatch_core::admit(call_state& c) {
   const auto refuse = [&c](failure f) { throw world_error(c.describe(std::move(f))); };
   if (is_closed_) refuse(no_worker_left());
   if (is_draining_)
-    refuse(failure(cause::closed, "the runtime stops: no new calls are taken"));
+    refuse(failure(cause::closed, "the runtime is stopping: it takes no new calls"));
   if (queue_.empty()) {
     workers_.refresh_candidates();
     if (offer(c)) return;
@@ -80,11 +81,10 @@ void dispatch_core::admit(call_state& c) {
   if (workers_.is_alone() && options_.patience <= duration::zero())
     refuse(no_worker_left());
   if (queue_.size() >= options_.queue) {
-    refuse(
-        failure(cause::overloaded,
-                fmt::format("{} calls wait already for {} workers: try later, or raise "
-                            "dispatch_options::queue",
-                            queue_.size(), workers_.sessions().size())));
+    refuse(failure(cause::overloaded,
+                   fmt::format("{} calls already wait for {} workers: try later, or "
+                               "raise dispatch_options::queue",
+                               queue_.size(), workers_.sessions().size())));
   }
   const bool is_first = queue_.empty();
   enqueue(c);
@@ -139,7 +139,8 @@ bool dispatch_core::offer(call_state& c, worker_choice& among) {
   if (*chosen >= among.shown.size()) {
     throw world_error(c.describe(
         failure(cause::invalid_argument,
-                fmt::format("pick chose worker {} of {}", *chosen, among.shown.size()))));
+                fmt::format("pick chose worker {}, but it was shown only {} workers",
+                            *chosen, among.shown.size()))));
   }
   client_session& session = *among.sessions[*chosen];
   if (!session.has_room()) return false;
@@ -281,9 +282,9 @@ void dispatch_core::note_room() noexcept {
 
 failure dispatch_core::no_worker_left() const {
   if (is_closed_) return failure(cause::no_member_left, "the dispatcher was destroyed");
-  std::string detail = fmt::format("no worker for {} ms",
+  std::string detail = fmt::format("there was no worker for {} ms",
                                    options_.patience / std::chrono::milliseconds(1));
-  if (!last_loss_.empty()) detail += "; the last one: " + last_loss_;
+  if (!last_loss_.empty()) detail += "; the last worker was lost: " + last_loss_;
   return failure(cause::no_member_left, std::move(detail));
 }
 

@@ -98,9 +98,10 @@ task<void> send_request(dispatch_core& core, call_state& call,
       // It was to be given to a second worker; the first may yet answer.
       call.go_on_without(failure());
     } else {
-      call.give_up(failure(cause::invalid_argument,
-                           fmt::format("a request of {} bytes; the worker takes {}", size,
-                                       session.largest_request())));
+      call.give_up(
+          failure(cause::invalid_argument,
+                  fmt::format("a request of {} bytes is too large: the worker takes {}",
+                              size, session.largest_request())));
     }
     session.release(given.slot);
     co_return;

@@ -80,8 +80,10 @@ join_entries join_queue::read(const std::string& text) const {
     return join_entries::decode(text);
   } catch (const wire_error& e) {
     // No member wrote that; it is overwritten.
-    runtime_.log(log_level::warning, fmt::format("the store holds garbage under {}: {}",
-                                                 list_key_, e.what()));
+    runtime_.log(log_level::warning,
+                 fmt::format("the value under the key {} of the store is not a join "
+                             "queue, and is overwritten: {}",
+                             list_key_, e.what()));
     return {};
   }
 }

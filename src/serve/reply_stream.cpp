@@ -16,13 +16,15 @@ next_reply_awaiter::~next_reply_awaiter() = default;
 
 bool next_reply_awaiter::await_ready() noexcept {
   if (!call_) {
-    failure_ = failure(cause::invalid_argument, "a stream that was moved from");
+    failure_ = failure(
+        cause::invalid_argument,
+        "this reply stream has no call: it was default-constructed or moved from");
     failure_.operation = operation_kind::call;
     return true;
   }
   if (call_->is_being_read()) {
     failure_ = call_->describe(failure(cause::invalid_argument,
-                                       "another task waits for the next reply already"));
+                                       "another task already waits for the next reply"));
     return true;
   }
   if (token_.stop_requested()) {

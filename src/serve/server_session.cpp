@@ -182,7 +182,9 @@ task<void> server_session::take_control(order_head head, std::size_t size) {
 bool server_session::take(const control_entry& entry) {
   if (entry.kind == call_wire::control_kind::no_more) {
     if (!is_draining_ || no_more_come_)
-      peer_.refuse("it sends no more requests, which was not asked");
+      peer_.refuse(
+          "the leader says that it sends no more requests, although this worker does not "
+          "drain");
     no_more_come_ = true;
     check_drained();
     return false;
@@ -276,7 +278,7 @@ task<server_session::handler_end> server_session::run_handler(order_head head,
     end.text = e.what();
   } catch (...) {
     end.why = cause::handler_failed;
-    end.text = "it threw a type that is no std::exception";
+    end.text = "it threw a type that is not derived from std::exception";
   }
   co_return end;
 }
@@ -345,9 +347,10 @@ task<void> server_session::reply(std::uint32_t number, gather_list data) {
   MW_ASSERT(s.credit <= s.sent, "no reply is read before it was sent");
   const std::size_t size = data.total_bytes();
   if (size > s.largest_reply) {
-    throw world_error(describe(
-        cause::invalid_argument, number,
-        fmt::format("a reply of {} bytes; the leader takes {}", size, s.largest_reply)));
+    throw world_error(
+        describe(cause::invalid_argument, number,
+                 fmt::format("a reply of {} bytes is too large: the leader takes {}",
+                             size, s.largest_reply)));
   }
   const std::uint64_t cost = size + call_wire::reply_cost;
   // A shielded reply outlives the reader of credit. A leader that has cancelled the
@@ -356,7 +359,7 @@ task<void> server_session::reply(std::uint32_t number, gather_list data) {
          call_wire::must_wait(s.sent - s.credit, cost, s.window)) {
     if (!is_heard_)
       throw world_error(
-          describe(cause::cancelled, number, "its world is no longer served"));
+          describe(cause::cancelled, number, "the call's world is no longer served"));
     if (s.is_sent_unclear) {
       co_await tell_sent(number);
     } else {

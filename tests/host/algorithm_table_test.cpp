@@ -11,8 +11,8 @@ using namespace manyworlds;
 
 namespace {
 
-constexpr std::array all_algorithms{algorithm::flat, algorithm::direct,
-                                    algorithm::logarithmic, algorithm::ring};
+constexpr std::array every_algorithm{algorithm::flat, algorithm::direct,
+                                     algorithm::logarithmic, algorithm::ring};
 
 std::vector<operation_kind> kinds_of_the_table() {
   std::vector<operation_kind> kinds;
@@ -34,7 +34,7 @@ TEST_SUITE("host algorithm table") {
     CHECK(kinds.size() == 9);
     std::vector<host::collective_function> seen;
     for (const operation_kind kind : kinds) {
-      for (const algorithm use : all_algorithms) {
+      for (const algorithm use : every_algorithm) {
         CAPTURE(name_of(kind));
         CAPTURE(name_of(use));
         const host::collective_function by = host::function_for(kind, use);
@@ -59,7 +59,7 @@ TEST_SUITE("host algorithm table") {
   TEST_CASE("whatever the extent, what is chosen can be carried out") {
     for (const operation_kind kind : kinds_of_the_table()) {
       // Rules that are not possible are skipped, also those of the runtime.
-      for (const algorithm wanted : all_algorithms) {
+      for (const algorithm wanted : every_algorithm) {
         const algorithm_rule own{kind, placement::anywhere, 1000, 1U << 30U, wanted};
         for (const rank_t members : {2, 3, 5, 9, 17, 1001}) {
           for (const std::size_t bytes : {0U, 1U << 10U, 1U << 16U, 1U << 24U}) {

@@ -130,9 +130,10 @@ TEST_CASE("wrong options of accept and connect are told at once") {
   };
   CHECK(told(accept(a.rt, store, {}, echo)) == "accept: a service needs a name");
   CHECK(told(accept(a.rt, store, {.service = "x", .most = 0}, echo)) ==
-        "accept: at most 0 worlds at a time");
+        "accept: accept_options::most is 0, so no peer could ever be served");
   CHECK(told(connect(a.rt, store, {.service = "x", .world = {.rank = 1}}, echo)) ==
-        "connect: name, rank and size of its worlds are not to be given");
+        "connect: the name, rank and size of a service's worlds are chosen by the "
+        "library: leave them empty");
   CHECK(told(connect(a.rt, store, {.service = "x", .world = {.form = 0s}}, echo)) ==
         "connect: no time is given to form the world (form)");
 }

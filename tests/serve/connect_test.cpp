@@ -34,10 +34,10 @@ TEST_CASE(
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, meets));
   REQUIRE(s.until([&] { return taken == 2; }));
-  CHECK(worker.told.count("taken by an acceptor", log_level::warning) == 0);
+  CHECK(worker.told.count("an acceptor has taken us", log_level::warning) == 0);
   REQUIRE(s.until([&] { return taken == 3; }));
   s.sim.run_for(20s);
-  CHECK(worker.told.count("taken by an acceptor 2 times and not met",
+  CHECK(worker.told.count("taken us from the join queue 2 times, but no world was formed",
                           log_level::warning) == 1);
   CHECK(met == 0);
   std::stop_source enough;
@@ -55,11 +55,11 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
   auto never = [](world&) -> task<void> { co_return; };
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
-  const std::string told = "connect decode: in the join queue of the store " +
+  const std::string told = "connect decode: we stand in the join queue of the store " +
                            s.store.address() + "; no acceptor of the service has taken";
   REQUIRE(s.until([&] { return worker.told.count(told, log_level::warning) == 1; }, 2s));
   s.sim.run_for(5s);
-  CHECK(worker.told.count("no acceptor of the service has taken it",
+  CHECK(worker.told.count("no acceptor of the service has taken us",
                           log_level::warning) == 1);
   worker.end();
   CHECK(connected.is_ready());

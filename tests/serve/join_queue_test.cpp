@@ -136,7 +136,7 @@ TEST_CASE("law 11: what is no queue is refused, said, and written over") {
     n.run(store.set(list_key, garbage));
     join_queue queue(access::core(n.rt), store, "decode");
     n.run(enter(queue, 1, 1));
-    CHECK(n.log.has("holds garbage"));
+    CHECK(n.log.has("is not a join queue, and is overwritten"));
     CHECK(n.run(take(queue, 9)) == std::vector<std::uint64_t>{1});
   }
 }
