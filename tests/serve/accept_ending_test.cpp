@@ -135,7 +135,7 @@ TEST_CASE("wrong options of accept and connect are told at once") {
         "connect: the name, rank and size of a service's worlds are chosen by the "
         "library: leave them empty");
   CHECK(told(connect(a.rt, store, {.service = "x", .world = {.form = 0s}}, echo)) ==
-        "connect: no time is given to form the world (form)");
+        "connect: the time to form the world (form) must be longer than zero");
 }
 
 TEST_CASE("B9, law 6: a thousand connects leave no keys behind, and no names") {
