@@ -191,7 +191,7 @@ task<tcp_store::client::connection_ptr> tcp_store::client::dial() {
   try {
     co_await within(c->greet(nonce()), std::max(greeting_limit, options_.connect_limit));
   } catch (const timed_out&) {
-    throw connection_lost("it accepts connections, but does not answer the greeting");
+    throw connection_lost("it accepts no connection: no answer to a greeting");
   }
   co_return c;
 }
