@@ -56,7 +56,8 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
   const std::string told = "connect decode: we stand in the join queue of the store " +
-                           s.store.address() + "; no acceptor of the service has taken";
+                           s.store.address() +
+                           ", and no acceptor of the service has taken";
   REQUIRE(s.until([&] { return worker.told.count(told, log_level::warning) == 1; }, 2s));
   s.sim.run_for(5s);
   CHECK(worker.told.count("no acceptor of the service has taken us",
