@@ -10,12 +10,6 @@
 
 namespace manyworlds::inline v0::detail {
 
-namespace {
-
-constexpr std::size_t most_read_kept = 64;
-
-}  // namespace
-
 call_state::call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
                        std::uint64_t number) noexcept
     : core_(std::move(core)), pick_(pick), number_(number) {}
@@ -33,7 +27,7 @@ void call_state::begin(executor& home, duration limit, std::stop_token token) {
 }
 
 void call_state::check() const {
-  if (!is_over_ || came_ > 0) return;
+  if (!is_over_ || replies_.came() > 0) return;
   if (error_) std::rethrow_exception(error_);
   if (failure_) throw world_error(failure_);
 }
@@ -141,7 +135,8 @@ void call_state::end(call_try from, failure f) noexcept {
 }
 
 void call_state::give_back(call_try from) noexcept {
-  MW_ASSERT(!is_committed_ && came_ == 0, "a call that was begun is not given back");
+  MW_ASSERT(!is_committed_ && replies_.came() == 0,
+            "a call that was begun is not given back");
   take_back_try();
   std::erase(asked_, from);
   if (sending_ == from) sending_ = call_try();
@@ -161,17 +156,17 @@ void call_state::go_on_without(const failure& why) noexcept {
     return;
   }
   // Its worker may have given up replies before they came: another worker begins anew.
-  if (came_ == 0) {
+  if (replies_.came() == 0) {
     is_committed_ = false;
-    cost_of_come_ = cost_of_read_ = 0;
+    replies_.forget_costs();
   }
-  if (came_ == 0 && (!why || tries_ < core_->options().tries)) {
+  if (replies_.came() == 0 && (!why || tries_ < core_->options().tries)) {
     // While it is being sent, `send_request` queues it at its end.
     if (!is_sending_) core_->queue_again(*this);
     return;
   }
   failure f = why;
-  if (came_ == 0) {
+  if (replies_.came() == 0) {
     const std::string told =
         fmt::format("the last of {} workers that were asked", tries_);
     f.detail = f.detail.empty() ? told : f.detail + "; " + told;
@@ -226,10 +221,10 @@ failure call_state::describe(failure f) const {
     f.peer = worker_.peer;
   }
   f.call = core_->name_of_call(number_);
-  if (came_ > 0 && !call_wire::is_handlers_own(f.cause)) {
+  if (replies_.came() > 0 && !call_wire::is_handlers_own(f.cause)) {
     if (!f.detail.empty()) f.detail += "; ";
-    f.detail += fmt::format("{} {} of the call had come", came_,
-                            came_ == 1 ? "reply" : "replies");
+    f.detail += fmt::format("{} {} of the call had come", replies_.came(),
+                            replies_.came() == 1 ? "reply" : "replies");
   }
   return f;
 }
@@ -237,45 +232,25 @@ failure call_state::describe(failure f) const {
 void call_state::push(bytes reply) {
   MW_ASSERT(is_committed_ && !is_over_,
             "replies come from the try that the call is committed to");
-  const std::size_t size = reply.size();
-  ++came_;
-  cost_of_come_ += size + call_wire::reply_cost;
-  if (reader_) {
-    MW_ASSERT(next_ == replies_.size(), "a reader waits only when all was read");
-    next_reply_awaiter& reader = *std::exchange(reader_, nullptr);
-    ++received_;
-    note_read(size + call_wire::reply_cost);
-    reader.finish(std::move(reply), failure());
-    return;
-  }
-  replies_.push_back(std::move(reply));
-  note_change();
+  MW_ASSERT(!reader_ || replies_.empty(), "a reader waits only when all was read");
+  replies_.add(std::move(reply));
+  if (!reader_) return note_change();
+  next_reply_awaiter& reader = *std::exchange(reader_, nullptr);
+  reader.finish(take_reply(), failure());
 }
 
 std::optional<bytes> call_state::take_reply() noexcept {
-  MW_ASSERT(next_ <= replies_.size(), "the next reply is in its list");
-  if (next_ == replies_.size()) return std::nullopt;
-  bytes reply = std::move(replies_[next_++]);
-  // Erase also for a reader that is always one behind.
-  if (next_ == replies_.size() || next_ == most_read_kept) {
-    replies_.erase(replies_.begin(),
-                   replies_.begin() + static_cast<std::ptrdiff_t>(next_));
-    next_ = 0;
-  }
-  ++received_;
-  MW_ASSERT(received_ <= came_, "no reply is read before it came");
-  note_read(reply.size() + call_wire::reply_cost);
+  std::optional<bytes> reply = replies_.take();
+  if (reply) note_read();
   return reply;
 }
 
 void call_state::skip(std::uint64_t cost) noexcept {
-  cost_of_come_ += cost;
-  note_read(cost);
+  replies_.skip(cost);
+  note_read();
 }
 
-void call_state::note_read(std::uint64_t cost) noexcept {
-  cost_of_read_ += cost;
-  MW_ASSERT(cost_of_read_ <= cost_of_come_, "no more is read than came");
+void call_state::note_read() noexcept {
   // A committed call has no other try.
   const call_try& t = asked_.empty() ? sending_ : asked_.front();
   if (is_committed_ && t) t.session->note_read(t.slot);

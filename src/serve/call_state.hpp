@@ -14,6 +14,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "serve/call_wire.hpp"
+#include "serve/reply_buffer.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -56,7 +57,9 @@ class call_state {
   [[nodiscard]] bool is_sending() const noexcept { return is_sending_; }
   /// Returns whether a worker was heard: no other may be asked.
   [[nodiscard]] bool is_committed() const noexcept { return is_committed_; }
-  [[nodiscard]] bool is_answered() const noexcept { return came_ > 0 || is_over_; }
+  [[nodiscard]] bool is_answered() const noexcept {
+    return replies_.came() > 0 || is_over_;
+  }
   /// Returns whether a worker has it, or may get it.
   [[nodiscard]] bool has_try() const noexcept {
     return !asked_.empty() || (is_sending_ && sending_ && !is_unwanted_);
@@ -121,9 +124,7 @@ class call_state {
   time_point alone_since = time_point::max();
 
   // --- by the stream's reader
-  [[nodiscard]] bool has_news() const noexcept {
-    return next_ < replies_.size() || is_over_;
-  }
+  [[nodiscard]] bool has_news() const noexcept { return !replies_.empty() || is_over_; }
   [[nodiscard]] std::optional<bytes> take_reply() noexcept;
   /// Returns how it ended, if it is over; empty if in order.
   [[nodiscard]] const failure& ending() const noexcept { return failure_; }
@@ -133,16 +134,13 @@ class call_state {
               "a call has one reader at a time");
     reader_ = reader;
   }
-  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
-  /// Cost of the replies that came, and of those that were read.
-  [[nodiscard]] std::uint64_t cost_of_come() const noexcept { return cost_of_come_; }
-  [[nodiscard]] std::uint64_t cost_of_read() const noexcept { return cost_of_read_; }
+  [[nodiscard]] const reply_buffer& replies() const noexcept { return replies_; }
 
  private:
   void limit_reached(cause why) noexcept;
   void finish(failure f) noexcept;
   void note_change() noexcept;
-  void note_read(std::uint64_t cost) noexcept;
+  void note_read() noexcept;
   void withdraw() noexcept;
   void cancel_asked() noexcept;
 
@@ -172,12 +170,7 @@ class call_state {
   failure failure_;
   std::exception_ptr error_;
 
-  std::vector<bytes> replies_;
-  std::size_t next_ = 0;
-  std::uint64_t came_ = 0;
-  std::uint64_t received_ = 0;
-  std::uint64_t cost_of_come_ = 0;
-  std::uint64_t cost_of_read_ = 0;
+  reply_buffer replies_;
   next_reply_awaiter* reader_ = nullptr;
 };
 

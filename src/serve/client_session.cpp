@@ -107,9 +107,11 @@ void client_session::note_read(std::uint32_t number) noexcept {
   MW_ASSERT(number < slots_.size() && slots_[number].call,
             "replies are read of a slot's call");
   const slot& s = slots_[number];
-  MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit is given for what was read");
+  MW_ASSERT(s.credited <= s.call->replies().cost_of_read(),
+            "credit is given for what was read");
   // Half a window at a time: a credit costs as much as a reply.
-  if (s.call->cost_of_read() - s.credited >= core_.options().window / 2) set_due(number);
+  if (s.call->replies().cost_of_read() - s.credited >= core_.options().window / 2)
+    set_due(number);
 }
 
 void client_session::set_free(std::uint32_t number) noexcept {
@@ -162,8 +164,8 @@ void client_session::take_due(std::vector<control_entry>& entries) {
     if (s.is_cancelled) {
       entries.push_back({call_wire::control_kind::cancel, number, s.wire_id});
     } else if (s.call) {
-      MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit never goes back");
-      s.credited = s.call->cost_of_read();
+      MW_ASSERT(s.credited <= s.call->replies().cost_of_read(), "credit never goes back");
+      s.credited = s.call->replies().cost_of_read();
       entries.push_back({call_wire::control_kind::credit, number, s.credited});
     }
   }
@@ -275,7 +277,8 @@ task<void> client_session::take_reply(answer_head head, std::size_t size) {
     peer_.refuse(fmt::format("a reply of {} bytes", size));
   // Replies of another worker count in another window.
   if (s.call && s.call->is_wanted({this, head.slot})) {
-    const std::uint64_t unread = s.call->cost_of_come() - s.call->cost_of_read();
+    const std::uint64_t unread =
+        s.call->replies().cost_of_come() - s.call->replies().cost_of_read();
     if (call_wire::must_wait(unread, size + call_wire::reply_cost,
                              core_.options().window))
       peer_.refuse("more replies than the call's window has room for");
@@ -336,15 +339,15 @@ void client_session::take_sent(const answer_head& head) {
   call_state* const c = taken_slot(head).call;
   if (!c || !c->is_wanted({this, head.slot})) return;
   c->commit_to({this, head.slot});
-  if (head.word < c->cost_of_come())
+  if (head.word < c->replies().cost_of_come())
     peer_.refuse("the worker says that it has sent less than has come");
-  const std::uint64_t unread = head.word - c->cost_of_read();
+  const std::uint64_t unread = head.word - c->replies().cost_of_read();
   const dispatch_options& options = core_.options();
   if (head.word > call_wire::largest_cost ||
       unread > call_wire::most_unread(options.largest_reply, options.window))
     peer_.refuse(
         "the worker says that it has sent more than the call's window has room for");
-  c->skip(head.word - c->cost_of_come());
+  c->skip(head.word - c->replies().cost_of_come());
 }
 
 task<void> client_session::take_end(answer_head head, std::size_t size) {

@@ -86,7 +86,7 @@ std::optional<bytes> reply_stream::try_next() noexcept {
 }
 
 std::uint64_t reply_stream::received() const noexcept {
-  return call_ ? call_->received() : 0;
+  return call_ ? call_->replies().received() : 0;
 }
 
 }  // namespace manyworlds::inline v0
