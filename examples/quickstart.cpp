@@ -43,7 +43,7 @@ class signal_thread {
   std::thread thread_;
 };
 
-int run_demo(const demo_plan& plan) {
+int run_demo(const demo_plan& plan, const std::string& picture) {
   mw::channel<int> signals(2);
   const signal_thread taking_signals(signals);
   screen out(plan.as_json);
@@ -54,6 +54,7 @@ int run_demo(const demo_plan& plan) {
 
   demo d(rt, store, host.address(), plan, out);
   rt.run(d.run(signals));
+  if (!picture.empty()) d.draw(picture);
   return d.summarize() ? 0 : 1;
 }
 
@@ -63,13 +64,14 @@ int main(int argc, char** argv) try {
   CLI::App app("When a peer dies, only the coroutines talking to it notice.");
   demo_plan plan;
   bool no_faults = false;
-  std::string backend = "host";
+  std::string backend = "host", picture;
   int device = -1;
   app.add_option("--seconds", plan.seconds, "how long to run")
       ->check(CLI::Range(1.0, 1e6));
   app.add_flag("--no-faults", no_faults,
                "cause no faults: kill -9 or -STOP the workers yourself");
   app.add_flag("--json", plan.as_json, "print only one line of figures at the end");
+  app.add_option("--plot", picture, "draw the rates and the faults into this SVG file");
   app.add_option("--backend", backend, "where the requests' tensors lie")
       ->check(CLI::IsMember({"host", "nccl"}))
       ->capture_default_str();
@@ -101,7 +103,7 @@ int main(int argc, char** argv) try {
   }
   plan.hurts = !no_faults;
   if (no_faults && !app.count("--seconds")) plan.seconds = 1e6;
-  return run_demo(plan);
+  return run_demo(plan, picture);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "quickstart: %s\n", e.what());
   return 1;

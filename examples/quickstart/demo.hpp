@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../shared/tensor.hpp"
+#include "chart.hpp"
 #include "edge.hpp"
 #include "screen.hpp"
 
@@ -63,6 +64,13 @@ class demo {
   /// Prints the last lines; returns true if nothing was lost. In summary.hpp.
   bool summarize();
 
+  /// Writes the rates and the marks so far. Throws std::runtime_error if it cannot.
+  void draw(const std::string& file) const {
+    chart_.write(file,
+                 fmt::format("Three worlds of two, and as a control one of four ({})",
+                             plan_.devices > 0 ? "nccl" : "host"));
+  }
+
  private:
   struct measured {
     double detect_ms = -1, suspect_ms = -1, heard_again_ms = -1, reform_ms = -1;
@@ -80,6 +88,10 @@ class demo {
   mw::task<void> watch_suspects();
   mw::task<void> follow_control();
   mw::task<void> print_rates();
+  void mark(const edge& e, mark_kind kind, std::string text) {
+    chart_.mark(static_cast<std::size_t>(&e - edges_.data()), kind, out_.seconds(),
+                std::move(text));
+  }
   [[nodiscard]] process start(std::vector<std::string> arguments, int place) const;
   [[nodiscard]] process make_worker(const edge& e) const;
   void note_break(edge& e, const mw::failure& why);
@@ -111,6 +123,7 @@ class demo {
   mw::worker_thread helper_{"mw-helper"};
   measured figures_;
   double gap_before_ms_ = 0;
+  chart chart_;
 };
 
 #include "demo_parts.hpp"

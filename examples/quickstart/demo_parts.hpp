@@ -180,6 +180,8 @@ inline mw::task<void> demo::follow_control() {
       out_.event(
           fmt::format("{}: the whole group is gone", control_report_.broken_by.view()));
       control_is_gone_ = true;
+      chart_.mark(chart::control, mark_kind::notice, out_.seconds(),
+                  "the whole group is gone");
     }
   };
   const auto ended = co_await mw::outcome(follow());
@@ -195,7 +197,8 @@ inline mw::task<void> demo::print_rates() {
   std::array<std::uint64_t, 4> before{};
   auto last = steady::now();
   int rows = 0;
-  for (auto next = last + 100ms;; next += 100ms) {
+  // A machine that stood still gets one long row, not many empty ones.
+  for (auto next = last + 100ms;; next = std::max(next + 100ms, steady::now() + 50ms)) {
     co_await mw::sleep_until(next);
     // A user who shall kill them must see them.
     if (!plan_.hurts && ++rows % 30 == 0) {
@@ -208,7 +211,9 @@ inline mw::task<void> demo::print_rates() {
       return static_cast<double>(now[i] - before[i]) * 2 * elements * sizeof(float) /
              1e3 / in_ms(t - last);
     };
-    out_.row(rate(0), rate(1), rate(2), rate(3), control_is_gone_);
+    const std::array rates{rate(0), rate(1), rate(2), rate(3)};
+    out_.row(rates, control_is_gone_);
+    chart_.note_rates(out_.seconds(), in_ms(t - last) / 1e3, rates);
     last = t;
     before = now;
   }

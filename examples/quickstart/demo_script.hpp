@@ -41,12 +41,16 @@ inline mw::task<void> demo::kill_a() {
   out_.event(
       fmt::format("kill -9 {}, the worker of a, and {}, a member of the control group",
                   a_.worker.pid(), control_[1].pid()));
+  mark(a_, mark_kind::fault, "kill -9");
+  chart_.mark(chart::control, mark_kind::fault, out_.seconds(), "kill -9 of one");
   a_.hurt();
   a_.worker.signal(SIGKILL);
   control_[1].signal(SIGKILL);
   while (a_.back_at < a_.hurt_at) co_await mw::sleep_for(1ms);
   figures_.detect_ms = in_ms(a_.broke_at - a_.hurt_at);
   figures_.reform_ms = in_ms(a_.back_at - a_.hurt_at);
+  mark(a_, mark_kind::back,
+       fmt::format("answers again after {:.0f} ms", figures_.reform_ms));
   out_.event(fmt::format(
       "a was noticed after {:.2f} ms and answers again {:.0f} ms after the kill",
       figures_.detect_ms, figures_.reform_ms));
@@ -55,10 +59,12 @@ inline mw::task<void> demo::kill_a() {
 /// A worker stops, and is heard again before its world's patience ends.
 inline mw::task<void> demo::stop_b() {
   out_.event(fmt::format("kill -STOP {}, the worker of b", b_.worker.pid()));
+  mark(b_, mark_kind::fault, "kill -STOP");
   b_.hurt();
   b_.worker.signal(SIGSTOP);
   while (b_.suspect_at < b_.hurt_at) co_await mw::sleep_for(1ms);
   figures_.suspect_ms = in_ms(b_.suspect_at - b_.hurt_at);
+  mark(b_, mark_kind::notice, "suspect");
   out_.event(fmt::format("b is suspect after {:.0f} ms: its requests move to a and c",
                          figures_.suspect_ms));
   co_await mw::sleep_for(1s);
@@ -67,6 +73,8 @@ inline mw::task<void> demo::stop_b() {
   b_.worker.signal(SIGCONT);
   while (b_.back_at < continued_at) co_await mw::sleep_for(1ms);
   figures_.heard_again_ms = in_ms(b_.back_at - continued_at);
+  mark(b_, mark_kind::back,
+       fmt::format("answers {:.0f} ms after kill -CONT", figures_.heard_again_ms));
 }
 
 inline mw::task<large_answer> demo::send_large(mw::world& w, tensor& x) {
@@ -97,7 +105,10 @@ inline mw::task<void> demo::withdraw_on_c() {
       co_await mw::outcome(w.send(*x.on_gpu(), mw::to{1}, unread_lane).within(50ms));
   figures_.cancel_ms = in_ms(steady::now() - begun - 50ms);
   figures_.was_withdrawn = !sent && sent.error().cause == mw::cause::timed_out;
-  if (!sent) out_.write(mw::log_level::info, sent.error().text());
+  if (!sent) {
+    out_.write(mw::log_level::info, sent.error().text());
+    mark(c_, mark_kind::fault, "64 MiB given up");
+  }
 
   co_await mw::offload(helper_, [&] { std::ranges::fill(x.values(), 2.0f); });
   const large_answer next = co_await send_large(w, x);
@@ -135,6 +146,7 @@ inline mw::task<void> demo::cancel_on_c() {
     if (is_cancelled) {
       figures_.cancel_ms = in_ms(steady::now() - begun - limit);
       out_.write(mw::log_level::info, sent.error().text());
+      mark(c_, mark_kind::fault, "64 MiB given up");
     } else {
       (void)co_await w.recv_message<large_answer>(mw::from{1}, large_lane);
     }

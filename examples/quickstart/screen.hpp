@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <manyworlds/observe/log.hpp>
@@ -32,9 +33,11 @@ class screen final : public mw::log_sink {
     print(fmt::format("{:6.2f} s     {}\n", seconds(), line));
   }
   void header() { print("\n    time        a        b        c  control   (MB/s)\n"); }
-  void row(double a, double b, double c, double control, bool control_is_gone) {
-    print(fmt::format("{:6.2f} s {:8.0f} {:8.0f} {:8.0f} {:>8}\n", seconds(), a, b, c,
-                      control_is_gone ? "gone" : fmt::format("{:.0f}", control)));
+  /// Prints the rates of a, b, c and the control.
+  void row(const std::array<double, 4>& rates, bool control_is_gone) {
+    print(fmt::format("{:6.2f} s {:8.0f} {:8.0f} {:8.0f} {:>8}\n", seconds(), rates[0],
+                      rates[1], rates[2],
+                      control_is_gone ? "gone" : fmt::format("{:.0f}", rates[3])));
   }
 
   [[nodiscard]] double seconds() const noexcept {

@@ -64,6 +64,7 @@ class lane {
   [[nodiscard]] constexpr std::uint64_t number() const noexcept { return number_; }
   friend constexpr bool operator==(lane, lane) noexcept = default;
 
+  /// The bit of numbers that are the library's own.
   static constexpr std::uint64_t reserved = std::uint64_t{1} << 63;
 
  private:

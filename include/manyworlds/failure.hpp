@@ -137,19 +137,25 @@ class MANYWORLDS_EXPORT failure {
   failure() = default;
   failure(enum cause c, std::string text) : cause(c), detail(std::move(text)) {}
 
+  /// The world that failed, or that the operation belonged to.
   world_name world;
+  /// The epoch of the world; 0 before it is formed.
   std::uint64_t epoch = 0;
   /// Distinguishes worlds of one name in one process, also before there is an epoch.
   std::uint64_t world_instance = 0;
   rank_t rank = no_rank;  ///< the member that failed, or the peer of the operation
+  /// The process of that member.
   process_identity peer;
+  /// What was being done, if anything.
   operation_kind operation = operation_kind::none;
+  /// Why it failed.
   enum cause cause = cause::none;
   /// Time from the peer's last sign of life to the notice: an upper bound of the time
   /// it took to notice.
   duration noticed_after{0};
   std::string detail;  ///< more about the cause, and what to do; may be empty
   std::string call;    ///< names the call of a dispatcher, as "17 of decode"
+  /// What was accepted and not delivered, by member and lane.
   std::vector<undelivered_messages> undelivered;
 
   /// True if something failed.

@@ -48,6 +48,7 @@ class inline_text {
   [[nodiscard]] std::string str() const { return std::string(view()); }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  /// Gives the text, as `view` does.
   constexpr operator std::string_view() const noexcept { return view(); }
 
   friend constexpr bool operator==(const inline_text& a, const inline_text& b) noexcept {

@@ -19,12 +19,14 @@ namespace manyworlds::inline v0 {
 /// an identity.
 class incarnation {
  public:
+  /// The number of its bytes.
   static constexpr std::size_t size = 16;
 
   constexpr incarnation() noexcept = default;
   explicit incarnation(std::span<const std::byte, size> raw) noexcept {
     std::copy(raw.begin(), raw.end(), bytes_.begin());
   }
+  /// Returns its bytes.
   [[nodiscard]] std::span<const std::byte, size> raw() const noexcept { return bytes_; }
   [[nodiscard]] bool is_set() const noexcept { return *this != incarnation(); }
   /// Returns the first 8 hexadecimal digits, for logs.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every set of options that a reader of README.md may choose can be configured: configures.sh FOLDER MESON...
+# Every set of options that a reader of src/USING.md may choose can be configured: configures.sh FOLDER MESON...
 set -u
 folder=$1
 shift

@@ -1,28 +1,68 @@
-"""The code that README.md shows is code that is built: whole programs, or parts of them."""
+"""The code that pages show is code that is built: the pieces of the pages below, without regard to their
+indentation, and the calls that examples/coming_from.md gives in place of others'."""
 
 import pathlib
 import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
-# In the order in which it shows them.
-SOURCES = [
-    "examples/hello.cpp",
-    "examples/service.cpp",
-    "examples/gpu_world.cpp",
-    "tests/interface/programs.cpp",
-    "examples/kv_transfer/decode.hpp",
-]
-WHOLE = ["examples/hello.cpp", "examples/gpu_world.cpp"]
+# In the order in which a page shows them.
+SOURCES = {
+    "README.md": [
+        "examples/hello.cpp",
+        "examples/service.cpp",
+        "tests/interface/programs.cpp",
+        "examples/kv_transfer/decode.hpp",
+        "examples/gpu_world.cpp",
+    ],
+    "examples/README.md": [
+        "examples/hello.cpp",
+        "examples/send_recv.cpp",
+        "examples/all_reduce.cpp",
+        "examples/pipeline/stage.hpp",
+        "examples/service.cpp",
+        "examples/service.cpp",
+    ],
+    "src/nccl/using.md": [
+        "examples/gpu_world.cpp",
+        "tests/interface/programs.cpp",
+        "examples/kv_transfer/decode.hpp",
+    ],
+}
+MOST_LINES = 140
+CALLS = "examples/coming_from.md"
+CALLED = "tests/interface/coming_from.cpp"
 
-shown = re.findall(r"^```cpp\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S)
-wrong = []
-if len(shown) != len(SOURCES):
-    wrong.append(f"README.md shows {len(shown)} pieces of code, and {len(SOURCES)} are known here")
-for code, source in zip(shown, SOURCES):
-    # Without its opening comment.
-    built = re.sub(r"\A(//.*\n)+", "", (root / source).read_text())
-    if code != built if source in WHOLE else code not in built:
-        wrong.append(f"README.md does not show {source} as it is")
+
+def without_indentation(code):
+    return "\n".join(line.strip() for line in code.strip().splitlines())
+
+
+def pieces():
+    for page, sources in SOURCES.items():
+        shown = re.findall(r"^```cpp\n(.*?)^```", (root / page).read_text(), re.M | re.S)
+        if len(shown) != len(sources):
+            yield f"{page} shows {len(shown)} pieces of code, and {len(sources)} are known here"
+        for code, source in zip(shown, sources):
+            if without_indentation(code) not in without_indentation((root / source).read_text()):
+                yield f"{page} does not show {source} as it is"
+
+
+def calls():
+    """Of a call like `f(a, ...)` the part before the dots counts."""
+    called = re.sub(r"\s+", " ", (root / CALLED).read_text())
+    for number, line in enumerate((root / CALLS).read_text().splitlines(), 1):
+        if not line.startswith("|"):
+            continue
+        for call in re.findall(r"`([^`]+)`", line.rstrip("| ").split("|")[-1]):
+            missing = [part for part in call.split("...") if part.strip(" ,()}") and part.strip(" ,") not in called]
+            if missing and re.search(r"[(.:]", call):
+                yield f"{CALLS}:{number}: {CALLED} has no {call}"
+
+
+wrong = [*pieces(), *calls()]
+lines = len((root / "README.md").read_text().splitlines())
+if lines > MOST_LINES:
+    wrong.append(f"README.md has {lines} lines: at most {MOST_LINES}")
 print("\n".join(wrong))
 sys.exit(bool(wrong))

@@ -3,6 +3,8 @@
 // linked, those that move much of host memory and of a GPU's; those that need no other
 // machine are run.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -195,6 +198,57 @@ int run_dispatch() {
   back.stop();
   served.get();
   return working.wait_for(20s) ? 0 : 1;
+}
+
+// --- members that sum, and go on without those that die
+
+mw::task<void> sum_with_those_left(mw::world w, std::vector<float>& x) {
+  while (w.size() > 1) {
+    const auto summed = co_await mw::outcome(w.all_reduce(x, mw::sum));
+    if (!summed) w = co_await w.shrink();  // the same order, without the dead
+  }
+}
+
+mw::task<void> count_formed(mw::runtime& rt, mw::store& st, std::atomic<int>& formed) {
+  const mw::world_manager worlds(rt, st);
+  const mw::world_events events = worlds.events();
+  for (;;) {
+    const mw::world_event e = co_await events.next();
+    if (e.kind == mw::world_event_kind::formed) ++formed;
+  }
+}
+
+mw::task<void> form_and_sum(mw::runtime& rt, mw::store& st, int rank,
+                            std::vector<float>& x) {
+  mw::world w(rt, st, {.name = "sum", .rank = rank, .size = 3});
+  co_await w;
+  co_await sum_with_those_left(std::move(w), x);
+}
+
+int run_survivors() {
+  mw::memory_store st;
+  std::array<std::atomic<int>, 3> formed{};
+  std::array<std::vector<float>, 3> numbers;
+  numbers.fill(std::vector<float>(8, 1.0f));
+  std::array<mw::runtime, 3> members;
+  std::vector<mw::started<void>> summing, counting;
+  for (int rank = 0; rank < 3; ++rank) {
+    counting.push_back(
+        members.at(rank).start(count_formed(members.at(rank), st, formed.at(rank))));
+    summing.push_back(members.at(rank).start(
+        form_and_sum(members.at(rank), st, rank, numbers.at(rank))));
+  }
+  // The last goes first, in the middle of a sum; then the second, out of the next world.
+  for (int gone = 2; gone > 0; --gone) {
+    for (int rank = 0; rank <= gone; ++rank) {
+      while (formed.at(rank) < 3 - gone) std::this_thread::sleep_for(1ms);
+    }
+    std::this_thread::sleep_for(20ms);
+    members.at(gone).stop();
+  }
+  if (!summing.front().wait_for(20s)) return 1;
+  summing.front().get();
+  return 0;
 }
 
 // --- prefill to decode: KV blocks layer by layer, cancelled at any moment
@@ -402,6 +456,7 @@ int main(int argc, char** argv) try {
   if (program == "stage_nccl") return run_stage<mw::device_view>();
   if (program == "serve") return serve();
   if (program == "dispatch") return run_dispatch();
+  if (program == "survivors") return run_survivors();
   if (program == "adopted") return run_adopted();
   return program == "kv_nccl" ? run_kv<gpu_memory>() : run_kv<host_memory>();
 } catch (const std::exception& e) {

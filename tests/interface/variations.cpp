@@ -1,4 +1,4 @@
-// The first program of README.md, changed as its readers change it: with captures,
+// The program `hello` of README.md, changed as its readers change it: with captures,
 // strings, temporaries, a configuration, two runtimes, a signal. Each variation is a
 // world of two in this process, ends by itself, and says "ok". What must not compile is
 // in tests/checks/refused.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The first program of README.md, as it is printed there, in two terminals: it says what it waits for, its
+"""The program that README.md shows and starts in two terminals: it says what it waits for, its
 processes find each other, and either may be killed and started again.
 
 usage: hello_test.py PROGRAM

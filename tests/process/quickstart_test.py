@@ -11,14 +11,66 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import xml.etree.ElementTree
 
 from watched_program import ARGUMENTS, PROGRAM, claim, claim_nothing_is_left, failures
 
 ON_GPUS = "nccl" in ARGUMENTS
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+PAGES = ("#ffffff", "#0d1117")  # light and dark
+
+
+def light_of(colour):
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    darker, lighter = sorted((light_of(one), light_of(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def claim_picture(file):
+    """The picture has a strip for each world, and on it what was done to the world and when it came back."""
+    drawn = xml.etree.ElementTree.parse(file).getroot()
+    _, _, width, height = map(float, drawn.get("viewBox").split())
+    marks = {}
+    for strip in drawn.iter(SVG + "g"):
+        if strip.get("id"):
+            claim(f"{strip.get('id')} has a curve", strip.find(SVG + "path").get("d").count("H") > 20)
+            found = [(mark.get("class"), float(mark.get("data-seconds")), mark.find(SVG + "text").text)
+                     for mark in strip.findall(SVG + "g")]
+            marks[strip.get("id")] = sorted(found, key=lambda mark: mark[1])
+    what = {name: [f"{kind} {text}" for kind, _, text in found] for name, found in marks.items()}
+    expected = {
+        "a": "fault kill -9;back answers again after .* ms",
+        "b": "fault kill -STOP;notice suspect;back answers .* ms after kill -CONT",
+        "c": "fault 64 MiB given up",
+        "control": "fault kill -9 of one;notice the whole group is gone",
+    }
+    for name, pattern in expected.items():
+        claim(f"the marks of {name}", re.fullmatch(pattern, ";".join(what.get(name, []))), what.get(name))
+    outside = [text.text for text in drawn.iter(SVG + "text")
+               if not 0 <= float(text.get("x")) <= width or not 0 <= float(text.get("y")) <= height]
+    claim("all words are on the picture", not outside, outside)
+    colours = set(re.findall(r"#[0-9a-f]{6}", xml.etree.ElementTree.tostring(drawn, "unicode")))
+    pale = [c for c in colours for page in PAGES if contrast(c, page) < 4]
+    claim("every colour can be read on light and on dark pages", not pale, pale)
+
+
 def run_to_the_end():
-    done = subprocess.run([PROGRAM, "--json", *ARGUMENTS], capture_output=True, text=True, timeout=60)
+    with tempfile.TemporaryDirectory() as folder:
+        picture = os.path.join(folder, "demo.svg")
+        run_and_check("--plot", picture)
+        claim_picture(picture)
+
+
+def run_and_check(*options):
+    done = subprocess.run([PROGRAM, "--json", *options, *ARGUMENTS], capture_output=True, text=True, timeout=60)
     claim("it ends with 0", done.returncode == 0, f"{done.returncode} {done.stderr[-500:]}")
     lines = done.stdout.splitlines()
     claim("standard output is one line", len(lines) == 1, f"{len(lines)} lines")

@@ -28,6 +28,7 @@ class continuation : public detail::work {
   [[nodiscard]] std::coroutine_handle<> take() noexcept { return take_(*this); }
 
  protected:
+  /// Returns the handle to continue with; see `take`.
   using take_function = std::coroutine_handle<> (*)(continuation&) noexcept;
 
   explicit continuation(take_function f, executor* home = nullptr) noexcept
@@ -40,6 +41,7 @@ class continuation : public detail::work {
         home_(home) {}
   ~continuation() = default;
 
+  /// Sets the executor that `resume` uses.
   void set_home(executor& home) noexcept { home_ = &home; }
 
  private:

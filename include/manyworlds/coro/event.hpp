@@ -25,6 +25,7 @@ class event {
   ~event();
 
   [[nodiscard]] bool is_set() const noexcept { return is_set_; }
+  /// Sets the flag, and lets all waiters go on.
   void set() noexcept;
   /// Clears the flag. Waiters that an earlier `set` let go still go on.
   void reset() noexcept { is_set_ = false; }

@@ -47,6 +47,7 @@ class executor {
 
   /// Returns true if the caller runs on this executor's thread, inside one of its turns.
   [[nodiscard]] bool is_current() const noexcept { return current_ == this; }
+  /// Returns the executor of which the calling thread runs a turn, or null.
   [[nodiscard]] static executor* current() noexcept { return current_; }
 
   /// Returns this executor as a reactor, for code that waits for descriptors; null if it

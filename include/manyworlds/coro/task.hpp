@@ -37,6 +37,7 @@ class task_awaiter;
 template <class T = void>
 class [[nodiscard]] task : public detail::not_for_asio {
  public:
+  /// What the compiler asks of a coroutine.
   using promise_type = detail::task_promise<T>;
   using value_type = T;
 

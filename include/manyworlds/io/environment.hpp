@@ -30,7 +30,9 @@ class environment {
   environment& operator=(const environment&) = delete;
   virtual ~environment() = default;
 
+  /// Makes what a reactor waits on.
   [[nodiscard]] virtual detail::engine_choice make_engine(engine_kind kind) = 0;
+  /// Fills memory with random bytes.
   virtual void fill_random(std::span<std::byte> bytes) = 0;
   [[nodiscard]] virtual process_identity identity() const = 0;
 
@@ -40,7 +42,9 @@ class environment {
   /// Returns what stands for the kernel where processes share memory. Null with threads
   /// means the kernel itself; null without threads means that they share none.
   [[nodiscard]] virtual detail::shm::host_kernel* host() noexcept { return nullptr; }
+  /// Makes this environment turn a reactor, where it starts no threads.
   virtual void attach(detail::reactor& r) = 0;
+  /// Ends that.
   virtual void detach(detail::reactor& r) noexcept = 0;
 };
 

@@ -25,6 +25,7 @@ class signal_set {
     (add(numbers), ...);
   }
 
+  /// Returns whether the signal is one of the set.
   [[nodiscard]] bool has(int number) const noexcept {
     return number > 0 && number <= 64 && (bits_ >> (number - 1) & 1) != 0;
   }

@@ -21,6 +21,7 @@ class socket_address {
   /// included.
   [[nodiscard]] static std::optional<socket_address> parse(
       std::string_view text) noexcept;
+  /// Returns 127.0.0.1 with a port.
   [[nodiscard]] static socket_address loopback(std::uint16_t port) noexcept;
   /// Copies a sockaddr_in or sockaddr_in6. Returns nothing for other families or short
   /// lengths.
@@ -28,6 +29,7 @@ class socket_address {
       const sockaddr* address, unsigned length) noexcept;
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// Returns the same address with another port.
   [[nodiscard]] socket_address with_port(std::uint16_t port) const noexcept {
     socket_address a = *this;
     a.port_ = port;

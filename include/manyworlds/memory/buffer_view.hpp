@@ -74,6 +74,7 @@ class const_buffer_view {
     detail::check_view(data, count, type);
   }
 
+  /// Makes a view of a container, an array or a span that outlives the expression.
   template <detail::lasting_elements R>
   constexpr const_buffer_view(R&& range) noexcept
       : data_{std::ranges::data(range)},
@@ -140,6 +141,7 @@ class buffer_view : public const_buffer_view {
   buffer_view(void* data, std::size_t count, dtype type)
       : const_buffer_view{data, count, type} {}
 
+  /// Makes a view of a container, an array or a span that outlives the expression.
   template <detail::lasting_writable_elements R>
   constexpr buffer_view(R&& range) noexcept
       : const_buffer_view{trusted{}, std::ranges::data(range),
@@ -157,6 +159,7 @@ class buffer_view : public const_buffer_view {
     return const_cast<void*>(const_buffer_view::data());
   }
 
+  /// Works as `const_buffer_view::slice`.
   buffer_view slice(std::size_t offset, std::size_t count) const {
     return {trusted{}, const_buffer_view::slice(offset, count)};
   }

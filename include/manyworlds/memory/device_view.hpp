@@ -25,6 +25,7 @@ class device_stream {
   device_stream(std::nullptr_t) = delete;
 
   [[nodiscard]] constexpr CUstream_st* handle() const noexcept { return handle_; }
+  /// Returns whether there is a stream.
   [[nodiscard]] constexpr explicit operator bool() const noexcept {
     return handle_ != nullptr;
   }
@@ -44,6 +45,7 @@ class const_device_view {
  public:
   constexpr const_device_view() noexcept = default;
 
+  /// Makes a view of `count` elements at `data`.
   template <element T>
   const_device_view(const T* data, std::size_t count, device_stream on)
       : const_device_view(data, count, dtype_of_v<T>, on) {}
@@ -88,6 +90,7 @@ class device_view : public const_device_view {
  public:
   constexpr device_view() noexcept = default;
 
+  /// Makes a view of `count` elements at `data`.
   template <element T>
   requires(!std::is_const_v<T>) device_view(T* data, std::size_t count, device_stream on)
       : const_device_view(data, count, on) {}
@@ -99,6 +102,7 @@ class device_view : public const_device_view {
   constexpr void* data() const noexcept {
     return const_cast<void*>(const_device_view::data());
   }
+  /// Works as `const_device_view::slice`.
   device_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, this->count());
     return {static_cast<std::byte*>(data()) + offset * size_of(type()), count, type(),

@@ -14,8 +14,10 @@
 
 namespace manyworlds::inline v0::dlpack {
 
+/// The version of the specification that tensors of ours have.
 inline constexpr std::uint32_t major_version = 1;
 inline constexpr std::uint32_t minor_version = 0;
+/// Marks a tensor that may not be written.
 inline constexpr std::uint64_t flag_read_only = 1;
 /// Marks (since version 1.1) that elements of less than a byte take one byte each, and
 /// are not packed.
@@ -52,6 +54,7 @@ struct tensor {
 struct managed_tensor {
   tensor dl_tensor;
   void* manager_ctx;
+  /// Releases the tensor; called by the consumer, once.
   void (*deleter)(managed_tensor*);
 };
 
@@ -59,6 +62,7 @@ struct managed_tensor {
 struct managed_tensor_versioned {
   dlpack::version version;
   void* manager_ctx;
+  /// Releases the tensor; called by the consumer, once.
   void (*deleter)(managed_tensor_versioned*);
   std::uint64_t flags;
   tensor dl_tensor;
@@ -67,12 +71,14 @@ struct managed_tensor_versioned {
 /// Returns a managed tensor to its producer:
 /// `std::unique_ptr<DLManagedTensorVersioned, mw::dlpack::release>`.
 struct release {
+  /// Calls the deleter of a tensor, if it has one.
   template <class Managed>
   void operator()(Managed* managed) const noexcept {
     if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
   }
 };
 
+/// Owns a tensor until it is released to another framework.
 using owned_tensor = std::unique_ptr<managed_tensor_versioned, release>;
 
 /// `DLTensor`, official or ours.

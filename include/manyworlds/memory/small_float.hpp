@@ -73,15 +73,18 @@ constexpr float widen(typename Format::storage bits) noexcept;
 template <class Format>
 class small_float {
  public:
+  /// The unsigned integer that holds its bits.
   using storage = typename Format::storage;
 
   small_float() = default;
 
+  /// Rounds to the nearest number, ties to even.
   template <std::floating_point From>
   requires(sizeof(From) <=
            sizeof(double)) explicit constexpr small_float(From value) noexcept
       : bits_{detail::narrow<Format>(value)} {}
 
+  /// Makes the number of these bits.
   static constexpr small_float from_bits(storage bits) noexcept {
     small_float made{};
     made.bits_ = bits;

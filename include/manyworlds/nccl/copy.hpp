@@ -93,12 +93,14 @@ inline detail::copy_awaitable copy(device_view to, const_buffer_view from) {
       {to.data(), from.data(), to.size_bytes(), to.stream(), {}, true, false});
 }
 
+/// Copies from a device to host memory.
 inline detail::copy_awaitable copy(buffer_view to, const_device_view from) {
   detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
   return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), from.stream(), {}, false, true});
 }
 
+/// Copies within a device, or between two.
 inline detail::copy_awaitable copy(device_view to, const_device_view from) {
   detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
   return detail::copy_awaitable(

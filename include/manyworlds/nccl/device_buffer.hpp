@@ -52,6 +52,7 @@ class untyped_device_buffer {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return view_.size_bytes(); }
   [[nodiscard]] bool empty() const noexcept { return view_.empty(); }
 
+  /// Returns a view for an operation that is ordered on the buffer's stream.
   [[nodiscard]] device_view view() & noexcept { return view_; }
   [[nodiscard]] const_device_view view() const& noexcept { return view_; }
   void view() const&& = delete;
@@ -75,7 +76,9 @@ class untyped_device_buffer {
   }
   void slice(std::size_t, std::size_t) const&& = delete;
 
+  /// Gives the view that `view` returns.
   operator device_view() & noexcept { return view_; }
+  /// Gives the view that `view` returns.
   operator const_device_view() & noexcept { return view_; }
   operator const_device_view() const& noexcept { return view_; }
   // A temporary would be gone before the await ends: give it a name.

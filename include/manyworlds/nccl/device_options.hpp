@@ -66,6 +66,7 @@ struct device_options {
   /// the world's reactor when the world breaks, to quiesce it; the stream is waited for.
   /// A call of ours may be inside NCCL then: revoke it, and free it after `drained()`.
   bool owns_communicator = false;
+  /// See `owns_communicator`.
   void (*on_break)(ncclComm* communicator, void* context) = nullptr;
   void* on_break_context = nullptr;
 };

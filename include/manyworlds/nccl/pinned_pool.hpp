@@ -112,6 +112,7 @@ class pinned_buffer {
   [[nodiscard]] T* end() noexcept { return data() + count_; }
   [[nodiscard]] const T* begin() const noexcept { return data(); }
   [[nodiscard]] const T* end() const noexcept { return data() + count_; }
+  /// Returns an element. Precondition: `at` is below `size()`.
   [[nodiscard]] T& operator[](std::size_t at) noexcept { return data()[at]; }
   [[nodiscard]] const T& operator[](std::size_t at) const noexcept { return data()[at]; }
 

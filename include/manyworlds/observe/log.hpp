@@ -19,6 +19,7 @@ enum class log_level : std::uint8_t { debug, info, warning, error, silent };
 class log_sink {
  public:
   virtual ~log_sink() = default;
+  /// Takes one line, without its end. Must not wait.
   virtual void write(log_level level, std::string_view line) noexcept = 0;
 };
 

@@ -18,6 +18,7 @@ struct time_histogram {
   std::array<std::uint64_t, buckets> counts{};
   duration longest{0};
 
+  /// Returns the bucket that a duration counts in.
   [[nodiscard]] static std::size_t bucket_of(duration d) noexcept;
   /// Returns the shortest duration of a bucket; the next bucket's begin is above all of
   /// its durations.

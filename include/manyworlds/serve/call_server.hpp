@@ -107,6 +107,7 @@ struct call_server_options {
 /// drain.
 class call_server {
  public:
+  /// Answers one call, by `served_call::reply`.
   using handler = std::function<task<void>(served_call&)>;
 
   /// Errors: std::invalid_argument if there is no handler.

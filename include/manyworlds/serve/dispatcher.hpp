@@ -94,6 +94,7 @@ concept worker_policy = std::invocable<const Pick&, std::span<const worker_statu
 /// Chooses the worker with the fewest calls among those that are neither suspect nor
 /// full. A tie goes to the one that was given the fewest so far.
 struct least_depth {
+  /// Returns the index of that worker, or nothing.
   [[nodiscard]] std::optional<std::size_t> operator()(
       std::span<const worker_status> workers) const noexcept;
 };

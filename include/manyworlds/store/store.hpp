@@ -35,6 +35,7 @@ struct store_limits {
 class store_keys {
  public:
   store_keys() = default;
+  /// Takes the names one by one.
   // No initializer_list: g++ 12.2 does not compile its array in an awaited call.
   template <class... Keys>
   requires(sizeof...(Keys) > 0 && (std::convertible_to<const Keys&, std::string_view> &&
@@ -44,6 +45,7 @@ class store_keys {
   }
   store_keys(std::vector<std::string> keys) noexcept : keys_(std::move(keys)) {}
 
+  /// Returns the names.
   [[nodiscard]] const std::vector<std::string>& list() const& noexcept { return keys_; }
   [[nodiscard]] std::vector<std::string> list() && noexcept { return std::move(keys_); }
 
@@ -127,6 +129,7 @@ class store {
   /// Says for people where the store is.
   [[nodiscard]] virtual std::string address() const = 0;
 
+  /// Sets the key, and wakes those that wait for it.
   task<void> set(std::string key, std::string value, duration limit = default_limit);
   /// Waits until the key is set and returns its value. Errors: `timed_out` if it is not
   /// set in time.

@@ -53,10 +53,12 @@ class simulated_process final : public environment {
   [[nodiscard]] detail::shm::host_kernel* host() noexcept override;
   /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
   void attach(detail::reactor& r) override;
+  /// Ends that.
   void detach(detail::reactor& r) noexcept override;
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] process_state state() const noexcept { return state_; }
+  /// Returns the address of the process, with this port.
   [[nodiscard]] socket_address address(std::uint16_t port = 0) const;
 
   /// Says that the current turn takes that long. Called inside a turn.

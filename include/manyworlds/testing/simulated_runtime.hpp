@@ -43,7 +43,9 @@ class simulated_runtime {
     sim_.release(process_);
   }
 
+  /// Gives the runtime.
   [[nodiscard]] runtime& operator*() const noexcept { return *runtime_; }
+  /// Gives the runtime.
   [[nodiscard]] runtime* operator->() const noexcept { return runtime_.get(); }
   [[nodiscard]] simulated_process& process() const noexcept { return process_; }
 

@@ -23,6 +23,7 @@ using simulated_random = detail::seeded_random;
 
 /// Options of a simulation: its network, and what the seed may choose.
 struct simulation_options {
+  /// The least time that a segment is on its way.
   duration latency = std::chrono::microseconds(20);
   /// The seed chooses a part of it that is added to the latency of every segment.
   duration jitter = std::chrono::microseconds(80);
@@ -70,7 +71,9 @@ struct simulated_event {
 /// `run_until` returns false and `describe` tells which process waits for what.
 class simulation {
  public:
+  /// What is done at a time.
   using action = std::function<void()>;
+  /// Takes the events of a run.
   using trace_sink = std::function<void(const simulated_event&)>;
 
   explicit simulation(std::uint64_t seed, simulation_options options = {});
@@ -87,6 +90,7 @@ class simulation {
   [[nodiscard]] time_point now() const noexcept;
   [[nodiscard]] duration elapsed() const noexcept;
   [[nodiscard]] std::uint64_t steps() const noexcept;
+  /// Returns the randomness of the run, which follows from its seed.
   [[nodiscard]] simulated_random& random() noexcept;
 
   /// Runs one turn of a reactor or one event. Returns false if nothing is left that could
@@ -112,6 +116,7 @@ class simulation {
   /// Describes what every process waits for: state, timers, requests in flight with their
   /// sockets.
   [[nodiscard]] std::string describe() const;
+  /// Hands each event from now on to `sink`.
   void trace_to(trace_sink sink);
   /// Returns a hash of all that happened so far.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept;
@@ -119,7 +124,9 @@ class simulation {
   /// Runs `what` before step `n`, or before the next step if that is past. It does not
   /// run if nothing is left to happen first.
   void at_step(std::uint64_t n, action what);
+  /// Runs `what` at a time, or before the next step if that has passed.
   void at(time_point when, action what);
+  /// Runs `what` when that much time has passed.
   void after(duration delay, action what);
 
   // Faults. All of them may be called between steps, from actions and from inside a turn.
@@ -131,7 +138,9 @@ class simulation {
   /// Turns a killed process again, cut off from the network, so that its objects can be
   /// destroyed.
   void release(simulated_process& p);
+  /// Stops a process, as SIGSTOP does: its reactors are not turned.
   void stop(simulated_process& p);
+  /// Turns a stopped process again.
   void resume(simulated_process& p);
 
   /// Holds all segments from `from` to `to`; connections stay half open.

@@ -111,6 +111,7 @@ class collective_calls {
                                        source_position where = source_position()) {
     return collective(operation_kind::scatter, in, out, sum, at.rank(), where);
   }
+  /// The reverse of `gather_v`: the others may give an empty `in` and no counts.
   detail::collective_operation scatter_v(const_buffer_view in,
                                          std::span<const std::size_t> counts,
                                          buffer_view out, root at,

@@ -174,6 +174,7 @@ class device_calls {
     return detail::device_operation<void>(detail::operation_request(
         core(), operation_kind::suspend_device, no_rank, {}, where));
   }
+  /// Takes the memory again; see `suspend_device`.
   detail::device_operation<void> resume_device(
       source_position where = source_position()) {
     return detail::device_operation<void>(detail::operation_request(

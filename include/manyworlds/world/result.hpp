@@ -18,13 +18,15 @@ class [[nodiscard]] result {
   result(T value) : value_(std::move(value)) {}
   result(failure f) : failure_(std::move(f)) {}
 
+  /// Returns whether there is a value.
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
 
-  /// Precondition, of these five: there is a value.
+  /// Precondition: there is a value.
   T& operator*() & noexcept { return *value_; }
   const T& operator*() const& noexcept { return *value_; }
   T&& operator*() && noexcept { return std::move(*value_); }
+  /// Precondition: there is a value.
   T* operator->() noexcept { return &*value_; }
   const T* operator->() const noexcept { return &*value_; }
 
@@ -54,6 +56,7 @@ class [[nodiscard]] result<void> {
   result() = default;
   result(failure f) : failure_(std::move(f)) {}
 
+  /// Returns whether nothing failed.
   [[nodiscard]] bool has_value() const noexcept { return !failure_; }
   explicit operator bool() const noexcept { return has_value(); }
   void operator*() const noexcept {}

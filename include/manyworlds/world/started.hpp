@@ -158,7 +158,9 @@ class [[nodiscard]] started {
   explicit started(std::shared_ptr<detail::started_task<T>> state)
       : state_(std::make_shared<holding>(state), state.get()) {}
 
+  /// Returns whether the task has ended.
   [[nodiscard]] bool is_ready() const { return existing().has_ended(); }
+  /// Waits until the task has ended, and returns whether it has. Blocks the thread.
   [[nodiscard]] bool wait_for(duration limit) const { return existing().wait_for(limit); }
   /// Blocks until the task has ended. Returns its value, once, or throws what it threw.
   /// If `runtime::stop` cancelled the task, this returns, or throws `stopped` if a

@@ -20,12 +20,14 @@ struct world_view {
   [[nodiscard]] rank_t size() const noexcept {
     return static_cast<rank_t>(members.size());
   }
+  /// Returns the process of a rank. Throws std::out_of_range if there is none.
   [[nodiscard]] const process_address& member(rank_t rank) const {
     return members.at(static_cast<std::size_t>(rank));
   }
   /// Returns the rank of a process, or no_rank.
   [[nodiscard]] rank_t rank_of(const incarnation& id) const noexcept;
 
+  /// The number of members that a world can have.
   static constexpr rank_t largest_size = 4096;
 };
 

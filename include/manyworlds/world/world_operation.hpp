@@ -157,13 +157,14 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
     return std::move(*this);
   }
 
+  /// Starts the operation when it is awaited.
   detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>
   operator co_await() && noexcept {
     return detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>(
         resumption_, std::move(request_), std::move(list_));
   }
 
-  // For groups.
+  /// For `world::group`, not for users.
   [[nodiscard]] bool is_unmatched() const noexcept {
     if constexpr (is_on_device) {
       return list_.part.unmatched &&
@@ -172,11 +173,13 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
     }
     return false;
   }
+  /// For `world::group`, not for users.
   void join(detail::launch_group& together) noexcept {
     if constexpr (is_on_device) {
       if (is_unmatched()) list_.part.group = &together;
     }
   }
+  /// For the calls on device memory, not for users.
   [[nodiscard]] detail::device_part& part() noexcept requires is_on_device {
     return list_.part;
   }

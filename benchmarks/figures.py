@@ -1,0 +1,167 @@
+"""The tables of figures in README.md and in benchmarks/README.md, out of the newest folder of results/.
+
+figures.py            fails if a page shows other figures than that folder has
+figures.py --write    writes them into the pages
+
+A table stands between <!-- figures: NAME --> and <!-- end of figures -->.
+"""
+
+import difflib
+import pathlib
+import re
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here / "peers"))
+
+from tables import OURS, human, number, rows_in  # noqa: E402
+
+PAGES = ["README.md", "benchmarks/README.md"]
+MPIS = ["Open MPI", "MPICH"]
+KIB, MIB = 1 << 10, 1 << 20
+newest = max(path.parent for path in (here / "results").glob("*/p2p.json"))
+
+
+def one(name, **fields):
+    """The first row of that file with these values."""
+    for row in rows_in(newest, name):
+        if all(row.get(field) == value for field, value in fields.items()):
+            return row
+    raise SystemExit(f"{newest.name}/{name}.json has no row with {fields}")
+
+
+def ms(value):
+    return f"{number(value / 1000)} s" if value >= 1000 else f"{number(value)} ms"
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+# --- README.md: six rows
+
+
+def noticed(fault, who):
+    """From a fault of a member to what the one that waits for it is told; of one row of fail.json."""
+    row = one("fail", fault=fault, who=who)
+    if not row["noticed"]:
+        return row["told"]
+    told = {"success, though nothing came": "success, without data", "nothing, it is ended too": "ended too"}
+    how = told.get(row["told"])
+    return ms(row["ms"]) + (f" ({how})" if how else "")
+
+
+def side_by_side(said):
+    """What each says; once, if they say the same."""
+    return next(iter(said.values())) if len(set(said.values())) == 1 else ", ".join(map(" ".join, said.items()))
+
+
+def peers_notice(fault):
+    def calls(who):
+        return {f"`{call}`": noticed(fault, f"{who}, {call}") for call in ("recv", "all_reduce")}
+
+    mpis = {who: noticed(fault, who) for who in MPIS}
+    return [side_by_side(said) for said in (calls("MultiWorld"), calls("torch gloo"), mpis)]
+
+
+def one_way(size):
+    times = {row["who"]: row["p50_us"] for row in rows_in(newest, "p2p") if row.get("size") == size}
+    shown = [number(times[who]) for who in (OURS, "MultiWorld", "torch gloo")]
+    return [*shown, ", ".join(number(times[who]) for who in MPIS)]
+
+
+def summary():
+    kill = one("recovery", bench="fail", fault="kill", members=2)
+    stop = one("recovery", bench="fail", fault="stop")
+    give_up = [one("life", bench="cancel", side=side) for side in ("receive", "send")]
+    received, sent = (ms(row["cancel_ms"]) for row in give_up)
+    return table(
+        ["", "Manyworlds", "MultiWorld 0.2.3", "torch with Gloo", "Open MPI, MPICH"],
+        [
+            ["`kill -9` of a peer, to the error", f"{ms(kill['detect_ms'])}, p99 {ms(kill['detect_p99_ms'])}",
+             *peers_notice("kill")],
+            ["from the error to the same world again", f"{ms(kill['reform_ms'])}", "needs a new name and port",
+             "needs a new process group", "start the job again"],
+            ["`kill -STOP` of a peer, to the error",
+             f"suspect after {ms(stop['suspect_ms'])}, {ms(stop['broken_ms'])}", *peers_notice("stop")],
+            ["a 64 MiB transfer given up, to a free buffer", f"{received} receiving, {sent} sending",
+             "no such call", "no such call", "no such call"],
+            *([f"{human(size)} one way, us", *one_way(size)] for size in (8, 64 * MIB)),
+        ],
+    )
+
+
+# --- benchmarks/README.md: all sizes
+
+
+def two_processes():
+    rows = [row for row in rows_in(newest, "p2p") if row.get("who")]
+    time = {(row["who"], row["size"]): row["p50_us"] for row in rows}
+    rate = {(row["who"], row["size"]): row["gb_s"] for row in rows}
+    raw = {row["size"]: row for row in rows if "raw_us" in row}
+    peers = ["UCX", *MPIS]
+    return table(
+        ["bytes", "one way, us: ours", *peers, "torch gloo", "raw", "four under way, GB/s: ours", *peers, "raw"],
+        [[human(size), *(number(time[who, size]) for who in [OURS, *peers, "torch gloo"]),
+          number(raw[size]["raw_us"]), *(number(rate[who, size]) for who in [OURS, *peers]),
+          number(raw[size]["raw_gb_s"])] for size in sorted(raw)],
+    )
+
+
+def collectives(members, what):
+    kinds = ["all_reduce", "broadcast", "reduce_scatter"]
+    value = {(row["kind"], row["who"], row["size"]): row[what]
+             for row in rows_in(newest, f"collectives-{members}") if row.get("who")}
+    sizes = [8, 8 * KIB, 64 * KIB, MIB, 16 * MIB]
+    heads = ["bytes"] + [head for kind in kinds for head in (f"{kind}: ours", "MPI", "Gloo")]
+    return table(heads, [
+        [human(size)] + [number(figure) for kind in kinds for figure in (
+            value[kind, OURS, size], min(value[kind, who, size] for who in MPIS), value[kind, "Gloo", size])]
+        for size in sizes])
+
+
+def machine():
+    about = one("p2p", bench="machine")
+    versions = {who.split(",")[0]: version for name in ("p2p", "fail", "collectives-2")
+                for who, version in one(name, bench="machine")["versions"].items()}
+    who = ["manyworlds", "UCX", *MPIS, "Gloo", "torch gloo", "MultiWorld"]
+    said = "; ".join(f"{each} {versions[each].removeprefix(each + ' ')}" for each in who)
+    return [f"Machine: {about['processor']}, {about['cpus']} CPUs, kernel {about['kernel']}, {about['date'][:10]}. "
+            f"Versions: {said}.", "", f"All figures of that run: [{newest.name}](results/{newest.name}/README.md)."]
+
+
+TABLES = {
+    "summary": summary,
+    "machine": machine,
+    "two processes": two_processes,
+    "collectives of two": lambda: collectives(2, "p50_us"),
+    "collectives of four": lambda: collectives(4, "time_us"),
+}
+MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n)(.*?)(<!-- end of figures -->)", re.S)
+
+
+def main():
+    found, differs = [], False
+    for page in PAGES:
+        path = here.parent / page
+        text = path.read_text()
+        found += [name for _, name, _, _ in MARKED.findall(text)]
+        right = MARKED.sub(lambda at: at[1] + "\n".join(TABLES[at[2]]()) + "\n" + at[4], text)
+        if right == text:
+            continue
+        differs = True
+        if "--write" in sys.argv:
+            path.write_text(right)
+        else:
+            print("\n".join(difflib.unified_diff(text.splitlines(), right.splitlines(), page, "the results", lineterm="", n=0)))
+    if sorted(found) != sorted(TABLES):
+        print(f"the pages show {sorted(found)}, and there are {sorted(TABLES)}")
+        return 1
+    if differs and "--write" not in sys.argv:
+        print("figures.py --write corrects them")
+        return 1
+    return 0
+
+
+sys.exit(main())
