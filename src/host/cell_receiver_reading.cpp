@@ -294,8 +294,9 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
     case ENOSYS:
       // Our rights have changed since reading was probed.
       if (link_.stop_reading()) {
-        core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
-                            shm::unreadable_text(error));
+        core_.events.log(log_level::warning, "the memory of rank " +
+                                                 std::to_string(peer_) + " " +
+                                                 shm::unreadable_text(error));
       }
       ask_instead(m);
       return nullptr;

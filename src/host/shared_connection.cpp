@@ -9,9 +9,9 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
-                                     shm_slot slot)
-    : connection(shared, events, peer),
+shared_connection::shared_connection(core& shared, connection_listener& listener,
+                                     rank_t peer, shm_slot slot)
+    : connection(shared, listener, peer),
       slot_(std::move(slot)),
       link_(slot_.link()),
       sender_(shared, *link_, slot_.index()),
@@ -174,7 +174,7 @@ void shared_connection::stop() noexcept {
 void shared_connection::rest() noexcept {
   MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
-  if (at_rest()) events_.came_to_rest();
+  if (at_rest()) listener_.came_to_rest();
 }
 
 void shared_connection::end_cut_short() {
@@ -207,10 +207,11 @@ void shared_connection::look(time_point now, bool late) {
 void shared_connection::tidy() {
   if (stopped_ || ended_) return;
   if (const int error = link_->tell_of_refusal()) {
-    core_.events.remark("no more memory for what is shared with rank " +
-                        std::to_string(peer_) + " (" + std::strerror(error) +
-                        "): messages to it wait for one another; usual cause: a memory "
-                        "limit");
+    core_.events.log(log_level::warning,
+                     "no more memory for what is shared with rank " +
+                         std::to_string(peer_) + " (" + std::strerror(error) +
+                         "): messages to it wait for one another; usual cause: a memory "
+                         "limit");
   }
   receiver_.return_credit(true);
   sender_.look_for_offer_room();

@@ -13,7 +13,8 @@ namespace manyworlds::inline v0::detail::host {
 /// Does not see the peer's death: its link sees it, and breaks the world.
 class shared_connection final : public connection, private shm::slot_listener {
  public:
-  shared_connection(core& shared, connection_events& events, rank_t peer, shm_slot slot);
+  shared_connection(core& shared, connection_listener& listener, rank_t peer,
+                    shm_slot slot);
   ~shared_connection() override;
 
   void open() noexcept override;

@@ -14,7 +14,7 @@
 
 #include "io/reactor.hpp"
 #include "link/death_notices.hpp"
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

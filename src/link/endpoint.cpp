@@ -86,8 +86,8 @@ task<void> endpoint::contain(task<void> t) {
   try {
     co_await std::move(t);
   } catch (const std::exception& e) {
-    remark(log_level::warning,
-           std::string("a task of the service thread failed: ") + e.what());
+    log(log_level::warning,
+        std::string("a task of the service thread failed: ") + e.what());
   }
 }
 

@@ -55,7 +55,7 @@ class endpoint_listener : public link_listener {
   virtual task<bytes> answer_query(bytes question) = 0;
   /// Called after every look at the links, four times a heartbeat, to examine silence.
   virtual void examine_silence(time_point now) noexcept = 0;
-  virtual void remark(log_level level, std::string line) noexcept = 0;
+  virtual void log(log_level level, std::string line) noexcept = 0;
 
  protected:
   ~endpoint_listener() = default;
@@ -133,8 +133,8 @@ class endpoint {
   [[nodiscard]] link* link_to(const incarnation& peer) const;
   /// Returns when the peer was last heard, or nothing without a link to it.
   [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
-  void remark(log_level level, std::string line) noexcept {
-    told_.remark(level, std::move(line));
+  void log(log_level level, std::string line) noexcept {
+    told_.log(level, std::move(line));
   }
 
  private:

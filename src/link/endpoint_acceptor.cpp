@@ -48,9 +48,8 @@ task<void> endpoint::acceptor::run() {
     const io_result accepted = co_await listener_.accept();
     if (!accepted.ok()) {
       if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
-        owner_.remark(
-            log_level::info,
-            "no descriptor is left to accept a peer with; trying again in 50 ms");
+        owner_.log(log_level::info,
+                   "no descriptor is left to accept a peer with; trying again in 50 ms");
       }
       co_await sleep_for(50ms);
       continue;
@@ -75,9 +74,9 @@ task<void> endpoint::acceptor::until_one_more_may_greet() {
       stands_still = owner_.service_.now() - begun < 2 * standstill_limit;
     }
     if (!stands_still) continue;
-    owner_.remark(log_level::info,
-                  std::to_string(greetings_) +
-                      " connections said nothing in their hello and were closed");
+    owner_.log(log_level::info,
+               std::to_string(greetings_) +
+                   " connections said nothing in their hello and were closed");
     hang_up_.set();
     hang_up_.reset();
   }
@@ -137,7 +136,7 @@ task<void> endpoint::acceptor::greet_one(stream s, [[maybe_unused]] greeting cou
     trouble = s.peer_address().text() + " connected and said nothing";
   }
   if (!trouble.empty()) {
-    owner_.remark(log_level::info, "refused a connection: " + trouble);
+    owner_.log(log_level::info, "refused a connection: " + trouble);
     co_return;
   }
   if (!words || owner_.leaving_) co_return;
@@ -175,8 +174,8 @@ task<void> endpoint::acceptor::answer_query(stream s) {
   } catch (const timed_out&) {
     // The asking side has its own deadline.
   } catch (const wire_error& e) {
-    owner_.remark(log_level::info,
-                  std::string("a question of a peer is malformed: ") + e.what());
+    owner_.log(log_level::info,
+               std::string("a question of a peer is malformed: ") + e.what());
   }
 }
 

@@ -81,7 +81,7 @@ void link::offer_end() {
 void link::queue(frame kind, std::span<const std::byte> body) {
   if (!up_ || leaving_) return;
   if (outgoing_.size() + body.size() > send_limit) {
-    end(cause::silent_peer, "the peer reads no control messages");
+    end(cause::silent_peer, "the peer does not read control messages");
     return;
   }
   wire_writer head;

@@ -25,9 +25,9 @@ local_discovery::local_discovery(endpoint& owner, reactor& service, environment&
     if (!options.shared_memory) return;
     pairing_ = simulated_->make_pairing(service, self, told, options.read_peers);
   } else {
-    deaths_ = std::make_unique<death_watch>(
-        service, options.death_thread,
-        [this](std::string line) { remark(std::move(line)); });
+    deaths_ =
+        std::make_unique<death_watch>(service, options.death_thread,
+                                      [this](std::string line) { log(std::move(line)); });
     if (!options.shared_memory) return;
     pairing_ =
         std::make_unique<socket_pairing>(service, env, self, told, options.read_peers);
@@ -51,16 +51,14 @@ void local_discovery::begin() {
   MW_ASSERT(!futexes_, "liveness is held from one begin to its end");
   futexes_.emplace();
   if (!futexes_->is_installed()) {
-    remark(
-        "the kernel takes no list of robust futexes here: peers notice the death of this "
+    log("the kernel takes no list of robust futexes here: peers notice the death of this "
         "process by its sockets and its process handle");
   }
   pairing_->hold_in(*futexes_);
   if (!pairing_->refusal().empty()) {
-    owner_.remark(
-        log_level::warning,
-        pairing_->refusal() +
-            ": peers that dial this process share no memory with it, and use tcp");
+    owner_.log(log_level::warning,
+               pairing_->refusal() +
+                   ": peers that dial this process share no memory with it, and use tcp");
   }
 }
 
@@ -82,11 +80,11 @@ void local_discovery::paired(const incarnation& from, shared_parts parts) {
 void local_discovery::remark_refusal(const std::string& reason, std::string line) {
   // Reasons of peers may differ every time, so their number is limited.
   const bool is_news = told_.size() < most_told && told_.insert(reason).second;
-  owner_.remark(is_news ? log_level::warning : log_level::debug, std::move(line));
+  owner_.log(is_news ? log_level::warning : log_level::debug, std::move(line));
 }
 
-void local_discovery::remark(std::string line) noexcept {
-  owner_.remark(log_level::info, std::move(line));
+void local_discovery::log(std::string line) noexcept {
+  owner_.log(log_level::info, std::move(line));
 }
 
 }  // namespace manyworlds::inline v0::detail::shm

@@ -58,7 +58,7 @@ class local_discovery final : private pairing_listener {
  private:
   const pairing_nonces* expected_nonces(const incarnation& from) override;
   void paired(const incarnation& from, shared_parts parts) override;
-  void remark(std::string line) noexcept override;
+  void log(std::string line) noexcept override;
 
   endpoint& owner_;
   reactor& service_;

@@ -161,8 +161,8 @@ void local_peer::note_refusal(bool is_elsewhere, const std::string& why_not) {
   std::string line = fmt::format("no memory is shared with {}, tcp is used: {}",
                                  link_.peer().text(), why_not);
   if (is_elsewhere || why_not == local_discovery::turned_off) {
-    discovery_.owner().remark(is_elsewhere ? log_level::debug : log_level::info,
-                              std::move(line));
+    discovery_.owner().log(is_elsewhere ? log_level::debug : log_level::info,
+                           std::move(line));
   } else {
     discovery_.remark_refusal(why_not, std::move(line));
   }
@@ -239,7 +239,7 @@ shm_slot local_peer::allocate_slot(std::uint64_t world_id, rank_t rank) {
     trouble = std::strerror(error);
   }
   if (!std::exchange(said_full_, true)) {
-    discovery_.owner().remark(
+    discovery_.owner().log(
         log_level::warning,
         fmt::format("no place in the memory shared with {}, tcp is used "
                     "for some worlds: {}",
@@ -305,7 +305,7 @@ void local_peer::watch_for_death(std::unique_ptr<process_watch> process) {
     discovery_.owner().spawn(
         until_process_ends(link_.shared_from_this(), std::move(process)));
   } else {
-    discovery_.owner().remark(log_level::debug, process->error_message());
+    discovery_.owner().log(log_level::debug, process->error_message());
   }
 }
 

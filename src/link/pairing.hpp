@@ -59,7 +59,7 @@ class pairing_listener {
   /// Receives what a process shares that has proven its identity. It is in use once
   /// that process confirms over the link.
   virtual void paired(const incarnation& from, shared_parts parts) = 0;
-  virtual void remark(std::string line) noexcept = 0;
+  virtual void log(std::string line) noexcept = 0;
 
  protected:
   ~pairing_listener() = default;

@@ -198,8 +198,7 @@ task<void> socket_pairing::answer(local_socket from) {
   } catch (const wire_error& e) {
     trouble = e.what();
   }
-  if (!trouble.empty())
-    told_.remark("refused a pairing request of this host: " + trouble);
+  if (!trouble.empty()) told_.log("refused a pairing request of this host: " + trouble);
 }
 
 void socket_pairing::hold_liveness(shared_parts& parts) {

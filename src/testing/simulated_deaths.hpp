@@ -6,7 +6,7 @@
 #include "io/reactor.hpp"
 #include "link/death_notices.hpp"
 #include "link/shm_segment.hpp"
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {

@@ -131,7 +131,7 @@ void simulated_pairing::answer(exchange& e) {
   const pairing_nonces* expected = told_.expected_nonces(e.from);
   if (!expected || expected->request != e.request_proof) {
     e.trouble = "it hung up";
-    return told_.remark(
+    return told_.log(
         "refused a pairing request of this host: it does not know its nonce");
   }
   shared_parts parts;

@@ -10,8 +10,8 @@
 #include "io/reactor.hpp"
 #include "link/pairing.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/seeded_random.hpp"
-#include "member_work.hpp"
 #include "testing/simulated_kernel.hpp"
 
 namespace manyworlds::inline v0::detail::shm {

@@ -300,7 +300,7 @@ void world_router::examine_silence(time_point now) noexcept {
     next_examination_ = std::min(next_examination_, w->examine_silence(now));
 }
 
-void world_router::remark(log_level level, std::string line) noexcept {
+void world_router::log(log_level level, std::string line) noexcept {
   runtime_.log(level, line);
 }
 

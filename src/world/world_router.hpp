@@ -83,7 +83,7 @@ class world_router final : public endpoint_listener {
   /// Examines the silence of all members. It is free for idle worlds (law 7): they are
   /// visited only when the silence of a member may have become significant.
   void examine_silence(time_point now) noexcept override;
-  void remark(log_level level, std::string line) noexcept override;
+  void log(log_level level, std::string line) noexcept override;
 
  private:
   /// A way to a member that came before its world's proposal.

@@ -99,7 +99,7 @@ struct owner final : pairing_listener {
     must(parts.segment != nullptr);
     pairings.push_back(std::move(parts));
   }
-  void remark(std::string) noexcept override {}
+  void log(std::string) noexcept override {}
 
   incarnation peer;
   pairing_nonces nonces;

@@ -26,7 +26,7 @@ struct unpaired final : shm::pairing_listener {
     return nullptr;
   }
   void paired(const incarnation&, shm::shared_parts) override {}
-  void remark(std::string) noexcept override {}
+  void log(std::string) noexcept override {}
 };
 
 /// Dials a runtime and does what it should, up to the pairing.

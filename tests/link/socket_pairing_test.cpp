@@ -36,7 +36,7 @@ struct side final : pairing_listener {
   void paired(const incarnation&, shared_parts parts) override {
     pairings.push_back(std::move(parts));
   }
-  void remark(std::string line) noexcept override { remarks.push_back(std::move(line)); }
+  void log(std::string line) noexcept override { remarks.push_back(std::move(line)); }
 
   void expect(const incarnation& from) {
     expected_from = from;

@@ -1,5 +1,5 @@
-// Call watch: told at most once, and never after its end, whatever other threads do.
-#include "manyworlds/detail/call_watch.hpp"
+// Call deadline: told at most once, and never after its end, whatever other threads do.
+#include "manyworlds/detail/call_deadline.hpp"
 
 #include <doctest/doctest.h>
 
@@ -24,11 +24,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a watch has told.
+/// What a deadline has told.
 struct told {
-  told()
-      : watch([](void* self, cause why) noexcept { static_cast<told*>(self)->hear(why); },
-              this) {}
   void hear(cause why) noexcept {
     ++times;
     last = why;
@@ -38,18 +35,18 @@ struct told {
   event changed;
   int times = 0;
   cause last = cause::none;
-  call_watch watch;
+  member_deadline<&told::hear> deadline{*this};
 };
 
 task<void> begin(told& t, duration limit, std::stop_token token) {
   executor& home = *executor::current();
-  t.watch.begin(home, later(home.now(), limit), std::move(token));
+  t.deadline.begin(home, later(home.now(), limit), std::move(token));
   co_return;
 }
 
 }  // namespace
 
-TEST_CASE("a watch tells of the deadline, or of the token, whichever is first") {
+TEST_CASE("a call's deadline tells of its time, or of the token, whichever is first") {
   auto watching = []() -> task<void> {
     told late;
     co_await begin(late, 5ms, {});
@@ -70,7 +67,7 @@ TEST_CASE("a watch tells of the deadline, or of the token, whichever is first") 
 }
 
 TEST_CASE(
-    "a watch that ends while another thread triggers its token is told at most once, "
+    "a deadline that ends while another thread triggers its token is told at most once, "
     "and nothing afterwards") {
   constexpr int rounds = 2000;
   channel<std::stop_source> to_stop(rounds);
@@ -98,7 +95,7 @@ TEST_CASE(
       } else {
         for (int turns = round % 50; turns > 0; --turns) co_await yield();
       }
-      t->watch.end();
+      t->deadline.end();
       const int times = t->times;
       co_await yield();
       CHECK(times <= 1);

@@ -1,4 +1,4 @@
-#include "host/collective_roll.hpp"
+#include "host/collective_tracker.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,29 +21,29 @@ constexpr duration answer_limit = std::chrono::milliseconds(100);
 
 }  // namespace
 
-collective_roll::collective_roll(core& shared, roll_events& told)
+collective_tracker::collective_tracker(core& shared, tracker_listener& told)
     : core_(shared),
       told_(told),
       entered_by_(static_cast<std::size_t>(shared.size), 0),
       may_ask_at_(static_cast<std::size_t>(shared.size), time_point::min()) {}
 
-const collective_roll::entered* collective_roll::find(
+const collective_tracker::entered* collective_tracker::find(
     std::uint64_t number) const noexcept {
   const bool known = number > 0 && number <= entered_ && number + remembered > entered_;
   return known ? &said_[number % remembered] : nullptr;
 }
 
-collective_signature collective_roll::said(std::uint64_t number) const noexcept {
+collective_signature collective_tracker::said(std::uint64_t number) const noexcept {
   const entered* const known = find(number);
   return known ? known->signature : collective_signature();
 }
 
-bool collective_roll::has_refused(std::uint64_t number) const noexcept {
+bool collective_tracker::has_refused(std::uint64_t number) const noexcept {
   return std::find(own_refusals_.begin(), own_refusals_.end(), number) !=
          own_refusals_.end();
 }
 
-collective_place collective_roll::place_of(rank_t rank, std::uint64_t number) const {
+collective_place collective_tracker::place_of(rank_t rank, std::uint64_t number) const {
   if (rank == core_.self) {
     const entered* const known = find(number);
     return known ? collective_place(known->where) : collective_place();
@@ -53,12 +53,12 @@ collective_place collective_roll::place_of(rank_t rank, std::uint64_t number) co
   return told->second.where;
 }
 
-void collective_roll::tell_place(rank_t peer, std::uint64_t number) {
+void collective_tracker::tell_place(rank_t peer, std::uint64_t number) {
   const collective_place where = place_of(core_.self, number);
   if (where.is_known()) told_.tell(peer, where.to_frame(number));
 }
 
-bool collective_roll::enter(collective_signature s, source_position where) {
+bool collective_tracker::enter(collective_signature s, source_position where) {
   ++entered_;
   said_[entered_ % remembered] = {s, where};
   for (const refusal& r : refusals_) {
@@ -69,7 +69,7 @@ bool collective_roll::enter(collective_signature s, source_position where) {
   return true;
 }
 
-void collective_roll::disagree_about(const refusal& r) {
+void collective_tracker::disagree_about(const refusal& r) {
   const collective_signature ours = said(r.number);
   const std::string entered =
       ours.word() == 0 ? fmt::format("rank {} has passed {}", core_.self, r.number)
@@ -82,7 +82,7 @@ void collective_roll::disagree_about(const refusal& r) {
                   entered, r.rank, r.signature.text(r.signature), r.where.text()));
 }
 
-void collective_roll::refuse(collective_signature s, source_position where) {
+void collective_tracker::refuse(collective_signature s, source_position where) {
   ++entered_;
   said_[entered_ % remembered] = {s, where};
   std::erase_if(refusals_, [this](const refusal& r) { return r.number == entered_; });
@@ -100,7 +100,7 @@ void collective_roll::refuse(collective_signature s, source_position where) {
   }
 }
 
-void collective_roll::tell_closed(std::uint64_t number, rank_t culprit) {
+void collective_tracker::tell_closed(std::uint64_t number, rank_t culprit) {
   frame f;
   f.kind = frame_kind::refuse;
   f.generation = refuse_closed;
@@ -111,7 +111,7 @@ void collective_roll::tell_closed(std::uint64_t number, rank_t culprit) {
   }
 }
 
-const char* collective_roll::handle(rank_t peer, const frame& f) {
+const char* collective_tracker::handle(rank_t peer, const frame& f) {
   MW_ASSERT(peer >= 0 && peer < core_.size && peer != core_.self,
             "frames come from peers");
   switch (f.kind) {
@@ -129,7 +129,7 @@ const char* collective_roll::handle(rank_t peer, const frame& f) {
   }
 }
 
-const char* collective_roll::on_ask(rank_t peer, const frame& f) {
+const char* collective_tracker::on_ask(rank_t peer, const frame& f) {
   time_point& may_ask_at = may_ask_at_[static_cast<std::size_t>(peer)];
   const time_point now = core_.home.now();
   if (now < may_ask_at) return nullptr;
@@ -145,7 +145,7 @@ const char* collective_roll::on_ask(rank_t peer, const frame& f) {
   return nullptr;
 }
 
-const char* collective_roll::on_entered(rank_t peer, const frame& f) {
+const char* collective_tracker::on_entered(rank_t peer, const frame& f) {
   if (f.id > entered_) return "an answer that was not asked for";
   std::uint64_t& known = entered_by_[static_cast<std::size_t>(peer)];
   known = std::max(known, f.bytes);
@@ -162,15 +162,15 @@ const char* collective_roll::on_entered(rank_t peer, const frame& f) {
 }
 
 // A member that has refused, or has forgotten, agrees with everything.
-void collective_roll::compare(rank_t peer, std::uint64_t number,
-                              collective_signature theirs) {
+void collective_tracker::compare(rank_t peer, std::uint64_t number,
+                                 collective_signature theirs) {
   const collective_signature ours = said(number);
   if (ours.word() == 0 || theirs.word() == 0 || ours.agrees_with(theirs)) return;
   if (has_refused(number)) return;
   told_.disagree(peer, text_of({peer, number, theirs, {}}));
 }
 
-std::string collective_roll::text_of(const contradiction& c) const {
+std::string collective_tracker::text_of(const contradiction& c) const {
   const collective_signature ours = said(c.number);
   const std::string here =
       ours.word() == 0
@@ -182,20 +182,20 @@ std::string collective_roll::text_of(const contradiction& c) const {
                      place_of(c.peer, c.number).text(), c.more);
 }
 
-std::uint64_t collective_roll::number_of(collective_signature s) const noexcept {
+std::uint64_t collective_tracker::number_of(collective_signature s) const noexcept {
   const auto ahead = static_cast<std::int16_t>(
       static_cast<std::uint16_t>(s.sequence() - static_cast<std::uint16_t>(entered_)));
   return entered_ + static_cast<std::uint64_t>(std::int64_t{ahead});
 }
 
-bool collective_roll::contradicts(collective_signature theirs, bool is_over) const {
+bool collective_tracker::contradicts(collective_signature theirs, bool is_over) const {
   const std::uint64_t number = number_of(theirs);
   if (number > entered_ || has_refused(number)) return false;
   const collective_signature ours = said(number);
   return ours.word() == 0 ? is_over : !ours.agrees_with(theirs);
 }
 
-void collective_roll::dispute(contradiction c) {
+void collective_tracker::dispute(contradiction c) {
   if (dispute_) return;
   dispute_ = std::move(c);
   tell_ask(dispute_->peer, dispute_->number);
@@ -203,18 +203,18 @@ void collective_roll::dispute(contradiction c) {
   core_.home.timers().arm(dispute_timer_, core_.home.now() + answer_limit);
 }
 
-void collective_roll::peer_left(rank_t peer) {
+void collective_tracker::peer_left(rank_t peer) {
   if (dispute_ && dispute_->peer == peer) settle_now();
 }
 
-void collective_roll::settle_dispute() {
+void collective_tracker::settle_dispute() {
   MW_ASSERT(dispute_.has_value(), "a dispute is settled that was raised");
   core_.home.timers().disarm(dispute_timer_);
   is_settled_ = true;
   told_.disagree(dispute_->peer, text_of(*dispute_));
 }
 
-const char* collective_roll::on_refuse(rank_t peer, const frame& f) {
+const char* collective_tracker::on_refuse(rank_t peer, const frame& f) {
   if (f.generation == refuse_closed) {
     if (f.on >= static_cast<std::uint64_t>(core_.size)) {
       return "a rank outside of the world";
@@ -233,18 +233,18 @@ const char* collective_roll::on_refuse(rank_t peer, const frame& f) {
   return nullptr;
 }
 
-duration collective_roll::period() const noexcept {
+duration collective_tracker::period() const noexcept {
   return std::clamp(core_.options.collective_log / 10, shortest_period, longest_period);
 }
 
-void collective_roll::begin(std::uint64_t number, operation_kind kind) noexcept {
+void collective_tracker::begin(std::uint64_t number, operation_kind kind) noexcept {
   MW_ASSERT(number_ == 0, "one collective at a time");
   MW_ASSERT(number > 0 && number <= entered_, "a collective begins that was entered");
   number_ = number;
   kind_ = kind;
   since_ = core_.home.recently();
   asked_ = false;
-  remarked_ = false;
+  logged_ = false;
   if (core_.size < 2 || timer_.is_armed()) return;
   // Armed at most once a period, however many collectives pass meanwhile. The time that
   // this turn has taken so far does not count as lateness of the timer.
@@ -252,11 +252,11 @@ void collective_roll::begin(std::uint64_t number, operation_kind kind) noexcept 
   look_later();
 }
 
-void collective_roll::look_later() {
+void collective_tracker::look_later() {
   core_.home.timers().arm(timer_, core_.home.now() + period());
 }
 
-std::vector<rank_t> collective_roll::absent() const {
+std::vector<rank_t> collective_tracker::absent() const {
   std::vector<rank_t> ranks;
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     const bool is_in = entered_by_[static_cast<std::size_t>(rank)] >= number_;
@@ -269,7 +269,7 @@ std::vector<rank_t> collective_roll::absent() const {
 
 // All of them at first, even those that are known to be ahead: they may be ahead with
 // another collective.
-void collective_roll::ask() {
+void collective_tracker::ask() {
   const std::vector<rank_t> missing = absent();
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     const bool is_missing =
@@ -279,7 +279,7 @@ void collective_roll::ask() {
   if (!std::exchange(asked_, true)) asked_at_ = core_.home.now();
 }
 
-void collective_roll::tell_ask(rank_t peer, std::uint64_t number) {
+void collective_tracker::tell_ask(rank_t peer, std::uint64_t number) {
   frame f;
   f.kind = frame_kind::ask;
   f.id = number;
@@ -288,7 +288,7 @@ void collective_roll::tell_ask(rank_t peer, std::uint64_t number) {
   told_.tell(peer, f);
 }
 
-collective_status collective_roll::status() const {
+collective_status collective_tracker::status() const {
   collective_status status;
   if (number_ == 0) return status;
   status.kind = kind_;
@@ -299,12 +299,12 @@ collective_status collective_roll::status() const {
   return status;
 }
 
-std::string collective_roll::waits_for(const std::vector<rank_t>& ranks) const {
+std::string collective_tracker::waits_for(const std::vector<rank_t>& ranks) const {
   return fmt::format("{} {} waits for {} {}", name_of(kind_), number_,
                      ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-void collective_roll::look() noexcept {
+void collective_tracker::look() noexcept {
   MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
   if (number_ == 0) return;
   const time_point now = core_.home.now();
@@ -316,16 +316,18 @@ void collective_roll::look() noexcept {
     if (asked_ && missing.empty()) {
       // Only the work itself takes long now, and has its own limits.
       if (waited < core_.options.collective_log) return look_later();
-      return core_.events.remark(
-          fmt::format("{} {} is not done, and all members have entered: see dump()",
-                      name_of(kind_), number_));
+      return core_.events.log(
+          log_level::warning,
+          fmt::format(
+              "{} {} is not done, although all members have entered it: see dump()",
+              name_of(kind_), number_));
     }
     if (asked_ && waited >= core_.options.collective_break) {
       return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));
     }
-    if (asked_ && waited >= core_.options.collective_log && !remarked_) {
-      remarked_ = true;
-      core_.events.remark(waits_for(missing));
+    if (asked_ && waited >= core_.options.collective_log && !logged_) {
+      logged_ = true;
+      core_.events.log(log_level::warning, waits_for(missing));
     }
     ask();
   }

@@ -1,4 +1,4 @@
-#include "serve/worker_link.hpp"
+#include "serve/client_session.hpp"
 
 #include <fmt/format.h>
 
@@ -18,17 +18,17 @@ using call_wire::answer_head;
 using call_wire::answer_kind;
 using call_wire::control_entry;
 
-worker_link::worker_link(dispatch_core& core, world& w, worker_id id)
+client_session::client_session(dispatch_core& core, world& w, worker_id id)
     : core_(core), peer_(w), id_(id) {
-  core_.add(*this);
+  core_.workers().add(*this);
 }
 
-worker_link::~worker_link() {
+client_session::~client_session() {
   core_.remove(*this);
   gone_->set();
 }
 
-task<void> worker_link::run() {
+task<void> client_session::run() {
   auto body = [this](scope& s) -> task<void> {
     s.spawn(read());
     s.spawn(write());
@@ -38,7 +38,7 @@ task<void> worker_link::run() {
   co_await scope::run(body);
 }
 
-worker_status worker_link::status() const {
+worker_status client_session::status() const {
   worker_status s;
   s.id = id_;
   s.world = in().name();
@@ -52,28 +52,28 @@ worker_status worker_link::status() const {
   return s;
 }
 
-bool worker_link::is_silent() const noexcept {
+bool client_session::is_silent() const noexcept {
   const world_core& core = access::core(in());
   const duration limit =
       std::max(core.options().suspect_after / 2, 2 * core.runtime().options().heartbeat);
   return core.members().silence_of(peer()) >= limit;
 }
 
-failure worker_link::describe_worker() const {
+failure client_session::describe_worker() const {
   return access::core(in()).describe_failure(cause::none, peer(), operation_kind::call,
                                              {});
 }
 
-failure worker_link::end_cause() const {
+failure client_session::end_cause() const {
   const world_core& core = access::core(in());
   if (failure f = core.first_failure()) return f;
   return core.describe_failure(cause::abandoned, in().rank(), operation_kind::none,
-                               "it is no longer served");
+                               "the worker is no longer served");
 }
 
 // --- slots
 
-void worker_link::assign(call_record& c) noexcept {
+void client_session::assign(call_state& c) noexcept {
   MW_ASSERT(has_room(), "calls are given only to a worker with room");
   const std::uint32_t number = free_.back();
   free_.pop_back();
@@ -89,12 +89,12 @@ void worker_link::assign(call_record& c) noexcept {
   c.set_sending(*this, number);
 }
 
-void worker_link::release(std::uint32_t number) noexcept {
+void client_session::release(std::uint32_t number) noexcept {
   set_free(number);
   core_.note_room();
 }
 
-void worker_link::cancel(std::uint32_t number) noexcept {
+void client_session::cancel(std::uint32_t number) noexcept {
   MW_ASSERT(number < slots_.size() && slots_[number].is_taken,
             "a cancelled slot has a call");
   MW_ASSERT(!slots_[number].is_cancelled, "a slot's call is cancelled once");
@@ -103,16 +103,18 @@ void worker_link::cancel(std::uint32_t number) noexcept {
   set_due(number);
 }
 
-void worker_link::note_read(std::uint32_t number) noexcept {
+void client_session::note_read(std::uint32_t number) noexcept {
   MW_ASSERT(number < slots_.size() && slots_[number].call,
             "replies are read of a slot's call");
   const slot& s = slots_[number];
-  MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit is given for what was read");
+  MW_ASSERT(s.credited <= s.call->replies().cost_of_read(),
+            "credit is given for what was read");
   // Half a window at a time: a credit costs as much as a reply.
-  if (s.call->cost_of_read() - s.credited >= core_.options().window / 2) set_due(number);
+  if (s.call->replies().cost_of_read() - s.credited >= core_.options().window / 2)
+    set_due(number);
 }
 
-void worker_link::set_free(std::uint32_t number) noexcept {
+void client_session::set_free(std::uint32_t number) noexcept {
   MW_ASSERT(number < slots_.size() && slots_[number].is_taken, "a slot is freed once");
   MW_ASSERT(free_.size() < slots_.size(), "each slot stands in the free ones once");
   slots_[number].call = nullptr;
@@ -121,19 +123,19 @@ void worker_link::set_free(std::uint32_t number) noexcept {
   if (is_draining_ && is_idle()) stop();
 }
 
-void worker_link::begin_drain() noexcept {
+void client_session::begin_drain() noexcept {
   is_draining_ = true;
   if (is_idle()) stop();
 }
 
-call_record* worker_link::take_any_call() noexcept {
+call_state* client_session::take_any_call() noexcept {
   for (slot& s : slots_) {
     if (s.call) return std::exchange(s.call, nullptr);
   }
   return nullptr;
 }
 
-void worker_link::give_up_calls(const failure& why) noexcept {
+void client_session::give_up_calls(const failure& why) noexcept {
   for (const slot& s : slots_) {
     if (s.call) s.call->give_up(why);
   }
@@ -141,7 +143,7 @@ void worker_link::give_up_calls(const failure& why) noexcept {
 
 // --- what is told the worker
 
-void worker_link::set_due(std::uint32_t number) noexcept {
+void client_session::set_due(std::uint32_t number) noexcept {
   MW_ASSERT(number < slots_.size(), "control is due for a slot that exists");
   if (std::exchange(slots_[number].is_due, true)) return;
   MW_ASSERT(due_.size() < slots_.size(), "each slot stands in those that are due once");
@@ -150,7 +152,7 @@ void worker_link::set_due(std::uint32_t number) noexcept {
   something_due_.reset();
 }
 
-void worker_link::take_due(std::vector<control_entry>& entries) {
+void client_session::take_due(std::vector<control_entry>& entries) {
   entries.clear();
   for (const std::uint32_t number : due_) {
     slot& s = slots_[number];
@@ -162,8 +164,8 @@ void worker_link::take_due(std::vector<control_entry>& entries) {
     if (s.is_cancelled) {
       entries.push_back({call_wire::control_kind::cancel, number, s.wire_id});
     } else if (s.call) {
-      MW_ASSERT(s.credited <= s.call->cost_of_read(), "credit never goes back");
-      s.credited = s.call->cost_of_read();
+      MW_ASSERT(s.credited <= s.call->replies().cost_of_read(), "credit never goes back");
+      s.credited = s.call->replies().cost_of_read();
       entries.push_back({call_wire::control_kind::credit, number, s.credited});
     }
   }
@@ -172,7 +174,7 @@ void worker_link::take_due(std::vector<control_entry>& entries) {
     entries.push_back({call_wire::control_kind::no_more, 0, 0});
 }
 
-task<void> worker_link::write() {
+task<void> client_session::write() {
   std::vector<control_entry> entries;
   for (;;) {
     while (due_.empty() && !is_no_more_due_) co_await something_due_;
@@ -192,14 +194,14 @@ task<void> worker_link::write() {
 
 // --- what the worker tells
 
-task<void> worker_link::read() {
+task<void> client_session::read() {
   for (;;) {
     const message<answer_head> got = co_await peer_.head<answer_head>();
     const answer_head& head = got.head;
     const bool has_payload =
         head.kind == answer_kind::reply || head.kind == answer_kind::failed;
     if (!has_payload && got.info.bytes != 0)
-      peer_.refuse("bytes behind an answer that has none");
+      peer_.refuse("an answer with bytes behind it that its kind does not have");
     if (!is_ready() && head.kind != answer_kind::hello)
       peer_.refuse("an answer before the hello: does it run call_server::serve?");
     switch (head.kind) {
@@ -234,7 +236,7 @@ task<void> worker_link::read() {
   }
 }
 
-void worker_link::take_hello(const answer_head& head) {
+void client_session::take_hello(const answer_head& head) {
   if (is_ready()) peer_.refuse("a second hello");
   if (head.word != call_wire::hello_word)
     peer_.refuse("a hello of another protocol: both ends must be of one version");
@@ -252,7 +254,7 @@ void worker_link::take_hello(const answer_head& head) {
   core_.note_membership();
 }
 
-worker_link::slot& worker_link::taken_slot(const answer_head& head) {
+client_session::slot& client_session::taken_slot(const answer_head& head) {
   if (head.slot >= slots_.size() || !slots_[head.slot].is_taken)
     peer_.refuse(fmt::format("an answer for slot {}, which has no call", head.slot));
   return slots_[head.slot];
@@ -260,22 +262,23 @@ worker_link::slot& worker_link::taken_slot(const answer_head& head) {
 
 // An answer to a request that was not sent breaks the protocol. But the slot may belong
 // to another call before all of the answer has come.
-worker_link::slot& worker_link::taken_slot(const answer_head& head,
-                                           std::uint64_t wire_id) {
+client_session::slot& client_session::taken_slot(const answer_head& head,
+                                                 std::uint64_t wire_id) {
   slot& s = taken_slot(head);
   if (s.wire_id != wire_id)
     peer_.refuse(fmt::format("an answer for slot {}, to a call that is over", head.slot));
   return s;
 }
 
-task<void> worker_link::take_reply(answer_head head, std::size_t size) {
+task<void> client_session::take_reply(answer_head head, std::size_t size) {
   const slot& s = taken_slot(head);
   const std::uint64_t wire_id = s.wire_id;
   if (size > core_.options().largest_reply)
     peer_.refuse(fmt::format("a reply of {} bytes", size));
   // Replies of another worker count in another window.
   if (s.call && s.call->is_wanted({this, head.slot})) {
-    const std::uint64_t unread = s.call->cost_of_come() - s.call->cost_of_read();
+    const std::uint64_t unread =
+        s.call->replies().cost_of_come() - s.call->replies().cost_of_read();
     if (call_wire::must_wait(unread, size + call_wire::reply_cost,
                              core_.options().window))
       peer_.refuse("more replies than the call's window has room for");
@@ -284,35 +287,35 @@ task<void> worker_link::take_reply(answer_head head, std::size_t size) {
   if (size > 0 && !co_await peer_.payload(reply)) co_return;
   // Its reader may have gone meanwhile, or another worker has answered.
   static_cast<void>(taken_slot(head, wire_id));
-  call_record* const c = wanted_call(head.slot);
+  call_state* const c = wanted_call(head.slot);
   if (!c) co_return;
-  c->settle({this, head.slot});
+  c->commit_to({this, head.slot});
   c->push(std::move(reply));
 }
 
-call_record* worker_link::wanted_call(std::uint32_t number) noexcept {
-  call_record* const c = slots_[number].call;
+call_state* client_session::wanted_call(std::uint32_t number) noexcept {
+  call_state* const c = slots_[number].call;
   if (c && c->is_wanted({this, number})) return c;
   core_.note_late_answer(in());
   return nullptr;
 }
 
-void worker_link::take_done(const answer_head& head) {
-  if (call_record* const c = taken_slot(head).call) {
+void client_session::take_done(const answer_head& head) {
+  if (call_state* const c = taken_slot(head).call) {
     const call_try t{this, head.slot};
     c->is_wanted(t) ? c->end(t, failure()) : c->drop(t);
   }
   release(head.slot);
 }
 
-void worker_link::take_given_back(const answer_head& head) {
+void client_session::take_given_back(const answer_head& head) {
   take_draining();
-  if (call_record* const c = taken_slot(head).call) {
+  if (call_state* const c = taken_slot(head).call) {
     const call_try t{this, head.slot};
     if (!c->is_wanted(t)) {
       c->drop(t);
-    } else if (c->is_settled()) {
-      peer_.refuse("it gives back a call that it has begun to answer");
+    } else if (c->is_committed()) {
+      peer_.refuse("the worker gives back a call that it has begun to answer");
     } else {
       // The slot is free before the call is offered to others.
       slots_[head.slot].call = nullptr;
@@ -324,7 +327,7 @@ void worker_link::take_given_back(const answer_head& head) {
 }
 
 // Requests that were given to it before cross this, and are given back.
-void worker_link::take_draining() {
+void client_session::take_draining() {
   if (std::exchange(is_leaving_, true)) return;
   is_no_more_due_ = true;
   something_due_.set();
@@ -332,20 +335,22 @@ void worker_link::take_draining() {
   core_.note_membership();
 }
 
-void worker_link::take_sent(const answer_head& head) {
-  call_record* const c = taken_slot(head).call;
+void client_session::take_sent(const answer_head& head) {
+  call_state* const c = taken_slot(head).call;
   if (!c || !c->is_wanted({this, head.slot})) return;
-  c->settle({this, head.slot});
-  if (head.word < c->cost_of_come()) peer_.refuse("less was sent than has come");
-  const std::uint64_t unread = head.word - c->cost_of_read();
+  c->commit_to({this, head.slot});
+  if (head.word < c->replies().cost_of_come())
+    peer_.refuse("the worker says that it has sent less than has come");
+  const std::uint64_t unread = head.word - c->replies().cost_of_read();
   const dispatch_options& options = core_.options();
   if (head.word > call_wire::largest_cost ||
       unread > call_wire::most_unread(options.largest_reply, options.window))
-    peer_.refuse("more was sent than the call's window has room for");
-  c->skip(head.word - c->cost_of_come());
+    peer_.refuse(
+        "the worker says that it has sent more than the call's window has room for");
+  c->skip(head.word - c->replies().cost_of_come());
 }
 
-task<void> worker_link::take_end(answer_head head, std::size_t size) {
+task<void> client_session::take_end(answer_head head, std::size_t size) {
   const std::uint64_t wire_id = taken_slot(head).wire_id;
   if (size > call_wire::largest_text)
     peer_.refuse(fmt::format("an error's text of {} bytes", size));
@@ -354,7 +359,7 @@ task<void> worker_link::take_end(answer_head head, std::size_t size) {
   const bool is_late = head.why == cause::timed_out || head.why == cause::cancelled;
   if (!call_wire::is_handlers_own(head.why) && !is_late)
     peer_.refuse(fmt::format("an error of kind {}", static_cast<unsigned>(head.why)));
-  if (call_record* const c = taken_slot(head, wire_id).call) {
+  if (call_state* const c = taken_slot(head, wire_id).call) {
     const call_try t{this, head.slot};
     if (c->is_wanted(t)) {
       c->end(t,

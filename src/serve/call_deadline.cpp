@@ -1,21 +1,20 @@
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 
 #include <optional>
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 /// Posts itself to the home when the token is triggered, and lives until that post
 /// arrives.
-class call_watch::stop_notice final : public work,
-                                      public std::enable_shared_from_this<stop_notice> {
+class call_deadline::stop_notice final
+    : public std::enable_shared_from_this<stop_notice> {
  public:
-  stop_notice(call_watch& owner, executor& home) noexcept
-      : work([](work& w) noexcept { static_cast<stop_notice&>(w).arrived(); }),
-        owner_(&owner),
-        home_(home) {}
+  stop_notice(call_deadline& owner, executor& home) noexcept
+      : owner_(&owner), home_(home) {}
 
   void begin(std::stop_token token) {
     MW_ASSERT(!callback_, "a notice watches one token");
@@ -37,7 +36,7 @@ class call_watch::stop_notice final : public work,
   void post() noexcept {
     MW_ASSERT(!keeps_, "a token is triggered once");
     keeps_ = shared_from_this();
-    if (!home_.try_execute(*this)) keeps_.reset();
+    if (!home_.try_execute(arrived_)) keeps_.reset();
   }
   void arrived() noexcept {
     const auto alive = std::move(keeps_);
@@ -45,14 +44,15 @@ class call_watch::stop_notice final : public work,
     if (owner_) owner_->tell(cause::cancelled);
   }
 
-  call_watch* owner_;
+  call_deadline* owner_;
   executor& home_;
+  member_work<&stop_notice::arrived> arrived_{*this};
   std::shared_ptr<stop_notice> keeps_;
   std::optional<std::stop_callback<poster>> callback_;
 };
 
-void call_watch::begin(executor& home, time_point deadline, std::stop_token token) {
-  MW_ASSERT(!is_armed() && !notice_, "a watch begins again only after its end");
+void call_deadline::begin(executor& home, time_point deadline, std::stop_token token) {
+  MW_ASSERT(!is_armed() && !notice_, "a deadline begins again only after its end");
   home_ = &home;
   if (deadline != time_point::max()) home.arm(*this, deadline);
   if (!token.stop_possible()) return;
@@ -60,7 +60,7 @@ void call_watch::begin(executor& home, time_point deadline, std::stop_token toke
   notice_->begin(std::move(token));
 }
 
-void call_watch::end() noexcept {
+void call_deadline::end() noexcept {
   if (is_armed()) home_->timers().disarm(*this);
   if (const auto notice = std::move(notice_)) notice->forget();
 }

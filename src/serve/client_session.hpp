@@ -1,4 +1,4 @@
-// Worker link: the leader's end of one worker's world, while it is served.
+// Client session: the leader's end of one worker's world, while it is served.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "serve/call_peer.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 #include "serve/call_wire.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 /// The leader's end of one worker's world. When it ends, the dispatcher decides what
 /// happens to the calls of its slots. Thread: the dispatcher's reactor.
-class worker_link {
+class client_session {
  public:
-  worker_link(dispatch_core& core, world& w, worker_id id);
-  worker_link(const worker_link&) = delete;
-  worker_link& operator=(const worker_link&) = delete;
-  ~worker_link();
+  client_session(dispatch_core& core, world& w, worker_id id);
+  client_session(const client_session&) = delete;
+  client_session& operator=(const client_session&) = delete;
+  ~client_session();
 
   /// Serves until it is drained or stopped, or throws the world's failure.
   [[nodiscard]] task<void> run();
@@ -52,7 +52,7 @@ class worker_link {
 
   /// Describes the worker, as a failure without a cause.
   [[nodiscard]] failure describe_worker() const;
-  /// Calls `each(call_record&)` for the calls that it has.
+  /// Calls `each(call_state&)` for the calls that it has.
   template <class Each>
   void for_each_call(Each&& each) const {
     for (const slot& s : slots_) {
@@ -61,7 +61,7 @@ class worker_link {
   }
 
   /// Gives it a call. Precondition: `has_room()`.
-  void assign(call_record& c) noexcept;
+  void assign(call_state& c) noexcept;
   /// Frees a slot: its request was not sent, and never will be.
   void release(std::uint32_t slot) noexcept;
   /// Cancels a slot's call. The slot stays taken until the worker has ended the call,
@@ -77,11 +77,11 @@ class worker_link {
   /// Returns an event that is set when this is gone, and outlives it.
   [[nodiscard]] const std::shared_ptr<event>& gone() const noexcept { return gone_; }
   /// Takes the call of any slot from it. Returns null if no slot has one.
-  [[nodiscard]] call_record* take_any_call() noexcept;
+  [[nodiscard]] call_state* take_any_call() noexcept;
 
  private:
   struct slot {
-    call_record* call = nullptr;
+    call_state* call = nullptr;
     bool is_taken = false;
     bool is_due = false;  ///< stands in `due_`
     bool is_cancelled = false;
@@ -105,7 +105,7 @@ class worker_link {
   void take_draining();
   /// Returns the slot's call if the answer is wanted; else counts a late answer and
   /// returns null.
-  [[nodiscard]] call_record* wanted_call(std::uint32_t number) noexcept;
+  [[nodiscard]] call_state* wanted_call(std::uint32_t number) noexcept;
   void set_free(std::uint32_t number) noexcept;
   void set_due(std::uint32_t number) noexcept;
   void take_due(std::vector<call_wire::control_entry>& entries);

@@ -1,4 +1,4 @@
-// Objection: why a device or a communicator is not available.
+// Error message: why a device or a communicator is not available.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace manyworlds::inline v0::detail::nccl {
 
 /// Says what a world fails with, before it has a failure of its own. Empty if nothing
 /// is wrong.
-struct objection {
+struct error_message {
   cause why = cause::none;
   std::string text;
 

@@ -1,4 +1,4 @@
-// Collective roll: which member has entered which collective, as far as this one must
+// Collective tracker: which member has entered which collective, as far as this one must
 // know.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Receives what the roll tells its collectives.
-class roll_events {
+/// Receives what the tracker tells its collectives.
+class tracker_listener {
  public:
   virtual void tell(rank_t peer, const frame& f) = 0;
   [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
@@ -29,7 +29,7 @@ class roll_events {
   virtual void closed_from(std::uint64_t number, rank_t culprit) = 0;
 
  protected:
-  ~roll_events() = default;
+  ~tracker_listener() = default;
 };
 
 /// A member's message that belongs to no collective of this member.
@@ -52,12 +52,12 @@ struct contradiction {
 /// What members ask and answer is preceded by the place in the source where each has
 /// entered (PLACE). A message carries no place: a member that finds a disagreement in
 /// one asks for it, and both name both places.
-class collective_roll {
+class collective_tracker {
  public:
-  collective_roll(core& shared, roll_events& told);
-  collective_roll(const collective_roll&) = delete;
-  collective_roll& operator=(const collective_roll&) = delete;
-  ~collective_roll() { stop(); }
+  collective_tracker(core& shared, tracker_listener& told);
+  collective_tracker(const collective_tracker&) = delete;
+  collective_tracker& operator=(const collective_tracker&) = delete;
+  ~collective_tracker() { stop(); }
 
   /// Returns the number under which this member enters next.
   [[nodiscard]] std::uint64_t next_number() const noexcept { return entered_ + 1; }
@@ -108,9 +108,9 @@ class collective_roll {
 
  private:
   struct hooked_timer : timer {
-    hooked_timer(collective_roll& r, function expired) noexcept
+    hooked_timer(collective_tracker& r, function expired) noexcept
         : timer(expired), owner(r) {}
-    collective_roll& owner;
+    collective_tracker& owner;
   };
   struct refusal {
     rank_t rank = no_rank;
@@ -157,7 +157,7 @@ class collective_roll {
   [[nodiscard]] std::string waits_for(const std::vector<rank_t>& ranks) const;
 
   core& core_;
-  roll_events& told_;
+  tracker_listener& told_;
   std::uint64_t entered_ = 0;  ///< by this member
   std::array<entered, remembered> said_{};
   std::vector<std::uint64_t> entered_by_;  ///< as far as they have answered
@@ -174,7 +174,7 @@ class collective_roll {
   time_point since_{};
   bool asked_ = false;
   time_point asked_at_{};
-  bool remarked_ = false;
+  bool logged_ = false;
   hooked_timer timer_{
       *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
   hooked_timer dispute_timer_{*this, [](timer& t) noexcept {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "cluster.hpp"
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -12,28 +12,28 @@ namespace {
 
 std::vector<std::byte> description(std::uint64_t bytes, dtype type,
                                    std::size_t more = 24) {
-  std::vector<std::byte> all(host::described_payload_size + more, std::byte{0x5A});
-  host::encode({bytes, type}, std::span(all).first<host::described_payload_size>());
+  std::vector<std::byte> all(host::device_payload_prefix_size + more, std::byte{0x5A});
+  host::encode({bytes, type}, std::span(all).first<host::device_payload_prefix_size>());
   return all;
 }
 
 struct far_send : send_op {
   explicit far_send(std::uint64_t bytes, dtype type = dtype::float32)
       : text(description(bytes, type)) {
-    elsewhere = &payload;
+    on_device = &payload;
     delivered = true;
   }
   std::vector<std::byte> text;
-  payload_elsewhere payload;
+  device_payload payload;
 };
 
 struct far_receive : receive_op {
   explicit far_receive(std::size_t bytes, dtype type = dtype::float32) {
     payload.bytes = bytes;
     payload.type = type;
-    elsewhere = &payload;
+    on_device = &payload;
   }
-  payload_elsewhere payload;
+  device_payload payload;
 };
 
 void start(cluster& c, far_send& s, std::uint64_t on = 0) {
@@ -47,7 +47,7 @@ void start(cluster& c, far_receive& r, std::uint64_t on = 0) {
 
 }  // namespace
 
-TEST_SUITE("host elsewhere") {
+TEST_SUITE("host device payloads") {
   TEST_CASE("a description reaches the receive, in the order of its lane") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
@@ -117,7 +117,8 @@ TEST_SUITE("host elsewhere") {
   }
 
   TEST_CASE(
-      "law 10: a described send that nobody took is withdrawn, and the peer gets none") {
+      "law 10: a send from device memory that no receive took is withdrawn, and the peer "
+      "gets none") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);

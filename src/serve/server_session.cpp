@@ -1,4 +1,4 @@
-#include "serve/call_session.hpp"
+#include "serve/server_session.hpp"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ using call_wire::control_entry;
 using call_wire::order_head;
 using call_wire::order_kind;
 
-call_session::call_session(call_server::state& server, world& w)
+server_session::server_session(call_server::state& server, world& w)
     : server_(server),
       peer_(w),
       slots_(
@@ -31,14 +31,14 @@ call_session::call_session(call_server::state& server, world& w)
   server_.sessions.push_back(this);
 }
 
-call_session::~call_session() {
+server_session::~server_session() {
   [[maybe_unused]] const auto erased = std::erase(server_.sessions, this);
   MW_ASSERT(erased == 1, "a session is listed once, until its end");
   server_.session_ended.set();
   server_.session_ended.reset();
 }
 
-task<void> call_session::run() {
+task<void> server_session::run() {
   auto body = [this](scope& s) -> task<void> {
     s.spawn(write());
     s.spawn(heed_runtime());
@@ -50,34 +50,34 @@ task<void> call_session::run() {
 }
 
 // A runtime that stops gives open calls the time that `stop` was given.
-task<void> call_session::heed_runtime() {
+task<void> server_session::heed_runtime() {
   co_await access::core(peer_.in()).runtime().stopping().wait();
   server_.begin_drain();
 }
 
 void call_server::state::begin_drain() noexcept {
   is_draining = true;
-  for (call_session* session : sessions) session->begin_drain();
+  for (server_session* session : sessions) session->begin_drain();
 }
 
-void call_session::note_load() noexcept {
+void server_session::note_load() noexcept {
   is_load_due_ = true;
   something_due_.set();
   something_due_.reset();
 }
 
-void call_session::begin_drain() noexcept {
+void server_session::begin_drain() noexcept {
   if (std::exchange(is_draining_, true)) return;
   is_drain_due_ = true;
   something_due_.set();
   something_due_.reset();
 }
 
-void call_session::look_whether_drained() noexcept {
+void server_session::check_drained() noexcept {
   if (is_draining_ && no_more_come_ && open_ == 0) drained_.set();
 }
 
-void call_session::stop_all() noexcept {
+void server_session::stop_all() noexcept {
   is_heard_ = false;
   for (slot& s : slots_) {
     if (s.call) s.call->stop_.request_stop();
@@ -85,7 +85,7 @@ void call_session::stop_all() noexcept {
   }
 }
 
-task<void> call_session::write() {
+task<void> server_session::write() {
   answer_head head{};
   head.kind = answer_kind::hello;
   head.word = call_wire::hello_word;
@@ -108,7 +108,7 @@ task<void> call_session::write() {
 
 // --- what the leader orders
 
-task<void> call_session::read(scope& handlers) {
+task<void> server_session::read(scope& handlers) {
   const end_of_reading stops_all(*this);
   for (;;) {
     const message<order_head> got = co_await peer_.head<order_head>();
@@ -123,8 +123,8 @@ task<void> call_session::read(scope& handlers) {
   }
 }
 
-task<void> call_session::take_request(scope& handlers, order_head head,
-                                      std::size_t size) {
+task<void> server_session::take_request(scope& handlers, order_head head,
+                                        std::size_t size) {
   // The slots of these ends are free already. A leader that takes no ends is read no
   // further: otherwise they would pile up.
   while (ends_under_way_ >= slots_.size()) co_await end_sent_;
@@ -153,7 +153,7 @@ task<void> call_session::take_request(scope& handlers, order_head head,
 }
 
 // The request crossed our `draining`; the leader gives it to another worker.
-task<void> call_session::give_back(std::uint32_t slot, std::uint64_t id) {
+task<void> server_session::give_back(std::uint32_t slot, std::uint64_t id) {
   slots_[slot].last = id;
   answer_head head{};
   head.kind = answer_kind::given_back;
@@ -161,7 +161,7 @@ task<void> call_session::give_back(std::uint32_t slot, std::uint64_t id) {
   co_await peer_.in().send_message(head, to(peer_.rank()), lane());
 }
 
-task<void> call_session::take_control(order_head head, std::size_t size) {
+task<void> server_session::take_control(order_head head, std::size_t size) {
   // A slot has at most one entry of each kind due at a time; `no_more` comes once
   // beside them.
   if (head.count > 2 * slots_.size() + 1 || size != head.count * sizeof(control_entry))
@@ -179,12 +179,14 @@ task<void> call_session::take_control(order_head head, std::size_t size) {
   }
 }
 
-bool call_session::take(const control_entry& entry) {
+bool server_session::take(const control_entry& entry) {
   if (entry.kind == call_wire::control_kind::no_more) {
     if (!is_draining_ || no_more_come_)
-      peer_.refuse("it sends no more requests, which was not asked");
+      peer_.refuse(
+          "the leader says that it sends no more requests, although this worker does not "
+          "drain");
     no_more_come_ = true;
-    look_whether_drained();
+    check_drained();
     return false;
   }
   const bool is_credit = entry.kind == call_wire::control_kind::credit;
@@ -216,18 +218,9 @@ bool call_session::take(const control_entry& entry) {
 
 /// Holds the slot's call while its handler runs. At the end it triggers the stop token,
 /// for what the handler has started elsewhere.
-class call_session::running {
+class server_session::running {
  public:
-  running(slot& s, served_call& call) noexcept
-      : slot_(s),
-        call_(call),
-        watch_(
-            [](void* self, cause) noexcept {
-              auto& late = static_cast<running*>(self)->call_;
-              late.is_late_ = true;
-              late.stop_.request_stop();
-            },
-            this) {
+  running(slot& s, served_call& call) noexcept : slot_(s), call_(call) {
     MW_ASSERT(slot_.is_taken && !slot_.call, "a slot that is taken has one handler");
     slot_.call = &call;
     if (slot_.is_cancelled) call_.stop_.request_stop();
@@ -240,15 +233,21 @@ class call_session::running {
     call_.stop_.request_stop();
   }
 
-  void begin() { watch_.begin(*executor::current(), call_.deadline_, {}); }
+  void begin() { deadline_.begin(*executor::current(), call_.deadline_, {}); }
 
  private:
+  void deadline_passed(cause) noexcept {
+    call_.is_late_ = true;
+    call_.stop_.request_stop();
+  }
+
   slot& slot_;
   served_call& call_;
-  call_watch watch_;
+  member_deadline<&running::deadline_passed> deadline_{*this};
 };
 
-task<call_session::handler_end> call_session::run_handler(order_head head, bytes data) {
+task<server_session::handler_end> server_session::run_handler(order_head head,
+                                                              bytes data) {
   MW_ASSERT(head.slot < slots_.size(), "a handler runs for a slot that exists");
   served_call call(*this, head.slot);
   call.id_ = head.id;
@@ -279,12 +278,12 @@ task<call_session::handler_end> call_session::run_handler(order_head head, bytes
     end.text = e.what();
   } catch (...) {
     end.why = cause::handler_failed;
-    end.text = "it threw a type that is no std::exception";
+    end.text = "it threw a type that is not derived from std::exception";
   }
   co_return end;
 }
 
-task<void> call_session::handle(order_head asked, bytes data) {
+task<void> server_session::handle(order_head asked, bytes data) {
   const open_call counted_as_open(*this);
   handler_end end = co_await run_handler(asked, std::move(data));
   if (end.text.size() > call_wire::largest_text) end.text.resize(call_wire::largest_text);
@@ -304,7 +303,7 @@ task<void> call_session::handle(order_head asked, bytes data) {
 
 /// Counts a reply from the begin of its sending. If it is given up, this side does not
 /// know whether the leader has got it.
-class call_session::counted_reply {
+class server_session::counted_reply {
  public:
   counted_reply(slot& s, std::uint64_t cost) noexcept : slot_(s) { slot_.sent += cost; }
   counted_reply(const counted_reply&) = delete;
@@ -319,7 +318,7 @@ class call_session::counted_reply {
   bool is_sent_ = false;
 };
 
-task<void> call_session::tell_sent(std::uint32_t number) {
+task<void> server_session::tell_sent(std::uint32_t number) {
   slot& s = slots_[number];
   s.is_sent_unclear = false;
   counted_reply counted(s, 0);
@@ -331,8 +330,8 @@ task<void> call_session::tell_sent(std::uint32_t number) {
   counted.set_sent();
 }
 
-failure call_session::describe(enum cause why, std::uint32_t number,
-                               std::string detail) const {
+failure server_session::describe(enum cause why, std::uint32_t number,
+                                 std::string detail) const {
   failure f =
       access::core(peer_.in())
           .describe_failure(why, peer_.rank(), operation_kind::call, std::move(detail));
@@ -342,15 +341,16 @@ failure call_session::describe(enum cause why, std::uint32_t number,
   return f;
 }
 
-task<void> call_session::reply(std::uint32_t number, gather_list data) {
+task<void> server_session::reply(std::uint32_t number, gather_list data) {
   MW_ASSERT(number < slots_.size(), "a reply is for a slot that exists");
   slot& s = slots_[number];
   MW_ASSERT(s.credit <= s.sent, "no reply is read before it was sent");
   const std::size_t size = data.total_bytes();
   if (size > s.largest_reply) {
-    throw world_error(describe(
-        cause::invalid_argument, number,
-        fmt::format("a reply of {} bytes; the leader takes {}", size, s.largest_reply)));
+    throw world_error(
+        describe(cause::invalid_argument, number,
+                 fmt::format("a reply of {} bytes is too large: the leader takes {}",
+                             size, s.largest_reply)));
   }
   const std::uint64_t cost = size + call_wire::reply_cost;
   // A shielded reply outlives the reader of credit. A leader that has cancelled the
@@ -359,7 +359,7 @@ task<void> call_session::reply(std::uint32_t number, gather_list data) {
          call_wire::must_wait(s.sent - s.credit, cost, s.window)) {
     if (!is_heard_)
       throw world_error(
-          describe(cause::cancelled, number, "its world is no longer served"));
+          describe(cause::cancelled, number, "the call's world is no longer served"));
     if (s.is_sent_unclear) {
       co_await tell_sent(number);
     } else {

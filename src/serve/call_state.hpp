@@ -1,4 +1,4 @@
-// Call record: one call at its leader, from its admission until its stream is dropped.
+// Call state: one call at its leader, from its admission until its stream is dropped.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "serve/call_wire.hpp"
+#include "serve/reply_buffer.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-class worker_link;
+class client_session;
 
-/// One giving of a call to a worker. The link of none is null.
+/// One giving of a call to a worker. The session of none is null.
 struct call_try {
-  worker_link* link = nullptr;
+  client_session* session = nullptr;
   std::uint32_t slot = 0;
 
-  explicit operator bool() const noexcept { return link != nullptr; }
+  explicit operator bool() const noexcept { return session != nullptr; }
   bool operator==(const call_try&) const noexcept = default;
 };
 
@@ -32,22 +33,22 @@ struct call_try {
 /// queue and the workers' slots refer to it until it ends. Thread: the dispatcher's
 /// reactor.
 ///
-/// A call has one try, and more only while its workers are suspect. The first worker
-/// that is heard settles the call: the other tries are cancelled and their answers are
+/// A call has one try, and more only while its workers are suspect. It is committed to
+/// the first worker that is heard: the other tries are cancelled and their answers are
 /// dropped, so that the call is answered once.
-class call_record {
+class call_state {
  public:
-  call_record(std::shared_ptr<dispatch_core> core, pick_reference pick,
-              std::uint64_t number) noexcept;
-  call_record(const call_record&) = delete;
-  call_record& operator=(const call_record&) = delete;
-  ~call_record();
+  call_state(std::shared_ptr<dispatch_core> core, pick_reference pick,
+             std::uint64_t number) noexcept;
+  call_state(const call_state&) = delete;
+  call_state& operator=(const call_state&) = delete;
+  ~call_state();
 
   /// Returns the place in the order of admission.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] pick_reference& pick() noexcept { return pick_; }
   [[nodiscard]] int tries() const noexcept { return tries_; }
-  [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
+  [[nodiscard]] time_point deadline() const noexcept { return due_; }
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
   /// Returns whether it waits for a worker, perhaps for a second one.
   [[nodiscard]] bool is_queued() const noexcept { return is_queued_; }
@@ -55,15 +56,17 @@ class call_record {
   /// call.
   [[nodiscard]] bool is_sending() const noexcept { return is_sending_; }
   /// Returns whether a worker was heard: no other may be asked.
-  [[nodiscard]] bool is_settled() const noexcept { return is_settled_; }
-  [[nodiscard]] bool is_answered() const noexcept { return came_ > 0 || is_over_; }
+  [[nodiscard]] bool is_committed() const noexcept { return is_committed_; }
+  [[nodiscard]] bool is_answered() const noexcept {
+    return replies_.came() > 0 || is_over_;
+  }
   /// Returns whether a worker has it, or may get it.
   [[nodiscard]] bool has_try() const noexcept {
     return !asked_.empty() || (is_sending_ && sending_ && !is_unwanted_);
   }
-  /// Returns whether all workers that have it are suspect, and it is not settled.
+  /// Returns whether all workers that have it are suspect, and it is not committed.
   [[nodiscard]] bool is_held_up() const noexcept;
-  [[nodiscard]] bool was_given_to(const worker_link& link) const noexcept;
+  [[nodiscard]] bool was_given_to(const client_session& session) const noexcept;
   /// Returns whether an answer to that try is the call's answer, or may be.
   [[nodiscard]] bool is_wanted(const call_try& t) const noexcept;
   /// Returns whether it is queued for a second worker, or will be when a sending has
@@ -87,12 +90,12 @@ class call_record {
   // --- by the dispatcher
   void set_queued() noexcept;
   void set_not_queued() noexcept { is_queued_ = wants_another_ = false; }
-  void set_sending(worker_link& link, std::uint32_t slot) noexcept;
+  void set_sending(client_session& session, std::uint32_t slot) noexcept;
   /// Queues it for another worker beside those that have it, or in place of the one to
   /// which its request is just being sent. Runs no user code.
   void want_another();
-  /// Settles the call for that try: its worker was heard.
-  void settle(call_try from) noexcept;
+  /// Commits the call to that try: its worker was heard.
+  void commit_to(call_try from) noexcept;
   /// Forgets a try that its worker has ended, but that is not wanted.
   void drop(call_try t) noexcept;
   /// Ends the call with its worker's answer.
@@ -105,7 +108,7 @@ class call_record {
     --tries_;
   }
   /// Forgets the tries at a worker that is gone.
-  void lose(const worker_link& link, const failure& why) noexcept;
+  void lose(const client_session& session, const failure& why) noexcept;
   /// Asks another worker, or ends, since no worker has it. `why` is the cause, or none.
   void go_on_without(const failure& why) noexcept;
   /// Ends the call otherwise. Its workers, if it has any, are told to stop.
@@ -121,9 +124,7 @@ class call_record {
   time_point alone_since = time_point::max();
 
   // --- by the stream's reader
-  [[nodiscard]] bool has_news() const noexcept {
-    return next_ < replies_.size() || is_over_;
-  }
+  [[nodiscard]] bool has_news() const noexcept { return !replies_.empty() || is_over_; }
   [[nodiscard]] std::optional<bytes> take_reply() noexcept;
   /// Returns how it ended, if it is over; empty if in order.
   [[nodiscard]] const failure& ending() const noexcept { return failure_; }
@@ -133,23 +134,21 @@ class call_record {
               "a call has one reader at a time");
     reader_ = reader;
   }
-  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
-  /// Cost of the replies that came, and of those that were read.
-  [[nodiscard]] std::uint64_t cost_of_come() const noexcept { return cost_of_come_; }
-  [[nodiscard]] std::uint64_t cost_of_read() const noexcept { return cost_of_read_; }
+  [[nodiscard]] const reply_buffer& replies() const noexcept { return replies_; }
 
  private:
+  void limit_reached(cause why) noexcept;
   void finish(failure f) noexcept;
   void note_change() noexcept;
-  void note_read(std::uint64_t cost) noexcept;
+  void note_read() noexcept;
   void withdraw() noexcept;
   void cancel_asked() noexcept;
 
   const std::shared_ptr<dispatch_core> core_;
   pick_reference pick_;
   const std::uint64_t number_;
-  call_watch watch_;
-  time_point deadline_ = time_point::max();
+  member_deadline<&call_state::limit_reached> deadline_{*this};
+  time_point due_ = time_point::max();
   event changed_;
 
   /// The try that is being sent. None if its worker was lost meanwhile, or has given
@@ -161,7 +160,7 @@ class call_record {
   bool is_queued_ = false;
   bool is_sending_ = false;
   bool is_unwanted_ = false;  ///< the request that is being sent
-  bool is_settled_ = false;
+  bool is_committed_ = false;
   bool is_over_ = false;
   bool wants_another_ = false;
   bool was_asked_again_ = false;
@@ -171,12 +170,7 @@ class call_record {
   failure failure_;
   std::exception_ptr error_;
 
-  std::vector<bytes> replies_;
-  std::size_t next_ = 0;
-  std::uint64_t came_ = 0;
-  std::uint64_t received_ = 0;
-  std::uint64_t cost_of_come_ = 0;
-  std::uint64_t cost_of_read_ = 0;
+  reply_buffer replies_;
   next_reply_awaiter* reader_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Call session: the worker's end of one leader's world, while it is served.
+// Server session: the worker's end of one leader's world, while it is served.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 #include "manyworlds/serve/call_server.hpp"
 #include "serve/call_peer.hpp"
 #include "serve/call_wire.hpp"
@@ -25,7 +25,7 @@ struct call_server::state {
   call_server_options options;
   std::uint64_t load = 0;
   bool has_load = false;
-  std::vector<call_session*> sessions;
+  std::vector<server_session*> sessions;
   /// It is never reset.
   bool is_draining = false;
   /// Is set, and reset, when a session has ended.
@@ -40,12 +40,12 @@ namespace manyworlds::inline v0::detail {
 
 /// Reads what the leader orders, and runs a handler per slot. Thread: the world's
 /// reactor.
-class call_session {
+class server_session {
  public:
-  call_session(call_server::state& server, world& w);
-  call_session(const call_session&) = delete;
-  call_session& operator=(const call_session&) = delete;
-  ~call_session();
+  server_session(call_server::state& server, world& w);
+  server_session(const server_session&) = delete;
+  server_session& operator=(const server_session&) = delete;
+  ~server_session();
 
   [[nodiscard]] task<void> run();
   void note_load() noexcept;
@@ -70,7 +70,7 @@ class call_session {
     std::uint64_t credit = 0;  ///< cost of those that were read
     /// True if the leader may count less than `sent`.
     bool is_sent_unclear = false;
-    /// Is set when a reply that waits for credit has to look again.
+    /// Is set when a reply that waits for credit has to check again.
     event credited;
 
     void note_credit() noexcept {
@@ -88,19 +88,19 @@ class call_session {
   class counted_reply;
   /// Counts a call that was begun, until the leader has its end.
   struct open_call {
-    explicit open_call(call_session& s) noexcept : session(s) {}
+    explicit open_call(server_session& s) noexcept : session(s) {}
     open_call(const open_call&) = delete;
     open_call& operator=(const open_call&) = delete;
     ~open_call() {
       MW_ASSERT(session.open_ > 0, "a call that was begun is counted until its end");
       --session.open_;
-      session.look_whether_drained();
+      session.check_drained();
     }
-    call_session& session;
+    server_session& session;
   };
   /// Counts a handler's end that is being sent to the leader.
   struct end_under_way {
-    explicit end_under_way(call_session& s) noexcept : session(s) {
+    explicit end_under_way(server_session& s) noexcept : session(s) {
       ++session.ends_under_way_;
     }
     end_under_way(const end_under_way&) = delete;
@@ -112,20 +112,20 @@ class call_session {
       session.end_sent_.set();
       session.end_sent_.reset();
     }
-    call_session& session;
+    server_session& session;
   };
   /// Tells handlers that the world has ended before any task waits for their own end.
   struct end_of_reading {
-    explicit end_of_reading(call_session& s) noexcept : session(s) {}
+    explicit end_of_reading(server_session& s) noexcept : session(s) {}
     ~end_of_reading() { session.stop_all(); }
-    call_session& session;
+    server_session& session;
   };
 
   [[nodiscard]] task<void> read(scope& handlers);
   [[nodiscard]] task<void> write();
   [[nodiscard]] task<void> heed_runtime();
   [[nodiscard]] task<void> give_back(std::uint32_t slot, std::uint64_t id);
-  void look_whether_drained() noexcept;
+  void check_drained() noexcept;
   [[nodiscard]] task<void> take_request(scope& handlers, call_wire::order_head head,
                                         std::size_t size);
   [[nodiscard]] task<void> take_control(call_wire::order_head head, std::size_t size);

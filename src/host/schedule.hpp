@@ -1,4 +1,4 @@
-// Exchange: the messages of one collective, as its algorithm sees them.
+// Schedule: the messages of one collective, as its algorithm sees them.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,22 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Connects an exchange to the other members, and learns that it failed.
-class exchange_port {
+/// Connects a schedule to the other members, and learns that it failed.
+class schedule_port {
  public:
   virtual void start_step(operation& op) noexcept = 0;
   virtual bool withdraw_step(operation& op) noexcept = 0;
   /// Called when a message failed, from within the backend: only notes it.
   virtual void step_failed() noexcept = 0;
-  /// Called after a failure, once the exchange touches no buffer any longer.
+  /// Called after a failure, once the schedule touches no buffer any longer.
   virtual void came_to_rest() noexcept = 0;
 
  protected:
-  ~exchange_port() = default;
+  ~schedule_port() = default;
 };
 
 /// Says what went wrong with a collective's messages.
-struct exchange_failure {
+struct schedule_failure {
   rank_t peer = no_rank;
   enum cause why = cause::none;
   /// For a mismatch: what to say beyond what each member has entered.
@@ -44,7 +44,7 @@ struct exchange_failure {
 /// Carries the messages of algorithms, which are coroutines that send, receive and
 /// wait. They have no error paths: when a message fails, those under way are taken back
 /// and the coroutine is destroyed at its await.
-class exchange {
+class schedule {
  public:
   /// The reserved lane that carries all messages.
   static constexpr std::uint64_t lane_number = core::collective_lane;
@@ -52,10 +52,10 @@ class exchange {
   /// about 25 us.
   static constexpr std::size_t largest_slice = std::size_t{256} * 1024;
 
-  exchange(core& shared, exchange_port& port) noexcept;
-  exchange(const exchange&) = delete;
-  exchange& operator=(const exchange&) = delete;
-  ~exchange();
+  schedule(core& shared, schedule_port& port) noexcept;
+  schedule(const schedule&) = delete;
+  schedule& operator=(const schedule&) = delete;
+  ~schedule();
 
   // --- for algorithms
 
@@ -82,9 +82,9 @@ class exchange {
   /// Waits until everything has ended.
   [[nodiscard]] wait settled() noexcept;
   /// Waits until the reactor's next turn.
-  [[nodiscard]] wait breath() noexcept;
+  [[nodiscard]] wait yield() noexcept;
   /// Waits until the next turn if this one is used up; otherwise not at all.
-  [[nodiscard]] wait share_of_turn() noexcept;
+  [[nodiscard]] wait yield_if_over_budget() noexcept;
 
   /// Returns memory that lasts until the collective ends or the next call.
   [[nodiscard]] std::span<std::byte> scratch(std::size_t bytes);
@@ -98,8 +98,8 @@ class exchange {
   // --- for the collectives
 
   void open(collective_shape&& shape, collective_signature signature) noexcept;
-  /// Ends the exchange. Returns what failed, if something did.
-  exchange_failure close() noexcept;
+  /// Ends the schedule. Returns what failed, if something did.
+  schedule_failure close() noexcept;
   /// Begins nothing and reports nothing afterwards.
   void stop() noexcept {
     failing_ = true;
@@ -110,9 +110,9 @@ class exchange {
   /// Withdraws everything that is under way; nothing begins afterwards.
   void take_back();
   [[nodiscard]] bool is_failing() const noexcept { return failing_; }
-  [[nodiscard]] const exchange_failure& failure() const noexcept { return failure_; }
-  /// Fails the exchange; `why` need not come from a message.
-  void fail(exchange_failure why) noexcept;
+  [[nodiscard]] const schedule_failure& failure() const noexcept { return failure_; }
+  /// Fails the schedule; `why` need not come from a message.
+  void fail(schedule_failure why) noexcept;
 
  private:
   struct step;
@@ -161,7 +161,7 @@ class exchange {
   }
 
   core& core_;
-  exchange_port& port_;
+  schedule_port& port_;
   collective_shape shape_;
   collective_signature signature_;
   rank_t receivers_ = 0;
@@ -174,15 +174,15 @@ class exchange {
   next_step next_;
   bool failing_ = false;
   bool stopped_ = false;
-  exchange_failure failure_;
+  schedule_failure failure_;
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_bytes_ = 0;
 };
 
-/// Gives no value; ends the coroutine if the exchange fails.
-class exchange::wait {
+/// Gives no value; ends the coroutine if the schedule fails.
+class schedule::wait {
  public:
-  wait(exchange& x, goal g, bool yields) noexcept : x_(x), goal_(g), yields_(yields) {}
+  wait(schedule& x, goal g, bool yields) noexcept : x_(x), goal_(g), yields_(yields) {}
   wait(const wait&) = delete;
   wait& operator=(const wait&) = delete;
   ~wait() = default;
@@ -196,7 +196,7 @@ class exchange::wait {
     if (!x_.failing_ && (yields_ || x_.is_reached(goal_))) {
       return x_.resume_next_turn(k);
     }
-    MW_ASSERT(!x_.waiter_, "one algorithm waits for an exchange");
+    MW_ASSERT(!x_.waiter_, "one algorithm waits for a schedule");
     x_.waiter_ = &k;
     x_.goal_ = goal_;
   }
@@ -206,20 +206,20 @@ class exchange::wait {
   void await_resume() const noexcept {}
 
  private:
-  exchange& x_;
+  schedule& x_;
   goal goal_;
   bool yields_;
 };
 
-inline exchange::wait exchange::received() noexcept {
+inline schedule::wait schedule::received() noexcept {
   return wait(*this, {unlimited, 0}, false);
 }
-inline exchange::wait exchange::sends_left(std::size_t most) noexcept {
+inline schedule::wait schedule::sends_left(std::size_t most) noexcept {
   return wait(*this, {most, unlimited}, false);
 }
-inline exchange::wait exchange::settled() noexcept { return wait(*this, {0, 0}, false); }
-inline exchange::wait exchange::breath() noexcept { return wait(*this, {}, true); }
-inline exchange::wait exchange::share_of_turn() noexcept {
+inline schedule::wait schedule::settled() noexcept { return wait(*this, {0, 0}, false); }
+inline schedule::wait schedule::yield() noexcept { return wait(*this, {}, true); }
+inline schedule::wait schedule::yield_if_over_budget() noexcept {
   return wait(*this, {unlimited, unlimited}, false);
 }
 

@@ -1,5 +1,5 @@
-// Answer: what a helper thread found out, on its way to a reactor that may have stopped
-// waiting for it.
+// Async result: what a helper thread found out, on its way to a reactor that may have
+// stopped waiting for it.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,11 @@ namespace manyworlds::inline v0::detail::nccl {
 /// The side that asks, on the reactor's thread, and the side that answers, on any
 /// other, share it. The asking side drops it before the reactor ends, or before what
 /// `heard` uses does.
-class answer final : private work, public std::enable_shared_from_this<answer> {
+class async_result final : private work,
+                           public std::enable_shared_from_this<async_result> {
  public:
-  answer(reactor& home, std::function<void()> heard)
-      : work([](work& w) noexcept { static_cast<answer&>(w).arrive(); }),
+  async_result(reactor& home, std::function<void()> heard)
+      : work([](work& w) noexcept { static_cast<async_result&>(w).arrive(); }),
         home_(&home),
         heard_(std::move(heard)) {}
 
@@ -42,14 +43,14 @@ class answer final : private work, public std::enable_shared_from_this<answer> {
 
  private:
   void arrive() noexcept {
-    const std::shared_ptr<answer> alive = std::move(itself_);
+    const std::shared_ptr<async_result> alive = std::move(itself_);
     if (auto heard = std::exchange(heard_, nullptr)) heard();
   }
 
   std::mutex mutex_;
   reactor* home_;
   std::function<void()> heard_;
-  std::shared_ptr<answer> itself_;
+  std::shared_ptr<async_result> itself_;
 };
 
 }  // namespace manyworlds::inline v0::detail::nccl

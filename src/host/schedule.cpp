@@ -1,4 +1,4 @@
-#include "host/exchange.hpp"
+#include "host/schedule.hpp"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@ namespace manyworlds::inline v0::detail::host {
 
 /// Holds one message, of bytes; the signature says what they are. Its list of one view,
 /// and the view, lie beside it.
-struct exchange::step : operation {
-  explicit step(exchange& x) noexcept
+struct schedule::step : operation {
+  explicit step(schedule& x) noexcept
       : operation(operation_kind::none,
                   [](operation& op, operation_end how) noexcept {
                     auto& self = static_cast<step&>(op);
@@ -21,7 +21,7 @@ struct exchange::step : operation {
                   }),
         owner(x) {}
 
-  exchange& owner;
+  schedule& owner;
   const_buffer_view from;
   buffer_view into;
   bool is_under_way = false;
@@ -46,11 +46,11 @@ rank_t at_once(operation_kind kind, rank_t members) noexcept {
 
 }  // namespace
 
-exchange::exchange(core& shared, exchange_port& port) noexcept
+schedule::schedule(core& shared, schedule_port& port) noexcept
     : core_(shared), port_(port) {}
-exchange::~exchange() = default;
+schedule::~schedule() = default;
 
-exchange::step& exchange::take_step(operation_kind kind, rank_t peer) {
+schedule::step& schedule::take_step(operation_kind kind, rank_t peer) {
   MW_ASSERT(peer >= 0 && peer < core_.size && peer != core_.self,
             "messages go to the other members");
   step* s = idle_;
@@ -72,13 +72,13 @@ exchange::step& exchange::take_step(operation_kind kind, rank_t peer) {
   return *s;
 }
 
-void exchange::begin(step& s) noexcept {
+void schedule::begin(step& s) noexcept {
   ++(s.kind == operation_kind::send ? sends_ : receives_);
   s.started = core_.home.recently();
   port_.start_step(s);
 }
 
-void exchange::send(rank_t peer, std::span<const std::byte> data) {
+void schedule::send(rank_t peer, std::span<const std::byte> data) {
   if (failing_) return;
   step& s = take_step(operation_kind::send, peer);
   s.from = data;
@@ -87,7 +87,7 @@ void exchange::send(rank_t peer, std::span<const std::byte> data) {
   begin(s);
 }
 
-void exchange::receive(rank_t peer, std::span<std::byte> into) {
+void schedule::receive(rank_t peer, std::span<std::byte> into) {
   if (failing_) return;
   step& s = take_step(operation_kind::receive, peer);
   s.receivers = receivers_;
@@ -97,7 +97,7 @@ void exchange::receive(rank_t peer, std::span<std::byte> into) {
   begin(s);
 }
 
-void exchange::step_ended(step& s, operation_end how) noexcept {
+void schedule::step_ended(step& s, operation_end how) noexcept {
   MW_ASSERT(s.is_under_way, "a message ends once (law 1)");
   MW_ASSERT((s.kind == operation_kind::send ? sends_ : receives_) > 0,
             "each message under way is counted once");
@@ -120,12 +120,12 @@ void exchange::step_ended(step& s, operation_end how) noexcept {
   resume_if_reached();
 }
 
-void exchange::resume_if_reached() noexcept {
+void schedule::resume_if_reached() noexcept {
   if (!waiter_ || !is_reached(goal_)) return;
   resume(*std::exchange(waiter_, nullptr));
 }
 
-void exchange::note_failure(step& s) noexcept {
+void schedule::note_failure(step& s) noexcept {
   if (failing_) return;
   const bool is_disagreement = s.failed_with == cause::size_mismatch ||
                                s.failed_with == cause::type_mismatch ||
@@ -142,7 +142,7 @@ void exchange::note_failure(step& s) noexcept {
         collective_signature(s.info.user.value())});
 }
 
-void exchange::fail(exchange_failure why) noexcept {
+void schedule::fail(schedule_failure why) noexcept {
   if (std::exchange(failing_, true)) {
     // A member that disagrees and leaves has not only left.
     const bool says_more = why.why == cause::mismatch && failure_.why == cause::closed;
@@ -153,7 +153,7 @@ void exchange::fail(exchange_failure why) noexcept {
   port_.step_failed();
 }
 
-void exchange::take_back() {
+void schedule::take_back() {
   for (step& s : steps_) {
     if (!s.is_under_way || !port_.withdraw_step(s)) continue;
     MW_ASSERT(s.is_under_way && under_way() > 0,
@@ -164,7 +164,7 @@ void exchange::take_back() {
   }
 }
 
-void exchange::open(collective_shape&& shape, collective_signature signature) noexcept {
+void schedule::open(collective_shape&& shape, collective_signature signature) noexcept {
   MW_ASSERT(under_way() == 0 && !waiter_, "one collective at a time");
   shape_ = std::move(shape);
   signature_ = signature;
@@ -175,7 +175,7 @@ void exchange::open(collective_shape&& shape, collective_signature signature) no
                      : work_kind::library);
 }
 
-exchange_failure exchange::close() noexcept {
+schedule_failure schedule::close() noexcept {
   MW_ASSERT(under_way() == 0 && !waiter_,
             "a collective ends when its messages have (law 4)");
   if (scratch_bytes_ > scratch_kept) {
@@ -186,7 +186,7 @@ exchange_failure exchange::close() noexcept {
   return std::exchange(failure_, {});
 }
 
-std::span<std::byte> exchange::scratch(std::size_t bytes) {
+std::span<std::byte> schedule::scratch(std::size_t bytes) {
   if (bytes > scratch_bytes_) {
     scratch_.reset();
     scratch_bytes_ = 0;
@@ -196,7 +196,7 @@ std::span<std::byte> exchange::scratch(std::size_t bytes) {
   return {scratch_.get(), bytes};
 }
 
-void exchange::combine(std::span<const std::byte> low, std::span<const std::byte> high,
+void schedule::combine(std::span<const std::byte> low, std::span<const std::byte> high,
                        std::span<std::byte> into) noexcept {
   MW_ASSERT(low.size() == into.size() && high.size() == into.size(),
             "what is combined has one size");
@@ -206,7 +206,7 @@ void exchange::combine(std::span<const std::byte> low, std::span<const std::byte
                   into.size() / size_of(shape_.type));
 }
 
-void exchange::finish_reduction(std::span<std::byte> data) noexcept {
+void schedule::finish_reduction(std::span<std::byte> data) noexcept {
   if (shape_.by != avg) return;
   MW_ASSERT(data.size() <= largest_slice && data.size() % size_of(shape_.type) == 0,
             "a slice is bounded (law 9) and ends with an element");

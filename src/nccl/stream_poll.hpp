@@ -1,4 +1,4 @@
-// Stream look: what a reactor's watcher does for a wait for a stream.
+// Stream poll: what a reactor's watcher does for a wait for a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,23 +10,23 @@
 #include <optional>
 
 #include "manyworlds/nccl/copy.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/watcher.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 
 /// The wait, on its reactor, and the watcher share it; the watcher may be in CUDA still
 /// when the wait is gone.
-class stream_look final : public watcher::question {
+class stream_poll final : public watcher::question {
  public:
   /// `device`: the awaiting thread's own, where a stream is of that one; else any.
-  stream_look(device_stream on, const copy_plan* copy, int device);
-  stream_look(const stream_look&) = delete;
-  stream_look& operator=(const stream_look&) = delete;
-  ~stream_look();
+  stream_poll(device_stream on, const copy_plan* copy, int device);
+  stream_poll(const stream_poll&) = delete;
+  stream_poll& operator=(const stream_poll&) = delete;
+  ~stream_poll();
 
-  /// It is given when the look is over, and set before the look begins.
-  std::shared_ptr<answer> heard;
+  /// It is given when the stream has got there, and set before that.
+  std::shared_ptr<async_result> heard;
 
   /// Returns whether the stream is another one on every other thread.
   [[nodiscard]] bool is_of_this_thread() const noexcept;

@@ -1,4 +1,4 @@
-#include "nccl/stream_look.hpp"
+#include "nccl/stream_poll.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -44,19 +44,19 @@ void chain(const cuda_library& cuda, device_stream before, device_stream then,
 
 }  // namespace
 
-stream_look::stream_look(device_stream on, const copy_plan* copy, int device)
+stream_poll::stream_poll(device_stream on, const copy_plan* copy, int device)
     : on_(on),
       copy_(copy ? std::optional<copy_plan>(*copy) : std::nullopt),
       device_(device) {}
 
-stream_look::~stream_look() { destroy_event(); }
+stream_poll::~stream_poll() { destroy_event(); }
 
-bool stream_look::is_of_this_thread() const noexcept {
+bool stream_poll::is_of_this_thread() const noexcept {
   return on_.handle() == cudaStreamPerThread ||
          (copy_ && copy_->after.handle() == cudaStreamPerThread);
 }
 
-void stream_look::begin_here() {
+void stream_poll::begin_here() {
   begin();
   if (!has_more()) return;
   slice_ = copy_->bytes;
@@ -65,7 +65,7 @@ void stream_look::begin_here() {
   record();
 }
 
-watcher::progress stream_look::ask() noexcept {
+watcher::progress stream_poll::ask() noexcept {
   watcher::progress told = watcher::progress::over;
   try {
     told = advance();
@@ -79,7 +79,7 @@ watcher::progress stream_look::ask() noexcept {
   return told;
 }
 
-watcher::progress stream_look::advance() {
+watcher::progress stream_poll::advance() {
   if (!event_) begin();
   const cuda_library& cuda = cuda_library::get();
   const device_scope here(device_);
@@ -96,7 +96,7 @@ watcher::progress stream_look::advance() {
   return watcher::progress::goes_on;
 }
 
-void stream_look::begin() {
+void stream_poll::begin() {
   const cuda_library& cuda = cuda_for(asked());
   const int awaiting = device_;
   device_ = device_of(cuda, on_, asked(), awaiting);
@@ -118,7 +118,7 @@ void stream_look::begin() {
 
 // CUDA copies memory that is not pinned while it is called, after everything before it on
 // the stream: it is called when the stream has got there, a slice at a time.
-void stream_look::prepare_copy() {
+void stream_poll::prepare_copy() {
   const cuda_library& cuda = cuda_library::get();
   const bool to_pageable = is_pageable(cuda, copy_->to, copy_->to_device);
   const bool from_pageable = is_pageable(cuda, copy_->from, copy_->from_device);
@@ -127,11 +127,11 @@ void stream_look::prepare_copy() {
   if (!is_slow && has_more()) enqueue_piece();
 }
 
-bool stream_look::has_more() const noexcept {
+bool stream_poll::has_more() const noexcept {
   return copy_ && begun_ < copy_->bytes && !is_cancelled();
 }
 
-void stream_look::enqueue_piece() {
+void stream_poll::enqueue_piece() {
   const std::size_t bytes = std::min(slice_, copy_->bytes - begun_);
   const auto error = cuda_library::get().cudaMemcpyAsync(
       static_cast<std::byte*>(copy_->to) + begun_,
@@ -141,12 +141,12 @@ void stream_look::enqueue_piece() {
   begun_ += bytes;
 }
 
-void stream_look::record() {
+void stream_poll::record() {
   const auto error = cuda_library::get().cudaEventRecord(event_, on_.handle());
   if (error != cudaSuccess) refuse(asked(), error);
 }
 
-void stream_look::destroy_event() noexcept {
+void stream_poll::destroy_event() noexcept {
   if (!event_) return;
   const device_scope here(device_);
   (void)cuda_library::get().cudaEventDestroy(std::exchange(event_, nullptr));
