@@ -15,7 +15,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// Receives what a backend tells its world. Thread: the world's reactor.
-class backend_events {
+class backend_listener {
  public:
   /// A connection to a member ended unasked; `error` is the errno, 0 for an orderly
   /// end.
@@ -34,7 +34,7 @@ class backend_events {
   virtual void note(std::string) noexcept {}
 
  protected:
-  ~backend_events() = default;
+  ~backend_listener() = default;
 };
 
 /// Describes one lane of one peer, for dumps.

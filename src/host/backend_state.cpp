@@ -28,7 +28,7 @@ host_backend_options consistent(host_backend_options o) {
 
 }  // namespace
 
-host_backend::state::state(reactor& r, backend_events& told,
+host_backend::state::state(reactor& r, backend_listener& told,
                            const host_backend_options& chosen, rank_t rank,
                            std::vector<data_channel> channels)
     : core(r, told, options_, rank, static_cast<rank_t>(channels.size())),

@@ -18,8 +18,8 @@ class host_backend::state final : public host::core,
                                   public host::connection_events,
                                   public host::collective_port {
  public:
-  state(reactor& r, backend_events& told, const host_backend_options& chosen, rank_t rank,
-        std::vector<data_channel> channels);
+  state(reactor& r, backend_listener& told, const host_backend_options& chosen,
+        rank_t rank, std::vector<data_channel> channels);
   ~state() {
     home.timers().disarm(watch_);
     home.timers().disarm(tidy_);

@@ -16,14 +16,14 @@ namespace manyworlds::inline v0::detail::host {
 
 /// Shares the backend's state with its connections and its collectives.
 struct core {
-  core(reactor& r, backend_events& events, const host_backend_options& options,
+  core(reactor& r, backend_listener& events, const host_backend_options& options,
        rank_t self, rank_t size) noexcept
       : home(r), events(events), options(options), self(self), size(size) {
     MW_ASSERT(self >= 0 && self < size, "this process is a member");
   }
 
   reactor& home;
-  backend_events& events;
+  backend_listener& events;
   const host_backend_options& options;
   const rank_t self;
   const rank_t size;

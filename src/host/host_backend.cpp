@@ -55,12 +55,12 @@ std::vector<lane_status> host_backend::state::lanes() const {
   return all;
 }
 
-host_backend::host_backend(reactor& r, backend_events& events,
+host_backend::host_backend(reactor& r, backend_listener& events,
                            host_backend_options options, rank_t self,
                            std::vector<data_channel> connections)
     : state_(std::make_unique<state>(r, events, options, self, std::move(connections))) {}
 
-host_backend::host_backend(reactor& r, backend_events& events,
+host_backend::host_backend(reactor& r, backend_listener& events,
                            host_backend_options options, rank_t self,
                            std::vector<socket> streams)
     : host_backend(r, events, options, self,

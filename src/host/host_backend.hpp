@@ -65,9 +65,9 @@ class host_backend final : public backend {
 
   /// Starts receiving. `connections[rank]` carries this backend's frames alone to and
   /// from that rank; the entry of `self` is closed.
-  host_backend(reactor& r, backend_events& events, host_backend_options options,
+  host_backend(reactor& r, backend_listener& events, host_backend_options options,
                rank_t self, std::vector<data_channel> connections);
-  host_backend(reactor& r, backend_events& events, host_backend_options options,
+  host_backend(reactor& r, backend_listener& events, host_backend_options options,
                rank_t self, std::vector<socket> streams);
   ~host_backend() override;
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/device_jobs.hpp"
 #include "nccl/member_turns.hpp"

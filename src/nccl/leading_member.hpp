@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "nccl/launch_leader.hpp"
 #include "nccl/member_turns.hpp"
 #include "nccl/membership.hpp"

@@ -175,7 +175,8 @@ void member_turns::note_unordered() {
   member_.events.remark(fmt::format(
       "{} worlds share the {} connections of device {}, where an unmatched operation may "
       "wait for another world's without end: set {}=32 before CUDA starts, or start such "
-      "operations in one order at all members",
+      "operations in one order at all members, and none while another world connects or "
+      "has an operation in flight",
       worlds, connections(), member_.device->ordinal(), connections_variable));
 }
 

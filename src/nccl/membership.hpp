@@ -40,7 +40,7 @@ inline constexpr const char* leader_gone =
 /// Thread: the world's reactor. Lifetime: the backend's, longer than each of its parts.
 class membership {
  public:
-  membership(reactor& reactor, backend_events& world, nccl_backend_options how,
+  membership(reactor& reactor, backend_listener& world, nccl_backend_options how,
              rank_t rank, std::size_t members, std::shared_ptr<nccl::device> on)
       : home(reactor),
         events(world),
@@ -86,7 +86,7 @@ class membership {
   }
 
   reactor& home;
-  backend_events& events;
+  backend_listener& events;
   const nccl_backend_options options;
   const rank_t self;
   const rank_t size;

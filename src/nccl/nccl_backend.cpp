@@ -25,7 +25,7 @@ constexpr duration check_period = std::chrono::milliseconds(1);
 
 }  // namespace
 
-nccl_backend::nccl_backend(reactor& home, backend_events& events,
+nccl_backend::nccl_backend(reactor& home, backend_listener& events,
                            nccl_backend_options options, rank_t self,
                            std::vector<data_channel> connections,
                            std::shared_ptr<nccl::device> on)

@@ -11,7 +11,7 @@
 #include "backend/backend.hpp"
 #include "host/host_backend.hpp"
 #include "io/reactor.hpp"
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/device_jobs.hpp"
 #include "nccl/device_opening.hpp"
@@ -44,10 +44,10 @@ class nccl_backend final : public backend,
                            private order_mail::reader,
                            private view_queue::office,
                            private launch_queue::office,
-                           private backend_events,
+                           private backend_listener,
                            private poller {
  public:
-  nccl_backend(reactor& home, backend_events& events, nccl_backend_options options,
+  nccl_backend(reactor& home, backend_listener& events, nccl_backend_options options,
                rank_t self, std::vector<data_channel> connections,
                std::shared_ptr<nccl::device> on);
   ~nccl_backend() override;

@@ -27,11 +27,11 @@ class opened_device {
 /// Holds what a backend of a world on a device is made of.
 class device_backend_parts {
  public:
-  device_backend_parts(reactor& at, backend_events& told) noexcept
+  device_backend_parts(reactor& at, backend_listener& told) noexcept
       : home(at), events(told) {}
 
   reactor& home;
-  backend_events& events;
+  backend_listener& events;
   world_name name = {};
   std::uint64_t epoch = 0;
   rank_t rank = 0;

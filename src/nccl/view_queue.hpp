@@ -7,7 +7,7 @@
 #include <string>
 
 #include "host/host_backend.hpp"
-#include "member_work.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "nccl/device_jobs.hpp"
 #include "nccl/known_views.hpp"
 #include "nccl/membership.hpp"

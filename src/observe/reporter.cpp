@@ -123,20 +123,21 @@ reporter::service_part reporter::look_at_service() const {
   for (const auto& w : core_.worlds().snapshot()) {
     if (w->epoch() == 0) continue;
     std::vector<bool>& left = part.left[w->instance()];
-    for (rank_t r = 0; r < w->view().size(); ++r) left.push_back(w->has_left(r));
+    for (rank_t r = 0; r < w->view().size(); ++r)
+      left.push_back(w->members().has_left(r));
   }
   return part;
 }
 
 std::vector<operation_report> reporter::recent_operations() const {
-  std::vector<operation_record> records;
+  std::vector<ended_operation> ended;
   {
-    const std::lock_guard lock(core_.ledger().mutex());
-    records = core_.ledger().recent();
+    const std::lock_guard lock(core_.history().mutex());
+    ended = core_.history().recent();
   }
   const time_point now = core_.user().now();
   std::vector<operation_report> reports;
-  for (const operation_record& r : records) {
+  for (const ended_operation& r : ended) {
     operation_report o;
     o.kind = r.kind;
     o.peer = r.peer;

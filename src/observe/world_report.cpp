@@ -39,27 +39,25 @@ world_report world_core::report(time_point now) const {
   // Read the epoch first: it publishes the view and the links.
   report.epoch = epoch();
   if (report.epoch != 0) {
-    for (rank_t r = 0; r < view_.size(); ++r) {
+    for (rank_t r = 0; r < view().size(); ++r) {
       member_report m;
       m.rank = r;
-      m.identity = view_.member(r).identity;
-      m.address = view_.member(r).endpoint.text();
+      m.identity = view().member(r).identity;
+      m.address = view().member(r).endpoint.text();
       m.is_self = r == options_.rank;
-      m.is_suspect = is_suspect(r);
-      MW_ASSERT(static_cast<std::size_t>(r) < links_.size(),
+      m.is_suspect = members_.is_suspect(r);
+      MW_ASSERT(static_cast<std::size_t>(r) < members_.links().size(),
                 "each member has a place for its link");
-      const auto& l = links_[static_cast<std::size_t>(r)];
+      const auto& l = members_.links()[static_cast<std::size_t>(r)];
       if (l && !m.is_self) {
-        MW_ASSERT(static_cast<std::size_t>(r) < over_memory_.size(),
-                  "each member has a transport");
         m.silence = now - l->last_heard();
-        m.transport = over_memory_[static_cast<std::size_t>(r)] ? "shm" : "tcp";
+        m.transport = members_.is_over_memory(r) ? "shm" : "tcp";
       }
       report.members.push_back(std::move(m));
     }
   }
-  const std::lock_guard lock(runtime_->ledger().mutex());
-  for (const operation* op = pending_; op; op = op->next_pending) {
+  const std::lock_guard lock(pending_.history().mutex());
+  for (const operation* op = pending_.first(); op; op = op->next_pending) {
     report.pending.push_back(report_on(*op, now));
   }
   return report;

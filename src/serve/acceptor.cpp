@@ -122,7 +122,7 @@ met_peer::~met_peer() {
   MW_ASSERT(erased == 1, "a peer that was met is listed once, until its end");
   acceptor_.has_room_.set();
   // The peer knows the epochs of its name, which may never appear here again.
-  access::core(acceptor_.runtime_).worlds().forget_epoch(options_.name);
+  access::core(acceptor_.runtime_).worlds().views().forget(options_.name);
 }
 
 task<void> met_peer::form() {

@@ -25,7 +25,7 @@ connector::connector(runtime& rt, store& st, const connect_options& options)
 }
 
 connector::~connector() {
-  access::core(runtime_).worlds().forget_epoch(world_options_.name);
+  access::core(runtime_).worlds().views().forget(world_options_.name);
 }
 
 world connector::describe() {

@@ -56,7 +56,7 @@ bool worker_link::is_silent() const noexcept {
   const world_core& core = access::core(in());
   const duration limit =
       std::max(core.options().suspect_after / 2, 2 * core.runtime().options().heartbeat);
-  return core.silence_of(peer()) >= limit;
+  return core.members().silence_of(peer()) >= limit;
 }
 
 failure worker_link::describe_worker() const {

@@ -5,25 +5,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/store_gate.hpp"
+
 namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-void store_users::add(store_user& user) {
+void store_users::add(store_gate& gate) {
   const std::lock_guard lock(mutex_);
-  users_.push_back(&user);
+  gates_.push_back(&gate);
 }
 
-void store_users::remove(store_user& user) noexcept {
+void store_users::remove(store_gate& gate) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(users_, &user);
+  std::erase(gates_, &gate);
 }
 
-// Calls the users within the lock, so that none of them is destroyed meanwhile.
+// Shuts the gates within the lock, so that none of them is destroyed meanwhile.
 void store_users::end(bool answers) noexcept {
   const std::lock_guard lock(mutex_);
-  for (store_user* user : users_) user->store_ends(answers);
-  users_.clear();
+  for (store_gate* gate : gates_) gate->store_ends(answers);
+  gates_.clear();
 }
 
 namespace {

@@ -17,18 +17,18 @@ namespace manyworlds::inline v0::detail {
 /// backend.
 class backend_parts {
  public:
-  backend_parts(reactor& home, backend_events& events, const world_options& options,
+  backend_parts(reactor& home, backend_listener& listener, const world_options& options,
                 const host_backend_options& host,
                 std::vector<data_channel> connections) noexcept
       : home_(home),
-        events_(events),
+        listener_(listener),
         options_(options),
         host_(host),
         connections_(std::move(connections)) {}
 
   /// Returns the reactor that the backend lives on.
   [[nodiscard]] reactor& home() const noexcept { return home_; }
-  [[nodiscard]] backend_events& events() const noexcept { return events_; }
+  [[nodiscard]] backend_listener& listener() const noexcept { return listener_; }
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
   /// Returns what the world and its runtime ask of the host backend.
   [[nodiscard]] const host_backend_options& host_options() const noexcept {
@@ -41,7 +41,7 @@ class backend_parts {
 
  private:
   reactor& home_;
-  backend_events& events_;
+  backend_listener& listener_;
   const world_options& options_;
   host_backend_options host_;
   std::vector<data_channel> connections_;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t longest_reason = 4096;
 /// Smaller than the type allows, so that one more is possible; 0 means "never formed".
 constexpr std::uint64_t largest_epoch = std::uint64_t{1} << 62;
-static_assert(survivor_message::most_doubts <= 255, "their number is one byte");
+static_assert(survivor_message::most_pending_votes <= 255, "their number is one byte");
 
 template <class... F>
 struct overloaded : F... {
@@ -31,7 +31,7 @@ enum class message_kind : std::uint8_t {
   refuse,
   broken,
   survivor,
-  standing,
+  status,
   successor
 };
 static_assert(std::variant_size_v<control_message> ==
@@ -61,9 +61,9 @@ std::string read_reason(wire_reader& in) {
   return std::string(in.get_text(longest_reason));
 }
 
-void write(const std::vector<std::vector<rank_t>>& doubts, wire_writer& out) {
-  out.put(static_cast<std::uint8_t>(doubts.size()));
-  for (const auto& ranks : doubts) {
+void write(const std::vector<std::vector<rank_t>>& pending_votes, wire_writer& out) {
+  out.put(static_cast<std::uint8_t>(pending_votes.size()));
+  for (const auto& ranks : pending_votes) {
     out.put(static_cast<rank_t>(ranks.size()));
     for (const rank_t r : ranks) out.put(r);
   }
@@ -72,7 +72,7 @@ void write(const std::vector<std::vector<rank_t>>& doubts, wire_writer& out) {
 void write(const survivor_message& m, wire_writer& out) {
   out.put(m.name.view()).put(m.epoch).put(m.base).put(m.last_epoch);
   out.put(std::uint8_t{m.asks});
-  write(m.doubts, out);
+  write(m.pending_votes, out);
 }
 
 std::vector<rank_t> read_ranks(wire_reader& in) {
@@ -90,12 +90,13 @@ std::vector<rank_t> read_ranks(wire_reader& in) {
   return ranks;
 }
 
-std::vector<std::vector<rank_t>> read_doubts(wire_reader& in) {
+std::vector<std::vector<rank_t>> read_votes(wire_reader& in) {
   const auto count = in.get<std::uint8_t>();
-  if (count > survivor_message::most_doubts) throw wire_error("too many doubts");
-  std::vector<std::vector<rank_t>> doubts;
-  for (std::uint8_t i = 0; i < count; ++i) doubts.push_back(read_ranks(in));
-  return doubts;
+  if (count > survivor_message::most_pending_votes)
+    throw wire_error("too many pending votes");
+  std::vector<std::vector<rank_t>> pending_votes;
+  for (std::uint8_t i = 0; i < count; ++i) pending_votes.push_back(read_ranks(in));
+  return pending_votes;
 }
 
 void write(const world_view& v, wire_writer& out) {
@@ -126,23 +127,23 @@ survivor_message read_survivor(wire_reader& in) {
   m.last_epoch = in.get<std::uint64_t>();
   if (m.last_epoch >= largest_epoch) throw wire_error("no such epoch");
   m.asks = in.get<std::uint8_t>() != 0;
-  m.doubts = read_doubts(in);
+  m.pending_votes = read_votes(in);
   return m;
 }
 
-void write(const standing_message& m, wire_writer& out) {
-  out.put(m.base).put(m.standing).put(m.epoch);
-  if (m.standing == survivor_standing::succeeded) write(m.view, out);
-  if (m.standing == survivor_standing::no_part) write(m.doubts, out);
+void write(const status_message& m, wire_writer& out) {
+  out.put(m.base).put(m.status).put(m.epoch);
+  if (m.status == member_status::succeeded) write(m.view, out);
+  if (m.status == member_status::no_part) write(m.pending_votes, out);
 }
 
-standing_message read_standing(wire_reader& in) {
-  standing_message m;
+status_message read_status(wire_reader& in) {
+  status_message m;
   m.base = in.get<std::uint64_t>();
-  m.standing = in.get_enum(survivor_standing::succeeded);
+  m.status = in.get_enum(member_status::succeeded);
   m.epoch = in.get<std::uint64_t>();
-  if (m.standing == survivor_standing::succeeded) m.view = read_view(in);
-  if (m.standing == survivor_standing::no_part) m.doubts = read_doubts(in);
+  if (m.status == member_status::succeeded) m.view = read_view(in);
+  if (m.status == member_status::no_part) m.pending_votes = read_votes(in);
   return m;
 }
 
@@ -209,7 +210,7 @@ bytes encode(const control_message& message) {
             out.put(m.world_id).put(m.why).put(m.culprit).put(reason(m.detail));
           },
           [&](const survivor_message& m) { write(m, out); },
-          [&](const standing_message& m) { write(m, out); },
+          [&](const status_message& m) { write(m, out); },
           [&](const successor_message& m) {
             out.put(m.base);
             write(m.view, out);
@@ -274,8 +275,8 @@ control_message decode_control(std::span<const std::byte> message) {
     case message_kind::survivor:
       decoded = read_survivor(in);
       break;
-    case message_kind::standing:
-      decoded = read_standing(in);
+    case message_kind::status:
+      decoded = read_status(in);
       break;
     case message_kind::successor: {
       successor_message m;

@@ -70,7 +70,7 @@ struct broken_message {
   std::string detail;
 };
 
-// Between the survivors of a view, see agreement.hpp.
+// Between the survivors of a view, see shrink_protocol.hpp.
 
 /// A survivor to the others: it calls `shrink()`.
 struct survivor_message {
@@ -81,24 +81,24 @@ struct survivor_message {
   bool asks = false;  ///< asks a receiver that shrinks the view too to say so
   /// Views that it agreed to and that may have been committed or not. Each lists its
   /// members as ranks in the base, in order.
-  std::vector<std::vector<rank_t>> doubts;
+  std::vector<std::vector<rank_t>> pending_votes;
 
-  static constexpr std::size_t most_doubts = 16;
+  static constexpr std::size_t most_pending_votes = 16;
 };
-enum class survivor_standing : std::uint8_t {
+enum class member_status : std::uint8_t {
   no_part,    ///< it will never be a member of a successor of that view
   gone_on,    ///< it is a member of a later epoch; the asker is not
   succeeded,  ///< that view has a successor, and the asker is a member of it
 };
 /// The answer of a process that no longer shrinks that view.
-struct standing_message {
+struct status_message {
   std::uint64_t base = 0;
-  survivor_standing standing = survivor_standing::no_part;
+  member_status status = member_status::no_part;
   std::uint64_t epoch = 0;
   world_view view;  ///< the successor; without members unless `succeeded`
   /// Those of a sender that takes `no_part`, which cannot be asked again. See
   /// `survivor_message`.
-  std::vector<std::vector<rank_t>> doubts;
+  std::vector<std::vector<rank_t>> pending_votes;
 };
 /// The lowest of the survivors to the others: this is the next epoch; connect and say
 /// `ready`.
@@ -107,13 +107,12 @@ struct successor_message {
   world_view view;
 };
 
-using control_message =
-    std::variant<propose_message, ready_message, commit_message, rollback_message,
-                 refuse_message, broken_message, survivor_message, standing_message,
-                 successor_message>;
+using control_message = std::variant<propose_message, ready_message, commit_message,
+                                     rollback_message, refuse_message, broken_message,
+                                     survivor_message, status_message, successor_message>;
 [[nodiscard]] inline bool is_between_survivors(const control_message& m) noexcept {
   return std::holds_alternative<survivor_message>(m) ||
-         std::holds_alternative<standing_message>(m) ||
+         std::holds_alternative<status_message>(m) ||
          std::holds_alternative<successor_message>(m);
 }
 [[nodiscard]] bytes encode(const control_message& message);

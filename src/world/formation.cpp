@@ -12,9 +12,9 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/notice.hpp"
-#include "world/directory.hpp"
 #include "world/runtime_core.hpp"
 #include "world/store_trouble.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -36,7 +36,7 @@ static_assert(between_tellings < told_often);
 formation::formation(world_core& core)
     : core_(core),
       runtime_(core.runtime()),
-      directory_(runtime_.worlds()),
+      router_(runtime_.worlds()),
       service_(runtime_.service()),
       peers_(runtime_.peers()),
       store_(core.gate()),
@@ -45,13 +45,13 @@ formation::formation(world_core& core)
       deadline_(service_.now() + core.options().form) {
   MW_ASSERT(service_.is_current(), "a formation lives on the service reactor");
   MW_ASSERT(rank_ >= 0 && rank_ < size_, "options that are wrong form no world");
-  directory_.begin(*this);
+  router_.begin(*this);
   if (core.inherits()) adopt(core.inherits()->view);
 }
 
 formation::~formation() {
   store_.set_parting_request(std::nullopt);
-  directory_.end(*this);
+  router_.end(*this);
 }
 
 std::string formation::key(const std::string& tail) const {
@@ -251,7 +251,7 @@ task<void> formation::open_device() {
   if (asked->result.why != cause::none) {
     throw give_up{asked->result.why, rank_, {}, asked->result.text};
   }
-  core_.device_ = std::move(asked->result.device);
+  core_.keep_device(std::move(asked->result.device));
 }
 
 task<void> formation::until_formed() {
@@ -319,7 +319,7 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
     co_return;
   }
   for (;;) {
-    auto arrived = directory_.claim(view.id, peer, view.member(peer).id);
+    auto arrived = router_.claim(view.id, peer, view.member(peer).id);
     if (arrived) {
       channel = std::move(*arrived);
       co_return;

@@ -24,7 +24,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-class world_directory;
+class world_router;
 
 /// Forms one world at one member. Thread: the service reactor.
 ///
@@ -46,7 +46,7 @@ class formation {
   /// Stops the forming: the world was broken or abandoned meanwhile.
   void stop() noexcept { stopped_.set(); }
 
-  // Called by the directory.
+  // Called by the world router.
   void take(control_message message);
   /// Returns whether `speaker` is entitled to that message: rank 0 to a commit and a
   /// rollback, each member to its own `ready`.
@@ -159,7 +159,7 @@ class formation {
 
   world_core& core_;
   runtime_core& runtime_;
-  world_directory& directory_;
+  world_router& router_;
   reactor& service_;
   endpoint& peers_;
   store_gate& store_;

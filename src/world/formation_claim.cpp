@@ -5,9 +5,9 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "world/directory.hpp"
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -19,7 +19,7 @@ task<void> formation::claim_rank() {
   join_record mine;
   mine.who = peers_.self();
   mine.attempt = attempt_;
-  mine.last_epoch = directory_.last_epoch(core_.options().name);
+  mine.last_epoch = router_.views().last_epoch(core_.options().name);
   mine.size = size_;
   mine.backend = core_.options().backend;
   const std::string before = std::exchange(my_record_, mine.encode());
@@ -79,7 +79,7 @@ task<void> formation::claim_rank() {
 
 task<bool> formation::says_it_is(process_address who, rank_t rank) {
   if (who.id == peers_.self().id) {
-    co_return directory_.holder_of(core_.options().name, rank, &core_) != nullptr;
+    co_return router_.holder_of(core_.options().name, rank, &core_) != nullptr;
   }
   claim_query query;
   query.name = core_.options().name;
@@ -97,7 +97,7 @@ task<bool> formation::says_it_is(process_address who, rank_t rank) {
 task<bool> formation::is_held(process_address holder,
                               const std::optional<world_view>& old) {
   if (holder.id == peers_.self().id) {
-    co_return directory_.holder_of(core_.options().name, rank_, &core_) != nullptr;
+    co_return router_.holder_of(core_.options().name, rank_, &core_) != nullptr;
   }
   // Other members of the old epoch may know that it is dead or silent.
   const bool others_know =
@@ -166,7 +166,7 @@ task<void> formation::ask_other(const world_view& old, rank_t rank, inquiry& fou
   query.holder = old.member(rank_).id;
   claim_answer said = claim_answer::vacant;
   if (other.id == peers_.self().id) {
-    said = runtime_.answer(query);
+    said = router_.answer(query);
   } else {
     try {
       const bytes answer = co_await peers_.ask(

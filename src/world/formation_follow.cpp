@@ -6,15 +6,15 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "world/directory.hpp"
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
 /// A leader that is present has usually proposed by then. Otherwise it is examined.
-constexpr duration first_look = std::chrono::milliseconds(50);
+constexpr duration leader_patience = std::chrono::milliseconds(50);
 }  // namespace
 
 task<void> formation::follow() {
@@ -24,7 +24,7 @@ task<void> formation::follow() {
       view.member(rank_).id != peers_.self().id) {
     throw try_again{"the proposal was not for this member"};
   }
-  directory_.note_epoch(core_.options().name, view.epoch);
+  router_.views().note_epoch(core_.options().name, view.epoch);
   if (world_id_ != view.id) adopt(view);
   co_await be_ready(view);
 }
@@ -86,7 +86,7 @@ task<propose_message> formation::await_proposal() {
   waiting_as_ = cause::not_joined;
   waiting_rank_ = 0;
   waiting_for_ = "rank 0 has not proposed a world; did it join?";
-  duration patience = first_look;
+  duration patience = leader_patience;
   for (;;) {
     while (!inbox_.empty()) {
       control_message message = std::move(inbox_.front());

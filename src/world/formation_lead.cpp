@@ -7,16 +7,16 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "world/directory.hpp"
 #include "world/formation.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 task<void> formation::lead() {
   MW_ASSERT(rank_ == 0, "rank 0 leads");
   const std::optional<std::string> old_text = co_await store_.try_get(key("view"));
-  std::uint64_t highest = directory_.last_epoch(core_.options().name);
+  std::uint64_t highest = router_.views().last_epoch(core_.options().name);
   try {
     if (old_text && !old_text->empty())
       highest = std::max(highest, decode_view(*old_text).epoch);
@@ -45,7 +45,7 @@ task<void> formation::lead() {
   const std::string stands =
       co_await store_.compare_set_unique(key("view"), old_text.value_or(""), text);
   if (stands != text) throw try_again{"another leader has published a view"};
-  directory_.note_epoch(core_.options().name, parts.view.epoch);
+  router_.views().note_epoch(core_.options().name, parts.view.epoch);
 
   adopt(parts.view);
   co_await commit_when_ready(parts, attempts);
@@ -205,7 +205,7 @@ void formation::refuse_twins(const join_record& record, rank_t rank,
       "one runtime joined as rank {} and as rank {}; each needs its own", twin, rank);
   const refuse_message refused{record.attempt, cause::invalid_argument, reason};
   if (twin == rank_) {
-    directory_.take_refusal(refused);
+    router_.take_refusal(refused);
   } else {
     tell(parts.links[slot], refused);
     tell(parts.links[slot],

@@ -43,7 +43,7 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
   if (is_remote_) {
     interruptible().keeps = core_->shared_from_this();
     if (queue(interruption_->start)) return true;
-    // The runtime has ended and takes no step; all its worlds are over.
+    // The runtime has ended and takes no work; all its worlds are over.
     is_remote_ = false;
   }
   begin();
@@ -112,7 +112,7 @@ void operation_awaiter::finish(outcome how) noexcept {
   MW_ASSERT(outcome_ == outcome::pending && how != outcome::pending && !is_pending,
             "an operation finishes once, when the core no longer lists it (law 1)");
   outcome_ = how;
-  if (how == outcome::failed) settle_failure();
+  if (how == outcome::failed) make_failure();
   disarm();
   if (!is_starting_) resume_if_quiet();
 }
@@ -120,11 +120,11 @@ void operation_awaiter::finish(outcome how) noexcept {
 void operation_awaiter::disarm() noexcept {
   if (!interruption_) return;
   core_->runtime().user().timers().disarm(interruption_->limit);
-  // Waits for a callback that runs on another thread; it only queues a step.
+  // Waits for a callback that runs on another thread; it only queues work.
   interruption_->on_token.reset();
 }
 
-void operation_awaiter::settle_failure() noexcept {
+void operation_awaiter::make_failure() noexcept {
   MW_ASSERT(!failure_, "an operation has one failure (law 1)");
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());
@@ -181,35 +181,35 @@ bool operation_awaiter::shut_gate() noexcept {
 
 bool operation_awaiter::await_cancel() noexcept {
   MW_ASSERT(waiter_, "only an operation that was started is cancelled");
-  // The cancelling step reads it, on the world's reactor.
+  // The cancelling work reads it, on the world's reactor.
   must_end_ = waiter_->home().cancels_for_the_last_time();
   if (!is_remote_) return give_up(reason::task_cancelled);
   queue(interruption_->cancel);
   return false;
 }
 
-bool operation_awaiter::queue(step& s) noexcept {
+bool operation_awaiter::queue(work& w) noexcept {
   std::atomic<int>& gate = interruption_->gate;
   int queued = gate.load();
   do {
-    MW_ASSERT(queued >= shut, "queued steps are never fewer than none");
+    MW_ASSERT(queued >= shut, "queued work is never less than none");
     if (queued == shut) return false;
   } while (!gate.compare_exchange_weak(queued, queued + 1));
-  if (core_->runtime().user().try_post(s)) return true;
-  step_is_done();
+  if (core_->runtime().user().try_post(w)) return true;
+  work_is_done();
   return false;
 }
 
-void operation_awaiter::step_is_done() noexcept {
+void operation_awaiter::work_is_done() noexcept {
   [[maybe_unused]] const int before = interruption_->gate.fetch_sub(1);
-  MW_ASSERT(before > 0, "a step that is done was counted when it was queued");
+  MW_ASSERT(before > 0, "work that is done was counted when it was queued");
   if (outcome_ != outcome::pending) resume_if_quiet();
 }
 
 void operation_awaiter::resume_if_quiet() noexcept {
   MW_ASSERT(waiter_, "an operation that ends has a waiter");
-  // Not while steps are queued, which refer to this object: the last of them resumes
-  // the waiter.
+  // Not while work is queued, which refers to this object: the last of it resumes the
+  // waiter.
   if (shut_gate()) waiter_->resume();
 }
 
@@ -219,19 +219,19 @@ void operation_awaiter::on_stop::operator()() const noexcept {
 
 void operation_awaiter::begin_here() noexcept {
   begin();
-  step_is_done();
+  work_is_done();
 }
 
 void operation_awaiter::cancel_here() noexcept {
-  // This step is counted, so that giving up cannot shut the gate: `step_is_done`
+  // This work is counted, so that giving up cannot shut the gate: `work_is_done`
   // resumes the waiter.
   give_up(reason::task_cancelled);
-  step_is_done();
+  work_is_done();
 }
 
 void operation_awaiter::stop_here() noexcept {
   give_up(reason::stopped);
-  step_is_done();
+  work_is_done();
 }
 
 void operation_awaiter::await_resume() {

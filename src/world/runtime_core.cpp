@@ -17,11 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Equals the default of a world's `suspect_after`; for processes that no longer share
-/// a world.
-constexpr duration silence_limit = 1s;
-static_assert(silence_limit == world_options().suspect_after);
-
 socket_address address_from(std::string_view text, std::string_view what) {
   const auto parsed = socket_address::parse(text);
   if (!parsed) {
@@ -54,13 +49,6 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
 
 }  // namespace
 
-runtime_core::ending::ending(runtime_core& rt) noexcept
-    : work([](work& w) noexcept {
-        auto& self = static_cast<ending&>(w);
-        self.core.peers().spawn(self.core.peers().say_goodbye(self.patience));
-      }),
-      core(rt) {}
-
 runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   if (!options.environment) own_env_ = std::make_unique<system_environment>();
   env_ = options.environment ? options.environment : own_env_.get();
@@ -80,10 +68,9 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   service_ = std::make_unique<reactor>(env_->make_engine(engine_kind::epoll).engine,
                                        service_options);
 
-  directory_ = std::make_unique<world_directory>(*service_);
-  endpoint_ = std::make_unique<endpoint>(*service_, *env_,
-                                         endpoint_options_from(options, *env_, pools_),
-                                         static_cast<endpoint_events&>(*this));
+  router_ = std::make_unique<world_router>(*this);
+  endpoint_ = std::make_unique<endpoint>(
+      *service_, *env_, endpoint_options_from(options, *env_, pools_), *router_);
   endpoint_->serve(*user_, options.spin < duration::zero());
   reporter_ = std::make_unique<reporter>(*this);
   env_->attach(*user_);
@@ -119,9 +106,13 @@ runtime_core::~runtime_core() {
 task<void> runtime_core::serve() { co_await endpoint_->run(); }
 
 void runtime_core::end_service(duration patience) noexcept {
-  if (std::exchange(ending_.posted, true)) return;
-  ending_.patience = patience;
-  service_->post(ending_);
+  if (std::exchange(ends_service_, true)) return;
+  goodbye_patience_ = patience;
+  service_->post(goodbye_);
+}
+
+void runtime_core::say_goodbye() noexcept {
+  peers().spawn(peers().say_goodbye(goodbye_patience_));
 }
 
 void runtime_core::log(log_level level, std::string_view line) const noexcept {
@@ -152,54 +143,6 @@ duration runtime_core::jitter(duration most) {
 
 bool runtime_core::is_forked_child() const noexcept {
   return fork_mark_ && *fork_mark_ == 0;
-}
-
-void runtime_core::link_message(const std::shared_ptr<link>& l,
-                                std::span<const std::byte> message) {
-  directory_->take_message(l, message);
-}
-
-void runtime_core::link_ended(const std::shared_ptr<link>& l, enum cause why,
-                              const std::string& detail) noexcept {
-  if (why == cause::protocol_error && logs(log_level::warning)) {
-    log(log_level::warning,
-        fmt::format("the link with {} is ended: {}", l->peer().text(), detail));
-  }
-  directory_->link_ended(l, why, detail);
-}
-
-void runtime_core::data_connection(stream connection, const hello& words) {
-  directory_->keep(connection.release(), words.world_id, words.rank, words.self.id);
-}
-
-void runtime_core::slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
-                                rank_t rank, slot_lease slot) {
-  directory_->keep(std::move(slot), world_id, rank, l->peer().id);
-}
-
-task<bytes> runtime_core::answer_query(bytes question) {
-  co_return bytes(1, static_cast<std::byte>(answer(decode_claim(question))));
-}
-
-claim_answer runtime_core::answer(const claim_query& query) {
-  MW_ASSERT(service_->is_current(), "claims are answered on the service reactor");
-  const claim_answer by_worlds = directory_->answer(query);
-  if (query.epoch == 0 || by_worlds != claim_answer::vacant) return by_worlds;
-  // Its world is over here; the link may still show whether the process lives.
-  const duration limit = std::max(silence_limit, 5 * options_.heartbeat);
-  const auto last = endpoint_->last_heard(query.holder);
-  // If the link is over too, the cause that ended the world still tells.
-  const bool is_gone =
-      last ? service_->now() - *last >= limit : directory_->has_lost(query);
-  return is_gone ? claim_answer::gone : claim_answer::vacant;
-}
-
-void runtime_core::examine_silence(time_point now) noexcept {
-  directory_->examine_silence(now);
-}
-
-void runtime_core::remark(log_level level, std::string line) noexcept {
-  log(level, line);
 }
 
 }  // namespace manyworlds::inline v0::detail

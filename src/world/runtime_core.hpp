@@ -1,4 +1,4 @@
-// Runtime core: the reactors, the endpoint and the directory of one runtime. It
+// Runtime core: the reactors, the endpoint and the world router of one runtime. It
 // outlives every handle that refers to it.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "link/endpoint.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
 #include "manyworlds/io/environment.hpp"
@@ -20,14 +21,13 @@
 #include "nccl/runtime_devices.hpp"
 #include "observe/reporter.hpp"
 #include "observe/tally.hpp"
-#include "world/directory.hpp"
-#include "world/operation_ledger.hpp"
+#include "world/operation_history.hpp"
 #include "world/world_event_hub.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-class runtime_core final : public std::enable_shared_from_this<runtime_core>,
-                           private endpoint_events {
+class runtime_core final : public std::enable_shared_from_this<runtime_core> {
  public:
   /// Makes the reactors and starts to listen; turns nothing yet. Errors: those of
   /// `endpoint`.
@@ -40,8 +40,8 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] reactor& user() noexcept { return *user_; }
   [[nodiscard]] reactor& service() noexcept { return *service_; }
   [[nodiscard]] endpoint& peers() noexcept { return *endpoint_; }
-  [[nodiscard]] world_directory& worlds() noexcept { return *directory_; }
-  [[nodiscard]] operation_ledger& ledger() noexcept { return ledger_; }
+  [[nodiscard]] world_router& worlds() noexcept { return *router_; }
+  [[nodiscard]] operation_history& history() noexcept { return history_; }
   [[nodiscard]] const std::shared_ptr<pool_registry>& pools() const noexcept {
     return pools_;
   }
@@ -59,9 +59,6 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   /// Ends `serve`, which says goodbye for at most `patience`. Called by the thread that
   /// ends the runtime.
   void end_service(duration patience) noexcept;
-
-  /// Returns what is known here of the holder of a rank. Thread: the service reactor.
-  [[nodiscard]] claim_answer answer(const claim_query& query);
 
   /// Refuses to form worlds from now on. Thread: any.
   void refuse_worlds() noexcept {
@@ -116,16 +113,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   [[nodiscard]] std::uint64_t next_instance() noexcept { return instances_.fetch_add(1); }
 
  private:
-  void link_message(const std::shared_ptr<link>& l,
-                    std::span<const std::byte> message) override;
-  void link_ended(const std::shared_ptr<link>& l, enum cause why,
-                  const std::string& detail) noexcept override;
-  void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id, rank_t rank,
-                    slot_lease slot) override;
-  void data_connection(stream connection, const hello& words) override;
-  task<bytes> answer_query(bytes question) override;
-  void examine_silence(time_point now) noexcept override;
-  void remark(log_level level, std::string line) noexcept override;
+  void say_goodbye() noexcept;
 
   const runtime_options options_;
   std::unique_ptr<environment> own_env_;
@@ -133,9 +121,9 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   const std::shared_ptr<pool_registry> pools_ = std::make_shared<pool_registry>();
   std::unique_ptr<reactor> user_;
   std::unique_ptr<reactor> service_;
-  std::unique_ptr<world_directory> directory_;
+  std::unique_ptr<world_router> router_;
   std::unique_ptr<endpoint> endpoint_;
-  operation_ledger ledger_;
+  operation_history history_;
   serving_tally serving_;
   std::unique_ptr<reporter> reporter_;
   std::atomic<std::uint64_t> instances_{1};
@@ -151,12 +139,9 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core>,
   std::shared_ptr<runtime_core> keeps_itself_;
   volatile unsigned char* fork_mark_ = nullptr;  ///< a page, wiped in a forked child
 
-  struct ending final : work {
-    explicit ending(runtime_core& rt) noexcept;
-    runtime_core& core;
-    duration patience{};
-    bool posted = false;
-  } ending_{*this};
+  bool ends_service_ = false;
+  duration goodbye_patience_{};
+  member_work<&runtime_core::say_goodbye> goodbye_{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail

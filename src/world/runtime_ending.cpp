@@ -41,7 +41,7 @@ static_assert(settling_patience < task_patience && short_patience < drain_patien
 /// counted in place of time.
 constexpr int most_turns_without_time = 100'000;
 /// An end is rare and nothing waits for this thread: it polls.
-constexpr duration look_again = 200us;
+constexpr duration poll_interval = 200us;
 
 }  // namespace
 
@@ -68,7 +68,7 @@ bool runtime::turn_until(bool users, time_point by, Over&& over) noexcept {
     bool did = false;
     if (users && !turns_elsewhere()) did |= core_->user().turn();
     if (!time_passes) did |= core_->service().turn();
-    if (!did && time_passes) std::this_thread::sleep_for(look_again);
+    if (!did && time_passes) std::this_thread::sleep_for(poll_interval);
   }
   return true;
 }

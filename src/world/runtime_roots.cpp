@@ -57,8 +57,8 @@ void runtime::roots::add(const std::shared_ptr<started_base>& root) {
   // listed.
   root->begin();
   // Earlier tasks are cancelled already; a later one must not outlast them.
-  if (!deadline_ || std::exchange(cancel_.queued, true)) return;
-  home_.post(cancel_);
+  if (!deadline_ || std::exchange(is_cancelling_queued_, true)) return;
+  home_.post(cancelling_);
 }
 
 bool runtime::roots::empty() const {
@@ -71,9 +71,9 @@ void runtime::roots::cancel_after(duration drain) {
     const std::lock_guard lock(mutex_);
     const time_point by = later(home_.now(), drain);
     deadline_ = deadline_ ? std::min(*deadline_, by) : by;
-    if (std::exchange(cancel_.queued, true)) return;
+    if (std::exchange(is_cancelling_queued_, true)) return;
   }
-  home_.post(cancel_);
+  home_.post(cancelling_);
 }
 
 void runtime::roots::begin_cancelling() noexcept {
@@ -81,8 +81,9 @@ void runtime::roots::begin_cancelling() noexcept {
   time_point by{};
   {
     const std::lock_guard lock(mutex_);
-    MW_ASSERT(cancel_.queued && deadline_, "a cancelling was queued with its deadline");
-    cancel_.queued = false;
+    MW_ASSERT(is_cancelling_queued_ && deadline_,
+              "a cancelling was queued with its deadline");
+    is_cancelling_queued_ = false;
     by = *deadline_;
   }
   if (by <= home_.now()) {
@@ -128,7 +129,7 @@ void runtime::roots::note_failed(started_base& root,
   if (failed_.size() == most_failed) failed_.pop_front();
   failed_.push_back({root.where(), text_of_error(root.error_), home_.now()});
   untold_.push_back(std::move(untold));
-  if (std::exchange(tell_timer_.is_armed, true)) return;
+  if (std::exchange(is_tell_timer_armed_, true)) return;
   home_.timers().arm(tell_timer_, later(home_.now(), asking_patience));
 }
 
@@ -142,7 +143,7 @@ void runtime::roots::tell_errors() noexcept {
   {
     const std::lock_guard lock(mutex_);
     untold.swap(untold_);
-    if (std::exchange(tell_timer_.is_armed, false)) home_.timers().disarm(tell_timer_);
+    if (std::exchange(is_tell_timer_armed_, false)) home_.timers().disarm(tell_timer_);
   }
   for (const auto& root : untold) root->tell_error();
 }

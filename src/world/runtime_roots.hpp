@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "observe/report.hpp"
 
@@ -19,12 +20,7 @@ using namespace detail;
 /// A runtime has two: for the user's tasks, and for those of the service thread.
 class runtime::roots final {
  public:
-  roots(runtime_core& core, reactor& home) noexcept
-      : core_(core),
-        home_(home),
-        cancel_(*this),
-        drain_timer_(*this),
-        tell_timer_(*this) {}
+  roots(runtime_core& core, reactor& home) noexcept : core_(core), home_(home) {}
 
   /// Lists a task and begins it. Thread: any.
   void add(const std::shared_ptr<started_base>& root);
@@ -50,31 +46,6 @@ class runtime::roots final {
   void keep(std::shared_ptr<void> remains) noexcept { remains_ = std::move(remains); }
 
  private:
-  struct cancelling final : work {
-    explicit cancelling(roots& r) noexcept
-        : work([](work& w) noexcept {
-            auto& self = static_cast<cancelling&>(w);
-            self.owner.begin_cancelling();
-          }),
-          owner(r) {}
-    roots& owner;
-    bool queued = false;
-  };
-  struct drain_timer final : timer {
-    explicit drain_timer(roots& r) noexcept
-        : timer(
-              [](timer& t) noexcept { static_cast<drain_timer&>(t).owner.cancel_all(); }),
-          owner(r) {}
-    roots& owner;
-  };
-  struct tell_timer final : timer {
-    explicit tell_timer(roots& r) noexcept
-        : timer(
-              [](timer& t) noexcept { static_cast<tell_timer&>(t).owner.tell_errors(); }),
-          owner(r) {}
-    roots& owner;
-    bool is_armed = false;
-  };
   struct failed_task {
     source_position where;
     std::string error;
@@ -96,9 +67,11 @@ class runtime::roots final {
   /// Tasks that ended by an exception that nothing has asked for yet.
   std::vector<std::shared_ptr<started_base>> untold_;  // guarded by mutex_
   std::optional<time_point> deadline_;                 // guarded by mutex_
-  cancelling cancel_;
-  drain_timer drain_timer_;
-  tell_timer tell_timer_;
+  bool is_cancelling_queued_ = false;                  // guarded by mutex_
+  bool is_tell_timer_armed_ = false;                   // guarded by mutex_
+  member_work<&roots::begin_cancelling> cancelling_{*this};
+  member_timer<&roots::cancel_all> drain_timer_{*this};
+  member_timer<&roots::tell_errors> tell_timer_{*this};
   std::shared_ptr<void> remains_;
 };
 

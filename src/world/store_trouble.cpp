@@ -14,10 +14,10 @@ std::string trouble_with(const store& st) {
 }
 
 task<void> tell_of_trouble(runtime_core& rt, std::string who, const store& st) {
-  constexpr duration between_looks = std::chrono::milliseconds(400);
+  constexpr duration poll_interval = std::chrono::milliseconds(400);
   std::string told;
   for (;;) {
-    co_await sleep_for(between_looks);
+    co_await sleep_for(poll_interval);
     std::string trouble = trouble_with(st);
     if (!trouble.empty() && trouble != told) {
       rt.log(log_level::warning, fmt::format("{}: {}", who, trouble));

@@ -5,8 +5,8 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "world/agreement.hpp"
 #include "world/runtime_core.hpp"
+#include "world/shrink_protocol.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -91,7 +91,9 @@ rank_t world::size() const { return existing_core().options().size; }
 std::uint64_t world::epoch() const { return existing_core().epoch(); }
 world_state world::state() const { return existing_core().state(); }
 failure world::failure() const { return existing_core().first_failure(); }
-bool world::is_suspect(rank_t rank) const { return existing_core().is_suspect(rank); }
+bool world::is_suspect(rank_t rank) const {
+  return existing_core().members().is_suspect(rank);
+}
 const world_view& world::view() const { return existing_core().view(); }
 
 world_history world::history() const {
@@ -199,7 +201,7 @@ class shrinking {
 task<std::shared_ptr<world_core>> successor_of(std::shared_ptr<world_core> core,
                                                std::unique_ptr<shrinking> counted) {
   const auto until_the_end = std::move(counted);
-  agreement among_survivors(core);
+  shrink_protocol among_survivors(core);
   co_return co_await among_survivors.run();
 }
 

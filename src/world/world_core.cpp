@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "duration_text.hpp"
 #include "host/host_backend.hpp"
-#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/operation_awaiter.hpp"
 #include "world/backend_factory.hpp"
@@ -16,6 +15,10 @@
 namespace manyworlds::inline v0::detail {
 
 namespace {
+
+/// The reactor has at least this long to bring up a world that was formed at the last
+/// moment.
+constexpr duration shortest_take = std::chrono::milliseconds(500);
 
 bool is_on_one_host(const world_view& v) {
   return std::all_of(v.members.begin(), v.members.end(), [&](const process_address& m) {
@@ -37,44 +40,24 @@ host_backend_options host_options_of(const world_options& o, const runtime_optio
 }  // namespace
 
 std::unique_ptr<backend> make_host_backend(backend_parts parts) {
-  return std::make_unique<host_backend>(parts.home(), parts.events(),
+  return std::make_unique<host_backend>(parts.home(), parts.listener(),
                                         parts.host_options(), parts.options().rank,
                                         parts.take_connections());
 }
 
 world_core::world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
-                       std::optional<succession> inherited)
+                       std::optional<successor_view> inherited)
     : runtime_(std::move(rt)),
       store_(&st),
       gate_(inherited ? nullptr : &st),
       options_(options),
       inherited_(std::move(inherited)),
       instance_(runtime_->next_instance()),
-      // A wrong size is refused when the world is awaited; it must not take memory
-      // here.
-      suspects_(static_cast<std::size_t>(
-          std::clamp<rank_t>(options.size, 0, world_view::largest_size))) {}
+      life_(options_.name, options_.rank, runtime_->events()),
+      members_(*this),
+      pending_(runtime_->history()) {}
 
 world_core::~world_core() = default;
-
-// --- any thread
-
-bool world_core::is_suspect(rank_t rank) const noexcept {
-  return rank >= 0 && static_cast<std::size_t>(rank) < suspects_.size() &&
-         suspects_[static_cast<std::size_t>(rank)].load(std::memory_order_relaxed);
-}
-
-duration world_core::silence_of(rank_t rank) const noexcept {
-  if (rank < 0 || rank >= view_.size() || rank == options_.rank) return duration::zero();
-  MW_ASSERT(links_.size() == view_.members.size(), "a formed world has a link by rank");
-  const auto& l = links_[static_cast<std::size_t>(rank)];
-  return l ? runtime_->service().now() - l->last_heard() : duration::zero();
-}
-
-failure world_core::first_failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
 
 failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind in,
                                      std::string detail) const {
@@ -85,35 +68,27 @@ failure world_core::describe_failure(enum cause why, rank_t rank, operation_kind
   f.rank = rank;
   f.operation = in;
   // The view is written once, before the epoch is.
-  if (f.epoch != 0 && rank >= 0 && rank < view_.size()) {
-    f.peer = view_.member(rank).identity;
-    const auto& l = links_[static_cast<std::size_t>(rank)];
-    if (l && rank != options_.rank)
-      f.noticed_after = runtime_->service().now() - l->last_heard();
+  if (f.epoch != 0 && rank >= 0 && rank < view().size()) {
+    f.peer = view().member(rank).identity;
+    f.noticed_after = members_.silence_of(rank);
   }
   return f;
 }
 
-bool world_core::on_reactor(step& s) noexcept {
-  // The reactors of a runtime that has ended are not turned: the step would never
+bool world_core::on_reactor(keeping_work& w) noexcept {
+  // The reactors of a runtime that has ended are not turned: the work would never
   // release this object.
   if (runtime_->has_ended()) return false;
-  MW_ASSERT(!s.keeps, "a step is queued once at a time");
-  s.keeps = shared_from_this();
-  if (runtime_->user().try_execute(s)) return true;
-  s.keeps.reset();
+  w.keep(shared_from_this());
+  if (runtime_->user().try_execute(w)) return true;
+  w.let_go();
   return false;
 }
-void world_core::on_service(step& s) noexcept {
-  if (runtime_->has_ended()) return;
-  MW_ASSERT(!s.keeps, "a step is queued once at a time");
-  s.keeps = shared_from_this();
-  runtime_->service().execute(s);
-}
 
-void world_core::enter(world_state next) noexcept {
-  MW_ASSERT(may_follow(state(), next), "a world changes its state by an allowed step");
-  state_.store(next, std::memory_order_release);
+void world_core::on_service(keeping_work& w) noexcept {
+  if (runtime_->has_ended()) return;
+  w.keep(shared_from_this());
+  runtime_->service().execute(w);
 }
 
 // --- forming
@@ -154,17 +129,11 @@ void world_core::begin_forming() {
     break_with(describe_failure(cause::runtime_stopped, no_rank, operation_kind::form,
                                 "the runtime is stopping"));
   }
-  {
-    // Both under the mutex, so that the steps of a break are queued behind the forming.
-    const std::lock_guard lock(mutex_);
-    if (state() == world_state::described) {
-      enter(world_state::forming);
-      MW_ASSERT(!form_step_.keeps, "a world begins to form once");
-      form_step_.keeps = shared_from_this();
-      runtime_->service().post(form_step_);
-      return;
-    }
-  }
+  const bool begins = life_.begin_forming([this] {
+    form_step_.keep(shared_from_this());
+    runtime_->service().post(form_step_);
+  });
+  if (begins) return;
   // Broken or left meanwhile, with nothing begun.
   runtime_->worlds().remove(*this);
 }
@@ -193,37 +162,18 @@ void world_core::form() noexcept {
 
 void world_core::take_formed(formed_parts parts) {
   MW_ASSERT(runtime_->service().is_current(), "a formation ends on the service reactor");
-  MW_ASSERT(view_.members.empty() && epoch() == 0, "a world is formed once");
-  MW_ASSERT(parts.view.epoch != 0, "an epoch that was formed is above 0");
-  MW_ASSERT(parts.view.size() == options_.size &&
-                parts.links.size() == parts.view.members.size() &&
-                parts.channels.size() == parts.links.size(),
-            "a formation has a member, a link and a channel by rank");
-  MW_ASSERT(parts.view.member(options_.rank).id == runtime_->self().id,
-            "this process has its rank in the view");
-  // The store of the epoch releases them: from then on any thread may read the view and
-  // the links.
-  view_ = parts.view;
-  for (link_hold& hold : parts.links) {
-    links_.push_back(hold.get());
-    holds_.push_back(std::move(hold));
-  }
-  has_left_.resize(view_.members.size());
-  for (const data_channel& c : parts.channels) over_memory_.push_back(c.has_slot());
-  parts_ = std::move(parts);
+  const std::uint64_t epoch = parts.view.epoch;
+  members_.take_formed(parts.view, std::move(parts.links), parts.channels);
+  channels_ = std::move(parts.channels);
   committed_at_ = runtime_->service().now();
-  epoch_.store(view_.epoch, std::memory_order_release);
+  // From now on any thread may read the view and the links.
+  life_.note_formed(epoch);
   runtime_->worlds().note_formed(shared_from_this());
   // A member that died since it reported ready is noticed here or by its link's end.
-  for (rank_t r = 0; r < view_.size(); ++r) {
-    const auto& l = links_[static_cast<std::size_t>(r)];
-    MW_ASSERT(r == options_.rank || l, "a formed world has a link to each other member");
-    if (r != options_.rank && !l->is_up())
-      link_lost(*l, cause::peer_died, "died while forming");
-  }
+  members_.break_for_the_dead();
   if (state() == world_state::broken) {
     // Broken between the commit and here: the announcement found no links to tell.
-    parts_ = formed_parts();
+    channels_.clear();
     tell_members();
     return;
   }
@@ -231,10 +181,11 @@ void world_core::take_formed(formed_parts parts) {
 }
 
 std::unique_ptr<backend> world_core::make_backend() {
-  auto connections = std::exchange(parts_.channels, {});
-  MW_ASSERT(connections.size() == view_.members.size(),
+  auto connections = std::exchange(channels_, {});
+  MW_ASSERT(connections.size() == view().members.size(),
             "a backend gets its connections once, by rank");
-  const host_backend_options host = host_options_of(options_, runtime_->options(), view_);
+  const host_backend_options host =
+      host_options_of(options_, runtime_->options(), view());
   if (options_.backend == backend_kind::nccl) {
     device_backend_parts parts(runtime_->user(), *this);
     parts.name = options_.name;
@@ -256,11 +207,10 @@ void world_core::go_up() noexcept {
   MW_ASSERT(runtime_->user().is_current(), "a world goes up on its reactor");
   // Broken from this thread meanwhile: the tear-down has overtaken this step.
   if (state() == world_state::broken) {
-    parts_ = formed_parts();
+    channels_.clear();
     return;
   }
   MW_ASSERT(!backend_ && epoch() != 0, "a world goes up once, after it was formed");
-  left_.resize(view_.members.size());
   try {
     backend_ = make_backend();
   } catch (const std::exception& e) {
@@ -269,24 +219,150 @@ void world_core::go_up() noexcept {
                          std::string("its backend could not be made: ") + e.what()));
     return;
   }
-  bool is_up = false;
-  channel_waiters told;
-  {
-    const std::lock_guard lock(mutex_);
-    is_up = state() == world_state::forming;
-    if (is_up) {
-      enter(world_state::up);
-      tell_event(told, world_event_kind::formed, options_.rank);
-    }
-  }
-  told.resume_all();
   // Broken meanwhile: the tear-down is queued behind this step and finds the backend.
-  if (!is_up) return;
+  if (!life_.step(world_state::forming, world_state::up)) return;
   tally_.note_up(runtime_->user().now());
   runtime_->log(log_level::info,
                 fmt::format("{}@{} is up: rank {} of {}", options_.name.view(), epoch(),
                             options_.rank, options_.size));
-  decided_.set();
+  decided().set();
+}
+
+time_point world_core::examine_silence(time_point now) noexcept {
+  const world_state s = state();
+  // Formed, and about to be up.
+  if (s == world_state::forming && epoch() != 0) {
+    const time_point up_by = std::max(later(forming_since_, options_.form),
+                                      later(committed_at_, shortest_take));
+    if (now >= up_by) break_as_not_turned(now);
+    return now;
+  }
+  if (s != world_state::up && s != world_state::closing) return time_point::max();
+  return members_.examine_silence(now);
+}
+
+// The thread that turns the reactor again finds the world broken; the others do not
+// wait for that. Law 8 protects worlds that are up from a user's thread; this one never
+// was.
+void world_core::break_as_not_turned(time_point now) noexcept {
+  break_with(describe_failure(
+      cause::not_turned, options_.rank, operation_kind::form,
+      fmt::format(
+          "all members were connected {} ago, but the reactor of this runtime has "
+          "not been turned since, and its time to form, {}, is up: a task blocks "
+          "it, or run(), start() or poll() is missing",
+          duration_text(now - committed_at_), duration_text(options_.form))));
+}
+
+// --- operations
+
+void world_core::start(operation_awaiter& op) noexcept {
+  const world_state now = state();
+  const bool serves =
+      now == world_state::up || (now == world_state::closed && backend_ && !we_left_);
+  if (!serves) {
+    op.failed_with = now == world_state::described || now == world_state::forming
+                         ? cause::not_formed
+                     : now == world_state::broken ? cause::none
+                                                  : cause::closed;
+    if (op.failed_with == cause::not_formed)
+      op.failure_detail = "co_await the world first";
+    if (op.failed_with == cause::closed) op.info.source = first_failure().rank;
+    op.end(operation_end::failed);
+    return;
+  }
+  if (runtime_->is_forked_child()) {
+    op.fail(cause::forked, "a world cannot be used in a forked child");
+    return;
+  }
+  MW_ASSERT(backend_, "a world that serves has its backend");
+  if (op.device && !backend_->device()) [[unlikely]] {
+    op.fail(cause::unsupported,
+            "a world of backend host moves no device memory: form it with "
+            ".backend = backend_kind::nccl");
+    return;
+  }
+  MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
+  op.started = runtime_->user().recently();
+  pending_.add(op);
+  backend_->start(op);
+}
+
+void world_core::remove_pending(operation_awaiter& op, enum cause ended_by) noexcept {
+  pending_.remove(op, options_.name, epoch(), ended_by, runtime_->user().recently());
+}
+
+void world_core::break_for_the_end_of(const operation& op) noexcept {
+  MW_ASSERT(is_collective(op.kind), "only a collective cannot be taken back");
+  break_with(describe_failure(
+      cause::runtime_stopped, options_.rank, op.kind,
+      "its task was cancelled by the end of the runtime, and the others wait for it"));
+}
+
+void world_core::break_for_cancelled_collectives() noexcept {
+  for (const operation* op = pending_.first(); op; op = op->next_pending) {
+    if (!is_collective(op->kind)) continue;
+    if (!static_cast<const operation_awaiter&>(*op).is_given_up()) continue;
+    break_for_the_end_of(*op);
+    return;
+  }
+}
+
+bool world_core::withdraw(operation_awaiter& op) noexcept {
+  // Without a backend, or broken: the world ends the operation soon.
+  if (!backend_ || state() == world_state::broken) return false;
+  MW_ASSERT(op.is_pending, "an operation that is given up is pending");
+  return backend_->withdraw(op);
+}
+
+void world_core::discard(rank_t peer, lane on) {
+  reactor& user = runtime_->user();
+  if (user.is_current()) {
+    if (backend_ && state() == world_state::up) backend_->discard(peer, on);
+    return;
+  }
+  struct posted final : work {
+    posted(std::shared_ptr<world_core> core, rank_t peer, lane on)
+        : work([](work& w) noexcept {
+            const std::unique_ptr<posted> self(&static_cast<posted&>(w));
+            self->core->discard(self->peer, self->on);
+          }),
+          core(std::move(core)),
+          peer(peer),
+          on(on) {}
+    const std::shared_ptr<world_core> core;
+    const rank_t peer;
+    const lane on;
+  };
+  auto step = std::make_unique<posted>(shared_from_this(), peer, on);
+  // A runtime that has ended takes no step: all its worlds are over.
+  if (user.try_post(*step)) (void)step.release();
+}
+
+// --- what the backend tells
+
+void world_core::connection_ended(rank_t peer, int error) noexcept {
+  members_.note_connection_end(peer, error);
+}
+
+void world_core::must_break(rank_t peer, enum cause why, std::string detail) noexcept {
+  // A peer that beats, with a reactor that neither turns nor is parked, is blocked in
+  // user code: it lives and breaks no world (law 8). The backend asks again. One that
+  // does not beat is silent; that breaks the world elsewhere.
+  if (why == cause::stalled && members_.is_blocked(peer)) return;
+  break_with(describe_failure(why, peer, operation_kind::none, std::move(detail)));
+}
+
+void world_core::heard(rank_t peer) noexcept { members_.note_heard(peer); }
+
+void world_core::remark(std::string line) noexcept {
+  runtime_->log(log_level::warning,
+                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
+}
+
+void world_core::note(std::string line) noexcept {
+  runtime_->log(log_level::info,
+                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
 }  // namespace manyworlds::inline v0::detail

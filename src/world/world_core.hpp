@@ -1,11 +1,12 @@
 // World core: the state of one world in one process. The handle `world` refers to it.
 // It belongs to the runtime until its last operation has ended.
+// Its state and first cause are in `world_life`, what it knows of the others in
+// `world_members`.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,43 +14,25 @@
 #include "backend/backend.hpp"
 #include "link/data_channel.hpp"
 #include "link/endpoint.hpp"
-#include "manyworlds/detail/channel_waiters.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
-#include "manyworlds/world/world_event.hpp"
 #include "manyworlds/world/world_state.hpp"
 #include "observe/report.hpp"
-#include "world/store_gate.hpp"
-#include "world/succession.hpp"
+#include "store/store_gate.hpp"
+#include "world/pending_operations.hpp"
+#include "world/successor_view.hpp"
+#include "world/world_life.hpp"
+#include "world/world_members.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 class formation;
 class operation_awaiter;
 class runtime_core;
-
-/// The table of allowed steps: returns whether a world may enter `next` from `now`.
-[[nodiscard]] constexpr bool may_follow(world_state now, world_state next) noexcept {
-  switch (now) {
-    case world_state::described:
-      return next == world_state::forming || next == world_state::closed ||
-             next == world_state::broken;
-    case world_state::forming:
-      return next == world_state::up || next == world_state::broken;
-    case world_state::up:
-      return next == world_state::closing || next == world_state::closed ||
-             next == world_state::broken;
-    case world_state::closing:
-      return next == world_state::closed || next == world_state::broken;
-    case world_state::closed:
-    case world_state::broken:
-      break;
-  }
-  return false;
-}
 
 /// What one formation hands over when it is committed.
 struct formed_parts {
@@ -58,15 +41,14 @@ struct formed_parts {
   std::vector<data_channel> channels;
 };
 
-/// Thread: any for `state`, `first_failure` and the notices. The backend and the list
-/// of pending operations belong to the user reactor, links and registration to the
-/// service reactor. A break is decided under one mutex, so that the first cause wins on
-/// whichever thread it is noticed.
+/// Ties the life of a world to its members, its backend and its operations. Thread: any
+/// for the state and the notices. The backend and the pending operations belong to the
+/// user reactor, the members and the registration to the service reactor.
 class world_core final : public std::enable_shared_from_this<world_core>,
-                         private backend_events {
+                         private backend_listener {
  public:
   world_core(std::shared_ptr<runtime_core> rt, store& st, world_options options,
-             std::optional<succession> inherited = std::nullopt);
+             std::optional<successor_view> inherited = std::nullopt);
   ~world_core();
   world_core(const world_core&) = delete;
   world_core& operator=(const world_core&) = delete;
@@ -74,21 +56,6 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   // --- any thread
   [[nodiscard]] const world_options& options() const noexcept { return options_; }
   [[nodiscard]] std::uint64_t instance() const noexcept { return instance_; }
-  [[nodiscard]] world_state state() const noexcept {
-    return state_.load(std::memory_order_acquire);
-  }
-  [[nodiscard]] std::uint64_t epoch() const noexcept {
-    return epoch_.load(std::memory_order_acquire);
-  }
-  [[nodiscard]] bool is_suspect(rank_t rank) const noexcept;
-  /// Returns how long a member has been silent. Precondition: the world was formed.
-  [[nodiscard]] duration silence_of(rank_t rank) const noexcept;
-  /// Returns the first cause, if the world is broken or closed.
-  [[nodiscard]] failure first_failure() const;
-  /// Makes a failure of this world, with the member, the peer process and the
-  /// operation.
-  [[nodiscard]] failure describe_failure(enum cause why, rank_t rank, operation_kind in,
-                                         std::string detail) const;
   [[nodiscard]] runtime_core& runtime() const noexcept { return *runtime_; }
   [[nodiscard]] std::shared_ptr<runtime_core> runtime_ptr() const noexcept {
     return runtime_;
@@ -97,9 +64,26 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// Returns the gate through which the forming uses the store.
   [[nodiscard]] store_gate& gate() noexcept { return gate_; }
 
+  [[nodiscard]] world_life& life() noexcept { return life_; }
+  [[nodiscard]] world_state state() const noexcept { return life_.state(); }
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return life_.epoch(); }
+  [[nodiscard]] failure first_failure() const { return life_.first_failure(); }
+  [[nodiscard]] notice& decided() noexcept { return life_.decided(); }
+  [[nodiscard]] notice& over() noexcept { return life_.over(); }
+  [[nodiscard]] notice& drained() noexcept { return life_.drained(); }
+
+  [[nodiscard]] world_members& members() noexcept { return members_; }
+  [[nodiscard]] const world_members& members() const noexcept { return members_; }
+  [[nodiscard]] const world_view& view() const noexcept { return members_.view(); }
+
+  /// Makes a failure of this world, with the member, the peer process and the
+  /// operation.
+  [[nodiscard]] failure describe_failure(enum cause why, rank_t rank, operation_kind in,
+                                         std::string detail) const;
+
   /// Returns what a world of survivors inherits; null for a world that forms through
   /// the store.
-  [[nodiscard]] const succession* inherits() const noexcept {
+  [[nodiscard]] const successor_view* inherits() const noexcept {
     return inherited_ ? &*inherited_ : nullptr;
   }
   /// Returns the rank under which it is found in the store.
@@ -126,12 +110,9 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// world.
   void abandon() noexcept;
 
-  /// Set when the world is formed, or broken before it was.
-  [[nodiscard]] notice& decided() noexcept { return decided_; }
-  /// Set when the world is broken or closed.
-  [[nodiscard]] notice& over() noexcept { return over_; }
-  /// Set when nothing of the world touches any buffer and its resources are free.
-  [[nodiscard]] notice& drained() noexcept { return drained_; }
+  /// Queues work there. False if the runtime has ended: the work does not run.
+  bool on_reactor(keeping_work& w) noexcept;
+  void on_service(keeping_work& w) noexcept;
 
   // --- the user reactor
   void start(operation_awaiter& op) noexcept;
@@ -143,7 +124,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// that.
   [[nodiscard]] bool has_left_itself() const noexcept { return we_left_; }
   /// Takes an operation off the list, if it is there, and records how it ended.
-  void remove_pending(operation& op, enum cause ended_by) noexcept;
+  void remove_pending(operation_awaiter& op, enum cause ended_by) noexcept;
 
   /// Breaks the world if a task was cancelled in one of its collectives: that cannot be
   /// taken back, and the task's runtime ends.
@@ -159,20 +140,15 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   // --- the service reactor
   /// Does `begin_forming`, and the forming is under way when it returns.
   void begin_inheriting();
+  /// Keeps the device that the formation has opened for the backend.
+  void keep_device(std::shared_ptr<void> opened) noexcept { device_ = std::move(opened); }
   /// Takes the parts of the committed formation. The world is up when the reactor has
   /// taken them.
   void take_formed(formed_parts parts);
-  [[nodiscard]] const world_view& view() const noexcept { return view_; }
-  [[nodiscard]] const std::vector<std::shared_ptr<link>>& links() const noexcept {
-    return links_;
-  }
-  /// Suspects silent members and breaks the world by their silence. Returns when it
-  /// must look again at the latest: a sign of life only makes that later.
+  /// Examines the silence of the members, and of this reactor while the world is not up.
+  /// Returns when it must be called again at the latest.
   time_point examine_silence(time_point now) noexcept;
-  /// Breaks the world if one of its members is at the other end of this link.
-  void link_lost(const link& l, enum cause why, const std::string& detail) noexcept;
-  [[nodiscard]] bool has_left(rank_t rank) const noexcept;
-  /// Returns the records of the one agreement that shrinks it.
+  /// Returns what is known of its successors, of the one protocol that shrinks it.
   [[nodiscard]] known_successors& successors() noexcept { return successors_; }
 
   // --- dumps
@@ -184,25 +160,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   [[nodiscard]] world_tally& tally() noexcept { return tally_; }
 
  private:
-  friend class formation;
-
-  /// A step is a piece of work that keeps the core alive while it is queued.
-  struct step final : work {
-    using function = void (world_core::*)() noexcept;
-    step(world_core& core, function f) noexcept
-        : work([](work& w) noexcept {
-            auto& self = static_cast<step&>(w);
-            const auto alive = std::move(self.keeps);
-            (self.core_.*self.function_)();
-          }),
-          core_(core),
-          function_(f) {}
-    world_core& core_;
-    function function_;
-    std::shared_ptr<world_core> keeps;
-  };
-
-  // backend_events
+  // backend_listener
   void connection_ended(rank_t peer, int error) noexcept override;
   void must_break(rank_t peer, enum cause why, std::string detail) noexcept override;
   void peer_left(rank_t peer) noexcept override;
@@ -210,71 +168,40 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void remark(std::string line) noexcept override;
   void note(std::string line) noexcept override;
 
-  /// Queues a step there. False if the runtime has ended: the step is not taken.
-  bool on_reactor(step& s) noexcept;
-  void on_service(step& s) noexcept;
-  /// Enters the next state. Precondition: the mutex is held.
-  void enter(world_state next) noexcept;
-
-  /// Tells the runtime's subscribers of an event. Waiters are resumed from `told` when
-  /// the mutex is released. Precondition: the mutex is held, so that subscribers see
-  /// the states of a world in their order.
-  void tell_event(channel_waiters& told, world_event_kind kind, rank_t about,
-                  enum cause why = cause::none) const noexcept;
-
-  // The steps, in the order of a world's life.
+  // In the order of a world's life.
   void form() noexcept;   // service
   void go_up() noexcept;  // reactor
   [[nodiscard]] std::unique_ptr<backend> make_backend();
-  void note_departures() noexcept;  // service
-  void leave() noexcept;            // reactor
-  void left() noexcept;             // reactor
-  void tear_down() noexcept;        // reactor
-  void quiet() noexcept;            // reactor
-  void announce() noexcept;         // service
-  void tell_members() noexcept;     // service
-  void unregister() noexcept;       // service
-  void tell_drained() noexcept;     // service
+  void leave() noexcept;         // reactor
+  void left() noexcept;          // reactor
+  void announce() noexcept;      // service
+  void tell_members() noexcept;  // service
+  void tear_down() noexcept;     // reactor
+  void quiet() noexcept;         // reactor
+  void end_pending() noexcept;   // reactor
+  void unregister() noexcept;    // service
+  void tell_drained() noexcept;  // service
   /// Called if all have formed the world and this reactor did not take it up in time.
   void break_as_not_turned(time_point now) noexcept;  // service
-
-  void tell_service_of(rank_t departed, std::optional<int> connection_error) noexcept;
-  void end_pending() noexcept;
-  [[nodiscard]] bool left_by_all() const noexcept;
 
   const std::shared_ptr<runtime_core> runtime_;
   store* const store_;
   store_gate gate_;
   const world_options options_;
-  const std::optional<succession> inherited_;
+  const std::optional<successor_view> inherited_;
   const std::uint64_t instance_;
+  world_life life_;
+  world_members members_;
+  world_tally tally_;
 
-  std::atomic<world_state> state_{world_state::described};
-  std::atomic<std::uint64_t> epoch_{0};
   std::atomic<bool> asked_to_form_{false};
   std::atomic<bool> asked_to_leave_{false};
   std::atomic<bool> takes_no_part_{false};
-  std::vector<std::atomic<bool>> suspects_;
-  mutable std::mutex mutex_;
-  failure failure_;                                        // guarded by mutex_
-  rank_t reported_by_ = no_rank;                           // guarded by mutex_
-  std::vector<rank_t> departed_;                           // guarded by mutex_
-  std::vector<std::pair<rank_t, int>> ended_connections_;  // guarded by mutex_
-  bool departures_queued_ = false;                         // guarded by mutex_
-  world_tally tally_;
-  notice decided_;
-  notice over_;
-  notice drained_;
 
-  // Written by the service before the step that lets the reactor read them.
-  world_view view_;
-  std::vector<std::shared_ptr<link>> links_;
-  std::vector<bool> over_memory_;
-  formed_parts parts_;
+  // Written by the service before the step that lets the reactor read it.
+  std::vector<data_channel> channels_;
 
   // The service reactor's.
-  std::vector<link_hold> holds_;
-  std::vector<bool> has_left_;
   known_successors successors_;
   std::unique_ptr<formation> formation_;
   std::shared_ptr<void> device_;  ///< opened by the formation, taken by the backend
@@ -284,19 +211,17 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   // The user reactor's.
   std::unique_ptr<backend> backend_;
-  operation* pending_ = nullptr;  // guarded by the ledger's mutex for dumps
-  std::vector<bool> left_;
+  pending_operations pending_;
   bool we_left_ = false;
 
-  step form_step_{*this, &world_core::form};
-  step up_step_{*this, &world_core::go_up};
-  step departures_step_{*this, &world_core::note_departures};
-  step leave_step_{*this, &world_core::leave};
-  step left_step_{*this, &world_core::left};
-  step tear_down_step_{*this, &world_core::tear_down};
-  step quiet_step_{*this, &world_core::quiet};
-  step announce_step_{*this, &world_core::announce};
-  step unregister_step_{*this, &world_core::unregister};
+  kept_member_work<&world_core::form> form_step_{*this};
+  kept_member_work<&world_core::go_up> up_step_{*this};
+  kept_member_work<&world_core::leave> leave_step_{*this};
+  kept_member_work<&world_core::left> left_step_{*this};
+  kept_member_work<&world_core::announce> announce_step_{*this};
+  kept_member_work<&world_core::tear_down> tear_down_step_{*this};
+  kept_member_work<&world_core::quiet> quiet_step_{*this};
+  kept_member_work<&world_core::unregister> unregister_step_{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -230,13 +230,13 @@ class stranger {
         m.epoch = 1 + in_.take<std::uint8_t>();
         m.base = id_from();
         m.asks = in_.take<std::uint8_t>() % 2 == 0;
-        m.doubts.assign(in_.take<std::uint8_t>() % 4, {0, 1});
+        m.pending_votes.assign(in_.take<std::uint8_t>() % 4, {0, 1});
         co_return encode(m);
       }
       case 7: {
-        standing_message m;
+        status_message m;
         m.base = id_from();
-        m.standing = static_cast<survivor_standing>(in_.take<std::uint8_t>() % 3);
+        m.status = static_cast<member_status>(in_.take<std::uint8_t>() % 3);
         m.epoch = 1;
         m.view = view_from();
         co_return encode(m);

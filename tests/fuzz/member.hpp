@@ -46,7 +46,7 @@ struct busy_operation : operation {
   std::vector<std::size_t> counts;
 };
 
-struct indifferent_world final : backend_events {
+struct indifferent_world final : backend_listener {
   void connection_ended(rank_t, int) noexcept override { is_broken = true; }
   void must_break(rank_t, cause, std::string) noexcept override { is_broken = true; }
   void peer_left(rank_t) noexcept override {}

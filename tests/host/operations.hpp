@@ -48,7 +48,7 @@ struct barrier_op : test_operation {
   barrier_op() : test_operation(operation_kind::barrier) {}
 };
 
-struct recorded_events final : backend_events {
+struct recorded_events final : backend_listener {
   void connection_ended(rank_t peer, int error) noexcept override {
     ended.push_back(peer);
     last_error = error;

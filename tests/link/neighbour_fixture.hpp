@@ -4,7 +4,7 @@
 #include "link_fixture.hpp"
 #include "support/entries.hpp"
 #include "support/eventually.hpp"
-#include "world/directory.hpp"
+#include "world/world_router.hpp"
 
 namespace manyworlds::link_tests {
 

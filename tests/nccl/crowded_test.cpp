@@ -441,6 +441,9 @@ TEST_SUITE("crowded gpu") {
       co_await first;
       world second(m.rt, m.st, numbered(options, 2));
       co_await second;
+      // Connecting is an operation too: the sums come behind it at both members, or one
+      // would launch them before it, and both would wait as the log says.
+      co_await second.device_ready();
       device_buffer<float> x(m.pool, 4, m.stream);
       for (int i = 0; i < 3; ++i) co_await first.all_reduce(x, sum).unmatched();
       co_await second.barrier();

@@ -1,6 +1,6 @@
 // Proposals and refusals that no honest member sends.
 #include "manyworlds/store/run_on.hpp"
-#include "world/directory.hpp"
+#include "world/world_router.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -29,7 +29,7 @@ task<void> propose_to_successor(world& w, world_view base) {
   runtime_core& rt = core.runtime();
   const link_hold way =
       co_await rt.peers().reach(base.member(0), rt.service().now() + 5s);
-  succession inherited;
+  successor_view inherited;
   inherited.view = base;
   inherited.view.epoch = base.epoch + 1;
   inherited.view.id = 0;
@@ -44,7 +44,7 @@ task<void> propose_to_successor(world& w, world_view base) {
   other.view = base;
   other.view.id = 7;
   other.rank = 1;
-  rt.worlds().take_message(way.get(), encode(control_message(other)));
+  rt.worlds().link_message(way.get(), encode(control_message(other)));
   co_await sleep_for(100ms);
   CHECK(next->state() == world_state::forming);
   next->abandon();

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "world/agreement.hpp"
+#include "world/shrink_protocol.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -94,7 +94,8 @@ TEST_CASE("a world has one successor, and one who asks for it at a time") {
   CHECK(p.b.finish(second).cause == cause::invalid_argument);
 }
 
-TEST_CASE("a member that lives and does not call is named, unless the rest outweigh it") {
+TEST_CASE(
+    "a member that lives and does not call is named, unless the rest have a quorum") {
   pair p(hasty);
   const failure f = p.b.run(shrinking(p.wb));
   CHECK(f.cause == cause::not_joined);
@@ -259,11 +260,11 @@ TEST_CASE("an epoch tells its proposer, and is beyond all that were seen") {
   world_view base;
   base.epoch = 7;
   base.members.resize(3);
-  CHECK(agreement::epoch_of(base, 0, 7) == 8);
-  CHECK(agreement::epoch_of(base, 2, 7) == 10);
+  CHECK(shrink_protocol::epoch_of(base, 0, 7) == 8);
+  CHECK(shrink_protocol::epoch_of(base, 2, 7) == 10);
   for (rank_t proposer = 0; proposer < 3; ++proposer) {
     for (std::uint64_t highest = 7; highest < 30; ++highest) {
-      const std::uint64_t epoch = agreement::epoch_of(base, proposer, highest);
+      const std::uint64_t epoch = shrink_protocol::epoch_of(base, proposer, highest);
       CHECK(epoch > highest);
       CHECK(epoch <= std::max<std::uint64_t>(highest + 3, 10));
       CHECK((epoch - 8) % 3 == static_cast<std::uint64_t>(proposer));

@@ -25,7 +25,7 @@ class keeping_factory final : public backend_factory {
       kept.push_back(way.take_slot());
       highest = std::max(highest, kept.back().slot());
     }
-    return std::make_unique<host_backend>(parts.home(), parts.events(),
+    return std::make_unique<host_backend>(parts.home(), parts.listener(),
                                           host_backend_options(), parts.options().rank,
                                           std::vector<socket>(ways.size()));
   }

@@ -15,17 +15,17 @@ namespace {
 class complaining final : public backend_factory {
  public:
   std::unique_ptr<backend> make_backend(backend_parts parts) override {
-    events_ = &parts.events();
+    listener_ = &parts.listener();
     return make_host_backend(std::move(parts));
   }
   /// On the reactor, as a backend does.
   task<void> complain() {
-    events_->must_break(1, cause::stalled, "as a test has it");
+    listener_->must_break(1, cause::stalled, "as a test has it");
     co_return;
   }
 
  private:
-  backend_events* events_ = nullptr;
+  backend_listener* listener_ = nullptr;
 };
 
 constexpr duration heartbeat = 20ms;

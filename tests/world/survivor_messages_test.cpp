@@ -1,6 +1,6 @@
 // What survivors tell each other, some of it made up, and what it must hold.
 #include "manyworlds/store/run_on.hpp"
-#include "world/agreement.hpp"
+#include "world/shrink_protocol.hpp"
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -29,7 +29,7 @@ class trio {
     v.members.clear();
     for (const rank_t r : ranks) v.members.push_back(base.member(r));
     v.id = 4711;
-    v.epoch = agreement::epoch_of(base, ranks.front(), base.epoch);
+    v.epoch = shrink_protocol::epoch_of(base, ranks.front(), base.epoch);
     return v;
   }
   void say(std::size_t from, rank_t to, const control_message& what) {
@@ -64,13 +64,13 @@ survivor_message some_call() {
   m.name = "pair";
   m.epoch = 1;
   m.base = 7;
-  m.doubts = {{0, 2}};
+  m.pending_votes = {{0, 2}};
   return m;
 }
 
 }  // namespace
 
-TEST_CASE("who was ready for a successor and drops its world tells what it doubts") {
+TEST_CASE("who was ready for a successor and drops its world tells its pending votes") {
   trio t({.name = "trio", .form = 3s});
   auto ready = t.nodes[2].rt.start(why_not(t.worlds[2]));
   const auto limit = clock::now() + 2s;
@@ -89,9 +89,9 @@ TEST_CASE(
   trio t({.name = "trio", .form = 10s});
   const auto begun = clock::now();
   auto one = t.nodes[1].rt.start(shrinking(t.worlds[1]));
-  standing_message committed;
+  status_message committed;
   committed.base = t.base.id;
-  committed.standing = survivor_standing::succeeded;
+  committed.status = member_status::succeeded;
   committed.view = t.view_of({0, 1, 2});
   committed.epoch = committed.view.epoch;
   // Said before it listens, it is not heard.
@@ -107,22 +107,22 @@ TEST_CASE(
   CHECK(clock::now() - begun < 5s);
 }
 
-TEST_CASE("what survivors say is checked: ranks out of order, too many doubts") {
+TEST_CASE("what survivors say is checked: ranks out of order, too many pending votes") {
   const bytes good = survivor_bytes(some_call());
   CHECK(encode(decode_control(good)) == good);
   survivor_message bad = some_call();
   for (const std::vector<rank_t>& ranks :
        std::vector<std::vector<rank_t>>{{}, {1, 1}, {2, 0}, {-1}, {4096}}) {
-    bad.doubts = {ranks};
+    bad.pending_votes = {ranks};
     CHECK_THROWS_AS((void)decode_control(survivor_bytes(bad)), wire_error);
   }
-  bad.doubts.assign(survivor_message::most_doubts + 1, {0});
+  bad.pending_votes.assign(survivor_message::most_pending_votes + 1, {0});
   CHECK_THROWS_AS((void)decode_control(survivor_bytes(bad)), wire_error);
-  standing_message parting;
-  parting.doubts = {{0, 2}};
+  status_message parting;
+  parting.pending_votes = {{0, 2}};
   const bytes said = encode(control_message(parting));
   CHECK(encode(decode_control(said)) == said);
-  parting.doubts = {{2, 0}};
+  parting.pending_votes = {{2, 0}};
   CHECK_THROWS_AS((void)decode_control(encode(control_message(parting))), wire_error);
   bytes cut = good;
   cut.pop_back();

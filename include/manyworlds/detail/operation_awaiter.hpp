@@ -10,10 +10,9 @@
 #include <utility>
 
 #include "manyworlds/coro/continuation.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/operation.hpp"
 #include "manyworlds/detail/operation_request.hpp"
-#include "manyworlds/detail/timer_queue.hpp"
-#include "manyworlds/detail/work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -65,26 +64,11 @@ class operation_awaiter : public operation {
   enum class outcome : unsigned char { pending, done, failed, cancelled };
   enum class reason : unsigned char { none, task_cancelled, stopped, late };
 
-  struct step final : work {
-    using function = void (operation_awaiter::*)() noexcept;
-    step(operation_awaiter& op, function f) noexcept
-        : work([](work& w) noexcept {
-            auto& self = static_cast<step&>(w);
-            (self.op_.*self.function_)();
-          }),
-          op_(op),
-          function_(f) {}
-    operation_awaiter& op_;
-    function function_;
-  };
-  struct limit_timer final : timer {
-    explicit limit_timer(operation_awaiter& a) noexcept
-        : timer([](timer& t) noexcept {
-            static_cast<limit_timer&>(t).op.give_up(reason::late);
-          }),
-          op(a) {}
-    operation_awaiter& op;
-  };
+  void begin_here() noexcept;
+  void cancel_here() noexcept;
+  void stop_here() noexcept;
+  void limit_is_over() noexcept { give_up(reason::late); }
+
   struct on_stop {
     operation_awaiter* op;
     void operator()() const noexcept;
@@ -94,21 +78,18 @@ class operation_awaiter : public operation {
   /// (20 ns).
   struct interruption {
     explicit interruption(operation_awaiter& op) noexcept
-        : limit(op),
-          start(op, &operation_awaiter::begin_here),
-          cancel(op, &operation_awaiter::cancel_here),
-          stop(op, &operation_awaiter::stop_here) {}
+        : limit(op), start(op), cancel(op), stop(op) {}
 
-    limit_timer limit;
-    step start;
-    step cancel;
-    step stop;
+    member_timer<&operation_awaiter::limit_is_over> limit;
+    member_work<&operation_awaiter::begin_here> start;
+    member_work<&operation_awaiter::cancel_here> cancel;
+    member_work<&operation_awaiter::stop_here> stop;
     std::optional<std::stop_callback<on_stop>> on_token;
     /// Set if started from another executor: the handle may be dropped before the start
     /// arrives.
     std::shared_ptr<world_core> keeps;
-    /// Counts steps queued at the world's reactor that refer to the operation. `shut`:
-    /// the waiter is being resumed, and no step may be queued.
+    /// Counts the work queued at the world's reactor that refers to the operation.
+    /// `shut`: the waiter is being resumed, and none may be queued.
     std::atomic<int> gate{0};
   };
   static constexpr int shut = -1;
@@ -118,20 +99,17 @@ class operation_awaiter : public operation {
   bool give_up(reason why) noexcept;
   void finish(outcome how) noexcept;
   void resume_if_quiet() noexcept;
-  /// Returns true unless steps are queued that refer to this object; then none can be
+  /// Returns true unless work is queued that refers to this object; then none can be
   /// queued from now on.
   [[nodiscard]] bool shut_gate() noexcept;
   void disarm() noexcept;
   [[nodiscard]] interruption& interruptible() noexcept {
     return interruption_ ? *interruption_ : interruption_.emplace(*this);
   }
-  /// Queues a step at the world's reactor unless the waiter is on its way.
-  bool queue(step& s) noexcept;
-  void step_is_done() noexcept;
-  void begin_here() noexcept;
-  void cancel_here() noexcept;
-  void stop_here() noexcept;
-  void settle_failure() noexcept;
+  /// Queues work at the world's reactor unless the waiter is on its way.
+  bool queue(work& w) noexcept;
+  void work_is_done() noexcept;
+  void make_failure() noexcept;
   [[nodiscard]] bool is_objectionable() const noexcept;
   /// Returns why it is. Precondition: `is_objectionable()`.
   [[nodiscard]] std::string objection() const;

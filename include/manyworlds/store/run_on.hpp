@@ -7,6 +7,7 @@
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/value_slot.hpp"
 
 namespace manyworlds::inline v0 {
@@ -78,13 +79,6 @@ class run_on_awaiter {
     int step_ = 0;
   };
 
-  struct cancel_errand final : work {
-    explicit cancel_errand(run_on_awaiter& owner) noexcept
-        : work([](work& w) noexcept { static_cast<cancel_errand&>(w).owner_.cancel(); }),
-          owner_(owner) {}
-    run_on_awaiter& owner_;
-  };
-
   // All members below run on the far side.
 
   std::coroutine_handle<> start() noexcept { return operation_.promise().start(end_); }
@@ -138,7 +132,7 @@ class run_on_awaiter {
   task<T> operation_;
   executor& where_;
   far_end end_;
-  cancel_errand errand_;
+  member_work<&run_on_awaiter::cancel> errand_;
   continuation* waiter_ = nullptr;
   value_slot<T> value_;
   std::exception_ptr error_;

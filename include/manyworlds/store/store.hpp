@@ -78,29 +78,22 @@ struct store_reply {
 
 namespace detail {
 
-/// Uses a store from another thread, as worlds do that are being formed.
-class store_user {
- public:
-  /// Called when the store is being destroyed; it must not be asked after this returns.
-  /// With `answers` a last request may be made within the call. Thread: any.
-  virtual void store_ends(bool answers) noexcept = 0;
+class store_gate;
 
- protected:
-  ~store_user() = default;
-};
-
-/// The users of one store, which may outlive it: `exit()` inside a task destroys a
-/// store of static lifetime under the worlds of that task. Thread: any.
+/// The gates through which worlds that are being formed use a store, from another
+/// thread. They may outlive it: `exit()` inside a task destroys a store of static
+/// lifetime under the worlds of that task. Thread: any.
 class store_users {
  public:
-  void add(store_user& user);
-  void remove(store_user& user) noexcept;
-  /// Tells all users that the store ends, and removes them.
+  void add(store_gate& gate);
+  void remove(store_gate& gate) noexcept;
+  /// Shuts all gates, since the store ends. With `answers` it still takes a last request
+  /// of each within the call.
   void end(bool answers) noexcept;
 
  private:
   std::mutex mutex_;
-  std::vector<store_user*> users_;  // guarded by mutex_
+  std::vector<store_gate*> gates_;  // guarded by mutex_
 };
 
 }  // namespace detail

@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/root.hpp"
 #include "manyworlds/detail/value_slot.hpp"
 #include "manyworlds/source_position.hpp"
@@ -53,7 +54,6 @@ class started_base : public std::enable_shared_from_this<started_base> {
       : root_(
             home, [](void* self) noexcept { static_cast<started_base*>(self)->notice(); },
             this),
-        reap_([](work& w) noexcept { static_cast<reaping&>(w).owner->reap(); }, *this),
         home_(home),
         where_(where),
         started_at_(home.now()) {}
@@ -71,11 +71,6 @@ class started_base : public std::enable_shared_from_this<started_base> {
   friend runtime;
   template <class T>
   friend class manyworlds::v0::started;
-
-  struct reaping final : work {
-    reaping(function f, started_base& s) noexcept : work(f), owner(&s) {}
-    started_base* owner;
-  };
 
   void begin() noexcept { root_.start(promise()); }
   void cancel() noexcept {
@@ -95,7 +90,7 @@ class started_base : public std::enable_shared_from_this<started_base> {
   void leave_behind() noexcept;
 
   task_root root_;
-  reaping reap_;
+  member_work<&started_base::reap> reap_{*this};
   executor& home_;
   const source_position where_;
   const time_point started_at_;

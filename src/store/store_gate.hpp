@@ -15,7 +15,7 @@ namespace manyworlds::inline v0::detail {
 /// and the destruction of the store does too. A shut gate performs nothing but one
 /// parting request that was prepared before. What was asked earlier no longer depends
 /// on the store, see `store::perform`. Thread: any.
-class store_gate final : public store, private store_user {
+class store_gate final : public store {
  public:
   /// Null makes a gate that is shut from the beginning, for survivors: their store may
   /// be gone.
@@ -33,10 +33,10 @@ class store_gate final : public store, private store_user {
   [[nodiscard]] bool is_shut() const;
   /// Performs the parting request, if there is one that was not performed yet.
   [[nodiscard]] task<void> part();
+  /// Called by the store as it is destroyed: it must not be asked after this returns.
+  void store_ends(bool answers) noexcept;
 
  private:
-  void store_ends(bool answers) noexcept override;
-
   const std::shared_ptr<store_users> beside_;
   mutable std::mutex mutex_;
   store* behind_;  // guarded by mutex_, as are these

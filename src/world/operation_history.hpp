@@ -1,4 +1,4 @@
-// Operation ledger: the last 64 operations that ended, for `dump()`, and the mutex that
+// Operation history: the last 64 operations that ended, for `dump()`, and the mutex that
 // guards what is pending.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// An operation as a dump shows it.
-struct operation_record {
+struct ended_operation {
   world_name world;
   std::uint64_t epoch = 0;
   operation_kind kind = operation_kind::none;
@@ -32,28 +32,26 @@ struct operation_record {
 /// Keeps the last operations. The mutex also guards the worlds' lists of pending
 /// operations: a dump reads them from any thread while the reactor, which owns the
 /// mutex, is stuck in user code.
-class operation_ledger {
+class operation_history {
  public:
   static constexpr std::size_t remembered = 64;
 
   [[nodiscard]] biased_mutex& mutex() const noexcept { return mutex_; }
 
-  /// Returns the record to overwrite with the latest. Precondition: the mutex is held.
-  [[nodiscard]] operation_record& next() noexcept {
-    return recent_[next_++ % remembered];
-  }
-  /// Returns the records, oldest first. Precondition: the mutex is held.
-  [[nodiscard]] std::vector<operation_record> recent() const {
-    std::vector<operation_record> records;
+  /// Returns the place of the latest, to overwrite. Precondition: the mutex is held.
+  [[nodiscard]] ended_operation& next() noexcept { return recent_[next_++ % remembered]; }
+  /// Returns them, oldest first. Precondition: the mutex is held.
+  [[nodiscard]] std::vector<ended_operation> recent() const {
+    std::vector<ended_operation> ended;
     const std::uint64_t first = next_ > remembered ? next_ - remembered : 0;
     for (std::uint64_t i = first; i < next_; ++i)
-      records.push_back(recent_[i % remembered]);
-    return records;
+      ended.push_back(recent_[i % remembered]);
+    return ended;
   }
 
  private:
   mutable biased_mutex mutex_;
-  std::array<operation_record, remembered> recent_{};
+  std::array<ended_operation, remembered> recent_{};
   std::uint64_t next_ = 0;
 };
 

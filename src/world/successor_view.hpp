@@ -1,4 +1,4 @@
-// Succession: what a world inherits from the broken world that its members survived.
+// Successor view: what a world inherits from the broken world that its members survived.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace manyworlds::inline v0::detail {
 class world_core;
 
 /// Describes a world that survivors form.
-struct succession {
+struct successor_view {
   world_view view;           ///< agreed upon by its members; it is not in the store
   std::uint64_t origin = 0;  ///< the id of the view that they survived
   /// By rank: the rank in the world that was shrunk to this one.
@@ -33,9 +33,9 @@ struct known_successors {
   /// The world of `base`, if it was committed here and is not the one that is shrunk.
   std::shared_ptr<world_core> core;
   /// Views of members of the base that may have been committed or not, as ranks in it.
-  std::vector<std::vector<rank_t>> doubts;
-  /// True if there are more doubts than can be listed: what they forbid is unknown.
-  bool has_more_doubts = false;
+  std::vector<std::vector<rank_t>> pending_votes;
+  /// True if there are more than can be listed: what they forbid is unknown.
+  bool has_more_pending_votes = false;
   std::shared_ptr<world_core> next;  ///< the successor that is being formed
 };
 

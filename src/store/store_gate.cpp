@@ -1,4 +1,4 @@
-#include "world/store_gate.hpp"
+#include "store/store_gate.hpp"
 
 #include <utility>
 

@@ -1,10 +1,8 @@
-// World directory: the worlds that a runtime takes part in, and the routing of what the
+// World router: the worlds that a runtime takes part in, and the routing of what the
 // links bring.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,11 +13,12 @@
 #include "link/endpoint.hpp"
 #include "world/control_message.hpp"
 #include "world/formation.hpp"
+#include "world/view_history.hpp"
 #include "world/world_core.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-class agreement;
+class shrink_protocol;
 
 /// Remembers a world that has ended, for dumps and claims.
 struct ended_world {
@@ -30,10 +29,11 @@ struct ended_world {
   std::optional<incarnation> lost;  ///< the member that died or was silent, if one did
 };
 
-/// Thread: the service reactor, except where it is said otherwise.
-class world_directory {
+/// Takes the events of the runtime's links itself. Thread: the service reactor, except
+/// where it is said otherwise.
+class world_router final : public endpoint_events {
  public:
-  explicit world_directory(reactor& service) : service_(service) {}
+  explicit world_router(runtime_core& rt);
 
   /// Lists a world that is about to be formed. If this runtime takes part in a live
   /// world of that name and store already, returns that one and lists nothing. Thread:
@@ -53,43 +53,37 @@ class world_directory {
   void begin(formation& f) { formations_.push_back(&f); }
   void end(const formation& f) noexcept;
   /// Returns false if the view is being shrunk here already.
-  [[nodiscard]] bool begin(agreement& a);
-  void end(const agreement& a) noexcept;
+  [[nodiscard]] bool begin(shrink_protocol& p);
+  void end(const shrink_protocol& p) noexcept;
 
-  /// Notes a world that was committed here: others may ask what became of its name,
-  /// also when it is gone.
+  /// Notes a world that was committed here: the silence of its members counts from now
+  /// on, and others may ask what became of its name.
   void note_formed(const std::shared_ptr<world_core>& core);
-  /// Notes a view that is committed, as a member has said, and that succeeds `origin`.
-  /// `shrunk`, a world of its members, goes on from it.
-  void note_learned(const std::shared_ptr<world_core>& shrunk, std::uint64_t origin,
-                    const world_view& view);
-  /// Notes which successors of `base` may have been committed, as far as is known here.
-  void note_doubts(const world_view& base, const known_successors& successors);
-
-  [[nodiscard]] std::uint64_t last_epoch(const world_name& name) const;
-  void note_epoch(const world_name& name, std::uint64_t epoch);
-  /// Forgets a name that will not be formed here again. Thread: any.
-  void forget_epoch(const world_name& name) noexcept;
+  /// Returns what is known of earlier epochs. Thread: any.
+  [[nodiscard]] view_history& views() noexcept { return views_; }
 
   /// Takes a refusal as if it had come over a link: the member is another world of this
   /// runtime.
   void take_refusal(const refuse_message& message);
-  void take_message(const std::shared_ptr<link>& from,
-                    std::span<const std::byte> message);
+  void link_message(const std::shared_ptr<link>& from,
+                    std::span<const std::byte> message) override;
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
-                  const std::string& detail) noexcept;
+                  const std::string& detail) noexcept override;
+  void slot_offered(const std::shared_ptr<link>& from, std::uint64_t world_id,
+                    rank_t rank, slot_lease slot) override;
+  void data_connection(stream connection, const hello& words) override;
+  task<bytes> answer_query(bytes question) override;
   /// Keeps the way to a member, which came before it was asked for, for a limited time.
   void keep(data_channel channel, std::uint64_t world_id, rank_t rank,
             const incarnation& who);
   [[nodiscard]] std::optional<data_channel> claim(std::uint64_t world_id, rank_t peer,
                                                   const incarnation& who);
+  /// Returns what is known here of the holder of a rank.
   [[nodiscard]] claim_answer answer(const claim_query& query);
-  /// Returns whether that epoch has ended here because that member died or was silent.
-  /// A broken epoch never comes back: no process holds a rank in it. Thread: any.
-  [[nodiscard]] bool has_lost(const claim_query& query) const;
   /// Examines the silence of all members. It is free for idle worlds (law 7): they are
   /// visited only when the silence of a member may have become significant.
-  void examine_silence(time_point now) noexcept;
+  void examine_silence(time_point now) noexcept override;
+  void remark(log_level level, std::string line) noexcept override;
 
  private:
   /// A way to a member that came before its world's proposal.
@@ -100,49 +94,30 @@ class world_directory {
     time_point since;
     data_channel channel;
   };
-  /// A view that was committed here, or is known to be.
-  struct formed_view {
-    /// Its world, or the one that was shrunk when this was learned.
-    std::weak_ptr<world_core> core;
-    /// Distinguishes worlds of one name in two stores.
-    const store* rendezvous = nullptr;
-    /// The view that it succeeds; 0 if it was formed through the store.
-    std::uint64_t origin = 0;
-    world_view view;  ///< with its members if it is a successor
-    /// A copy from known_successors, which may be gone.
-    std::vector<std::vector<rank_t>> doubts;
-    bool has_more_doubts = false;
-  };
-  struct formed_views {
-    std::vector<formed_view> last;
-    std::uint64_t known_from = 0;  ///< some views below this epoch are forgotten
-  };
-  static constexpr std::size_t most_formed = 8;
   static constexpr std::size_t most_early = 1024;
   static constexpr std::size_t most_ended = 16;
 
+  [[nodiscard]] claim_answer answer_by_worlds(const claim_query& query);
+  /// Returns whether that epoch has ended here because that member died or was silent.
+  /// A broken epoch never comes back: no process holds a rank in it. Thread: any.
+  [[nodiscard]] bool has_lost(const claim_query& query) const;
   void take_between_survivors(const std::shared_ptr<link>& from,
                               control_message& message);
-  /// Returns nothing if this process may still take part in shrinking that view.
-  [[nodiscard]] std::optional<standing_message> standing_of(
-      const survivor_message& call, const incarnation& asker) const;
-  void list(const world_name& name, formed_view formed);
-  [[nodiscard]] formed_views formed_as(const world_name& name) const;
   /// Returns whether a successor is being formed here. A try that was given up here may
   /// still be committed.
   [[nodiscard]] bool is_being_succeeded(std::uint64_t base) const;
 
+  runtime_core& runtime_;
   reactor& service_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<world_core>> worlds_;
-  std::vector<ended_world> ended_;  // guarded by mutex_
+  std::vector<std::shared_ptr<world_core>> worlds_;  // guarded by mutex_
+  std::vector<ended_world> ended_;                   // guarded by mutex_
   std::vector<formation*> formations_;
-  std::vector<agreement*> agreements_;
+  std::vector<shrink_protocol*> shrinking_;
   std::vector<early_channel> early_;
   /// Before this time the silence of no member can be significant.
   time_point next_examination_{};
-  std::map<std::string, std::uint64_t, std::less<>> epochs_;  // guarded by mutex_
-  std::map<std::string, formed_views, std::less<>> formed_;   // guarded by mutex_
+  view_history views_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -1,5 +1,5 @@
-// Agreement: the survivors of a broken world find out which members survive and form
-// its successor, without the store.
+// Shrink protocol: the survivors of a broken world find out which members survive and
+// form its successor, without the store.
 //
 // Each survivor calls all members of the view that it shrinks, its *base*. The lowest
 // caller waits until every other member has called, is known to be dead, or has been
@@ -16,15 +16,15 @@
 //   fails.
 // - Two views without a common member: the members that take part must outnumber the
 //   silent ones, or be equal in number and have the lowest rank of all these
-//   (`outweighs`). The members of each view are silent, not dead, to those of the
+//   (`has_quorum`). The members of each view are silent, not dead, to those of the
 //   other: both cannot outnumber.
-// - Two views with a common member: a member is part of one try at a time. A member
-//   that was ready for a view and did not see it committed *doubts* it: the others may
-//   have gone on, and do so without this member when it gives up. Before it joins the
-//   next view, each member asks itself whether the members of that view outweigh the
-//   rest of every view that it doubts, or include its proposer, which is ready only if
-//   it has not committed (`may_join`). The proposer asks the same of the doubts that it
-//   was told. Those may be older, so that only saves tries.
+// - Two views with a common member: a member is part of one try at a time. The vote of
+//   a member that was ready for a view and did not see it committed is *pending*: the
+//   others may have gone on, and do so without this member when it gives up. Before it
+//   joins the next view, each member asks itself whether the members of that view have a
+//   quorum in every pending vote, or include its proposer, which is ready only if it has
+//   not committed (`may_join`). The proposer asks the same of the votes that it was
+//   told. Those may be older, so that only saves tries.
 // - Not covered: the dead are not weighed, though a dead member may have gone on with
 //   others before it died. If two of five form a successor with a third, which dies,
 //   then the two others go on as well, if they had reached the third alone.
@@ -37,7 +37,7 @@
 // A member is dead if the kernel says so; or if it has ended its link and its address
 // refuses or belongs to another process (either alone may be the network's doing); or
 // if it says that it never takes part, which a member that has gone on never says. With
-// that it says what it doubts.
+// that it tells its pending votes.
 #pragma once
 
 #include <cstdint>
@@ -56,23 +56,23 @@
 
 namespace manyworlds::inline v0::detail {
 
-class world_directory;
+class world_router;
 
-/// One survivor's part of an agreement. Thread: the service reactor.
-class agreement {
+/// One survivor's part of the protocol. Thread: the service reactor.
+class shrink_protocol {
  public:
   /// Precondition: `broken` was formed and is drained.
-  explicit agreement(std::shared_ptr<world_core> broken);
-  ~agreement();
-  agreement(const agreement&) = delete;
-  agreement& operator=(const agreement&) = delete;
+  explicit shrink_protocol(std::shared_ptr<world_core> broken);
+  ~shrink_protocol();
+  shrink_protocol(const shrink_protocol&) = delete;
+  shrink_protocol& operator=(const shrink_protocol&) = delete;
 
   /// Returns the successor, which is up. Errors: world_error `expelled` if others have
   /// gone on without this member, `not_joined` naming the awaited member when
   /// `options.form` is over, `runtime_stopped`, `invalid_argument`.
   [[nodiscard]] task<std::shared_ptr<world_core>> run();
 
-  // Called by the directory.
+  // Called by the world router.
   [[nodiscard]] std::uint64_t base_id() const noexcept { return base_.id; }
   void take(const std::shared_ptr<link>& from, const control_message& message);
   /// Takes a rollback or a break of a view that was proposed and is not looked at yet.
@@ -85,8 +85,8 @@ class agreement {
                                               std::uint64_t highest) noexcept;
 
  private:
-  /// The other members are examined, and asked again, once in this time.
-  static constexpr duration look = std::chrono::milliseconds(50);
+  /// The other members are polled, and asked again, once in this time.
+  static constexpr duration poll_interval = std::chrono::milliseconds(50);
   /// The kernel of a process that is just ending may swallow a first dial, which is
   /// repeated after a second.
   static constexpr duration first_limit = std::chrono::milliseconds(100);
@@ -95,7 +95,7 @@ class agreement {
   /// An epoch that is further ahead than this is a mistake: taking it would use up the
   /// numbers.
   static constexpr std::uint64_t most_ahead = std::uint64_t{1} << 32;
-  static_assert(look < answer_limit && first_limit < answer_limit);
+  static_assert(poll_interval < answer_limit && first_limit < answer_limit);
 
   struct survivor {
     link_hold way;
@@ -124,7 +124,7 @@ class agreement {
   }
 
   // Finding the survivors.
-  void look_around();
+  void poll_survivors();
   [[nodiscard]] task<void> seek(std::uint64_t base, rank_t rank);
   void call(survivor& s, bool asks);
   /// Forgets its call: what it said no longer holds.
@@ -140,13 +140,15 @@ class agreement {
   /// Returns whether this member can be part of it, no matter what came of the views
   /// that it agreed to before.
   [[nodiscard]] bool may_join(const world_view& view);
-  /// Weighs the members of a view, by their rank in the base, against the rest of those
-  /// that may be part of another.
-  [[nodiscard]] bool is_beyond_doubt(const std::vector<bool>& here);
-  [[nodiscard]] bool outweighs(const std::vector<rank_t>& among,
-                               const std::vector<bool>& here);
+  /// Returns whether the members of a view, by their rank in the base, have a quorum in
+  /// every view of a pending vote, or include its proposer.
+  [[nodiscard]] bool has_quorum_in_votes(const std::vector<bool>& here);
+  /// Returns whether those that are here outnumber the rest that may live, or are equal
+  /// in number and have the lowest rank.
+  [[nodiscard]] bool has_quorum(const std::vector<rank_t>& among,
+                                const std::vector<bool>& here);
   void take_call(survivor& s, const survivor_message& message);
-  void take_standing(rank_t from, const standing_message& message);
+  void take_status(rank_t from, const status_message& message);
   [[nodiscard]] bool is_successor(const world_view& view) const noexcept;
   /// Returns the last epoch of its name, bounded by what can be true.
   [[nodiscard]] std::uint64_t last_epoch() const;
@@ -159,22 +161,22 @@ class agreement {
   [[nodiscard]] task<void> conclude();
   void give_up_on_lost(const world_view& view);
   [[nodiscard]] bool is_overtaken(const world_view& view) const noexcept;
-  void doubt(const world_view& view);
-  /// Adds a doubt that no other member can be asked for again. If there is no room, it
+  void vote_for(const world_view& view);
+  /// Adds a vote that no other member can be asked for again. If there is no room, it
   /// notes that there are more.
-  void keep_doubt(std::vector<rank_t> ranks);
-  void add_doubt(std::vector<rank_t> ranks);
+  void keep_vote(std::vector<rank_t> ranks);
+  void add_vote(std::vector<rank_t> ranks);
   [[nodiscard]] failure late() const;
 
   const std::shared_ptr<world_core> broken_;
   runtime_core& runtime_;
-  world_directory& directory_;
+  world_router& router_;
   reactor& service_;
   time_point begun_;  ///< the survivors of this base are listened to since then
 
   known_successors& known_;
   world_view& base_;
-  std::vector<std::vector<rank_t>>& doubts_;
+  std::vector<std::vector<rank_t>>& votes_;
   /// Set until `run` has given it away, so that giving up the call ends it.
   std::shared_ptr<world_core>& next_;
   rank_t rank_ = no_rank;
@@ -185,7 +187,7 @@ class agreement {
   bool is_listed_ = false;
   scope* scope_ = nullptr;
   event news_;
-  time_point last_look_;
+  time_point last_poll_;
   time_point awake_since_{};
 
   // For the failure when time is up.
