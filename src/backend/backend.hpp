@@ -10,6 +10,7 @@
 #include "manyworlds/detail/operation.hpp"
 #include "manyworlds/detail/work.hpp"
 #include "manyworlds/observe/history.hpp"
+#include "manyworlds/observe/log.hpp"
 #include "manyworlds/time.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -28,10 +29,9 @@ class backend_listener {
   virtual void peer_left(rank_t peer) noexcept = 0;
   /// Bytes came from a peer: a sign of life.
   virtual void heard(rank_t peer) noexcept = 0;
-  /// Logs a change of state as a warning (an overdue barrier names the absent ranks).
-  virtual void remark(std::string line) noexcept = 0;
-  /// Logs a change of state that is no trouble.
-  virtual void note(std::string) noexcept {}
+  /// Logs a change of state: as a warning if it is trouble (an overdue barrier names the
+  /// absent ranks), else as an information.
+  virtual void log(log_level level, std::string line) noexcept = 0;
 
  protected:
   ~backend_listener() = default;

@@ -2,8 +2,14 @@
 #pragma once
 
 #include "manyworlds/algorithms.hpp"
+#include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::inline v0::detail::host {
+
+class schedule;
+
+/// Carries out a schedule's shape, among at least two members.
+using collective_function = task<void> (*)(schedule&);
 
 struct collective_extent {
   operation_kind kind = operation_kind::none;
@@ -16,5 +22,10 @@ struct collective_extent {
 /// defaults.
 [[nodiscard]] algorithm choose_algorithm(std::span<const algorithm_rule> own,
                                          const collective_extent& extent) noexcept;
+
+/// Returns the function that carries out the kind by that algorithm; null if there is
+/// none (`can_do`).
+[[nodiscard]] collective_function function_for(operation_kind kind,
+                                               algorithm use) noexcept;
 
 }  // namespace manyworlds::inline v0::detail::host

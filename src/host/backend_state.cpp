@@ -72,7 +72,8 @@ void host_backend::state::start(operation& op) {
       if (op.kind >= operation_kind::barrier && op.kind <= operation_kind::all_to_all) {
         return collectives_.enter(op);
       }
-      return op.fail(cause::invalid_argument, "an operation that moves no data");
+      return op.fail(cause::invalid_argument,
+                     "this operation moves no data in host memory");
   }
 }
 

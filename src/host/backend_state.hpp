@@ -14,8 +14,8 @@
 namespace manyworlds::inline v0::detail {
 
 class host_backend::state final : public host::core,
-                                  public host::match_events,
-                                  public host::connection_events,
+                                  public host::match_listener,
+                                  public host::connection_listener,
                                   public host::collective_port {
  public:
   state(reactor& r, backend_listener& told, const host_backend_options& chosen,

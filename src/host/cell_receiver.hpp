@@ -30,8 +30,8 @@ class cell_receiver final : public receiver {
   /// it.
   [[nodiscard]] const char* read_slice();
   [[nodiscard]] bool has_to_read() const noexcept { return !readings_.empty(); }
-  /// Returns whether the mover has all that is left to read.
-  [[nodiscard]] bool awaits_mover() const noexcept;
+  /// Returns whether the copy thread has all that is left to read.
+  [[nodiscard]] bool awaits_copy_thread() const noexcept;
   /// Stops all writing to the memory of receives.
   void shut() noexcept {
     stop_moving();
@@ -68,10 +68,10 @@ class cell_receiver final : public receiver {
                                       std::size_t& count);
   /// Sizes the next slice so that it can be read in time, at the speed of the last one.
   void fit_slice(std::size_t bytes, duration took) noexcept;
-  // The mover's part of a payload: at most one job at a time.
+  // The copy thread's part of a payload: at most one job at a time.
   [[nodiscard]] bool may_move(const inbound_message& m) const noexcept;
   void start_moving(remote_cursor& source, inbound_message& m);
-  /// Accounts for what the mover has read. Returns null, or what is wrong with it.
+  /// Accounts for what the copy thread has read. Returns null, or what is wrong with it.
   [[nodiscard]] const char* collect_moved(inbound_message& m);
   void stop_moving() noexcept;
   [[nodiscard]] const char* finish_reading(inbound_message& m);
@@ -84,7 +84,7 @@ class cell_receiver final : public receiver {
   shm::ring_reader ring_;
   std::deque<reading> readings_;
   std::size_t slice_ = std::size_t{256} * 1024;
-  std::shared_ptr<shm::move_job> moving_;
+  std::shared_ptr<shm::copy_job> moving_;
   inbound_message* moved_for_ = nullptr;
   std::vector<std::uint64_t> untaken_;
   /// Chunks were freed, and their writer was not yet told of it, if it waits for one.

@@ -26,13 +26,13 @@ constexpr duration slice_time = std::chrono::microseconds(60);
 /// MiB moved at 7 to 23 GB/s instead of 11; from 3 MiB on it was always 1.6 to 1.8
 /// times as fast.
 constexpr std::size_t least_moved = std::size_t{3} * 1024 * 1024;
-/// The mover reads half of what is left at a time, up to this limit. It keeps no turn
-/// waiting, and each further job costs both threads 10 to 20 us. With jobs of one
+/// The copy thread reads half of what is left at a time, up to this limit. It keeps no
+/// turn waiting, and each further job costs both threads 10 to 20 us. With jobs of one
 /// slice, two threads were slower than one (16 MiB: 2.0 ms; so 1.0; one alone 1.6).
 constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
 /// Limits the windows of one list: a peer that offers next to nothing in each must not
 /// keep us busy.
-constexpr unsigned most_windows = shm::move_job::most_pieces / piece_window::most + 1;
+constexpr unsigned most_windows = shm::copy_job::most_pieces / piece_window::most + 1;
 /// This far before the end of a payload its sender no longer falls asleep. Before that
 /// it may: staying awake for a long payload would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
@@ -76,7 +76,7 @@ void cell_receiver::begin(inbound_message& m) {
 }
 
 // The receive's memory may have another owner after this returns: it waits for the
-// mover's slice.
+// copy thread's slice.
 void cell_receiver::let_go(inbound_message& m) noexcept {
   if (moved_for_ == &m) stop_moving();
   std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
@@ -103,8 +103,8 @@ const char* cell_receiver::read_slice() {
     }
     if (source->remaining() == 0) {
       if (moved_for_ != &m) return finish_reading(m);
-      // The mover may be waiting for this CPU.
-      if (awaits_mover() && !link_.others_have_something(slot_)) {
+      // The copy thread may be waiting for this CPU.
+      if (awaits_copy_thread() && !link_.others_have_something(slot_)) {
         std::this_thread::yield();
       }
       turn_to_next_reading();
@@ -141,7 +141,7 @@ const char* cell_receiver::read_slice() {
   return nullptr;
 }
 
-bool cell_receiver::awaits_mover() const noexcept {
+bool cell_receiver::awaits_copy_thread() const noexcept {
   if (readings_.size() != 1 || moved_for_ != readings_.front().message) return false;
   const auto* const source = std::get_if<remote_cursor>(&readings_.front().source);
   return source && source->remaining() == 0;
@@ -154,18 +154,20 @@ void cell_receiver::turn_to_next_reading() {
 }
 
 bool cell_receiver::may_move(const inbound_message& m) const noexcept {
-  if (m.payload_bytes < least_moved || !link_.mover() || !link_.mover()->is_free()) {
+  if (m.payload_bytes < least_moved || !link_.copy_thread() ||
+      !link_.copy_thread()->is_free()) {
     return false;
   }
   // Members that only send wait. What the others do outside a collective is unknown.
   const rank_t receivers = m.taker ? m.taker->receivers : 0;
   const rank_t threads = receivers > 0 ? 2 * receivers : core_.size;
-  return threads <= link_.mover()->cpus();
+  return threads <= link_.copy_thread()->cpus();
 }
 
 void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
-  MW_ASSERT(!moving_ && !moved_for_, "the mover has at most one job of a connection");
-  auto job = std::make_shared<shm::move_job>(*link_.memory());
+  MW_ASSERT(!moving_ && !moved_for_,
+            "the copy thread has at most one job of a connection");
+  auto job = std::make_shared<shm::copy_job>(*link_.memory());
   job->places = m.target.fill(job->here, std::min(source.remaining() / 2, largest_job));
   const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
   // The cursor shows one window of a list at a time; a job is as large as for one
@@ -185,7 +187,7 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   }
   MW_ASSERT(job->bytes <= part && job->pieces <= job->there.size(),
             "a job has a place for each byte that it reads");
-  if (job->bytes == 0 || !link_.mover()->start(job)) return;
+  if (job->bytes == 0 || !link_.copy_thread()->start(job)) return;
   source = rest;
   m.target.advance(job->bytes);
   moving_ = std::move(job);
@@ -194,7 +196,7 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
 
 const char* cell_receiver::collect_moved(inbound_message& m) {
   MW_ASSERT(moving_ && moved_for_ == &m, "what has moved belongs to its message");
-  const std::shared_ptr<shm::move_job> job = std::exchange(moving_, nullptr);
+  const std::shared_ptr<shm::copy_job> job = std::exchange(moving_, nullptr);
   moved_for_ = nullptr;
   if (job->error() != 0) return cannot_read(m, job->error());
   note_progress(m, job->bytes);
@@ -267,7 +269,7 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
 }
 
 const char* cell_receiver::finish_reading(inbound_message& m) {
-  MW_ASSERT(moved_for_ != &m, "a payload is read when the mover has ended too");
+  MW_ASSERT(moved_for_ != &m, "a payload is read when the copy thread has ended too");
   let_go(m);
   // If the sender gave up meanwhile, what was read may be anything. A peer that has not
   // died since owned its pid all the time.
@@ -292,8 +294,9 @@ const char* cell_receiver::cannot_read(inbound_message& m, int error) {
     case ENOSYS:
       // Our rights have changed since reading was probed.
       if (link_.stop_reading()) {
-        core_.events.remark("the memory of rank " + std::to_string(peer_) + " " +
-                            shm::unreadable_text(error));
+        core_.events.log(log_level::warning, "the memory of rank " +
+                                                 std::to_string(peer_) + " " +
+                                                 shm::unreadable_text(error));
       }
       ask_instead(m);
       return nullptr;

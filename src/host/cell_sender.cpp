@@ -47,7 +47,7 @@ void cell_sender::shut() noexcept {
     (void)link_.offers_out().withdraw(p.ticket);
     link_.offers_out().finish(p.ticket);
   });
-  give_back_spare();
+  give_back_reserved_chunk();
   pools_.forget_all();
   overflow_.clear();
   active_.clear();
@@ -57,21 +57,22 @@ void cell_sender::shut() noexcept {
 }
 
 bool cell_sender::has_chunk() noexcept {
-  if (spare_) return true;
+  if (reserved_) return true;
   using outcome = shm::allocated_chunk::outcome;
   for (;;) {
     const shm::allocated_chunk got = link_.chunks_out().allocate();
     if (got.result == outcome::allocated) {
       MW_ASSERT(got.index < shm::chunk_states::chunks, "a chunk lies in its slab");
       link_.owners_out().note_allocated(got.index, slot_);
-      spare_ = got.index;
+      reserved_ = got.index;
       return true;
     }
     if (got.result == outcome::corrupt) {
       violation_ = "chunk states that a reader cannot set";
       return false;
     }
-    if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_spares()) continue;
+    if (link_.reclaim_chunks() || link_.add_chunks() || link_.collect_reserved_chunks())
+      continue;
     // The peer tells of chunks that come back. No notice comes of memory that becomes
     // available, nor of chunks of worlds that are over.
     core_.tidy_soon();
@@ -110,7 +111,7 @@ bool cell_sender::could_go_on_or_is_told() noexcept {
   if (!is_full()) return true;
   // A chunk that has just come back is looked at once more, even if this world does not
   // need it: the flag that it took down may have been another world's.
-  return !violation_ && !spare_ && !link_.chunks_out().must_wait_for_chunk();
+  return !violation_ && !reserved_ && !link_.chunks_out().must_wait_for_chunk();
 }
 
 void cell_sender::publish(const shm::cell_content& c) noexcept {
@@ -122,8 +123,9 @@ void cell_sender::publish(const shm::cell_content& c) noexcept {
 }
 
 std::byte* cell_sender::take_chunk(shm::cell_content& c) noexcept {
-  MW_ASSERT(spare_.has_value(), "a message that was found room for has a chunk reserved");
-  const unsigned index = *std::exchange(spare_, std::nullopt);
+  MW_ASSERT(reserved_.has_value(),
+            "a message that was found room for has a chunk reserved");
+  const unsigned index = *std::exchange(reserved_, std::nullopt);
   set_chunk(c, index);
   return link_.chunk_out(index);
 }
@@ -142,8 +144,9 @@ shm::allocated_chunk cell_sender::take_run(std::size_t bytes) noexcept {
     // A smaller slice is better than none.
     if (got.result == outcome::corrupt || !link_.add_chunks()) --count;
   }
-  MW_ASSERT(spare_.has_value(), "a slice that was found room for has a chunk reserved");
-  return {outcome::allocated, *std::exchange(spare_, std::nullopt), 1};
+  MW_ASSERT(reserved_.has_value(),
+            "a slice that was found room for has a chunk reserved");
+  return {outcome::allocated, *std::exchange(reserved_, std::nullopt), 1};
 }
 
 void cell_sender::control(const frame& f) {
@@ -210,12 +213,12 @@ void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_s
 bool cell_sender::revoke(pending_send& p) noexcept {
   MW_ASSERT(!p.eager, "only an offer can be revoked");
   if (is_shut_) return true;
-  using standing = shm::offer_sender::standing;
+  using status = shm::offer_sender::status;
   switch (link_.offers_out().withdraw(p.ticket)) {
-    case standing::taken:
+    case status::taken:
       taken_.push_back(&p);
       return false;
-    case standing::corrupt:
+    case status::corrupt:
       violation_ = "an offer's word that a receiver cannot set";
       [[fallthrough]];
     default:
@@ -224,8 +227,7 @@ bool cell_sender::revoke(pending_send& p) noexcept {
 }
 
 const char* cell_sender::check_taken(const pending_send& p) const noexcept {
-  if (p.eager ||
-      link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+  if (p.eager || link_.offers_out().poll(p.ticket) == shm::offer_sender::status::taken) {
     return nullptr;
   }
   return "a message taken that it did not take";
@@ -235,7 +237,7 @@ void cell_sender::forget(pending_send& p) noexcept {
   std::erase(taken_, &p);
   if (p.eager || is_shut_) return;
   pools_.forget(p.id);
-  if (link_.offers_out().look(p.ticket) == shm::offer_sender::standing::taken) {
+  if (link_.offers_out().poll(p.ticket) == shm::offer_sender::status::taken) {
     p.op->bytes_moved = whole_bytes(*p.op);
     core_.counters.bytes_sent += whole_bytes(*p.op);
   }

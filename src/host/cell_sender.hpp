@@ -50,9 +50,9 @@ class cell_sender final : public sender {
 
   /// Gives the reserved chunk to another world of the link. Returns whether there was
   /// one.
-  bool give_back_spare() noexcept {
-    if (!spare_) return false;
-    link_.chunks_out().give_back(*std::exchange(spare_, std::nullopt));
+  bool give_back_reserved_chunk() noexcept {
+    if (!reserved_) return false;
+    link_.chunks_out().give_back(*std::exchange(reserved_, std::nullopt));
     return true;
   }
 
@@ -93,7 +93,7 @@ class cell_sender final : public sender {
   shm::ring_writer ring_;
   pool_offers pools_;
   /// A reserved chunk, so that a send that has found room has one.
-  std::optional<unsigned> spare_;
+  std::optional<unsigned> reserved_;
   /// Control frames that found no room. What they answer bounds their number.
   std::deque<frame> overflow_;
   std::vector<pending_send*> taken_;

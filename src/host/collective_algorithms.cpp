@@ -3,20 +3,71 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/algorithm_table.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-namespace {
+task<void> carry_out(schedule& x, algorithm use) {
+  const collective_shape& s = x.shape();
+  if (x.size() == 1) return copy_slices(x, s.in, s.out);
+  const collective_function by = function_for(s.kind, use);
+  MW_ASSERT(by, "an algorithm that is chosen can do its kind");
+  return by(x);
+}
 
-task<void> all_gather(exchange& x, algorithm use) {
+task<void> copy_slices(schedule& x, std::span<const std::byte> from,
+                       std::span<std::byte> into) {
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
+  if (from.data() == into.data()) co_return;
+  for (std::size_t at = 0; at < from.size(); at += schedule::largest_slice) {
+    if (at > 0) co_await x.yield();
+    const std::size_t bytes = std::min(schedule::largest_slice, from.size() - at);
+    std::memcpy(into.data() + at, from.data() + at, bytes);
+  }
+}
+
+task<void> combine_slices(schedule& x, std::span<const std::byte> low,
+                          std::span<const std::byte> high, std::span<std::byte> into,
+                          bool is_last) {
+  for (std::size_t at = 0; at < into.size(); at += schedule::largest_slice) {
+    if (at > 0) co_await x.yield();
+    const std::size_t bytes = std::min(schedule::largest_slice, into.size() - at);
+    const std::span<std::byte> sum = into.subspan(at, bytes);
+    x.combine(low.subspan(at, bytes), high.subspan(at, bytes), sum);
+    if (is_last) x.finish_reduction(sum);
+  }
+}
+
+task<void> barrier_of_all(schedule& x) {
+  for (rank_t d = 1; d < x.size(); ++d) {
+    x.send(x.after(d), {});
+    x.receive(x.after(-d), {});
+  }
+  co_await x.settled();
+}
+
+task<void> barrier_by_dissemination(schedule& x) {
+  for (rank_t distance = 1; distance < x.size(); distance *= 2) {
+    x.send(x.after(distance), {});
+    x.receive(x.after(-distance), {});
+    co_await x.settled();
+  }
+}
+
+task<void> broadcast_to_all(schedule& x) {
+  const collective_shape& s = x.shape();
+  if (x.self() == s.root) {
+    for (rank_t d = 1; d < x.size(); ++d) x.send(x.after(d), s.in);
+  } else {
+    x.receive(s.root, s.out);
+  }
+  co_await x.settled();
+}
+
+task<void> all_gather_at_once(schedule& x) {
   const collective_shape& s = x.shape();
   const std::span<std::byte> own = s.out_parts.of(s.out, x.self());
-  if (use == algorithm::ring) {
-    co_await copy_slices(x, s.in, own);
-    co_await gather_parts(x, s.out_parts, s.out, use);
-    co_return;
-  }
   // The others read from `in` while it is copied: they wait for nothing, and do not
   // read what was just written into this CPU's cache.
   for (rank_t d = 1; d < x.size(); ++d) {
@@ -27,91 +78,13 @@ task<void> all_gather(exchange& x, algorithm use) {
   co_await x.settled();
 }
 
-}  // namespace
-
-task<void> carry_out(exchange& x, algorithm use) {
+task<void> all_gather_in_ring(schedule& x) {
   const collective_shape& s = x.shape();
-  if (x.size() == 1) return copy_slices(x, s.in, s.out);
-  const bool flat = use == algorithm::flat;
-  const bool logarithmic = use == algorithm::logarithmic;
-  switch (s.kind) {
-    case operation_kind::barrier:
-      return flat ? barrier_of_all(x) : barrier_by_dissemination(x);
-    case operation_kind::broadcast:
-      return flat          ? broadcast_to_all(x)
-             : logarithmic ? broadcast_by_tree(x)
-                           : broadcast_by_parts(x);
-    case operation_kind::reduce:
-      return flat          ? reduce_at_root(x)
-             : logarithmic ? reduce_by_tree(x)
-                           : reduce_by_parts(x, use);
-    case operation_kind::all_reduce:
-      return flat          ? all_reduce_at_each(x)
-             : logarithmic ? all_reduce_by_doubling(x)
-                           : all_reduce_by_parts(x, use);
-    case operation_kind::gather:
-      return gather_at_root(x);
-    case operation_kind::scatter:
-      return scatter_from_root(x);
-    case operation_kind::all_gather:
-      return all_gather(x, use);
-    case operation_kind::reduce_scatter:
-      return reduce_parts(x, s.in_parts, s.in, s.out, use);
-    default:
-      return all_to_all_at_once(x);
-  }
+  co_await copy_slices(x, s.in, s.out_parts.of(s.out, x.self()));
+  co_await gather_parts_in_ring(x, s.out_parts, s.out);
 }
 
-task<void> copy_slices(exchange& x, std::span<const std::byte> from,
-                       std::span<std::byte> into) {
-  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
-  if (from.data() == into.data()) co_return;
-  for (std::size_t at = 0; at < from.size(); at += exchange::largest_slice) {
-    if (at > 0) co_await x.breath();
-    const std::size_t bytes = std::min(exchange::largest_slice, from.size() - at);
-    std::memcpy(into.data() + at, from.data() + at, bytes);
-  }
-}
-
-task<void> combine_slices(exchange& x, std::span<const std::byte> low,
-                          std::span<const std::byte> high, std::span<std::byte> into,
-                          bool is_last) {
-  for (std::size_t at = 0; at < into.size(); at += exchange::largest_slice) {
-    if (at > 0) co_await x.breath();
-    const std::size_t bytes = std::min(exchange::largest_slice, into.size() - at);
-    const std::span<std::byte> sum = into.subspan(at, bytes);
-    x.combine(low.subspan(at, bytes), high.subspan(at, bytes), sum);
-    if (is_last) x.finish_reduction(sum);
-  }
-}
-
-task<void> barrier_of_all(exchange& x) {
-  for (rank_t d = 1; d < x.size(); ++d) {
-    x.send(x.after(d), {});
-    x.receive(x.after(-d), {});
-  }
-  co_await x.settled();
-}
-
-task<void> barrier_by_dissemination(exchange& x) {
-  for (rank_t distance = 1; distance < x.size(); distance *= 2) {
-    x.send(x.after(distance), {});
-    x.receive(x.after(-distance), {});
-    co_await x.settled();
-  }
-}
-
-task<void> broadcast_to_all(exchange& x) {
-  const collective_shape& s = x.shape();
-  if (x.self() == s.root) {
-    for (rank_t d = 1; d < x.size(); ++d) x.send(x.after(d), s.in);
-  } else {
-    x.receive(s.root, s.out);
-  }
-  co_await x.settled();
-}
-
-task<void> gather_at_root(exchange& x) {
+task<void> gather_at_root(schedule& x) {
   const collective_shape& s = x.shape();
   if (x.self() != s.root) {
     x.send(s.root, s.in);
@@ -125,7 +98,7 @@ task<void> gather_at_root(exchange& x) {
   co_await x.settled();
 }
 
-task<void> scatter_from_root(exchange& x) {
+task<void> scatter_from_root(schedule& x) {
   const collective_shape& s = x.shape();
   if (x.self() != s.root) {
     x.receive(s.root, s.out);
@@ -140,7 +113,7 @@ task<void> scatter_from_root(exchange& x) {
 }
 
 // Each member begins with its neighbour, so that not all ask the same member first.
-task<void> all_to_all_at_once(exchange& x) {
+task<void> all_to_all_at_once(schedule& x) {
   const collective_shape& s = x.shape();
   for (rank_t d = 1; d < x.size(); ++d) {
     x.receive(x.after(-d), s.out_parts.of(s.out, x.after(-d)));

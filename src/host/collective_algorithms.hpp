@@ -4,50 +4,55 @@
 
 #include <cstring>
 
-#include "host/exchange.hpp"
+#include "host/schedule.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Carries out the exchange's shape. Precondition: the algorithm can do its kind.
-[[nodiscard]] task<void> carry_out(exchange& x, algorithm use);
+/// Carries out the schedule's shape. Precondition: the algorithm can do its kind.
+[[nodiscard]] task<void> carry_out(schedule& x, algorithm use);
 
-// Each of these ends when this member's buffers are no longer in use.
+// The functions of the algorithm table. Each ends when this member's buffers are no
+// longer in use. Precondition: the world has at least two members.
 
-[[nodiscard]] task<void> barrier_of_all(exchange& x);
-[[nodiscard]] task<void> barrier_by_dissemination(exchange& x);
-[[nodiscard]] task<void> broadcast_to_all(exchange& x);
-[[nodiscard]] task<void> broadcast_by_tree(exchange& x);
-[[nodiscard]] task<void> broadcast_by_parts(exchange& x);
-[[nodiscard]] task<void> reduce_at_root(exchange& x);
-[[nodiscard]] task<void> reduce_by_tree(exchange& x);
-[[nodiscard]] task<void> reduce_by_parts(exchange& x, algorithm use);
-[[nodiscard]] task<void> all_reduce_at_each(exchange& x);
-[[nodiscard]] task<void> all_reduce_by_doubling(exchange& x);
-[[nodiscard]] task<void> all_reduce_by_parts(exchange& x, algorithm use);
-[[nodiscard]] task<void> gather_at_root(exchange& x);
-[[nodiscard]] task<void> scatter_from_root(exchange& x);
-[[nodiscard]] task<void> all_to_all_at_once(exchange& x);
+[[nodiscard]] task<void> barrier_of_all(schedule& x);
+[[nodiscard]] task<void> barrier_by_dissemination(schedule& x);
+[[nodiscard]] task<void> broadcast_to_all(schedule& x);
+[[nodiscard]] task<void> broadcast_by_tree(schedule& x);
+[[nodiscard]] task<void> broadcast_in_ring(schedule& x);
+[[nodiscard]] task<void> reduce_at_root(schedule& x);
+[[nodiscard]] task<void> reduce_directly(schedule& x);
+[[nodiscard]] task<void> reduce_by_tree(schedule& x);
+[[nodiscard]] task<void> reduce_in_ring(schedule& x);
+[[nodiscard]] task<void> all_reduce_at_each(schedule& x);
+[[nodiscard]] task<void> all_reduce_directly(schedule& x);
+[[nodiscard]] task<void> all_reduce_by_doubling(schedule& x);
+[[nodiscard]] task<void> all_reduce_in_ring(schedule& x);
+[[nodiscard]] task<void> all_gather_at_once(schedule& x);
+[[nodiscard]] task<void> all_gather_in_ring(schedule& x);
+[[nodiscard]] task<void> reduce_scatter_directly(schedule& x);
+[[nodiscard]] task<void> reduce_scatter_in_ring(schedule& x);
+[[nodiscard]] task<void> gather_at_root(schedule& x);
+[[nodiscard]] task<void> scatter_from_root(schedule& x);
+[[nodiscard]] task<void> all_to_all_at_once(schedule& x);
 
-// Halves of other algorithms. `whole` is divided by `by`.
-[[nodiscard]] task<void> gather_parts(exchange& x, const parts& by,
-                                      std::span<std::byte> whole, algorithm use);
-/// Reduces this member's part of all members' `whole` into `own`, which may be its
-/// place in `whole`.
-[[nodiscard]] task<void> reduce_parts(exchange& x, const parts& by,
-                                      std::span<const std::byte> whole,
-                                      std::span<std::byte> own, algorithm use);
+// The second half of others: each member has its part of `whole`, which `by` divides,
+// and gets the others'.
+[[nodiscard]] task<void> gather_parts_at_once(schedule& x, const parts& by,
+                                              std::span<std::byte> whole);
+[[nodiscard]] task<void> gather_parts_in_ring(schedule& x, const parts& by,
+                                              std::span<std::byte> whole);
 
 // These work in slices and yield between them.
 
-[[nodiscard]] task<void> copy_slices(exchange& x, std::span<const std::byte> from,
+[[nodiscard]] task<void> copy_slices(schedule& x, std::span<const std::byte> from,
                                      std::span<std::byte> into);
 /// Copies one slice at once, without a coroutine, which may take longer than the copy.
 /// Returns false if there is more than a slice.
 [[nodiscard]] inline bool copy_one_slice(std::span<const std::byte> from,
                                          std::span<std::byte> into) noexcept {
-  if (from.size() > exchange::largest_slice) return false;
+  if (from.size() > schedule::largest_slice) return false;
   MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   // Empty spans may have null pointers, which memcpy does not allow.
   if (!from.empty() && from.data() != into.data())
@@ -56,7 +61,7 @@ namespace manyworlds::inline v0::detail::host {
 }
 /// Combines `low` and `high` into `into`, which may be exactly one of both. `is_last`
 /// says that all members have contributed.
-[[nodiscard]] task<void> combine_slices(exchange& x, std::span<const std::byte> low,
+[[nodiscard]] task<void> combine_slices(schedule& x, std::span<const std::byte> low,
                                         std::span<const std::byte> high,
                                         std::span<std::byte> into, bool is_last = false);
 

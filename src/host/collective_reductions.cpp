@@ -12,7 +12,7 @@ namespace {
 /// Holds what all members contributed to one slice, by rank.
 class contributions {
  public:
-  contributions(exchange& x, std::size_t slice)
+  contributions(schedule& x, std::size_t slice)
       : x_(x),
         slice_(slice),
         memory_(x.scratch(slice * static_cast<std::size_t>(x.size() - 1))) {}
@@ -27,7 +27,7 @@ class contributions {
   /// Returns how much of each contribution is combined at once: all of it stays in the
   /// cache and takes a part of a turn (law 9), for any number of members.
   [[nodiscard]] std::size_t step() const noexcept {
-    constexpr std::size_t together = exchange::largest_slice / 2;
+    constexpr std::size_t together = schedule::largest_slice / 2;
     constexpr std::size_t least = 1024;
     const auto others = static_cast<std::size_t>(x_.size() - 1);
     return std::max(together / others / 64 * 64, least);
@@ -59,16 +59,16 @@ class contributions {
   }
 
  private:
-  exchange& x_;
+  schedule& x_;
   std::size_t slice_;
   std::span<std::byte> memory_;
 };
 
-task<void> combine_in_steps(exchange& x, const contributions& all,
+task<void> combine_in_steps(schedule& x, const contributions& all,
                             std::span<const std::byte> own, std::span<std::byte> into) {
   const std::size_t step = all.step();
   for (std::size_t at = 0; at < own.size(); at += step) {
-    if (at > 0) co_await x.share_of_turn();
+    if (at > 0) co_await x.yield_if_over_budget();
     const std::size_t bytes = std::min(step, own.size() - at);
     all.combine(own.subspan(at, bytes), into.subspan(at, bytes), at);
   }
@@ -89,7 +89,7 @@ constexpr std::size_t slices_ahead = 8;
 
 /// Returns a size so large that starting a slice costs little, and so small that all
 /// contributions to it stay in the cache, which two members may share.
-std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
+std::size_t slice_for(const schedule& x, std::size_t whole) noexcept {
   constexpr std::size_t together = std::size_t{512} * 1024;
   // Well above what a receiver copies although no receive waits (`eager_limit`): it
   // would copy most of what is announced ahead.
@@ -97,7 +97,7 @@ std::size_t slice_for(const exchange& x, std::size_t whole) noexcept {
   if (whole <= least) return std::max<std::size_t>(whole, 1);
   const auto others = static_cast<std::size_t>(std::max<rank_t>(x.size() - 1, 1));
   const std::size_t slice =
-      std::clamp(together / others / 64 * 64, least, exchange::largest_slice);
+      std::clamp(together / others / 64 * 64, least, schedule::largest_slice);
   return std::min(slice, whole);
 }
 
@@ -112,7 +112,10 @@ std::size_t slices_of(std::size_t bytes, std::size_t slice) {
   return std::max<std::size_t>((bytes + slice - 1) / slice, 1);
 }
 
-task<void> reduce_parts_directly(exchange& x, const parts& by,
+// Both reduce this member's part of all members' `whole`, which `by` divides, into
+// `own`, which may be its place in `whole`.
+
+task<void> reduce_parts_directly(schedule& x, const parts& by,
                                  std::span<const std::byte> whole,
                                  std::span<std::byte> own) {
   const std::size_t longest = by.longest();
@@ -148,7 +151,7 @@ task<void> reduce_parts_directly(exchange& x, const parts& by,
 
 // The sum of a part goes round and grows, until it comes to the member that owns the
 // part.
-task<void> reduce_parts_in_ring(exchange& x, const parts& by,
+task<void> reduce_parts_in_ring(schedule& x, const parts& by,
                                 std::span<const std::byte> whole,
                                 std::span<std::byte> own) {
   const std::size_t longest = by.longest();
@@ -167,15 +170,41 @@ task<void> reduce_parts_in_ring(exchange& x, const parts& by,
   }
 }
 
-}  // namespace
+using part_reduction = task<void>(schedule&, const parts&, std::span<const std::byte>,
+                                  std::span<std::byte>);
+using part_gathering = task<void>(schedule&, const parts&, std::span<std::byte>);
 
-task<void> reduce_parts(exchange& x, const parts& by, std::span<const std::byte> whole,
-                        std::span<std::byte> own, algorithm use) {
-  return use == algorithm::ring ? reduce_parts_in_ring(x, by, whole, own)
-                                : reduce_parts_directly(x, by, whole, own);
+task<void> all_reduce_by_parts(schedule& x, part_reduction* reduce,
+                               part_gathering* gather) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  co_await reduce(x, by, s.in, by.of(s.out, x.self()));
+  co_await gather(x, by, s.out);
 }
 
-task<void> reduce_at_root(exchange& x) {
+task<void> reduce_by_parts(schedule& x, part_reduction* reduce) {
+  const collective_shape& s = x.shape();
+  const parts& by = s.in_parts;
+  if (x.self() == s.root) {
+    co_await reduce(x, by, s.in, by.of(s.out, x.self()));
+    for (rank_t d = 1; d < x.size(); ++d) {
+      x.receive(x.after(d), by.of(s.out, x.after(d)));
+    }
+    co_await x.settled();
+    co_return;
+  }
+  // Its part of the sum needs a place: not the scratch, which the reduction uses.
+  const std::size_t bytes = by.bytes(x.self());
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> sum(memory.get(), bytes);
+  co_await reduce(x, by, s.in, sum);
+  x.send(s.root, sum);
+  co_await x.settled();
+}
+
+}  // namespace
+
+task<void> reduce_at_root(schedule& x) {
   const collective_shape& s = x.shape();
   const std::size_t slice = slice_for(x, s.in.size());
   const std::size_t slices = slices_of(s.in.size(), slice);
@@ -199,7 +228,7 @@ task<void> reduce_at_root(exchange& x) {
   }
 }
 
-task<void> all_reduce_at_each(exchange& x) {
+task<void> all_reduce_at_each(schedule& x) {
   const collective_shape& s = x.shape();
   const contributions all(x, s.in.size());
   for (rank_t d = 1; d < x.size(); ++d) {
@@ -213,31 +242,30 @@ task<void> all_reduce_at_each(exchange& x) {
   }
 }
 
-task<void> all_reduce_by_parts(exchange& x, algorithm use) {
-  const collective_shape& s = x.shape();
-  const parts& by = s.in_parts;
-  co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
-  co_await gather_parts(x, by, s.out, use);
+task<void> reduce_directly(schedule& x) {
+  return reduce_by_parts(x, reduce_parts_directly);
 }
 
-task<void> reduce_by_parts(exchange& x, algorithm use) {
+task<void> reduce_in_ring(schedule& x) {
+  return reduce_by_parts(x, reduce_parts_in_ring);
+}
+
+task<void> all_reduce_directly(schedule& x) {
+  return all_reduce_by_parts(x, reduce_parts_directly, gather_parts_at_once);
+}
+
+task<void> all_reduce_in_ring(schedule& x) {
+  return all_reduce_by_parts(x, reduce_parts_in_ring, gather_parts_in_ring);
+}
+
+task<void> reduce_scatter_directly(schedule& x) {
   const collective_shape& s = x.shape();
-  const parts& by = s.in_parts;
-  if (x.self() == s.root) {
-    co_await reduce_parts(x, by, s.in, by.of(s.out, x.self()), use);
-    for (rank_t d = 1; d < x.size(); ++d) {
-      x.receive(x.after(d), by.of(s.out, x.after(d)));
-    }
-    co_await x.settled();
-    co_return;
-  }
-  // Its part of the sum needs a place: not the scratch, which the reduction uses.
-  const std::size_t bytes = by.bytes(x.self());
-  const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  const std::span<std::byte> sum(memory.get(), bytes);
-  co_await reduce_parts(x, by, s.in, sum, use);
-  x.send(s.root, sum);
-  co_await x.settled();
+  return reduce_parts_directly(x, s.in_parts, s.in, s.out);
+}
+
+task<void> reduce_scatter_in_ring(schedule& x) {
+  const collective_shape& s = x.shape();
+  return reduce_parts_in_ring(x, s.in_parts, s.in, s.out);
 }
 
 }  // namespace manyworlds::inline v0::detail::host

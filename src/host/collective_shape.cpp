@@ -52,7 +52,8 @@ std::size_t total(std::span<const std::size_t> counts) {
 
 std::string wrong_count(const char* buffer, std::size_t has, std::size_t wants,
                         const std::string& why) {
-  return fmt::format("{} has {} elements, not {}: {}", buffer, has, wants, why);
+  return fmt::format("{} has {} elements, but {} are needed: {}", buffer, has, wants,
+                     why);
 }
 
 /// Returns where this rank's part of the longer buffer begins, in elements. Returns
@@ -79,7 +80,7 @@ std::optional<std::size_t> place_of_own_part(const operation& op, rank_t self) {
   }
 }
 
-std::string objection_to_overlap(const operation& op, rank_t self) {
+std::string validate_overlap(const operation& op, rank_t self) {
   using enum operation_kind;
   const const_buffer_view in = source_of(op);
   const buffer_view out = target_of(op);
@@ -95,28 +96,30 @@ std::string objection_to_overlap(const operation& op, rank_t self) {
       in_is_longer ? first + distance == second : second + distance == first;
   if (in_place) return {};
   return fmt::format(
-      "in and out overlap, and not as this rank's own part ({} elements in)", *own);
+      "in and out overlap: they may share only this rank's own part, which begins at "
+      "element {}",
+      *own);
 }
 
-std::string objection_to_counts(std::span<const std::size_t> counts, const char* buffer,
-                                std::size_t has, rank_t size) {
+std::string validate_counts(std::span<const std::size_t> counts, const char* buffer,
+                            std::size_t has, rank_t size) {
   if (counts.size() != static_cast<std::size_t>(size)) {
-    return fmt::format("{} counts for {} members", counts.size(), size);
+    return fmt::format("{} counts were given for {} members", counts.size(), size);
   }
   // One by one first: their sum may wrap around.
   for (const std::size_t count : counts) {
     if (count > has) {
-      return fmt::format("a count of {} in a buffer of {} elements", count, has);
+      return fmt::format("a count of {} exceeds the buffer of {} elements", count, has);
     }
   }
   if (total(counts) != has) {
-    return wrong_count(buffer, has, total(counts), "the sum of the counts");
+    return wrong_count(buffer, has, total(counts), "the sum of all counts");
   }
   return {};
 }
 
-std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
-                                  used_buffers used) {
+std::string validate_variable(const operation& op, rank_t self, rank_t size,
+                              used_buffers used) {
   using enum operation_kind;
   const collective_part& part = *op.collective;
   const std::size_t in = source_of(op).count();
@@ -127,7 +130,7 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
   const bool divides_out =
       op.kind == gather || op.kind == all_gather || op.kind == all_to_all;
   if (divides_in && used.in) {
-    std::string wrong = objection_to_counts(part.source_counts, "in", in, size);
+    std::string wrong = validate_counts(part.source_counts, "in", in, size);
     if (!wrong.empty()) return wrong;
     if (!divides_out && out != part.source_counts[at]) {
       return wrong_count("out", out, part.source_counts[at], "this rank's count");
@@ -136,11 +139,11 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
   if (divides_in && divides_out && part.source_counts.size() > at &&
       part.target_counts.size() > at &&
       part.source_counts[at] != part.target_counts[at]) {
-    return fmt::format("{} elements for this rank itself, {} from it",
+    return fmt::format("this rank sends itself {} elements, but expects {} from itself",
                        part.source_counts[at], part.target_counts[at]);
   }
   if (divides_out && used.out) {
-    std::string wrong = objection_to_counts(part.target_counts, "out", out, size);
+    std::string wrong = validate_counts(part.target_counts, "out", out, size);
     if (!wrong.empty()) return wrong;
     if (!divides_in && in != part.target_counts[at]) {
       return wrong_count("in", in, part.target_counts[at], "this rank's count");
@@ -149,7 +152,7 @@ std::string objection_to_variable(const operation& op, rank_t self, rank_t size,
   return {};
 }
 
-std::string objection_to_sizes(const operation& op, rank_t size, used_buffers used) {
+std::string validate_sizes(const operation& op, rank_t size, used_buffers used) {
   using enum operation_kind;
   const std::size_t in = source_of(op).count();
   const std::size_t out = target_of(op).count();
@@ -216,28 +219,28 @@ std::size_t parts::longest() const noexcept {
   return most * element_bytes_;
 }
 
-std::string objection_to_collective(const operation& op, rank_t self, rank_t size) {
+std::string validate_collective(const operation& op, rank_t self, rank_t size) {
   if (op.kind == operation_kind::barrier) return {};
-  if (!op.collective) return "a collective without buffers";
+  if (!op.collective) return "this collective needs buffers, and has none";
   const collective_part& part = *op.collective;
   if (has_root(op.kind) && (part.root < 0 || part.root >= size)) {
-    return fmt::format("root {} in a world of {} members", part.root, size);
+    return fmt::format("there is no root {} in a world of {} members", part.root, size);
   }
   if (reduces(op.kind) && part.by > reduction::avg) {
-    return fmt::format("no such reduction: {}", static_cast<int>(part.by));
+    return fmt::format("there is no reduction {}", static_cast<int>(part.by));
   }
   const used_buffers used = used_by(op.kind, part.root == self);
   const const_buffer_view in = source_of(op);
   const buffer_view out = target_of(op);
   const bool has_both = used.in && used.out && !in.empty() && !out.empty();
   if (has_both && in.type() != out.type()) {
-    return fmt::format("in has elements of {}, out of {}", name_of(in.type()),
+    return fmt::format("in has elements of {}, but out of {}", name_of(in.type()),
                        name_of(out.type()));
   }
-  std::string wrong = part.is_variable ? objection_to_variable(op, self, size, used)
-                                       : objection_to_sizes(op, size, used);
+  std::string wrong = part.is_variable ? validate_variable(op, self, size, used)
+                                       : validate_sizes(op, size, used);
   if (!wrong.empty()) return wrong;
-  return used.in && used.out ? objection_to_overlap(op, self) : std::string();
+  return used.in && used.out ? validate_overlap(op, self) : std::string();
 }
 
 collective_shape shape_of(const operation& op, rank_t self, rank_t size) {

@@ -78,8 +78,8 @@ struct collective_shape {
 [[nodiscard]] bool has_root(operation_kind kind) noexcept;
 
 /// Returns what is wrong with the arguments of this member alone; empty if nothing is.
-[[nodiscard]] std::string objection_to_collective(const operation& op, rank_t self,
-                                                  rank_t size);
+[[nodiscard]] std::string validate_collective(const operation& op, rank_t self,
+                                              rank_t size);
 
 /// Returns this member's part. Precondition: there is no objection to its arguments.
 [[nodiscard]] collective_shape shape_of(const operation& op, rank_t self, rank_t size);

@@ -11,7 +11,7 @@ namespace {
 // Counts ranks from the root, so that the root is 0 in every tree.
 class tree_place {
  public:
-  tree_place(const exchange& x) noexcept
+  tree_place(const schedule& x) noexcept
       : size_(x.size()),
         root_(x.shape().root),
         number_((x.self() - root_ + size_) % size_) {}
@@ -42,7 +42,9 @@ class tree_place {
   rank_t number_;
 };
 
-task<void> gather_parts_in_ring(exchange& x, const parts& by,
+}  // namespace
+
+task<void> gather_parts_in_ring(schedule& x, const parts& by,
                                 std::span<std::byte> whole) {
   for (rank_t step = 0; step < x.size() - 1; ++step) {
     x.send(x.after(1), by.of(whole, x.after(-step)));
@@ -51,7 +53,7 @@ task<void> gather_parts_in_ring(exchange& x, const parts& by,
   }
 }
 
-task<void> gather_parts_at_once(exchange& x, const parts& by,
+task<void> gather_parts_at_once(schedule& x, const parts& by,
                                 std::span<std::byte> whole) {
   for (rank_t d = 1; d < x.size(); ++d) {
     x.receive(x.after(-d), by.of(whole, x.after(-d)));
@@ -60,15 +62,7 @@ task<void> gather_parts_at_once(exchange& x, const parts& by,
   co_await x.settled();
 }
 
-}  // namespace
-
-task<void> gather_parts(exchange& x, const parts& by, std::span<std::byte> whole,
-                        algorithm use) {
-  return use == algorithm::ring ? gather_parts_in_ring(x, by, whole)
-                                : gather_parts_at_once(x, by, whole);
-}
-
-task<void> broadcast_by_tree(exchange& x) {
+task<void> broadcast_by_tree(schedule& x) {
   const collective_shape& s = x.shape();
   const tree_place here(x);
   if (!here.is_root()) {
@@ -81,7 +75,7 @@ task<void> broadcast_by_tree(exchange& x) {
   co_await x.settled();
 }
 
-task<void> broadcast_by_parts(exchange& x) {
+task<void> broadcast_in_ring(schedule& x) {
   const collective_shape& s = x.shape();
   const parts by(s.out.size() / size_of(s.type), x.size(), size_of(s.type));
   if (x.self() == s.root) {
@@ -101,7 +95,7 @@ task<void> broadcast_by_parts(exchange& x) {
 
 // A parent combines its children's sums in the order of their distance: the same order
 // in every run.
-task<void> reduce_by_tree(exchange& x) {
+task<void> reduce_by_tree(schedule& x) {
   const collective_shape& s = x.shape();
   const tree_place here(x);
   const std::size_t bytes = s.in.size();
@@ -126,7 +120,7 @@ task<void> reduce_by_tree(exchange& x) {
 // Recursive doubling. Both of a pair combine the lower ranks' sum with the higher
 // ones', in this order, and so get the same bits. Each member beyond a power of two
 // gives its data to its neighbour first, and gets the sum last.
-task<void> all_reduce_by_doubling(exchange& x) {
+task<void> all_reduce_by_doubling(schedule& x) {
   const collective_shape& s = x.shape();
   const std::size_t bytes = s.in.size();
   const std::span<std::byte> memory = x.scratch(2 * bytes);

@@ -49,7 +49,7 @@ collectives::end_of_task::end_of_task(collectives& owner) noexcept
       owner(owner) {}
 
 collectives::collectives(core& shared, collective_port& port)
-    : core_(shared), port_(port), exchange_(shared, *this), roll_(shared, *this) {}
+    : core_(shared), port_(port), schedule_(shared, *this), tracker_(shared, *this) {}
 
 // The backend is quiet: the coroutine waits for nothing that still comes, and its work
 // in the reactor's queue has run.
@@ -59,8 +59,8 @@ collectives::~collectives() {
 
 void collectives::stop() noexcept {
   stopped_ = true;
-  roll_.stop();
-  exchange_.stop();
+  tracker_.stop();
+  schedule_.stop();
 }
 
 void collectives::queue(step& s) noexcept {
@@ -84,16 +84,16 @@ algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
 }
 
 void collectives::enter(operation& op) {
-  const std::uint64_t number = roll_.next_number();
+  const std::uint64_t number = tracker_.next_number();
   if (number >= closed_from_) return fail_closed(op, closed_by_);
-  std::string wrong = objection_to_collective(op, core_.self, core_.size);
+  std::string wrong = validate_collective(op, core_.self, core_.size);
   if (!wrong.empty()) return refuse(op, std::move(wrong));
   op.backend.number = number;
   collective_shape shape = shape_of(op, core_.self, core_.size);
   const algorithm use = algorithm_for(shape);
   const bool is_next = !active_ && waiting_.empty();
   waiting_.push_back(op);
-  if (!roll_.enter(collective_signature(shape, use, number), op.where)) return;
+  if (!tracker_.enter(collective_signature(shape, use, number), op.where)) return;
   if (!is_next || is_contradicted()) return;
   waiting_.remove(op);
   begin(op, std::move(shape), use);
@@ -112,8 +112,8 @@ bool collectives::is_alone() const {
 void collectives::refuse(operation& op, std::string why) {
   collective_shape shape;
   shape.kind = op.kind;
-  roll_.refuse(collective_signature(shape, algorithm::flat, roll_.next_number()),
-               op.where);
+  tracker_.refuse(collective_signature(shape, algorithm::flat, tracker_.next_number()),
+                  op.where);
   op.fail(cause::invalid_argument, std::move(why));
 }
 
@@ -131,16 +131,16 @@ void collectives::begin_next() {
 std::uint64_t collectives::first_open() const noexcept {
   if (active_) return active_->backend.number;
   const operation* const next = waiting_.front();
-  return next ? next->backend.number : roll_.next_number();
+  return next ? next->backend.number : tracker_.next_number();
 }
 
 void collectives::note_message(rank_t peer, collective_signature theirs) noexcept {
   has_early_ = true;
   if (found_ || stopped_ || closed_from_ != never) return;
-  const std::uint64_t number = roll_.number_of(theirs);
+  const std::uint64_t number = tracker_.number_of(theirs);
   // A collective that is not begun is checked when it begins.
   if (number > first_open() || (!active_ && number == first_open())) return;
-  if (!roll_.contradicts(theirs, number < first_open())) return;
+  if (!tracker_.contradicts(theirs, number < first_open())) return;
   found_ = contradiction{peer, number, theirs, {}};
   queue(dispute_step_);
 }
@@ -154,13 +154,13 @@ bool collectives::is_contradicted() {
   for (rank_t peer = 0; peer < core_.size; ++peer) {
     const inbound_message* const m =
         peer == core_.self ? nullptr
-                           : core_.matcher->first_message(peer, exchange::lane_number);
+                           : core_.matcher->first_message(peer, schedule::lane_number);
     if (!m) continue;
     has_early_ = true;
     const collective_signature theirs(m->user);
-    const std::uint64_t number = roll_.number_of(theirs);
+    const std::uint64_t number = tracker_.number_of(theirs);
     if (number > first_open()) continue;
-    if (!roll_.contradicts(theirs, number < first_open())) continue;
+    if (!tracker_.contradicts(theirs, number < first_open())) continue;
     found_ = contradiction{peer, number, theirs, {}};
     queue(dispute_step_);
     return true;
@@ -169,17 +169,17 @@ bool collectives::is_contradicted() {
 }
 
 void collectives::dispute_found() {
-  if (found_) roll_.dispute(*found_);
+  if (found_) tracker_.dispute(*found_);
 }
 
 void collectives::peer_left(rank_t peer) {
   if (!stopped_) dispute_found();
   if (!stopped_) give_up_active();
-  if (!stopped_) roll_.peer_left(peer);
+  if (!stopped_) tracker_.peer_left(peer);
 }
 
 std::optional<collective_status> collectives::status() const {
-  collective_status status = roll_.status();
+  collective_status status = tracker_.status();
   if (status.number == 0) return std::nullopt;
   return status;
 }
@@ -193,10 +193,10 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   is_reported_ = false;
   op.begun = true;
   op.bytes_moved = shape.bytes;
-  roll_.begin(op.backend.number, op.kind);
+  tracker_.begin(op.backend.number, op.kind);
   const collective_signature signature(shape, use, op.backend.number);
-  exchange_.open(std::move(shape), signature);
-  task_ = carry_out(exchange_, use);
+  schedule_.open(std::move(shape), signature);
+  task_ = carry_out(schedule_, use);
   task_runs_ = true;
   task_.promise().start(end_of_task_).resume();
 }
@@ -208,9 +208,9 @@ void collectives::task_ended() noexcept {
   task_runs_ = false;
   if (stopped_) return;
   if (const std::exception_ptr& error = task_.promise().error()) {
-    exchange_.fail({no_rank, cause::out_of_resources, text_of(error), {}});
+    schedule_.fail({no_rank, cause::out_of_resources, text_of(error), {}});
   }
-  if (exchange_.is_failing()) return queue(give_up_step_);
+  if (schedule_.is_failing()) return queue(give_up_step_);
   end_active(operation_end::done);
 }
 
@@ -218,36 +218,36 @@ void collectives::end_active(operation_end how) noexcept {
   MW_ASSERT(active_ && !task_runs_, "a collective ends once (law 1)");
   operation& op = *std::exchange(active_, nullptr);
   const std::uint64_t number = op.backend.number;
-  roll_.end();
-  exchange_failure failure = exchange_.close();
+  tracker_.end();
+  schedule_failure failure = schedule_.close();
   if (!waiting_.empty()) queue(next_step_);
   if (how == operation_end::done) return op.end(how);
   op.info.source = failure.peer;
   if (failure.why == cause::closed) return fail_closed(op, failure.peer);
   if (failure.why == cause::mismatch && failure.theirs.word() != 0) {
-    failure.detail =
-        roll_.text_of({failure.peer, number, failure.theirs, std::move(failure.detail)});
+    failure.detail = tracker_.text_of(
+        {failure.peer, number, failure.theirs, std::move(failure.detail)});
   }
   op.fail(failure.why, std::move(failure.detail));
 }
 
 void collectives::give_up_active() {
-  if (stopped_ || !active_ || !exchange_.is_failing()) return;
-  const exchange_failure why = exchange_.failure();
+  if (stopped_ || !active_ || !schedule_.is_failing()) return;
+  const schedule_failure why = schedule_.failure();
   const std::uint64_t number = active_->backend.number;
   if (why.why != cause::closed && !is_alone()) {
     if (std::exchange(is_reported_, true)) return;
     if (why.why == cause::mismatch) {
-      return roll_.dispute({why.peer, number, why.theirs, why.detail});
+      return tracker_.dispute({why.peer, number, why.theirs, why.detail});
     }
     return core_.events.must_break(why.peer, why.why, why.detail);
   }
   if (!std::exchange(given_up_, true)) {
     closed_from(number, why.peer);
-    roll_.tell_closed(number, why.peer);
-    exchange_.take_back();
+    tracker_.tell_closed(number, why.peer);
+    schedule_.take_back();
   }
-  if (exchange_.under_way() > 0) return;
+  if (schedule_.under_way() > 0) return;
   // If the coroutine is in the reactor's queue it ends by itself, and this is called
   // again.
   if (task_runs_ && !task_.promise().cancel()) return;
@@ -261,13 +261,13 @@ void collectives::disagree(rank_t peer, std::string detail) {
   if (!is_alone()) {
     return core_.events.must_break(peer, cause::mismatch, std::move(detail));
   }
-  if (!active_ && waiting_.empty()) core_.events.remark(detail);
+  if (!active_ && waiting_.empty()) core_.events.log(log_level::warning, detail);
   while (operation* op = waiting_.pop_front()) {
     op->info.source = peer;
     op->fail(cause::mismatch, detail);
   }
   found_.reset();
-  if (active_) exchange_.fail({peer, cause::mismatch, std::move(detail), {}});
+  if (active_) schedule_.fail({peer, cause::mismatch, std::move(detail), {}});
   closed_from(0, peer);
 }
 
@@ -277,7 +277,7 @@ void collectives::closed_from(std::uint64_t number, rank_t culprit) {
   closed_by_ = culprit;
   fail_waiting(number, culprit);
   if (active_ && active_->backend.number >= number) {
-    exchange_.fail({culprit, cause::closed, has_left_text(culprit), {}});
+    schedule_.fail({culprit, cause::closed, has_left_text(culprit), {}});
   }
 }
 
@@ -285,7 +285,7 @@ void collectives::leave() {
   // A disagreement that is found and not yet told: this member would leave as if all
   // were well.
   dispute_found();
-  roll_.settle_now();
+  tracker_.settle_now();
   if (stopped_) return;
   fail_waiting(0, core_.self);
   closed_from_ = 0;

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "host/collective_roll.hpp"
-#include "host/exchange.hpp"
+#include "host/collective_tracker.hpp"
+#include "host/schedule.hpp"
 #include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -30,7 +30,7 @@ class collective_port {
 
 /// Numbers the collectives that this member starts, and carries them out in that order.
 /// Members that disagree about number n learn it from the first message between them.
-/// If each waits for the other's message they learn it by asking (`collective_roll`).
+/// If each waits for the other's message they learn it by asking (`collective_tracker`).
 ///
 /// A member that only gives, such as the root of a broadcast, learns nothing from its
 /// own messages. So a member also looks at each message for which it does not wait: on
@@ -47,7 +47,7 @@ class collective_port {
 ///
 /// A root that only gave may have gone on by then. Its world breaks all the same, by
 /// the member that found the disagreement.
-class collectives final : private exchange_port, private roll_events {
+class collectives final : private schedule_port, private tracker_listener {
  public:
   collectives(core& shared, collective_port& port);
   collectives(const collectives&) = delete;
@@ -56,7 +56,7 @@ class collectives final : private exchange_port, private roll_events {
 
   void enter(operation& op);
   /// Handles a frame about a collective. Returns null, or what is wrong with it.
-  const char* handle(rank_t peer, const frame& f) { return roll_.handle(peer, f); }
+  const char* handle(rank_t peer, const frame& f) { return tracker_.handle(peer, f); }
   /// Called when a message of a collective has come for which no receive waits.
   void note_message(rank_t peer, collective_signature theirs) noexcept;
   /// Called when nothing more follows from that member.
@@ -108,12 +108,12 @@ class collectives final : private exchange_port, private roll_events {
   /// Returns whether all others have left: the world is over and no longer breaks.
   [[nodiscard]] bool is_alone() const;
 
-  // exchange_port
+  // schedule_port
   void start_step(operation& op) noexcept override { port_.start_step(op); }
   bool withdraw_step(operation& op) noexcept override { return port_.withdraw_step(op); }
   void step_failed() noexcept override { queue(give_up_step_); }
   void came_to_rest() noexcept override { queue(give_up_step_); }
-  // roll_events
+  // tracker_listener
   void tell(rank_t peer, const frame& f) override { port_.tell(peer, f); }
   [[nodiscard]] bool has_left(rank_t peer) const override { return port_.has_left(peer); }
   void disagree(rank_t peer, std::string detail) override;
@@ -123,8 +123,8 @@ class collectives final : private exchange_port, private roll_events {
 
   core& core_;
   collective_port& port_;
-  exchange exchange_;
-  collective_roll roll_;
+  schedule schedule_;
+  collective_tracker tracker_;
   std::array<choice, kinds> choices_{};
   operation_queue waiting_;
   operation* active_ = nullptr;

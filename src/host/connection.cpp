@@ -17,7 +17,7 @@ const char* connection::handle(const frame& f) {
       receiving().drop_offers();
       sending().close(detail);
       cancel_given_up();
-      events_.peer_left(peer_);
+      listener_.peer_left(peer_);
       // Answered last: the peer may end as soon as it sees this. Tasks that `peer_left`
       // resumes must not take that for a death.
       frame answer;
@@ -29,11 +29,11 @@ const char* connection::handle(const frame& f) {
       if (!said_leave_) return confirmed();
       peer_knows_ = true;
       // Reported before we say that nothing follows: the peer may end right after.
-      events_.peer_knows(peer_);
+      listener_.peer_knows(peer_);
       return nullptr;
     default:
       if (peer_left_) return nullptr;
-      return events_.collective_frame(peer_, f);
+      return listener_.collective_frame(peer_, f);
   }
 }
 
@@ -63,8 +63,9 @@ void connection::say_leave_when_drained() {
 
 void connection::report_stall(const char* direction) {
   core_.events.must_break(peer_, cause::stalled,
-                          "a begun transfer " + std::string(direction) + " rank " +
-                              std::to_string(peer_) + " made no progress for its limit");
+                          "a transfer that had begun " + std::string(direction) +
+                              " rank " + std::to_string(peer_) +
+                              " made no progress for the stall limit");
 }
 
 void connection::report_violation(const char* what) {

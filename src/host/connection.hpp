@@ -8,7 +8,7 @@
 namespace manyworlds::inline v0::detail::host {
 
 /// Receives what a connection tells its backend.
-class connection_events {
+class connection_listener {
  public:
   virtual const char* collective_frame(rank_t peer, const frame& f) = 0;
   virtual void peer_left(rank_t peer) = 0;
@@ -18,13 +18,13 @@ class connection_events {
   virtual void came_to_rest() noexcept = 0;
 
  protected:
-  ~connection_events() = default;
+  ~connection_listener() = default;
 };
 
 class connection : protected frame_handler {
  public:
-  connection(core& shared, connection_events& events, rank_t peer) noexcept
-      : core_(shared), events_(events), peer_(peer) {}
+  connection(core& shared, connection_listener& listener, rank_t peer) noexcept
+      : core_(shared), listener_(listener), peer_(peer) {}
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
   virtual ~connection() = default;
@@ -89,7 +89,7 @@ class connection : protected frame_handler {
   void report_violation(const char* what);
 
   core& core_;
-  connection_events& events_;
+  connection_listener& listener_;
   const rank_t peer_;
   bool leaving_ = false;
   bool said_leave_ = false;

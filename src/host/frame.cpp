@@ -99,7 +99,7 @@ const char* check_message(const frame& f, const frame_limits& limits) noexcept {
     return f.bytes == 0 ? "an offer of nothing" : nullptr;
   }
   constexpr std::uint32_t known =
-      eager_wants_taken | eager_elsewhere | eager_granted | eager_empty_payload;
+      eager_wants_taken | eager_on_device | eager_granted | eager_empty_payload;
   if (f.generation > known) return "an eager message with unknown flags";
   if ((f.generation & eager_granted) && !(f.generation & eager_wants_taken))
     return "a granted message without the flag for its answer";

@@ -56,8 +56,8 @@ struct frame {
 
 // Meanings of `generation` where there is no pull.
 inline constexpr std::uint32_t eager_wants_taken = 1;
-/// The payload describes one that another backend brings, see elsewhere.hpp.
-inline constexpr std::uint32_t eager_elsewhere = 2;
+/// The payload describes one that another backend brings, see device_payload.hpp.
+inline constexpr std::uint32_t eager_on_device = 2;
 /// `ready` has asked for the message: it costs no window, and returns unless received.
 inline constexpr std::uint32_t eager_granted = 4;
 /// A payload of no bytes stands behind the head, and a receive takes it.

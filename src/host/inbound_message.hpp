@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "host/cell_frame.hpp"
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/operation.hpp"
 #include "memory/view_cursor.hpp"
@@ -37,8 +37,8 @@ struct inbound_message {
   bool wants_taken = false;
   /// The content is not a payload but the description of one that another backend
   /// brings.
-  bool elsewhere = false;
-  described_payload described;
+  bool on_device = false;
+  device_payload_prefix prefix;
   /// It costs no window, and is sent back if no receive takes it.
   bool granted = false;
   bool may_be_kept = false;  ///< offered, but small enough to be copied unasked
@@ -80,7 +80,7 @@ struct inbound_message {
   /// Returns whether only a payload of no bytes is left. It waits here for a receiver
   /// that takes that too, and holds none of the window.
   [[nodiscard]] bool is_spent() const noexcept {
-    return head_taken && (elsewhere ? described.bytes == 0 : payload_bytes == 0);
+    return head_taken && (on_device ? prefix.bytes == 0 : payload_bytes == 0);
   }
   [[nodiscard]] bool is_being_brought() const noexcept { return taker || collecting; }
   /// Returns where the payload goes, from its start.
@@ -101,9 +101,9 @@ struct inbound_message {
     known.type = type;
     known.head_bytes = head_bytes;
     known.has_payload = has_payload;
-    if (elsewhere) [[unlikely]] {
-      known.bytes = described.bytes;
-      known.type = described.type;
+    if (on_device) [[unlikely]] {
+      known.bytes = prefix.bytes;
+      known.type = prefix.type;
       known.count = known.bytes / size_of(known.type);
       known.on_device = true;
     }

@@ -18,8 +18,8 @@ operation* earlier(operation* a, operation* b) noexcept {
 }  // namespace
 
 lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit,
-                           match_events& events)
-    : events_(events) {
+                           match_listener& listener)
+    : listener_(listener) {
   for (rank_t rank = 0; rank < size; ++rank) peers_.emplace_back(known_lane_limit);
 }
 
@@ -71,7 +71,7 @@ void lane_matcher::find_message(operation& op) {
   if (nobody_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
   queue_of(op).push_in_order(op);
   if (waiting_peers_ > 0) [[unlikely]]
-    events_.posted(op);
+    listener_.posted(op);
 }
 
 // A receive that names a lane takes what comes there from now on.

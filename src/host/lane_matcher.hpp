@@ -44,7 +44,7 @@ struct inbound_lane {
 
 /// Receives what matching causes at the message's connection. Must not call back into
 /// the matcher.
-class match_events {
+class match_listener {
  public:
   /// `m.taker` is set: the payload must be brought into `m.target`.
   virtual void pull(inbound_message& m) = 0;
@@ -57,12 +57,12 @@ class match_events {
   virtual void emptied(rank_t, inbound_lane&) {}
 
  protected:
-  ~match_events() = default;
+  ~match_listener() = default;
 };
 
 class lane_matcher {
  public:
-  lane_matcher(rank_t size, std::size_t known_lane_limit, match_events& events);
+  lane_matcher(rank_t size, std::size_t known_lane_limit, match_listener& listener);
   lane_matcher(const lane_matcher&) = delete;
   lane_matcher& operator=(const lane_matcher&) = delete;
   ~lane_matcher();
@@ -191,7 +191,7 @@ class lane_matcher {
   void consume(inbound_message& m, bool was_received);
   void unlink(inbound_message& m) noexcept;
 
-  match_events& events_;
+  match_listener& listener_;
   std::deque<peer_lanes> peers_;
   std::unordered_map<std::uint64_t, operation_queue> waiting_for_any_;
   operation_queue waiting_for_any_fresh_;

@@ -91,7 +91,7 @@ void lane_matcher::withdraw(inbound_message& m, const std::string& closed) {
 void lane_matcher::settle(inbound_message& m, bool was_received) {
   MW_ASSERT(!m.is_settled, "the window of a message is given back once");
   if (was_received) ++m.on->received;
-  events_.consumed(m, was_received);
+  listener_.consumed(m, was_received);
   m.wants_taken = false;
   m.is_settled = true;
 }
@@ -105,7 +105,7 @@ void lane_matcher::consume(inbound_message& m, bool was_received) {
   set_fresh(peer(source), l);
   delete static_cast<kept_message*>(&m);
   if (waiting_peers_ > 0 && !l.first) [[unlikely]]
-    events_.emptied(source, l);
+    listener_.emptied(source, l);
 }
 
 void lane_matcher::drop(inbound_message& m) {

@@ -10,7 +10,7 @@ namespace manyworlds::inline v0::detail::host {
 namespace {
 
 std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
-  return "the receive is for " + std::to_string(wanted) + " bytes, the message's " +
+  return "the receive is for " + std::to_string(wanted) + " bytes, but the message's " +
          what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
 }
 
@@ -37,7 +37,7 @@ const_buffer_view unfit_view(const view_list& room, dtype sent) {
 }
 
 std::string two_types(dtype room, dtype sent) {
-  return "the receive is for " + std::string(name_of(room)) + ", the message has " +
+  return "the receive is for " + std::string(name_of(room)) + ", but the message has " +
          std::string(name_of(sent)) + "; it stays at the head of its lane";
 }
 
@@ -67,23 +67,23 @@ bool lane_matcher::give(operation& op, inbound_message& m) {
     return true;
   }
   if (op.head_bytes > 0) return give_head(op, m);
-  if (op.elsewhere || m.elsewhere) [[unlikely]]
+  if (op.on_device || m.on_device) [[unlikely]]
     return give_description(op, m);
   return give_whole(op, m);
 }
 
 bool lane_matcher::give_description(operation& op, inbound_message& m) {
-  if (!op.elsewhere || !m.elsewhere) {
+  if (!op.on_device || !m.on_device) {
     op.fail(cause::memory_mismatch,
-            m.elsewhere ? "the message lies in device memory: receive it there; it "
+            m.on_device ? "the message lies in device memory: receive it there; it "
                           "stays at the head of its lane"
                         : "the message lies in host memory: receive it there; it "
                           "stays at the head of its lane");
     return false;
   }
-  payload_elsewhere& room = *op.elsewhere;
+  device_payload& room = *op.on_device;
   if (!room.takes_any) {
-    const described_payload& sent = m.described;
+    const device_payload_prefix& sent = m.prefix;
     if (m.head_bytes > 0) {
       op.fail(cause::size_mismatch, two_sizes(0, m.head_bytes, "head"));
       return false;
@@ -166,7 +166,7 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     m.received = 0;
     set_stage(op, stage::taking, &m);
     op.bytes_moved = m.head_bytes;
-    events_.pull(m);
+    listener_.pull(m);
     return false;
   }
   op.info = m.info(m.on->number);

@@ -68,11 +68,11 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   m.may_be_kept = may_be_kept;
   m.granted = granted;
   m.wants_taken = offered || (f.generation & eager_wants_taken) != 0;
-  m.elsewhere = !offered && (f.generation & eager_elsewhere) != 0;
-  if (m.elsewhere) [[unlikely]] {
-    const auto described = decode_described(content.subspan(f.head_bytes));
-    if (!described) return "an invalid description of a payload";
-    m.described = *described;
+  m.on_device = !offered && (f.generation & eager_on_device) != 0;
+  if (m.on_device) [[unlikely]] {
+    const auto prefix = decode_prefix(content.subspan(f.head_bytes));
+    if (!prefix) return "an invalid description of a payload";
+    m.prefix = *prefix;
   }
   m.is_accounted = !m.wants_taken;
   m.accounted = m.is_accounted ? content.size() : 0;

@@ -11,7 +11,7 @@
 namespace manyworlds::inline v0::detail::host {
 
 // The peer's views are read as they stand in its memory. The same library has the same
-// layout, which is part of the arena's version.
+// layout, which is part of the segment's version.
 static_assert(std::is_trivially_copyable_v<const_buffer_view>);
 
 /// Holds a view as a peer may have written it: its type may be invalid.

@@ -12,8 +12,8 @@ namespace {
 std::uint32_t eager_flags(const operation& op) noexcept {
   std::uint32_t flags = 0;
   if (op.gives_payload && op.source.total_bytes() == 0) flags |= eager_empty_payload;
-  if (op.elsewhere) [[unlikely]]
-    flags |= eager_elsewhere;
+  if (op.on_device) [[unlikely]]
+    flags |= eager_on_device;
   return flags;
 }
 
@@ -26,7 +26,7 @@ std::size_t sender::cost_of(const operation& op) const noexcept {
 
 bool sender::is_eager(const operation& op) const noexcept {
   // A description is small; larger ones were refused before.
-  return op.elsewhere || whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
+  return op.on_device || whole_bytes(op) <= eager_limit() || op.source.total_bytes() == 0;
 }
 
 bool sender::may_be_kept(const operation& op) const noexcept {
@@ -127,7 +127,7 @@ void sender::announce(outgoing_lane& l, operation& op) {
 // head may never take the payload, and would have to keep it.
 bool sender::is_eager_if_granted(const operation& op) const noexcept {
   const bool has_both = op.head_bytes > 0 && op.source.total_bytes() > 0;
-  return is_eager(op) && (op.elsewhere || !has_both);
+  return is_eager(op) && (op.on_device || !has_both);
 }
 
 void sender::announce_granted(outgoing_lane& l, operation& op) {

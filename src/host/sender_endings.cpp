@@ -301,12 +301,14 @@ void sender::log_waiting(time_point now) {
   const auto waited =
       std::chrono::duration_cast<std::chrono::seconds>(now - oldest->wanting_since);
   const rank_t peer = oldest->waiting.front()->peer;
-  core_.events.remark(
-      "a send to rank " + std::to_string(peer) + " on lane " +
-      std::to_string(oldest->number) + " has waited " + std::to_string(waited.count()) +
-      " s for the window of the world: rank " + std::to_string(peer) +
-      " does not receive what it was sent on lane" + (holders.size() == 1 ? "" : "s") +
-      lanes + "; usual cause: receives that were given up without discard()");
+  core_.events.log(log_level::warning,
+                   "a send to rank " + std::to_string(peer) + " on lane " +
+                       std::to_string(oldest->number) + " has waited " +
+                       std::to_string(waited.count()) +
+                       " s for the window of the world: rank " + std::to_string(peer) +
+                       " does not receive what it was sent on lane" +
+                       (holders.size() == 1 ? "" : "s") + lanes +
+                       "; usual cause: receives that were given up without discard()");
 }
 
 void sender::close(const std::string& detail) {

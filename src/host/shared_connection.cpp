@@ -9,17 +9,17 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-shared_connection::shared_connection(core& shared, connection_events& events, rank_t peer,
-                                     slot_lease slot)
-    : connection(shared, events, peer),
+shared_connection::shared_connection(core& shared, connection_listener& listener,
+                                     rank_t peer, shm_slot slot)
+    : connection(shared, listener, peer),
       slot_(std::move(slot)),
       link_(slot_.link()),
-      sender_(shared, *link_, slot_.slot()),
-      receiver_(shared, peer, sender_, *this, *link_, slot_.slot()) {}
+      sender_(shared, *link_, slot_.index()),
+      receiver_(shared, peer, sender_, *this, *link_, slot_.index()) {}
 
 shared_connection::~shared_connection() { stop(); }
 
-void shared_connection::open() noexcept { link_->attach(slot_.slot(), *this); }
+void shared_connection::open() noexcept { link_->attach(slot_.index(), *this); }
 
 bool shared_connection::is_over(const char* wrong) noexcept {
   MW_ASSERT(corked_, "a step that ends has begun");
@@ -33,7 +33,7 @@ bool shared_connection::is_over(const char* wrong) noexcept {
   return ended_ || stopped_;
 }
 
-bool shared_connection::look() noexcept {
+bool shared_connection::poll() noexcept {
   MW_ASSERT(core_.home.is_current(), "a slot is looked at in the reactor's turn");
   if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {
@@ -102,16 +102,17 @@ void shared_connection::progress(bool reads) noexcept {
   // Reading goes on with the next look, in the next turn: scheduled work runs many
   // times in one turn.
   is_pending_ = sender_.is_starving() || receiver_.has_to_read();
-  link_->set_pending(slot_.slot(), is_pending_);
+  link_->set_pending(slot_.index(), is_pending_);
   if (more) go_on_soon();
 }
 
 // Reads slice after slice, as long as nothing else waits for this reactor.
 bool shared_connection::may_read_on() noexcept {
-  if (!receiver_.has_to_read() || receiver_.has_cells() || receiver_.awaits_mover()) {
+  if (!receiver_.has_to_read() || receiver_.has_cells() ||
+      receiver_.awaits_copy_thread()) {
     return false;
   }
-  return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.slot());
+  return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.index());
 }
 
 // Shared memory has no end of a stream. So the member that leaves first confirms the
@@ -134,7 +135,7 @@ const char* shared_connection::confirmed() {
   return nullptr;
 }
 
-void shared_connection::bell_ended() noexcept {
+void shared_connection::wake_ups_ended() noexcept {
   if (nothing_follows()) stop();
 }
 
@@ -162,7 +163,7 @@ void shared_connection::cancel_given_up() noexcept {
 
 void shared_connection::stop() noexcept {
   if (std::exchange(stopped_, true)) return;
-  link_->detach(slot_.slot());
+  link_->detach(slot_.index());
   sender_.shut();
   receiver_.shut();
   // In the midst of a step the memory is still looked at.
@@ -173,7 +174,7 @@ void shared_connection::stop() noexcept {
 void shared_connection::rest() noexcept {
   MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
-  if (at_rest()) events_.came_to_rest();
+  if (at_rest()) listener_.came_to_rest();
 }
 
 void shared_connection::end_cut_short() {
@@ -206,10 +207,11 @@ void shared_connection::look(time_point now, bool late) {
 void shared_connection::tidy() {
   if (stopped_ || ended_) return;
   if (const int error = link_->tell_of_refusal()) {
-    core_.events.remark("no more memory for what is shared with rank " +
-                        std::to_string(peer_) + " (" + std::strerror(error) +
-                        "): messages to it wait for one another; usual cause: a memory "
-                        "limit");
+    core_.events.log(log_level::warning,
+                     "no more memory for what is shared with rank " +
+                         std::to_string(peer_) + " (" + std::strerror(error) +
+                         "): messages to it wait for one another; usual cause: a memory "
+                         "limit");
   }
   receiver_.return_credit(true);
   sender_.look_for_offer_room();

@@ -11,10 +11,10 @@
 namespace manyworlds::inline v0::detail::host {
 
 /// Does not see the peer's death: its link sees it, and breaks the world.
-class shared_connection final : public connection, private shm::slot_events {
+class shared_connection final : public connection, private shm::slot_listener {
  public:
-  shared_connection(core& shared, connection_events& events, rank_t peer,
-                    slot_lease slot);
+  shared_connection(core& shared, connection_listener& listener, rank_t peer,
+                    shm_slot slot);
   ~shared_connection() override;
 
   void open() noexcept override;
@@ -47,11 +47,13 @@ class shared_connection final : public connection, private shm::slot_events {
   };
 
   const char* confirmed() override;
-  bool look() noexcept override;
-  void bell_ended() noexcept override;
+  bool poll() noexcept override;
+  void wake_ups_ended() noexcept override;
   bool has_something() noexcept override;
   bool has_something_or_is_told() noexcept override;
-  bool give_back_spare() noexcept override { return sender_.give_back_spare(); }
+  bool give_back_reserved_chunk() noexcept override {
+    return sender_.give_back_reserved_chunk();
+  }
   void progress(bool reads) noexcept;
   [[nodiscard]] bool has_only_to_flush() noexcept;
   [[nodiscard]] bool may_read_on() noexcept;
@@ -63,7 +65,7 @@ class shared_connection final : public connection, private shm::slot_events {
   bool is_over(const char* wrong) noexcept;
   void rest() noexcept;
 
-  slot_lease slot_;
+  shm_slot slot_;
   std::shared_ptr<shm::shared_link> link_;
   cell_sender sender_;
   cell_receiver receiver_;

@@ -6,9 +6,9 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-stream_connection::stream_connection(core& shared, connection_events& events, rank_t peer,
-                                     socket stream)
-    : connection(shared, events, peer),
+stream_connection::stream_connection(core& shared, connection_listener& listener,
+                                     rank_t peer, socket stream)
+    : connection(shared, listener, peer),
       socket_(std::move(stream)),
       sender_(shared),
       receiver_(shared, peer, sender_, *this),
@@ -125,7 +125,7 @@ void stream_connection::rest() noexcept {
     stopped_ = true;
     socket_.close();
   }
-  events_.came_to_rest();
+  listener_.came_to_rest();
 }
 
 bool stream_connection::must_watch() noexcept {

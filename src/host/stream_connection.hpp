@@ -10,7 +10,8 @@ namespace manyworlds::inline v0::detail::host {
 
 class stream_connection final : public connection {
  public:
-  stream_connection(core& shared, connection_events& events, rank_t peer, socket stream);
+  stream_connection(core& shared, connection_listener& listener, rank_t peer,
+                    socket stream);
 
   void open() noexcept override;
   [[nodiscard]] class sender& sending() noexcept override { return sender_; }

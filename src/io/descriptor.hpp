@@ -1,4 +1,4 @@
-// Owned descriptor: a file descriptor that an engine owns (event counters, epoll sets).
+// Unique descriptor: owns a file descriptor. Event counter: one that adds up notices.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -7,24 +7,36 @@
 #include <cerrno>
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
 namespace manyworlds::inline v0::detail {
 
-class owned_descriptor {
+/// Closes its descriptor; -1 for none.
+class unique_descriptor {
  public:
+  unique_descriptor() noexcept = default;
+  explicit unique_descriptor(int fd) noexcept : fd_(fd) {}
   /// Takes what a system call returned. Throws its errno as std::system_error if that is
   /// -1.
-  owned_descriptor(int fd, const char* call) : fd_(fd) {
+  unique_descriptor(int fd, const char* call) : fd_(fd) {
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), call);
   }
-  owned_descriptor(const owned_descriptor&) = delete;
-  owned_descriptor& operator=(const owned_descriptor&) = delete;
-  ~owned_descriptor() { ::close(fd_); }
+  unique_descriptor(unique_descriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)) {}
+  unique_descriptor& operator=(unique_descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~unique_descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
 
   [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
 
  private:
-  int fd_;
+  int fd_ = -1;
 };
 
 /// An eventfd, which adds up notices until they are cleared.
@@ -47,7 +59,7 @@ class event_counter {
   }
 
  private:
-  owned_descriptor fd_;
+  unique_descriptor fd_;
 };
 
 }  // namespace manyworlds::inline v0::detail

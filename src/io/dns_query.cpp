@@ -217,7 +217,7 @@ class dns_query {
 
   const host_and_port_number name_;
   const std::string servers_;
-  const owned_descriptor ready_{::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"};
+  const unique_descriptor ready_{::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"};
   std::optional<resolution> result_;
   // The channel comes last, so that the sockets it closes are taken out of the set.
   std::unique_ptr<ares_channeldata, destroy> channel_;

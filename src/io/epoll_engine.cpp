@@ -319,7 +319,7 @@ class epoll_engine final : public engine {
     return static_cast<int>(std::min<long long>(ms, INT_MAX));
   }
 
-  owned_descriptor epoll_;
+  unique_descriptor epoll_;
   event_counter wake_;
   request_list pending_;
   request_list held_back_;

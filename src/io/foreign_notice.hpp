@@ -61,7 +61,7 @@ class foreign_notice {
     return ::epoll_ctl(set_.get(), EPOLL_CTL_ADD, fd, &interest);
   }
 
-  owned_descriptor set_;
+  unique_descriptor set_;
   event_counter completions_;
   /// The descriptor of each request under way, so twice where two wait for the same one.
   std::vector<int> watched_;

@@ -125,7 +125,7 @@ class io_uring_engine final : public engine {
     // This is cleared before the look: what comes after the look gives a notice that
     // stays.
     if (foreign_) foreign_->clear();
-    wake_.look();
+    wake_.poll();
     io_uring_submit_and_get_events(uring());
     return wake_.take() || has_something();
   }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <optional>
 
+#include "io/descriptor.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -32,11 +33,6 @@ class plain_file {
   // O_NONBLOCK: if it is a pipe, the open does not wait for a writer.
   explicit plain_file(const std::string& path) noexcept
       : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  plain_file(const plain_file&) = delete;
-  plain_file& operator=(const plain_file&) = delete;
-  ~plain_file() {
-    if (fd_ >= 0) ::close(fd_);
-  }
 
   /// Replaces `into` by the next bytes, at most `most`. Returns false at the end and on
   /// errors.
@@ -44,14 +40,14 @@ class plain_file {
     into.resize(most);
     ssize_t count = -1;
     do {
-      if (fd_ >= 0) count = ::read(fd_, into.data(), most);
-    } while (fd_ >= 0 && count < 0 && errno == EINTR);
+      if (fd_) count = ::read(fd_.get(), into.data(), most);
+    } while (fd_ && count < 0 && errno == EINTR);
     into.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     return count > 0;
   }
 
  private:
-  int fd_;
+  unique_descriptor fd_;
 };
 
 char lower(char c) noexcept {

@@ -113,7 +113,7 @@ bool reactor::take_turn() noexcept {
   meter_.begin(recently_);
   bool did = take_work();
   meter_.leave_tasks([this] { return now(); });
-  did |= ask_engine();
+  did |= poll_engine();
   if (poll_pollers()) {
     meter_.note_anything();
     did = true;
@@ -132,7 +132,7 @@ bool reactor::take_work() noexcept {
   return run_ready() || posted;
 }
 
-bool reactor::ask_engine() noexcept {
+bool reactor::poll_engine() noexcept {
   // The turns are counted as well, for a clock that stands still.
   if (pollers_found_ && recently_ - engine_asked_ < engine_pause &&
       ++turns_without_engine_ < most_turns_without_engine) {
@@ -158,7 +158,7 @@ void reactor::note_step(work_kind whose) noexcept {
 
 // A turn without its most costly parts: the clock, and the engine, which may enter the
 // kernel.
-bool reactor::glance() noexcept {
+bool reactor::take_brief_turn() noexcept {
   turn_scope here(*this);
   bool did = poll_pollers();
   // What the pollers have made ready runs at once.

@@ -117,14 +117,14 @@ class reactor final : public executor {
   template <class Finished>
   void run_until(Finished&& finished) {
     while (!finished()) {
-      if (!take_turn()) rest_between_turns();
+      if (!take_turn()) wait_between_turns();
     }
     end_turn();
   }
   /// Spins, then sleeps until there is something to do (it may return early). What it
   /// finds while it spins is done before it returns.
-  void rest() noexcept;
-  /// Makes `rest` and `run_until` look again. Thread: any.
+  void wait() noexcept;
+  /// Makes `wait` and `run_until` look again. Thread: any.
   void wake() noexcept;
 
   /// Runs what was posted since the last turn, and what that makes ready. From here on
@@ -144,7 +144,7 @@ class reactor final : public executor {
   }
   /// Returns how long they took. Thread: any.
   [[nodiscard]] turn_times times() const noexcept { return meter_.read(); }
-  /// Returns true while it sleeps in `rest`, which anything to do ends: it is neither
+  /// Returns true while it sleeps in `wait`, which anything to do ends: it is neither
   /// busy nor blocked. A foreign loop's sleep is not known. Thread: any.
   [[nodiscard]] bool is_parked() const noexcept {
     return parked_.load(std::memory_order_relaxed);
@@ -185,8 +185,8 @@ class reactor final : public executor {
   /// much longer, and both together stay below 200 us.
   static constexpr duration library_share = std::chrono::microseconds(60);
 
-  /// The number of empty looks at the pollers between two turns while it spins.
-  static constexpr unsigned looks_between_turns = 16;
+  /// The number of empty polls between two turns while it spins.
+  static constexpr unsigned polls_between_turns = 16;
   /// The number of empty turns of a spin before it offers its CPU to others in each one:
   /// 0.6 us, within which a small message is answered.
   static constexpr unsigned turns_before_yields = 3;
@@ -194,12 +194,12 @@ class reactor final : public executor {
   void await_posters() const noexcept;
   bool take_turn() noexcept;
   void end_turn() noexcept;
-  void rest_between_turns() noexcept;
+  void wait_between_turns() noexcept;
   bool take_work() noexcept;
-  bool ask_engine() noexcept;
+  bool poll_engine() noexcept;
   bool expire_timers() noexcept;
   void note_step(work_kind whose) noexcept;
-  bool glance() noexcept;
+  bool take_brief_turn() noexcept;
   void count_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;

@@ -58,15 +58,15 @@ void pause_cpu() noexcept {
 
 }  // namespace
 
-void reactor::rest() noexcept {
+void reactor::wait() noexcept {
   // What the caller did until now, and what it does next, belongs to no turn.
   recently_ = now();
   meter_.begin(recently_);
-  rest_between_turns();
+  wait_between_turns();
   end_turn();
 }
 
-void reactor::rest_between_turns() noexcept {
+void reactor::wait_between_turns() noexcept {
   if (spin()) return;
   std::optional<time_point> until;
   if (prepare_sleep(until)) {
@@ -101,12 +101,12 @@ bool reactor::spin() noexcept {
   const time_point last = later(end, longest_stretch);
   const bool is_crowded = switches_ >= crowd;
   if (switches_ > 0) --switches_;
-  const unsigned looks = is_crowded ? 1 : looks_between_turns;
+  const unsigned polls = is_crowded ? 1 : polls_between_turns;
   unsigned empty_turns = is_crowded ? turns_before_yields : 0;
   do {
     if (pollers_) {
-      for (unsigned look = 0; look < looks; ++look) {
-        if (glance()) return true;
+      for (unsigned poll = 0; poll < polls; ++poll) {
+        if (take_brief_turn()) return true;
       }
     }
     // The yield comes just before a turn looks at the clock, so its time belongs to no

@@ -85,7 +85,8 @@ task<resolution> resolve(std::string host_and_port, resolve_options options) {
         *name, "names are looked up on a reactor; start the task on a runtime");
   }
   if (home->io().name() == "simulated")
-    co_return cannot_resolve(*name, "the simulated network knows addresses only");
+    co_return cannot_resolve(*name,
+                             "the simulated network has no names: give an address");
   std::string asked;
   try {
     auto looking = look_up(*home, *name, options, asked);

@@ -77,7 +77,7 @@ void check_threads(const signal_set& signals) {
   }
 }
 
-task<received_signal> next_signal(std::unique_ptr<owned_descriptor> from) {
+task<received_signal> next_signal(std::unique_ptr<unique_descriptor> from) {
   reactor* const home = current_reactor();
   if (!home || home->io().name() == "simulated") {
     throw std::logic_error(
@@ -132,7 +132,7 @@ task<received_signal> until_signal(signal_set signals) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
-  return next_signal(std::make_unique<owned_descriptor>(
+  return next_signal(std::make_unique<unique_descriptor>(
       ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd"));
 }
 

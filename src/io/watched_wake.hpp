@@ -27,10 +27,10 @@ class watched_wake {
   void note() noexcept {
     MW_ASSERT(watched_, "each watch completes once");
     watched_ = false;
-    look();
+    poll();
   }
   /// Clears the wake-up, and remembers that it was given.
-  void look() noexcept { given_ |= counter_.clear(); }
+  void poll() noexcept { given_ |= counter_.clear(); }
   void forget() noexcept { given_ = false; }
   /// Returns true if one was given since the last call.
   [[nodiscard]] bool take() noexcept { return std::exchange(given_, false); }

@@ -38,12 +38,12 @@ class beat_exchange {
   void beat(const beat_signs& signs) noexcept {
     ours_->progress.store(signs.progress, std::memory_order_relaxed);
     ours_->cpu.store(signs.cpu.word(), std::memory_order_relaxed);
-    // Release: pairs with the acquire in look(), which then sees these signs or later.
+    // Release: pairs with the acquire in poll(), which then sees these signs or later.
     ours_->beats.store(++count_, std::memory_order_release);
   }
 
   /// Returns the peer's signs, if it has beaten since the last call.
-  [[nodiscard]] std::optional<beat_signs> look() noexcept {
+  [[nodiscard]] std::optional<beat_signs> poll() noexcept {
     const auto now = theirs_->beats.load(std::memory_order_acquire);
     if (now == seen_) return std::nullopt;
     seen_ = now;

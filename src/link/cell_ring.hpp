@@ -75,7 +75,7 @@ enum class room : std::uint8_t {
   corrupt,  ///< the reader claims to have read what was not published; sticky
 };
 
-/// The writing end: reserve, fill, publish; then notify the reader (see doorbell.hpp).
+/// The writing end: reserve, fill, publish; then notify the reader (see wake_up.hpp).
 /// It keeps its own position and trusts the shared one for nothing else. Lifetime: that
 /// of the ring.
 template <class Ring>

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "link/chunk_slab.hpp"
-#include "link/doorbell.hpp"
+#include "link/slot_set.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
@@ -15,7 +15,7 @@ namespace manyworlds::inline v0::detail::shm {
 /// names it. Runs that a broken world had sent and that were not read come back when
 /// both sides have given back the world's slot.
 ///
-/// Thread: the user reactor, except for `note_lent` and `note_given_back`.
+/// Thread: the user reactor, except for `note_in_use` and `note_given_back`.
 class chunk_owners {
  public:
   /// Notes the slot of a run, which its first chunk stands for.
@@ -49,8 +49,8 @@ class chunk_owners {
   }
 
   // Thread: the service reactor.
-  void note_lent(unsigned slot) noexcept {
-    MW_ASSERT(slot < slot_count, "a slot that is lent exists");
+  void note_in_use(unsigned slot) noexcept {
+    MW_ASSERT(slot < slot_count, "a slot in use exists");
     over_[slot / 64].fetch_and(~(std::uint64_t{1} << (slot % 64)),
                                std::memory_order_release);
   }

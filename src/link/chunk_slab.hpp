@@ -24,7 +24,7 @@ inline constexpr std::size_t chunk_size = 8192;
 /// The states of a slab's chunks, which are used in *runs* of one or several adjacent
 /// chunks. The state of a run's first chunk is their number; the reader sets it to 0
 /// once it has copied their content. The states of the others mean nothing. Zeroed
-/// memory is a free slab. The chunks themselves lie elsewhere in the arena.
+/// memory is a free slab. The chunks themselves lie elsewhere in the segment.
 template <class Memory, unsigned Chunks>
 struct basic_chunk_states {
   static_assert(Chunks > 0 && Chunks <= 64, "the writer's own record is one word");

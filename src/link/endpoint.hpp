@@ -20,7 +20,7 @@
 namespace manyworlds::inline v0::detail {
 
 namespace shm {
-class mover;
+class copy_thread;
 }
 
 struct endpoint_options {
@@ -40,13 +40,13 @@ struct endpoint_options {
   /// Pools that peers may map; null for none.
   std::shared_ptr<pool_registry> pools;
   /// A second thread for large copies; null for none.
-  std::shared_ptr<shm::mover> mover;
+  std::shared_ptr<shm::copy_thread> copy_thread;
   /// Name of the thread that waits for the deaths of peers.
   std::string death_thread = "mw-deaths";
 };
 
-/// Receives the events of an endpoint. Thread: the service reactor.
-class endpoint_events : public link_events {
+/// Is told what happens at an endpoint. Thread: the service reactor.
+class endpoint_listener : public link_listener {
  public:
   /// Receives an authenticated connection for one world's data; the owner keeps or
   /// drops it.
@@ -55,10 +55,10 @@ class endpoint_events : public link_events {
   virtual task<bytes> answer_query(bytes question) = 0;
   /// Called after every look at the links, four times a heartbeat, to examine silence.
   virtual void examine_silence(time_point now) noexcept = 0;
-  virtual void remark(log_level level, std::string line) noexcept = 0;
+  virtual void log(log_level level, std::string line) noexcept = 0;
 
  protected:
-  ~endpoint_events() = default;
+  ~endpoint_listener() = default;
 };
 
 /// Keeps a link up while something uses it.
@@ -93,7 +93,7 @@ class endpoint {
   /// ...); std::invalid_argument if it lies beyond loopback with neither a secret nor
   /// `insecure`.
   endpoint(reactor& service, environment& env, endpoint_options options,
-           endpoint_events& events);
+           endpoint_listener& told);
   ~endpoint();
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
@@ -133,8 +133,8 @@ class endpoint {
   [[nodiscard]] link* link_to(const incarnation& peer) const;
   /// Returns when the peer was last heard, or nothing without a link to it.
   [[nodiscard]] std::optional<time_point> last_heard(const incarnation& peer) const;
-  void remark(log_level level, std::string line) noexcept {
-    events_.remark(level, std::move(line));
+  void log(log_level level, std::string line) noexcept {
+    told_.log(level, std::move(line));
   }
 
  private:
@@ -151,45 +151,32 @@ class endpoint {
     time_point unused_since{};
   };
 
-  class acceptance;
-  class greeting;
+  class acceptor;
 
   /// Logs what the task throws: it must not end its siblings, every link and world of
   /// the process.
   [[nodiscard]] task<void> contain(task<void> t);
 
-  [[nodiscard]] task<void> accept_all();
-  /// Waits while too many connections are in their first words.
-  [[nodiscard]] task<void> until_one_more_may_greet();
-  [[nodiscard]] task<void> greet_one(stream s, greeting counted);
-  [[nodiscard]] task<std::optional<hello>> answer_in_time(stream& s,
-                                                          acceptance& welcomed);
-  [[nodiscard]] task<void> answer_one(stream s);
   [[nodiscard]] task<void> beat();
   void beat_once();
   [[nodiscard]] bool may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept;
   [[nodiscard]] task<stream> dial(process_address peer, hello words, time_point deadline,
                                   std::optional<process_address>& met);
-  [[nodiscard]] hello_status decide(const hello& h);
   [[nodiscard]] std::shared_ptr<entry> entry_of(const incarnation& id);
   std::shared_ptr<link> establish(stream s, process_address peer, bool dialled_by_us);
   [[nodiscard]] task<void> run_link(std::shared_ptr<link> l);
 
   reactor& service_;
-  endpoint_events& events_;
+  endpoint_listener& told_;
   endpoint_options options_;
-  listener listener_;
   greeter greeter_;
-  std::unique_ptr<shm::neighbourhood> neighbours_;
+  std::unique_ptr<acceptor> acceptor_;
+  std::unique_ptr<shm::local_discovery> discovery_;
   std::map<incarnation, std::shared_ptr<entry>> entries_;
   scope* scope_ = nullptr;
   reactor* user_ = nullptr;
   bool adapts_spin_ = false;
   std::uint64_t beats_parked_ = 0;
-  std::size_t greetings_ = 0;
-  event greeting_ended_;
-  /// Set for a moment to close all connections that are in their first words.
-  event hang_up_;
   bool leaving_ = false;
   event quiet_;
   time_point last_look_{};
@@ -197,7 +184,7 @@ class endpoint {
 
 /// Says what is wrong with listening at `address` without a secret; empty if nothing
 /// is.
-[[nodiscard]] std::string listening_objection(const socket_address& address,
-                                              bool has_secret, bool insecure);
+[[nodiscard]] std::string listening_error(const socket_address& address, bool has_secret,
+                                          bool insecure);
 
 }  // namespace manyworlds::inline v0::detail

@@ -101,7 +101,8 @@ decoded_hello decode(std::span<const std::byte> frame) {
     case hello_status::wrong_secret:
       throw link_error(
           cause::wrong_secret,
-          fmt::format("{} has another secret, or only one side has one", where));
+          fmt::format("{} has another secret, or only one of both sides has a secret",
+                      where));
     case hello_status::another_process:
       throw link_error(cause::peer_died,
                        fmt::format("another process answers at {}", where));
@@ -130,7 +131,8 @@ task<std::optional<process_address>> greeter::greet(stream& s, hello words) {
     // An answer that the expected process is gone must prove the secret, which this one
     // cannot.
     if (status == hello_status::another_process)
-      throw wire_error("it says without a proof that the process is another");
+      throw wire_error(
+          "the answer says, without a proof, that another process listens there");
     if (status != hello_status::welcome) throw_status(status, version, where);
     peer = read_address(in);
     in.take(nonce_size);

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "link/death_notices.hpp"
-#include "link/meeting_place.hpp"
+#include "link/pairing.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
@@ -14,9 +14,10 @@ class host_kernel {
  public:
   [[nodiscard]] virtual std::unique_ptr<death_notices> make_death_notices(
       reactor& service) = 0;
-  [[nodiscard]] virtual std::unique_ptr<meeting_place> make_meeting_place(
-      reactor& service, const incarnation& self, same_host_events& events,
-      bool reads_peers) = 0;
+  [[nodiscard]] virtual std::unique_ptr<pairing> make_pairing(reactor& service,
+                                                              const incarnation& self,
+                                                              pairing_listener& told,
+                                                              bool reads_peers) = 0;
 
  protected:
   ~host_kernel() = default;

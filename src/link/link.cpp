@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "link/neighbour.hpp"
-#include "manyworlds/coro/scope.hpp"
+#include "link/local_peer.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -17,13 +17,13 @@ constexpr std::size_t header_size = sizeof(std::uint32_t) + 1;
 constexpr std::size_t read_size = 16 * 1024;
 }  // namespace
 
-link::link(reactor& service, stream connection, process_address peer, link_events& events,
-           shm::neighbourhood& neighbours)
+link::link(reactor& service, stream connection, process_address peer, link_listener& told,
+           shm::local_discovery& discovery)
     : service_(service),
       connection_(std::move(connection)),
       peer_(std::move(peer)),
-      events_(events),
-      neighbour_(std::make_unique<shm::neighbour>(*this, neighbours)),
+      told_(told),
+      local_(std::make_unique<shm::local_peer>(*this, discovery)),
       last_heard_(service.now().time_since_epoch().count()),
       peer_progressed_(service.now().time_since_epoch().count()) {}
 
@@ -32,8 +32,8 @@ link::~link() = default;
 void link::send(std::span<const std::byte> message) { queue(frame::message, message); }
 
 void link::beat(std::uint64_t progress, cpu_binding cpu, bool is_due) {
-  if (is_local()) {
-    if (const auto theirs = neighbour_->exchange_beats({progress, cpu})) {
+  if (local_->shares_memory()) {
+    if (const auto theirs = local_->exchange_beats({progress, cpu})) {
       note_heard(service_.now());
       note_progress(theirs->progress);
       peer_cpu_ = theirs->cpu;
@@ -68,7 +68,7 @@ void link::say_goodbye() {
   if (!up_ || leaving_) return;
   queue(frame::goodbye, {});
   leaving_ = true;
-  neighbour_->say_goodbye();
+  local_->say_goodbye();
   something_to_send_.set();
 }
 
@@ -81,7 +81,7 @@ void link::offer_end() {
 void link::queue(frame kind, std::span<const std::byte> body) {
   if (!up_ || leaving_) return;
   if (outgoing_.size() + body.size() > send_limit) {
-    end(cause::silent_peer, "the peer reads no control messages");
+    end(cause::silent_peer, "the peer does not read control messages");
     return;
   }
   wire_writer head;
@@ -95,8 +95,8 @@ void link::end(enum cause why, const std::string& detail) noexcept {
   if (!std::exchange(up_, false)) return;
   over_.set();
   answered_.set();
-  neighbour_->part();
-  events_.link_ended(shared_from_this(), why, detail);
+  local_->close();
+  told_.link_ended(shared_from_this(), why, detail);
 }
 
 void link::peer_is_gone(const std::string& noticed_by) noexcept {
@@ -105,17 +105,10 @@ void link::peer_is_gone(const std::string& noticed_by) noexcept {
       in_order ? "the peer's runtime stopped" : noticed_by);
 }
 
-task<bool> link::settled(time_point deadline) { return neighbour_->settled(deadline); }
-bool link::is_local() const noexcept { return neighbour_->is_local(); }
-bool link::is_readable() const noexcept { return neighbour_->is_readable(); }
-slot_lease link::lend_slot(std::uint64_t world_id, rank_t rank) {
-  return neighbour_->lend(world_id, rank);
-}
-
 task<void> link::run() {
   // Keeps this object until both directions are quiet, also if all others release it.
   const auto self = shared_from_this();
-  co_await when_any(read(), write(), over_.wait());
+  co_await when_any(read(), write(), until_peer_died(), over_.wait());
   end(cause::runtime_stopped, "the link was closed here");
   connection_.close();
 }
@@ -170,6 +163,17 @@ task<void> link::read() {
   }
 }
 
+task<void> link::until_peer_died() {
+  co_await died_.wait();
+  // The last messages of the peer, a goodbye or a BROKEN, may wait in our socket. They
+  // are read first.
+  co_await sleep_for(duration::zero());
+  co_await sleep_for(duration::zero());
+  if (!up_) co_return;
+  saw_death_ = true;
+  peer_is_gone(died_by_);
+}
+
 void link::take(frame kind, std::span<const std::byte> body) {
   MW_ASSERT(service_.is_current(), "a link reads on the service reactor");
   switch (kind) {
@@ -183,7 +187,7 @@ void link::take(frame kind, std::span<const std::byte> body) {
       break;
     }
     case frame::message:
-      events_.link_message(shared_from_this(), body);
+      told_.link_message(shared_from_this(), body);
       break;
     case frame::goodbye:
       peer_left_ = true;
@@ -196,16 +200,16 @@ void link::take(frame kind, std::span<const std::byte> body) {
     case frame::in_use:
       declined_ = std::exchange(offered_end_, false);
       break;
-    case frame::invitation:
-      return neighbour_->take_invitation(body);
-    case frame::local_outcome:
-      return neighbour_->take_outcome(body);
+    case frame::pairing_nonces:
+      return local_->take_nonces(body);
+    case frame::pairing_outcome:
+      return local_->take_outcome(body);
     case frame::slot:
-      return neighbour_->take_slot(body);
+      return local_->take_slot(body);
     case frame::slots_returned:
-      return neighbour_->take_returns(body);
+      return local_->take_returns(body);
     case frame::slots_ceded:
-      return neighbour_->take_ceded(body);
+      return local_->take_ceded(body);
     case frame::question:
       // The answer goes behind all that was said before.
       queue(frame::answer, {});

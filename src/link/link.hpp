@@ -23,12 +23,12 @@ namespace manyworlds::inline v0::detail {
 
 class link;
 namespace shm {
-class neighbour;
-class neighbourhood;
+class local_discovery;
+class local_peer;
 }  // namespace shm
 
-/// Receives the events of links. Thread: the service reactor.
-class link_events {
+/// Is told what happens on links. Thread: the service reactor.
+class link_listener {
  public:
   /// Receives a message of the layers above, in the order sent. A wire_error that it
   /// throws ends the link as a protocol error.
@@ -37,14 +37,14 @@ class link_events {
   /// Receives a slot that the peer, on this host, has taken for a world: its member
   /// `rank` speaks there. The owner keeps it until the world is formed, or drops it.
   virtual void slot_offered(const std::shared_ptr<link>& l, std::uint64_t world_id,
-                            rank_t rank, slot_lease slot) = 0;
+                            rank_t rank, shm_slot slot) = 0;
   /// Called once when the link is over. The peer process is over with it, unless it
   /// said goodbye.
   virtual void link_ended(const std::shared_ptr<link>& l, enum cause why,
                           const std::string& detail) noexcept = 0;
 
  protected:
-  ~link_events() = default;
+  ~link_listener() = default;
 };
 
 /// The control connection to one peer process. Thread: the service reactor; the members
@@ -52,8 +52,8 @@ class link_events {
 /// called on any.
 class link : public std::enable_shared_from_this<link> {
  public:
-  link(reactor& service, stream connection, process_address peer, link_events& events,
-       shm::neighbourhood& neighbours);
+  link(reactor& service, stream connection, process_address peer, link_listener& told,
+       shm::local_discovery& discovery);
   ~link();
   link(const link&) = delete;
   link& operator=(const link&) = delete;
@@ -91,20 +91,16 @@ class link : public std::enable_shared_from_this<link> {
   }
   /// Says whether the peer has declined since the last call.
   [[nodiscard]] bool take_declined() noexcept { return std::exchange(declined_, false); }
-  /// Returns whether the peer lives on this host and shares memory with us. It waits
-  /// until that is known, or returns at `deadline` what is known then. Precondition:
-  /// the link is up.
-  [[nodiscard]] task<bool> settled(time_point deadline);
-  [[nodiscard]] bool is_local() const noexcept;
-  /// Says whether large messages are read from a local peer's memory, not copied
-  /// through the shared memory.
-  [[nodiscard]] bool is_readable() const noexcept;
-  /// Takes a slot of the shared memory for a world with the peer, and tells it that
-  /// member `rank` speaks there. Returns an empty lease, and the world uses tcp, if
-  /// there is no slot.
-  [[nodiscard]] slot_lease lend_slot(std::uint64_t world_id, rank_t rank);
-  [[nodiscard]] shm::neighbour& on_host() noexcept { return *neighbour_; }
+  /// Returns the memory that is shared with the peer, if it lives on this host.
+  [[nodiscard]] shm::local_peer& local() const noexcept { return *local_; }
 
+  /// Called by each notice of the peer's death; the first one stands. It ends the link
+  /// once what the peer said before has been read.
+  void note_death(const char* noticed_by) noexcept {
+    if (died_by_) return;
+    died_by_ = noticed_by;
+    died_.set();
+  }
   /// Ends the link now; `link_ended` is called unless it was over already.
   void end(enum cause why, const std::string& detail) noexcept;
 
@@ -139,7 +135,7 @@ class link : public std::enable_shared_from_this<link> {
   static constexpr std::size_t send_limit = std::size_t{8} << 20;
 
  private:
-  friend class shm::neighbour;
+  friend class shm::local_peer;
 
   enum class frame : std::uint8_t {
     beat,
@@ -147,8 +143,8 @@ class link : public std::enable_shared_from_this<link> {
     goodbye,
     unused,
     in_use,
-    invitation,
-    local_outcome,
+    pairing_nonces,
+    pairing_outcome,
     slot,
     slots_returned,
     slots_ceded,
@@ -160,6 +156,7 @@ class link : public std::enable_shared_from_this<link> {
   void queue(frame kind, std::span<const std::byte> body);
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> until_peer_died();
   void take(frame kind, std::span<const std::byte> body);
   void note_progress(std::uint64_t turns) noexcept;
   /// Ends the link of a process that is known to have ended, before its end of the
@@ -169,11 +166,13 @@ class link : public std::enable_shared_from_this<link> {
   reactor& service_;
   stream connection_;
   process_address peer_;
-  link_events& events_;
-  std::unique_ptr<shm::neighbour> neighbour_;
+  link_listener& told_;
+  std::unique_ptr<shm::local_peer> local_;
   bytes outgoing_;
   event something_to_send_;
   event over_;
+  event died_;
+  const char* died_by_ = nullptr;
   /// Questions have no content: their place among the messages is what counts.
   std::uint64_t questions_asked_ = 0;
   std::uint64_t questions_answered_ = 0;

@@ -88,10 +88,6 @@ int send_packet(int fd, std::span<const std::byte> packet,
   return sent < 0 ? errno : 0;
 }
 
-unique_descriptor::~unique_descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 int local_socket::open() noexcept {
   MW_ASSERT(!fd_, "a local socket is opened once");
   fd_ = unique_descriptor(

@@ -9,31 +9,11 @@
 #include <string_view>
 #include <utility>
 
+#include "io/descriptor.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
-
-/// Owns a descriptor and closes it; -1 for none.
-class unique_descriptor {
- public:
-  unique_descriptor() noexcept = default;
-  explicit unique_descriptor(int fd) noexcept : fd_(fd) {}
-  unique_descriptor(unique_descriptor&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)) {}
-  unique_descriptor& operator=(unique_descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~unique_descriptor();
-
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 inline constexpr std::size_t most_passed = 2;
 using passed_descriptors = std::array<unique_descriptor, most_passed>;

@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "link/arena_layout.hpp"
+#include "link/segment_layout.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/pool_memory.hpp"
 #include "memory/sealable_memory.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t piece_bytes = pool_memory::granule;
 
-const char* objection(int file, std::uint64_t bytes) noexcept {
+const char* validate_pool(int file, std::uint64_t bytes) noexcept {
   const sealed_file found = examine_sealed(file, pool_seals, bytes);
   if (found == sealed_file::not_sealed) return "a shared pool that is not sealed";
   if (found == sealed_file::unknown || found == sealed_file::of_another_kind) {
@@ -41,7 +41,7 @@ mapped_pool::~mapped_pool() { ::munmap(const_cast<std::byte*>(base_), bytes_); }
 
 std::shared_ptr<mapped_pool> mapped_pool::map(const unique_descriptor& file,
                                               std::uint64_t bytes, const char*& wrong) {
-  wrong = objection(file.get(), bytes);
+  wrong = validate_pool(file.get(), bytes);
   if (wrong) return nullptr;
   void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return nullptr;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "link/local_socket.hpp"
+#include "io/descriptor.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 

@@ -45,7 +45,7 @@ using offer_table = basic_offer_table<hardware_memory, 1024>;
 template <class Table>
 class basic_offer_sender {
  public:
-  enum class standing : std::uint8_t {
+  enum class status : std::uint8_t {
     open,
     taken,
     withdrawn,
@@ -70,24 +70,23 @@ class basic_offer_sender {
   }
 
   /// Returns the state of the offer. Once it is taken, the buffer is the sender's.
-  [[nodiscard]] standing look(const offer_ticket& ticket) const noexcept {
+  [[nodiscard]] status poll(const offer_ticket& ticket) const noexcept {
     MW_ASSERT(ticket.index < Table::offers, "a ticket names a word");
     // Acquire: pairs with take(); the receiver has read all of the buffer.
-    return standing_of(table_->words[ticket.index].load(std::memory_order_acquire),
-                       ticket);
+    return status_of(table_->words[ticket.index].load(std::memory_order_acquire), ticket);
   }
 
   /// Gives up; the buffer is the sender's afterwards. `withdrawn`: the peer gets
   /// nothing. `taken`: the peer was first, and the message is delivered.
-  [[nodiscard]] standing withdraw(const offer_ticket& ticket) noexcept {
+  [[nodiscard]] status withdraw(const offer_ticket& ticket) noexcept {
     MW_ASSERT(ticket.index < Table::offers, "a ticket names a word");
     auto word = offer_word(ticket.generation, offer_state::offered);
     // Exactly one of this and the receiver's compare_exchange finds the word offered.
     table_->words[ticket.index].compare_exchange_strong(
         word, offer_word(ticket.generation, offer_state::withdrawn),
         std::memory_order_acq_rel, std::memory_order_acquire);
-    const auto found = standing_of(word, ticket);
-    return found == standing::open ? standing::withdrawn : found;
+    const auto found = status_of(word, ticket);
+    return found == status::open ? status::withdrawn : found;
   }
 
   /// Ends an offer that is taken or withdrawn: its word may be used again. A receiver
@@ -113,13 +112,12 @@ class basic_offer_sender {
     bool used = false;
   };
 
-  static standing standing_of(std::uint64_t word, const offer_ticket& ticket) noexcept {
-    if (word == offer_word(ticket.generation, offer_state::offered))
-      return standing::open;
-    if (word == offer_word(ticket.generation, offer_state::taken)) return standing::taken;
+  static status status_of(std::uint64_t word, const offer_ticket& ticket) noexcept {
+    if (word == offer_word(ticket.generation, offer_state::offered)) return status::open;
+    if (word == offer_word(ticket.generation, offer_state::taken)) return status::taken;
     if (word == offer_word(ticket.generation, offer_state::withdrawn))
-      return standing::withdrawn;
-    return standing::corrupt;
+      return status::withdrawn;
+    return status::corrupt;
   }
 
   Table* table_;

@@ -29,7 +29,7 @@ std::optional<unsigned> pool_exchange::name_for_peer(const pool_memory& pool) no
     return static_cast<unsigned>(named - told_pools_.begin());
   }
   // Names may have become free meanwhile.
-  listen();
+  poll();
   const auto free = std::find_if(told_pools_.begin(), told_pools_.end(),
                                  [](const told_pool& t) { return t.id == 0; });
   if (free == told_pools_.end()) return std::nullopt;
@@ -70,13 +70,13 @@ std::shared_ptr<mapped_pool> pool_exchange::pool_of_peer(std::uint64_t name,
     wrong = "an offer from a shared pool that cannot be one";
     return nullptr;
   }
-  if (!known_[name].is_known) listen();
+  if (!known_[name].is_known) poll();
   known_pool& k = known_[name];
   wrong = k.is_known ? k.wrong : "an offer from a shared pool that was not passed";
   return k.pool;
 }
 
-void pool_exchange::listen() noexcept {
+void pool_exchange::poll() noexcept {
   if (!line_) return;
   if (std::exchange(owes_answers_, false)) {
     for (unsigned i = 0; i < most_pools; ++i) {

@@ -25,8 +25,8 @@ struct pool_notice {
   std::uint64_t bytes = 0;
 };
 
-/// Exchanges pools over the connection on which the two met, which carries descriptors.
-/// No call waits. Thread: the user reactor.
+/// Exchanges pools over the connection on which the two paired, which carries
+/// descriptors. No call waits. Thread: the user reactor.
 class pool_exchange {
  public:
   /// Shares nothing if either argument is empty.
@@ -54,7 +54,7 @@ class pool_exchange {
   [[nodiscard]] std::shared_ptr<mapped_pool> pool_of_peer(std::uint64_t name,
                                                           const char*& wrong) noexcept;
   /// Takes a bounded number of packets from the peer.
-  void listen() noexcept;
+  void poll() noexcept;
   [[nodiscard]] unsigned mapped() const noexcept { return mapped_; }
 
  private:

@@ -30,11 +30,10 @@ namespace {
 /// nothing where /proc does not tell.
 std::optional<boot_time> start_of(pid_t number) {
   const std::string path = "/proc/" + std::to_string(number) + "/stat";
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
+  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return {};
   char text[1024];
-  const ssize_t size = ::read(fd, text, sizeof text);
-  ::close(fd);
+  const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return {};
   std::string_view rest(text, static_cast<std::size_t>(size));
   // The process may choose any name, the second field, so fields are counted from its
@@ -69,25 +68,16 @@ boot_time boot_time_now() noexcept {
   return std::chrono::seconds(now.tv_sec) + boot_time(now.tv_nsec);
 }
 
-process_watch::process_watch(process_watch&& other) noexcept
-    : state_(std::exchange(other.state_, state::blind)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      objection_(std::move(other.objection_)) {}
-
-process_watch::~process_watch() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 process_watch process_watch::with(int descriptor) noexcept {
   MW_ASSERT(descriptor >= 0, "a process is watched by a descriptor");
   process_watch w(state::watching);
-  w.descriptor_ = descriptor;
+  w.descriptor_ = unique_descriptor(descriptor);
   return w;
 }
 
 process_watch process_watch::blind(std::string why) {
   process_watch w(state::blind);
-  w.objection_ = std::move(why);
+  w.error_message_ = std::move(why);
   return w;
 }
 
@@ -142,15 +132,15 @@ process_watch process_watch::of_number(pid_t number, int connection, boot_time m
 
 bool process_watch::has_ended() const noexcept {
   if (state_ != state::watching) return state_ == state::ended;
-  ::pollfd asked{descriptor_, POLLIN, 0};
+  ::pollfd asked{descriptor_.get(), POLLIN, 0};
   return ::poll(&asked, 1, 0) == 1;
 }
 
 task<void> process_watch::ended(reactor& service) const {
   // Readiness of a pidfd is final, but the engine may fail to wait.
   while (!has_ended()) {
-    const io_result woken = co_await io_awaiter(service, io_kind::readable,
-                                                static_cast<socket_handle>(descriptor_));
+    const io_result woken = co_await io_awaiter(
+        service, io_kind::readable, static_cast<socket_handle>(descriptor_.get()));
     if (!woken.ok()) co_return;
   }
 }

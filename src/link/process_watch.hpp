@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "io/descriptor.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/coro/task.hpp"
 
@@ -29,15 +30,17 @@ class process_watch {
   /// Works as `of_peer`, by the number alone.
   [[nodiscard]] static process_watch of_peer_by_number(int connection, boot_time met);
 
-  process_watch(process_watch&& other) noexcept;
+  process_watch(process_watch&&) noexcept = default;
   process_watch& operator=(process_watch&&) = delete;
-  ~process_watch();
+  ~process_watch() = default;
 
   /// Says that the end can be awaited, or has come already.
   [[nodiscard]] bool is_watching() const noexcept { return state_ != state::blind; }
   /// Returns a line for the log that says why it is not watching. The other notices
   /// remain.
-  [[nodiscard]] const std::string& objection() const noexcept { return objection_; }
+  [[nodiscard]] const std::string& error_message() const noexcept {
+    return error_message_;
+  }
   /// Says without waiting whether the process has ended; false where nothing is known.
   [[nodiscard]] bool has_ended() const noexcept;
 
@@ -57,8 +60,8 @@ class process_watch {
                                                boot_time met);
 
   state state_;
-  int descriptor_ = -1;
-  std::string objection_;
+  unique_descriptor descriptor_;
+  std::string error_message_;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm

@@ -221,7 +221,7 @@ plain_elements place_of(const tensor& source, const wanted_view& wanted) {
   if (!count) refuse(source, "its shape is no number of elements");
   if (*count == 0) return {nullptr, 0, dtype::uint8};
   if (!in_c_order(source)) refuse(source, "is not contiguous; make a contiguous copy");
-  if (source.data == nullptr) refuse(source, "has elements and no data");
+  if (source.data == nullptr) refuse(source, "has elements, but no data");
   // A sum that wraps may be null, which stands for no memory.
   if (source.byte_offset > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(source.data))
     refuse(source, "its byte offset leads beyond the end of memory");

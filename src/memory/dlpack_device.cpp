@@ -17,7 +17,7 @@ std::string misplaced(const device& where, int wanted) {
     return "is not in CUDA device memory; copy it there first";
   }
   if (where.device_id == wanted) return "";
-  return "is on device " + std::to_string(where.device_id) + ", and wanted on device " +
+  return "is on device " + std::to_string(where.device_id) + ", but wanted on device " +
          std::to_string(wanted);
 }
 

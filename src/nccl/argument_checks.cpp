@@ -19,7 +19,7 @@ struct counts {
   std::size_t out;
 };
 
-std::string objection_to_counts(const operation& op, rank_t self, rank_t size) {
+std::string validate_counts(const operation& op, rank_t self, rank_t size) {
   const device_part& part = *op.device;
   const const_device_view& in = part.source[0];
   const device_view& out = part.target[0];
@@ -28,7 +28,7 @@ std::string objection_to_counts(const operation& op, rank_t self, rank_t size) {
       op.kind == operation_kind::broadcast || op.kind == operation_kind::reduce ||
       op.kind == operation_kind::gather || op.kind == operation_kind::scatter;
   if (has_root && (part.root < 0 || part.root >= size)) {
-    return fmt::format("root {} in a world of {} members", part.root, size);
+    return fmt::format("there is no root {} in a world of {} members", part.root, size);
   }
   const bool is_root = part.root == self;
   bool uses_in = true;
@@ -64,11 +64,11 @@ std::string objection_to_counts(const operation& op, rank_t self, rank_t size) {
       break;
   }
   if (uses_in && uses_out && in.type() != out.type()) {
-    return fmt::format("input of {}, output of {}", name_of(in.type()),
+    return fmt::format("in has elements of {}, but out of {}", name_of(in.type()),
                        name_of(out.type()));
   }
   if ((uses_in && in.count() != wanted.in) || (uses_out && out.count() != wanted.out)) {
-    return fmt::format("{} elements in and {} out; {} in and {} out are needed",
+    return fmt::format("in has {} elements and out {}; {} in and {} out are needed",
                        in.count(), out.count(), wanted.in, wanted.out);
   }
   return {};
@@ -102,23 +102,25 @@ collective_terms terms_of(const operation& op, rank_t size) noexcept {
   return terms;
 }
 
-std::string objection_to(const operation& op, rank_t self, rank_t size) {
+std::string validate(const operation& op, rank_t self, rank_t size) {
   if (op.kind == operation_kind::native || changes_memory(op.kind)) return {};
   const device_part& part = *op.device;
   if (part.unmatched && op.peer == no_rank && !is_collective(op.kind)) {
-    return "an unmatched receive must name its sender: no member is asked for it";
+    return "an unmatched receive must name its sender, since it is not matched with a "
+           "message";
   }
   if (part.unmatched && op.head_bytes > 0) {
-    return "an unmatched send carries no head: nothing travels but its payload";
+    return "an unmatched send can carry no head: only its payload travels";
   }
-  return is_collective(op.kind) ? objection_to_counts(op, self, size) : std::string();
+  return is_collective(op.kind) ? validate_counts(op, self, size) : std::string();
 }
 
 // Each member comes to the same answer, so that all refuse or none: launched, NCCL would
 // refuse it, and that breaks the world.
 std::string missing_for(const operation& op, rank_t size, int capability) {
   if (changes_memory(op.kind) && !nccl_library::get().ncclCommSuspend) {
-    return "the loaded NCCL cannot give a communicator's memory back: 2.29.7 can";
+    return "the loaded NCCL cannot give back a communicator's memory: NCCL 2.29.7 or "
+           "later is needed";
   }
   if (!is_collective(op.kind) || changes_memory(op.kind)) return {};
   const collective_terms terms = terms_of(op, size);
@@ -126,13 +128,13 @@ std::string missing_for(const operation& op, rank_t size, int capability) {
       terms.type == dtype::float8_e4m3 || terms.type == dtype::float8_e5m2;
   if (!is_float8 || !terms.reduces()) return {};
   if (const int version = nccl_library::get().version; version < float8_version) {
-    return fmt::format("NCCL {} does not compute with {}: 2.24 does",
+    return fmt::format("NCCL {} cannot compute with {}: NCCL 2.24 or later is needed",
                        version_text(version), name_of(terms.type));
   }
   if (capability < float8_capability) {
     return fmt::format(
-        "NCCL computes with {} on GPUs from compute capability 9.0 on, and one of this "
-        "world has {}.{}",
+        "NCCL can compute with {} only on GPUs of compute capability 9.0 or later, and "
+        "one GPU of this world has {}.{}",
         name_of(terms.type), capability / 10, capability % 10);
   }
   return {};

@@ -53,7 +53,7 @@ const collective_table::overdue* collective_table::oldest(time_point now,
   oldest_.number = first_number_;
   oldest_.terms = e.terms;
   oldest_.since = now - e.since;
-  oldest_.is_remarked = e.remarked;
+  oldest_.is_logged = e.logged;
   oldest_.absent.clear();
   for (std::size_t r = 0; r < entered_.size(); ++r) {
     if (entered_[r] < first_number_) oldest_.absent.push_back(static_cast<rank_t>(r));

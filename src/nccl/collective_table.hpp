@@ -39,11 +39,11 @@ class collective_table {
     collective_terms terms;
     duration since{0};
     std::vector<rank_t> absent;
-    bool is_remarked = false;
+    bool is_logged = false;
   };
   /// Returns the oldest that is not complete, if it is older than `limit`.
   [[nodiscard]] const overdue* oldest(time_point now, duration limit);
-  void set_remarked() noexcept { open_.front().remarked = true; }
+  void set_logged() noexcept { open_.front().logged = true; }
 
  private:
   struct entry {
@@ -51,7 +51,7 @@ class collective_table {
     rank_t first = no_rank;
     std::size_t count = 0;
     time_point since{};
-    bool remarked = false;
+    bool logged = false;
   };
 
   /// A member may be ahead of the others by at most this number.

@@ -50,17 +50,17 @@ void communicator::adopt(int rank, int size, work& done) {
 }
 
 void communicator::connect_later(work& stands) {
-  stands_ = std::make_shared<answer>(home_, [&stands] { stands.run(); });
+  stands_ = std::make_shared<async_result>(home_, [&stands] { stands.run(); });
   life_->stands = stands_;
 }
 
 void communicator::connect(launch_turn turn) { life_->let_connect(std::move(turn)); }
 
-void communicator::await_job(void (communicator_life::*job)(answer&), stage next,
+void communicator::await_job(void (communicator_life::*job)(async_result&), stage next,
                              work& done) {
   done_ = &done;
   stage_ = next;
-  answer_ = std::make_shared<answer>(home_, [this] { hear(); });
+  result_ = std::make_shared<async_result>(home_, [this] { hear(); });
   device& on = *life_->on;
   const bool launches = life_->options.launch == launch_on::own_thread;
   if (!on.watching().start(on.helpers()) ||
@@ -68,20 +68,20 @@ void communicator::await_job(void (communicator_life::*job)(answer&), stage next
     return refuse();
   }
   const bool posted = life_->on->helpers().post(
-      [life = life_, job, heard = answer_] { ((*life).*job)(*heard); });
+      [life = life_, job, heard = result_] { ((*life).*job)(*heard); });
   if (!posted) return refuse();
   home_.timers().arm(deadline_, later(home_.now(), life_->options.create));
 }
 
 void communicator::refuse() {
-  error_ = {cause::out_of_resources, "no thread is available for NCCL"};
-  forget_answer();
+  error_ = {cause::out_of_resources, "no helper thread could be started for NCCL"};
+  forget_result();
   stage_ = stage::over;
   home_.schedule(*std::exchange(done_, nullptr));
 }
 
 void communicator::hear() {
-  forget_answer();
+  forget_result();
   error_ = life_->error;
   if (error_) {
     error_.text += descriptor_limit_note();
@@ -96,26 +96,27 @@ void communicator::expire() noexcept {
   if (stage_ == stage::quiescing) {
     lost_ = true;
     life_->lost.store(true, std::memory_order_relaxed);
-    forget_answer();
+    forget_result();
     stage_ = stage::broken;
   } else {
     // If it is over, what came of it is on its way here.
     if (!abandon_making()) return;
-    error_ = {cause::overdue,
-              fmt::format("no communicator after {}: are all members there, and do their "
-                          "GPUs reach each other? (device_options::create){}",
-                          duration_text(life_->options.create), descriptor_limit_note())};
-    forget_answer();
+    error_ = {
+        cause::overdue,
+        fmt::format("the communicator was not made within {} (device_options::create): "
+                    "are all members there, and can their GPUs reach each other?{}",
+                    duration_text(life_->options.create), descriptor_limit_note())};
+    forget_result();
     stage_ = stage::over;
   }
   std::exchange(done_, nullptr)->run();
 }
 
-void communicator::forget_answer() noexcept {
+void communicator::forget_result() noexcept {
   home_.timers().disarm(deadline_);
   // What was to be made is made, or is given up.
   if (stage_ != stage::asking && stands_) std::exchange(stands_, nullptr)->drop();
-  if (auto forgotten = std::exchange(answer_, nullptr)) forgotten->drop();
+  if (auto forgotten = std::exchange(result_, nullptr)) forgotten->drop();
 }
 
 bool communicator::abandon_making() {
@@ -132,7 +133,7 @@ bool communicator::abandon_making() {
   return true;
 }
 
-ncclResult_t communicator::look() noexcept {
+ncclResult_t communicator::poll() noexcept {
   ncclResult_t state = ncclSuccess;
   if (stage_ == stage::ready) {
     (void)nccl_library::get().ncclCommGetAsyncError(life_->data, &state);
@@ -143,7 +144,7 @@ ncclResult_t communicator::look() noexcept {
 // Stops listening for what is in progress. Returns what there is to be ended.
 communicator::stage communicator::stop_waiting() {
   life_->gate->close();
-  forget_answer();
+  forget_result();
   done_ = nullptr;
   const bool is_abandoned =
       (stage_ == stage::asking || stage_ == stage::making) && abandon_making();
@@ -165,8 +166,8 @@ void communicator::begin_quiescing(work& quiet) {
   helper_threads& helpers = life_->on->helpers();
   stage_ = stage::quiescing;
   done_ = &quiet;
-  answer_ = std::make_shared<answer>(home_, [this] {
-    forget_answer();
+  result_ = std::make_shared<async_result>(home_, [this] {
+    forget_result();
     stage_ = stage::broken;
     std::exchange(done_, nullptr)->run();
   });
@@ -176,7 +177,7 @@ void communicator::begin_quiescing(work& quiet) {
   }
   (void)helpers.post([life = life_] { life->break_up(); });
   life_->expect_watching(true);
-  if (!helpers.post([life = life_, heard = answer_] { life->await_quiet(*heard); })) {
+  if (!helpers.post([life = life_, heard = result_] { life->await_quiet(*heard); })) {
     life_->expect_watching(false);
   }
 }

@@ -11,12 +11,12 @@
 #include "manyworlds/detail/timer_queue.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/call_gate.hpp"
 #include "nccl/completion.hpp"
 #include "nccl/device.hpp"
+#include "nccl/error_message.hpp"
 #include "nccl/launch_order.hpp"
-#include "nccl/objection.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 
@@ -56,7 +56,7 @@ class communicator {
   /// Called once.
   void connect(launch_turn turn);
   /// Returns what went wrong, for use in `done`; empty if nothing did.
-  [[nodiscard]] const objection& error() const noexcept { return error_; }
+  [[nodiscard]] const error_message& error() const noexcept { return error_; }
 
   // When it is ready.
   [[nodiscard]] bool is_ready() const noexcept { return stage_ == stage::ready; }
@@ -69,7 +69,7 @@ class communicator {
   [[nodiscard]] const std::shared_ptr<completion>& completions() const noexcept;
 
   /// Returns what NCCL has noticed meanwhile; costs a few loads.
-  [[nodiscard]] ncclResult_t look() noexcept;
+  [[nodiscard]] ncclResult_t poll() noexcept;
 
   /// Ends all work, as the world is broken: no call is entered from now on, and what
   /// runs is got out of NCCL. `quiet` runs on home when the stream is drained, or when
@@ -103,11 +103,11 @@ class communicator {
     communicator& of;
   };
 
-  void await_job(void (communicator_life::*job)(answer&), stage next, work& done);
+  void await_job(void (communicator_life::*job)(async_result&), stage next, work& done);
   void refuse();
   void hear();
   void expire() noexcept;
-  void forget_answer() noexcept;
+  void forget_result() noexcept;
   [[nodiscard]] bool abandon_making();
   [[nodiscard]] stage stop_waiting();
   void begin_quiescing(work& quiet);
@@ -115,11 +115,11 @@ class communicator {
   reactor& home_;
   std::shared_ptr<communicator_life> life_;
   stage stage_ = stage::idle;
-  objection error_;
+  error_message error_;
   bool lost_ = false;
   work* done_ = nullptr;
-  std::shared_ptr<answer> answer_;
-  std::shared_ptr<answer> stands_;
+  std::shared_ptr<async_result> result_;
+  std::shared_ptr<async_result> stands_;
   deadline deadline_;
 };
 

@@ -27,7 +27,7 @@ std::byte* part(void* memory, int rank) {
 
 }  // namespace
 
-objection communicator_life::connect() {
+error_message communicator_life::connect() {
   const cuda_library& cuda = cuda_library::get();
   {
     // From here on NCCL is got out of its calls by revoking.
@@ -52,8 +52,8 @@ objection communicator_life::connect() {
   } else {
     error = cuda.cudaMallocAsync(&memory, bytes, stream);
   }
-  if (error != cudaSuccess) return cuda_objection("memory for connecting", error);
-  objection trouble{cause::broken_by_user, "it was given up"};
+  if (error != cudaSuccess) return cuda_error("memory for connecting", error);
+  error_message trouble{cause::broken_by_user, "it was given up"};
   if (gate->enter()) {
     trouble = enqueue_warm_up(memory);
     gate->leave();
@@ -70,11 +70,11 @@ objection communicator_life::connect() {
   };
   (void)await_polling(ended);
   if (error == cudaErrorNotReady) return {cause::broken_by_user, "it was given up"};
-  if (error != cudaSuccess) return cuda_objection("connecting the peers", error);
+  if (error != cudaSuccess) return cuda_error("connecting the peers", error);
   // What was aborted succeeds as well.
   ncclResult_t state = ncclSuccess;
   (void)nccl_library::get().ncclCommGetAsyncError(data, &state);
-  if (state != ncclSuccess) return nccl_objection("connecting the peers", state, data);
+  if (state != ncclSuccess) return nccl_error("connecting the peers", state, data);
   return {};
 }
 
@@ -97,7 +97,7 @@ bool communicator_life::await_connecting(launch_turn& turn) {
   return progress_ != progress::given_up;
 }
 
-objection communicator_life::enqueue_warm_up(void* memory) {
+error_message communicator_life::enqueue_warm_up(void* memory) {
   const nccl_library& nccl = nccl_library::get();
   std::byte* const own = part(memory, size);
   ncclResult_t result =
@@ -120,10 +120,10 @@ objection communicator_life::enqueue_warm_up(void* memory) {
   if (result == ncclInProgress) {
     (void)settle(data);
     return {cause::unsupported,
-            "the communicator given is non-blocking, which costs a thread for each call; "
+            "the given communicator is non-blocking, which costs a thread for each call: "
             "make it with blocking = 1"};
   }
-  if (result != ncclSuccess) return nccl_objection("connecting the peers", result, data);
+  if (result != ncclSuccess) return nccl_error("connecting the peers", result, data);
   return {};
 }
 

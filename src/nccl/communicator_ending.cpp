@@ -59,7 +59,7 @@ void communicator_life::break_up() {
   if (!revoke()) free_broken();
 }
 
-void communicator_life::await_quiet(answer& heard) {
+void communicator_life::await_quiet(async_result& heard) {
   const device_scope here(on->ordinal());
   const auto is_over = [this] { return lost.load(std::memory_order_relaxed); };
   const std::uint64_t call = on->launching().running();

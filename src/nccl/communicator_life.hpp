@@ -15,12 +15,12 @@
 #include "manyworlds/detail/device_part.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/call_gate.hpp"
 #include "nccl/completion.hpp"
 #include "nccl/device.hpp"
+#include "nccl/error_message.hpp"
 #include "nccl/launch_order.hpp"
-#include "nccl/objection.hpp"
 #include "nccl/ranges.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
@@ -48,7 +48,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   int size = 0;
 
   // Made: written by the making job before it answers, and only read afterwards.
-  objection error;
+  error_message error;
   ncclComm_t control = nullptr;
   ncclComm_t data = nullptr;
   bool owns_communicator = true;
@@ -58,12 +58,12 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   device_costs costs;
   /// It is set before the making, and given when only the peers are left to be
   /// connected.
-  std::shared_ptr<answer> stands;
+  std::shared_ptr<async_result> stands;
 
   // Making. What fails, or is given up, frees itself.
-  void make_unique_id(answer& heard);
-  void create(answer& heard);
-  void adopt(answer& heard);
+  void make_unique_id(async_result& heard);
+  void create(async_result& heard);
+  void adopt(async_result& heard);
   /// Says that its end is no longer awaited. Returns true if it frees itself. Thread:
   /// any; does not block.
   [[nodiscard]] bool give_up_making();
@@ -76,7 +76,7 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
   /// revoke.
   void break_up();
   /// Answers when nothing is called and the stream is drained; gives up when `lost`.
-  void await_quiet(answer& heard);
+  void await_quiet(async_result& heard);
   void free_healthy();
   void free_broken();
   std::atomic<bool> lost{false};
@@ -94,23 +94,23 @@ struct communicator_life : std::enable_shared_from_this<communicator_life> {
  private:
   enum class progress : unsigned char { making, given_up, over };
 
-  void conclude(answer& heard);
-  [[nodiscard]] objection make();
-  [[nodiscard]] objection make_communicator();
-  [[nodiscard]] objection split(ncclConfig_t config);
-  [[nodiscard]] objection take_over();
-  [[nodiscard]] objection make_stream();
-  [[nodiscard]] objection connect();
+  void conclude(async_result& heard);
+  [[nodiscard]] error_message make();
+  [[nodiscard]] error_message make_communicator();
+  [[nodiscard]] error_message split(ncclConfig_t config);
+  [[nodiscard]] error_message take_over();
+  [[nodiscard]] error_message make_stream();
+  [[nodiscard]] error_message connect();
   /// Returns false if it was given up meanwhile.
   [[nodiscard]] bool await_connecting(launch_turn& turn);
-  [[nodiscard]] objection enqueue_warm_up(void* memory);
+  [[nodiscard]] error_message enqueue_warm_up(void* memory);
   [[nodiscard]] ncclConfig_t config() const;
   /// Polls one that works in the background. Returns ncclInProgress only if it was
   /// given up.
   [[nodiscard]] ncclResult_t settle(ncclComm_t communicator);
-  [[nodiscard]] objection nccl_objection(const char* call, ncclResult_t result,
+  [[nodiscard]] error_message nccl_error(const char* call, ncclResult_t result,
                                          ncclComm_t communicator) const;
-  [[nodiscard]] objection cuda_objection(const char* call, cudaError_t error) const;
+  [[nodiscard]] error_message cuda_error(const char* call, cudaError_t error) const;
   [[nodiscard]] bool pause_making(duration pause);
   [[nodiscard]] bool is_given_up();
   [[nodiscard]] bool begin_freeing();

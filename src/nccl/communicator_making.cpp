@@ -23,12 +23,12 @@ bool is_under_way(ncclResult_t result) noexcept {
 
 }  // namespace
 
-void communicator_life::make_unique_id(answer& heard) {
+void communicator_life::make_unique_id(async_result& heard) {
   begin_making();
   const device_scope here(on->ordinal());
   const nccl_library& nccl = nccl_library::get();
   if (const ncclResult_t result = nccl.ncclGetUniqueId(&id); result != ncclSuccess) {
-    error = nccl_objection("ncclGetUniqueId", result, nullptr);
+    error = nccl_error("ncclGetUniqueId", result, nullptr);
   } else {
     // Its thread waits until all members have come to it (2.28.9 src/bootstrap.cc,
     // bootstrapRoot), and nothing ends it earlier.
@@ -42,7 +42,7 @@ void communicator_life::make_unique_id(answer& heard) {
   heard.give();
 }
 
-void communicator_life::create(answer& heard) {
+void communicator_life::create(async_result& heard) {
   begin_making();
   const thread_range shown(("make communicator " + label).c_str());
   const device_scope here(on->ordinal());
@@ -66,7 +66,7 @@ void communicator_life::create(answer& heard) {
   conclude(heard);
 }
 
-void communicator_life::adopt(answer& heard) {
+void communicator_life::adopt(async_result& heard) {
   begin_making();
   const thread_range shown(("adopt communicator " + label).c_str());
   const device_scope here(on->ordinal());
@@ -85,7 +85,7 @@ void communicator_life::begin_making() {
   if (progress_ == progress::given_up) making_->hurry(options.release);
 }
 
-void communicator_life::conclude(answer& heard) {
+void communicator_life::conclude(async_result& heard) {
   bool heeded = false;
   {
     const std::lock_guard lock(mutex_);
@@ -133,19 +133,19 @@ bool communicator_life::pause_making(duration pause) {
                             [this] { return progress_ == progress::given_up; });
 }
 
-objection communicator_life::make() {
-  if (objection none = make_stream()) return none;
-  if (objection none = make_communicator()) return none;
+error_message communicator_life::make() {
+  if (error_message wrong = make_stream()) return wrong;
+  if (error_message wrong = make_communicator()) return wrong;
   return connect();
 }
 
-objection communicator_life::make_stream() {
+error_message communicator_life::make_stream() {
   stream = options.stream;
   if (!stream) {
     // It does not wait for the legacy stream: users of that know nothing of peers.
     const cudaError_t error =
         cuda_library::get().cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (error != cudaSuccess) return cuda_objection("cudaStreamCreateWithFlags", error);
+    if (error != cudaSuccess) return cuda_error("cudaStreamCreateWithFlags", error);
     owns_stream = true;
     show_stream(stream, label.c_str());
   }
@@ -173,7 +173,7 @@ ncclConfig_t communicator_life::config() const {
   return made;
 }
 
-objection communicator_life::make_communicator() {
+error_message communicator_life::make_communicator() {
   const nccl_library& nccl = nccl_library::get();
   ncclConfig_t chosen = config();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -183,24 +183,24 @@ objection communicator_life::make_communicator() {
   chosen.blocking = 1;
   const ncclResult_t result = nccl.ncclCommInitRankConfig(&data, size, id, rank, &chosen);
   if (result == ncclSuccess) return {};
-  return nccl_objection("ncclCommInitRankConfig", result, nullptr);
+  return nccl_error("ncclCommInitRankConfig", result, nullptr);
 }
 
 // While ranks are missing, NCCL waits in the background and the call can be given up. The
 // communicator for data is another, since each call on such a one starts a thread.
-objection communicator_life::split(ncclConfig_t chosen) {
+error_message communicator_life::split(ncclConfig_t chosen) {
   const nccl_library& nccl = nccl_library::get();
   chosen.blocking = 0;
   ncclResult_t result = nccl.ncclCommInitRankConfig(&control, size, id, rank, &chosen);
   if (is_under_way(result)) result = settle(control);
   if (result != ncclSuccess) {
-    return nccl_objection("ncclCommInitRankConfig", result, control);
+    return nccl_error("ncclCommInitRankConfig", result, control);
   }
   chosen.blocking = 1;
   result = nccl.ncclCommSplit(control, 0, rank, &data, &chosen);
   if (is_under_way(result)) result = settle(control);
   if (result == ncclSuccess) return {};
-  const objection failed = nccl_objection("ncclCommSplit", result, control);
+  const error_message failed = nccl_error("ncclCommSplit", result, control);
   // If it is still under way, this ends it, and tells only then what became of the other.
   (void)nccl.ncclCommAbort(control);
   control = nullptr;
@@ -221,7 +221,7 @@ ncclResult_t communicator_life::settle(ncclComm_t communicator) {
   }
 }
 
-objection communicator_life::take_over() {
+error_message communicator_life::take_over() {
   const nccl_library& nccl = nccl_library::get();
   owns_communicator = options.owns_communicator;
   data = options.communicator;
@@ -236,28 +236,29 @@ objection communicator_life::take_over() {
   if (result == ncclSuccess) result = nccl.ncclCommCuDevice(data, &ordinal);
   if (result != ncclSuccess) {
     return {cause::nccl_failed,
-            "the communicator given cannot be used: " + nccl.describe(result, data)};
+            "the given communicator cannot be used: " + nccl.describe(result, data)};
   }
   const auto differs = [](const char* what, int its, int ours) {
-    return objection{cause::size_disagrees,
-                     fmt::format("the communicator given has {} {}, the world has {}",
-                                 what, its, ours)};
+    return error_message{
+        cause::size_disagrees,
+        fmt::format("the given communicator has {} {}, but the world has {}", what, its,
+                    ours)};
   };
   if (count != size) return differs("size", count, size);
   if (own != rank) return differs("rank", own, rank);
   if (ordinal != on->ordinal()) return differs("device", ordinal, on->ordinal());
-  if (objection none = make_stream()) return none;
+  if (error_message wrong = make_stream()) return wrong;
   return connect();
 }
 
-objection communicator_life::nccl_objection(const char* call, ncclResult_t result,
+error_message communicator_life::nccl_error(const char* call, ncclResult_t result,
                                             ncclComm_t communicator) const {
   return {cause::nccl_failed,
           fmt::format("{} failed: {}", call,
                       nccl_library::get().describe(result, communicator))};
 }
 
-objection communicator_life::cuda_objection(const char* call, cudaError_t error) const {
+error_message communicator_life::cuda_error(const char* call, cudaError_t error) const {
   if (is_sticky(error)) on->note_failed(error);
   return {cause::device_failed,
           fmt::format("{} failed: {}", call, cuda_library::get().describe(error))};

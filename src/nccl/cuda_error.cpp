@@ -33,7 +33,7 @@ std::string advice(cudaError_t error) {
 
 const cuda_library& cuda_for(const std::string& asked) {
   const cuda_library& cuda = cuda_library::get();
-  if (!cuda.objection.empty()) throw device_error(asked + ": " + cuda.objection);
+  if (!cuda.error.empty()) throw device_error(asked + ": " + cuda.error);
   return cuda;
 }
 

@@ -48,7 +48,7 @@ cuda_library find_cuda() {
   const std::string name = fmt::format("libcudart.so.{}", CUDART_VERSION / 1000);
   const shared_library library(name.c_str());
   if (!library) {
-    found.objection = fmt::format(
+    found.error = fmt::format(
         "the CUDA runtime cannot be loaded ({}): install CUDA {} or put its "
         "folder on the library path",
         library.error(), CUDART_VERSION / 1000);
@@ -63,7 +63,7 @@ cuda_library find_cuda() {
   MANYWORLDS_FIND(cudaGetErrorString, )
 #undef MANYWORLDS_FIND
   if (missing) {
-    found.objection = fmt::format("{} has no {}: it is too old", name, missing);
+    found.error = fmt::format("{} has no {}: it is too old", name, missing);
     return found;
   }
   (void)found.cudaRuntimeGetVersion(&found.runtime);

@@ -100,7 +100,7 @@ struct cuda_library {
   /// The version as cudaRuntimeGetVersion gives it: 13000 is 13.0.
   int runtime = 0;
   /// What is missing and what to do; empty if all is there. A driver is not asked for.
-  std::string objection;
+  std::string error;
 
   /// Returns the process's table. The first call looks for the functions, which may
   /// take long.

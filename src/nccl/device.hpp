@@ -19,9 +19,9 @@
 
 #include "manyworlds/nccl/device_options.hpp"
 #include "manyworlds/time.hpp"
+#include "nccl/error_message.hpp"
 #include "nccl/helper_threads.hpp"
 #include "nccl/launcher.hpp"
-#include "nccl/objection.hpp"
 #include "nccl/pinned_words.hpp"
 #include "nccl/watcher.hpp"
 

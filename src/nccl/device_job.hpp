@@ -47,7 +47,7 @@ class device_job {
 
   std::optional<proxy> stand_in;
   bool proxy_runs = false;
-  payload_elsewhere far;
+  device_payload far;
   bytes description;
   const_buffer_view text;  ///< of the description
 

@@ -13,7 +13,7 @@ namespace manyworlds::inline v0::detail::nccl {
 
 /// What the other members of a group end with when one could not be started.
 inline constexpr const char* group_failed =
-    "another operation of its group could not be started";
+    "another operation of the same group could not be started";
 
 /// Owns the jobs and ends their operations, each once (law 1).
 ///

@@ -133,7 +133,7 @@ void device_launch::note_first() noexcept {
 }
 
 void device_launch::check_views() {
-  std::string wrong = objection_to_views(views, device);
+  std::string wrong = validate_views(views, device);
   if (!wrong.empty()) refuse(cause::invalid_argument, std::move(wrong));
 }
 
@@ -150,7 +150,7 @@ bool device_launch::all_streams(Predicate is_right) const {
 // against a captured one would draw it into the capture.
 bool device_launch::check_streams() {
   return all_streams([this](cudaStream_t s) {
-    std::string wrong = objection_to_stream(device_stream(s));
+    std::string wrong = validate_stream(device_stream(s));
     if (wrong.empty()) return true;
     refuse(cause::invalid_argument, std::move(wrong));
     return false;

@@ -65,9 +65,11 @@ bool device_opening::is_like_ours(rank_t from, const hello_message& m) {
   }
   const int ours = nccl_library::get().version;
   if (m.version == ours) return true;
-  member_.break_world(from, cause::mismatch,
-                      fmt::format("rank {} has NCCL {}, rank 0 {}: members need the same",
-                                  from, version_text(m.version), version_text(ours)));
+  member_.break_world(
+      from, cause::mismatch,
+      fmt::format(
+          "rank {} has NCCL {}, rank 0 has NCCL {}: all members need the same version",
+          from, version_text(m.version), version_text(ours)));
   return false;
 }
 
@@ -116,8 +118,8 @@ void device_opening::hear(const create_message& m) {
   create(id);
 }
 
-objection device_opening::error() const {
-  objection wrong = communicator_.error();
+error_message device_opening::error() const {
+  error_message wrong = communicator_.error();
   if (!wrong) return wrong;
   wrong.text = "the communicator could not be made: " + wrong.text;
   if (turns_.waits_for_others()) {

@@ -36,7 +36,7 @@ class device_opening {
   /// Returns the least capability of all members' devices: what all of them can do.
   [[nodiscard]] int capability() const noexcept { return creation_.capability; }
   /// Returns what went wrong, for use in `ended`; empty if nothing did.
-  [[nodiscard]] objection error() const;
+  [[nodiscard]] error_message error() const;
   /// Returns a line for the log.
   [[nodiscard]] std::string ready_line(const device_status& now, const char* links) const;
 

@@ -20,7 +20,7 @@ namespace {
 /// For threads that have something left to do, but nothing of the device's.
 constexpr std::chrono::seconds last_patience(1);
 
-objection unavailable(std::string text) {
+error_message unavailable(std::string text) {
   return {cause::device_unavailable, std::move(text)};
 }
 
@@ -28,7 +28,7 @@ std::string driver_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-objection no_driver(const cuda_library& cuda) {
+error_message no_driver(const cuda_library& cuda) {
   int driver = 0;
   int runtime = 0;
   (void)cuda.cudaDriverGetVersion(&driver);
@@ -44,7 +44,7 @@ objection no_driver(const cuda_library& cuda) {
       driver_text(driver), driver_text(runtime), driver / 1000));
 }
 
-objection count_devices(const cuda_library& cuda, int& count) {
+error_message count_devices(const cuda_library& cuda, int& count) {
   switch (const cudaError_t error = cuda.cudaGetDeviceCount(&count)) {
     case cudaSuccess:
       if (count > 0) return {};
@@ -103,52 +103,50 @@ device_registry::~device_registry() {
   helpers_->end(last_patience);
 }
 
-std::variant<std::shared_ptr<device>, objection> device_registry::open(
+std::variant<std::shared_ptr<device>, error_message> device_registry::open(
     int ordinal, const device_options& options) {
   auto found = find(ordinal);
-  if (std::holds_alternative<objection>(found)) return found;
+  if (std::holds_alternative<error_message>(found)) return found;
   const auto& one = std::get<std::shared_ptr<device>>(found);
   if (const auto error = one->failed()) {
-    return unavailable(
-        fmt::format("device {} failed, and is of no use to this process until it is "
-                    "started again: {}",
-                    ordinal, cuda_library::get().describe(*error)));
+    return unavailable(fmt::format(
+        "device {} failed, and this process cannot use it until it is started again: {}",
+        ordinal, cuda_library::get().describe(*error)));
   }
   if (const int stuck = one->stuck(); stuck >= device::most_stuck) {
-    return objection{
+    return error_message{
         cause::device_degraded,
-        fmt::format("{} communicators on device {} could not be freed; no more are made "
-                    "until they are, or the process is started again",
+        fmt::format("{} communicators on device {} could not be freed; no more can be "
+                    "made there until they are freed or the process is started again",
                     stuck, ordinal)};
   }
   if (const int roots = one->roots(); roots >= device::most_roots) {
-    return objection{
+    return error_message{
         cause::device_degraded,
-        fmt::format("{} creations of communicators on device {} were given up before all "
-                    "members came, and NCCL waits for them still; no more are made until "
-                    "the process is started again",
+        fmt::format("{} communicators on device {} were given up before all members "
+                    "came, and NCCL still waits for those members; no more can be made "
+                    "there until the process is started again",
                     roots, ordinal)};
   }
   const int wanted = occupied_by(options);
   if (!one->reserve(wanted)) {
-    return objection{
+    return error_message{
         cause::device_busy,
-        fmt::format(
-            "device {} has {} multiprocessors, {} of them are given to worlds, and "
-            "this one wants {} (device_options::most_multiprocessors)",
-            ordinal, one->multiprocessors(), one->reserved(), wanted)};
+        fmt::format("device {} has {} multiprocessors, of which {} are given to worlds, "
+                    "and this world wants {} (device_options::most_multiprocessors)",
+                    ordinal, one->multiprocessors(), one->reserved(), wanted)};
   }
   return std::shared_ptr<device>(std::make_shared<share>(one, wanted), one.get());
 }
 
-std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordinal) {
+std::variant<std::shared_ptr<device>, error_message> device_registry::find(int ordinal) {
   if (::getpid() != process_) {
-    return objection{cause::forked, "CUDA does not work in a forked child"};
+    return error_message{cause::forked, "CUDA does not work in a forked child"};
   }
   const cuda_library& cuda = cuda_library::get();
-  if (!cuda.objection.empty()) return unavailable(cuda.objection);
+  if (!cuda.error.empty()) return unavailable(cuda.error);
   const nccl_library& nccl = nccl_library::get();
-  if (!nccl.objection.empty()) return unavailable(nccl.objection);
+  if (!nccl.error.empty()) return unavailable(nccl.error);
 
   // The lock is held while the first one makes the context: the others need it too.
   const std::lock_guard lock(mutex_);
@@ -157,7 +155,7 @@ std::variant<std::shared_ptr<device>, objection> device_registry::find(int ordin
     return known->second;
   }
   int count = 0;
-  if (objection none = count_devices(cuda, count)) return none;
+  if (error_message wrong = count_devices(cuda, count)) return wrong;
   if (ordinal < 0 || ordinal >= count) {
     return unavailable(fmt::format("there is no device {}; there {} {}", ordinal,
                                    count == 1 ? "is" : "are", count));

@@ -26,7 +26,7 @@ class device_registry {
   /// Returns a device with a share of its multiprocessors, as the options say. May
   /// block for seconds, as it loads the libraries and makes the context. Thread: a
   /// helper.
-  [[nodiscard]] std::variant<std::shared_ptr<device>, objection> open(
+  [[nodiscard]] std::variant<std::shared_ptr<device>, error_message> open(
       int ordinal, const device_options& options);
 
   /// Returns the threads of all its devices.
@@ -36,7 +36,7 @@ class device_registry {
   static constexpr duration longest_end = std::chrono::seconds(30);
 
  private:
-  [[nodiscard]] std::variant<std::shared_ptr<device>, objection> find(int ordinal);
+  [[nodiscard]] std::variant<std::shared_ptr<device>, error_message> find(int ordinal);
 
   const pid_t process_;
   const std::shared_ptr<helper_threads> helpers_;

@@ -148,11 +148,11 @@ void launch_queue::change_memory(device_job& job) {
   job.stage = job_stage::handed_over;
   job.handed_over_at = member_.home.now();
   const auto result = std::make_shared<ncclResult_t>(ncclInternalError);
-  change_ =
-      std::make_shared<answer>(member_.home, [this, result] { memory_changed(*result); });
+  change_ = std::make_shared<async_result>(member_.home,
+                                           [this, result] { memory_changed(*result); });
   const bool taken = member_.device->helpers().post(
       [on = communicator_.handle(), gate = communicator_.gate(), device = member_.device,
-       allowed = member_.options.device.create, answer = change_, result,
+       allowed = member_.options.device.create, done = change_, result,
        name = job.launch->name,
        suspends = job.launch->kind == operation_kind::suspend_device] {
         const device::lifecycle busy(*device, allowed);
@@ -164,10 +164,11 @@ void launch_queue::change_memory(device_job& job) {
           *result = suspends ? nccl.ncclCommSuspend(on, memory) : nccl.ncclCommResume(on);
           gate->leave();
         }
-        answer->give();
+        done->give();
       });
   if (!taken) {
-    member_.break_world(member_.self, cause::out_of_resources, "no thread can be had");
+    member_.break_world(member_.self, cause::out_of_resources,
+                        "no helper thread could be started");
   }
 }
 
@@ -243,9 +244,10 @@ duration launch_queue::longest_nap() const noexcept {
 void launch_queue::settle(operation& op) {
   const ticket at = op.device->at;
   if (at.epoch() != member_.options.epoch || at.number() > handed_over_) {
-    return op.fail(cause::invalid_argument,
-                   fmt::format("the ticket is of epoch {}, this is epoch {}", at.epoch(),
-                               member_.options.epoch));
+    return op.fail(
+        cause::invalid_argument,
+        fmt::format("the ticket belongs to epoch {}, but this world is epoch {}",
+                    at.epoch(), member_.options.epoch));
   }
   if (at.number() <= reached_) return op.end(operation_end::done);
   settling_.push_back(&op);
@@ -296,19 +298,19 @@ void launch_queue::watch(time_point now) noexcept {
   if (const auto failed = member_.device->check()) {
     return member_.break_world(
         member_.self, cause::device_failed,
-        fmt::format("device {}: {}: no world of this process can use it "
-                    "again, start another process",
+        fmt::format("device {} failed ({}): no world of this process can use it again, "
+                    "start another process",
                     member_.device->ordinal(), cuda_library::get().describe(*failed)));
   }
   if (!communicator_.is_ready()) return;
-  if (const ncclResult_t found = communicator_.look(); found != ncclSuccess) {
+  if (const ncclResult_t found = communicator_.poll(); found != ncclSuccess) {
     return member_.break_world(member_.self, cause::nccl_failed,
                                nccl_library::get().describe(found));
   }
   if (changing_ && now - changing_->handed_over_at > member_.options.device.create) {
     return member_.break_world(
         member_.self, cause::nccl_failed,
-        "giving the communicator's memory back, or taking it, does not end");
+        "NCCL does not finish suspending or resuming the communicator's memory");
   }
   if (!is_call_stuck(now)) accuse_oldest(now);
 }
@@ -331,7 +333,7 @@ bool launch_queue::is_call_stuck(time_point now) {
   member_.break_world(
       member_.self, cause::nccl_failed,
       fmt::format(
-          "a call of NCCL's has blocked the launching thread for {} ms",
+          "a call to NCCL has blocked the launching thread for {} ms",
           std::chrono::duration_cast<std::chrono::milliseconds>(blocked).count()));
   return true;
 }
@@ -346,7 +348,8 @@ void launch_queue::accuse_oldest(time_point now) {
   const bool is_alone = member_.device->reserved() <= occupied_by(member_.options.device);
   member_.break_world(
       oldest.peer, cause::stalled,
-      fmt::format("{} was launched and does not end{}", name_of(oldest.launch->kind),
+      fmt::format("{} was launched on the device and does not end{}",
+                  name_of(oldest.launch->kind),
                   is_alone ? ""
                            : "; it shares the device with other worlds: is "
                              "CUDA_DEVICE_MAX_CONNECTIONS=32 set, and do all members "

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "nccl/answer.hpp"
+#include "nccl/async_result.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/device_jobs.hpp"
 #include "nccl/membership.hpp"
@@ -115,7 +115,7 @@ class launch_queue {
 
   /// A job for which the communicator's memory is being given back or taken.
   device_job* changing_ = nullptr;
-  std::shared_ptr<answer> change_;
+  std::shared_ptr<async_result> change_;
   bool memory_is_away_ = false;  ///< from when that was done: nothing is launched
 
   std::uint64_t bytes_sent_ = 0;

@@ -76,7 +76,7 @@ void leading_member::watch(time_point now) noexcept {
     member_.break_world(
         late->silent, cause::stalled,
         fmt::format(
-            "rank {} has not answered for {} s when an operation can be launched",
+            "rank {} has not said for {} s when an operation can be launched",
             late->silent,
             std::chrono::duration_cast<std::chrono::seconds>(late->since).count()));
   }
@@ -97,9 +97,9 @@ void leading_member::watch_collectives(time_point now) noexcept {
     return member_.break_world(late->absent.empty() ? no_rank : late->absent.front(),
                                cause::overdue, text);
   }
-  if (late->is_remarked) return;
-  table.set_remarked();
-  member_.events.remark(text);
+  if (late->is_logged) return;
+  table.set_logged();
+  member_.events.log(log_level::warning, text);
 }
 
 }  // namespace manyworlds::inline v0::detail::nccl

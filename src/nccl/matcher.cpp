@@ -57,7 +57,7 @@ device_job::proxy& matcher::stand_in_for(device_job& job) {
   proxy.peer = op.peer;
   proxy.on = op.on;
   proxy.discards = op.discards;
-  proxy.elsewhere = &job.far;
+  proxy.on_device = &job.far;
   job.proxy_runs = true;
   return proxy;
 }
@@ -157,7 +157,7 @@ void matcher::hear(const pair_launch& m) {
   // The launch is of a send that was given up, and about which the receiver did not
   // answer in time.
   member_.break_world(sends ? m.receiver : m.sender, cause::mismatch,
-                      "its receive is matched with a send that was given up");
+                      "a receive was matched with a send that had been given up");
 }
 
 void matcher::hear(const pair_closed& m) {

@@ -34,17 +34,17 @@ constexpr const char* connections_variable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 void member_turns::start(std::function<void()> changed) {
   if (member_.size < 2) return;
-  bell_ = std::make_shared<turn_bell>(member_.home, std::move(changed));
+  wakeup_ = std::make_shared<turn_wakeup>(member_.home, std::move(changed));
   // What the reactor launches is launched when it has been handed over.
   seat_.emplace(launch_order::of(member_.device->ordinal()),
                 member_.launches_on_reactor() ? nullptr : &member_.device->launching(),
-                [bell = bell_] { bell->ring(); });
+                [wakeup = wakeup_] { wakeup->wake(); });
 }
 
 void member_turns::stop() noexcept {
   connecting_.reset();
   if (!seat_) return;
-  bell_->drop();
+  wakeup_->drop();
   seat_.reset();
 }
 
@@ -172,12 +172,14 @@ void member_turns::note_unordered() {
   const std::size_t worlds = seat_->seats();
   if (worlds <= connections()) return;
   has_warned_ = true;
-  member_.events.remark(fmt::format(
-      "{} worlds share the {} connections of device {}, where an unmatched operation may "
-      "wait for another world's without end: set {}=32 before CUDA starts, or start such "
-      "operations in one order at all members, and none while another world connects or "
-      "has an operation in flight",
-      worlds, connections(), member_.device->ordinal(), connections_variable));
+  member_.events.log(
+      log_level::warning,
+      fmt::format(
+          "{} worlds share the {} connections of device {}, where an unmatched "
+          "operation may wait for another world's without end: set {}=32 before CUDA "
+          "starts, or start such operations in one order at all members, and none "
+          "while another world connects or has an operation in flight",
+          worlds, connections(), member_.device->ordinal(), connections_variable));
 }
 
 void member_turns::take_turns() noexcept {
@@ -217,8 +219,8 @@ void member_turns::watch(time_point now) noexcept {
   if (std::exchange(overdue_, number) != number) return;
   member_.break_world(
       0, cause::overdue,
-      fmt::format("rank 0 has not decided for {} s when an operation is launched, "
-                  "which holds up the other worlds on device {}",
+      fmt::format("rank 0 has not decided for {} s when an operation is launched; this "
+                  "holds up the other worlds on device {}",
                   std::chrono::duration_cast<std::chrono::seconds>(since).count(),
                   member_.device->ordinal()));
 }

@@ -15,7 +15,7 @@
 #include "nccl/launch_queue.hpp"
 #include "nccl/membership.hpp"
 #include "nccl/order_mail.hpp"
-#include "nccl/turn_bell.hpp"
+#include "nccl/turn_wakeup.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 
@@ -111,7 +111,7 @@ class member_turns {
   launch_queue& launches_;
   /// None in a world of one member, and when the world has ended.
   std::optional<order_seat> seat_;
-  std::shared_ptr<turn_bell> bell_;
+  std::shared_ptr<turn_wakeup> wakeup_;
 
   std::uint64_t last_proposal_ = 0;
   /// Proposals that this member cannot launch yet.

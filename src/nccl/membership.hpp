@@ -32,7 +32,7 @@ inline constexpr const char* closed_early =
 
 /// Why operations end once rank 0 has left.
 inline constexpr const char* leader_gone =
-    "rank 0 has left, which puts operations on devices in order";
+    "rank 0 has left: without it no member decides the order of operations on devices";
 
 /// Knows one member of one world: which one it is, on which GPU, which members have
 /// left, and how the world breaks.

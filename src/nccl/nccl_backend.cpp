@@ -74,7 +74,7 @@ void nccl_backend::begin(operation& op) {
   if (part.group && part.group->failed) {
     return op.fail(cause::invalid_argument, group_failed);
   }
-  if (objection wrong = objection_to_beginning(op)) {
+  if (error_message wrong = validate_beginning(op)) {
     return jobs_.refuse(op, wrong.why, std::move(wrong.text));
   }
   payload_layout layout;
@@ -89,8 +89,8 @@ void nccl_backend::begin(operation& op) {
   take_job(op, std::move(layout));
 }
 
-objection nccl_backend::objection_to_beginning(const operation& op) const {
-  if (std::string wrong = objection_to(op, member_.self, member_.size); !wrong.empty()) {
+error_message nccl_backend::validate_beginning(const operation& op) const {
+  if (std::string wrong = validate(op, member_.self, member_.size); !wrong.empty()) {
     return {cause::invalid_argument, std::move(wrong)};
   }
   std::string missing = missing_for(op, member_.size, opening_.capability());
@@ -113,7 +113,7 @@ void nccl_backend::take_job(operation& op, payload_layout layout) {
   job.launch->name = member_.names.of(op.kind);
   job.launch->bytes = job.bytes_total;
   job.shown.begin(job.launch->name, job.bytes_total);
-  if (std::string wrong = views_.objection_to(job); !wrong.empty()) {
+  if (std::string wrong = views_.validate(job); !wrong.empty()) {
     return jobs_.refuse(job, cause::invalid_argument, std::move(wrong));
   }
   if (changes_memory(op.kind)) jobs_.note_change(op.kind);
@@ -226,7 +226,7 @@ void nccl_backend::watch_given_up(time_point now) noexcept {
   for (const auto& job : jobs_.all()) {
     if (!job->op || job->settle_by > now) continue;
     return member_.break_world(job->peer, cause::stalled,
-                               "a transfer that was given up does not end");
+                               "a transfer on the device was given up, but does not end");
   }
 }
 
@@ -307,7 +307,7 @@ void nccl_backend::make_communicator() {
       !(member_.device->launching().start(member_.device->helpers()) &&
         member_.device->watching().start(member_.device->helpers()))) {
     return member_.break_world(member_.self, cause::out_of_resources,
-                               "no thread can be had for NCCL");
+                               "no thread could be started for NCCL");
   }
   turns_.start([this] { order_changed(); });
   if (turns_.has_seat()) communicator_.connect_later(communicator_stands_);
@@ -322,14 +322,14 @@ void nccl_backend::communicator_stands() noexcept {
 
 void nccl_backend::communicator_ended() noexcept {
   if (member_.is_over) return;
-  if (objection wrong = opening_.error()) {
+  if (error_message wrong = opening_.error()) {
     // A member that has left is no failure of the world's.
     if (member_.has_any_left()) return not_opened();
     return member_.break_world(member_.self, wrong.why, std::move(wrong.text));
   }
   member_.is_open = true;
   member_.guarded([this] {
-    member_.events.note(opening_.ready_line(status(), host_.transport()));
+    member_.events.log(log_level::info, opening_.ready_line(status(), host_.transport()));
     turns_.note_orderly();
     if (leading_) leading_->open();
     turns_.answer_proposals();

@@ -73,7 +73,7 @@ class nccl_backend final : public backend,
   // Operations.
   void begin(operation& op);
   /// Returns why it may not begin; empty if it may.
-  [[nodiscard]] objection objection_to_beginning(const operation& op) const;
+  [[nodiscard]] error_message validate_beginning(const operation& op) const;
   void take_job(operation& op, payload_layout layout);
   void go_on(device_job& job) override;
   [[nodiscard]] bool withdraw_job(device_job& job) noexcept;
@@ -124,8 +124,8 @@ class nccl_backend final : public backend,
   }
   void peer_left(rank_t peer) noexcept override;
   void heard(rank_t peer) noexcept override { member_.events.heard(peer); }
-  void remark(std::string line) noexcept override {
-    member_.events.remark(std::move(line));
+  void log(log_level level, std::string line) noexcept override {
+    member_.events.log(level, std::move(line));
   }
 
   [[nodiscard]] device_stream stream() const noexcept override;

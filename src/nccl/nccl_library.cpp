@@ -17,7 +17,7 @@ nccl_library find_nccl() {
   nccl_library found;
   const shared_library library("libnccl.so.2");
   if (!library) {
-    found.objection = fmt::format(
+    found.error = fmt::format(
         "NCCL cannot be loaded ({}): install it, or put its folder (of the "
         "wheel: nvidia/nccl/lib) on the library path",
         library.error());
@@ -31,9 +31,8 @@ nccl_library find_nccl() {
 #undef MANYWORLDS_FIND
   if (found.ncclGetVersion) (void)found.ncclGetVersion(&found.version);
   if (missing || found.version < oldest_version) {
-    found.objection =
-        fmt::format("NCCL {} is too old: at least {} is needed",
-                    version_text(found.version), version_text(oldest_version));
+    found.error = fmt::format("NCCL {} is too old: at least {} is needed",
+                              version_text(found.version), version_text(oldest_version));
     return found;
   }
   find_newer(library, "ncclCommRevoke", found.ncclCommRevoke);

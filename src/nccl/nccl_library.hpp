@@ -43,7 +43,7 @@ struct nccl_library {
   /// The version as ncclGetVersion gives it: 22809 is 2.28.9.
   int version = 0;
   /// What is missing and what to do; empty if all is there.
-  std::string objection;
+  std::string error;
 
   /// Returns the process's table. The first call looks for the functions, which may
   /// take long.

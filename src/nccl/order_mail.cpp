@@ -6,27 +6,27 @@
 
 namespace manyworlds::inline v0::detail::nccl {
 
-order_post::order_post(order_mail& mail, operation_kind kind) noexcept
+order_mail::transfer::transfer(order_mail& mail, operation_kind kind) noexcept
     : operation(kind,
                 [](operation& op, operation_end how) noexcept {
-                  auto& post = static_cast<order_post&>(op);
-                  if (op.kind == operation_kind::send) return post.mail_.sent(post);
-                  if (how == operation_end::done) return post.mail_.arrived(post);
+                  auto& t = static_cast<transfer&>(op);
+                  if (op.kind == operation_kind::send) return t.mail_.sent(t);
+                  if (how == operation_end::done) return t.mail_.arrived(t);
                   // A member that has left says nothing further.
-                  if (op.failed_with != cause::closed) post.mail_.refused(post);
+                  if (op.failed_with != cause::closed) t.mail_.refused(t);
                 }),
       mail_(mail) {
   on = order_lane;
-  elsewhere = &far_;
+  on_device = &far_;
   far_.takes_any = true;
 }
 
 void order_mail::open() {
   for (rank_t r = 0; r < member_.size; ++r) {
     if (r == member_.self || (!member_.leads() && r != 0)) continue;
-    posts_.push_back(std::make_unique<order_post>(*this, operation_kind::receive));
-    posts_.back()->peer = r;
-    unarmed_.push_back(posts_.back().get());
+    transfers_.push_back(std::make_unique<transfer>(*this, operation_kind::receive));
+    transfers_.back()->peer = r;
+    unarmed_.push_back(transfers_.back().get());
   }
   drain();
 }
@@ -34,17 +34,17 @@ void order_mail::open() {
 void order_mail::say(rank_t to, const order_message& message) {
   MW_ASSERT(to != member_.self, "a member's own words do not travel");
   if (member_.has_left(to)) return;
-  order_post* post = idle_;
-  if (post) {
-    idle_ = std::exchange(post->next_idle, nullptr);
+  transfer* send = idle_;
+  if (send) {
+    idle_ = std::exchange(send->next_idle, nullptr);
   } else {
-    posts_.push_back(std::make_unique<order_post>(*this, operation_kind::send));
-    post = posts_.back().get();
+    transfers_.push_back(std::make_unique<transfer>(*this, operation_kind::send));
+    send = transfers_.back().get();
   }
-  post->peer = to;
-  post->set_text(encode(message));
-  if (member_.leads()) post->number = own_.say(to);
-  way_.start(*post);
+  send->peer = to;
+  send->set_text(encode(message));
+  if (member_.leads()) send->number = own_.say(to);
+  way_.start(*send);
 }
 
 void order_mail::say_to_others(const order_message& message) {
@@ -84,22 +84,22 @@ bool order_mail::hear_own() {
   return any;
 }
 
-void order_mail::sent(order_post& post) noexcept {
-  if (member_.leads()) own_.note_sent(post.number);
-  post.next_idle = idle_;
-  idle_ = &post;
+void order_mail::sent(transfer& t) noexcept {
+  if (member_.leads()) own_.note_sent(t.number);
+  t.next_idle = idle_;
+  idle_ = &t;
 }
 
-void order_mail::arrived(order_post& post) noexcept {
+void order_mail::arrived(transfer& t) noexcept {
   member_.guarded([&] {
-    unread_.push_back({post.info.source, post.take_received()});
-    unarmed_.push_back(&post);
+    unread_.push_back({t.info.source, t.take_received()});
+    unarmed_.push_back(&t);
   });
   drain();
 }
 
-void order_mail::refused(const order_post& post) noexcept {
-  member_.break_world(post.peer, cause::protocol_error,
+void order_mail::refused(const transfer& t) noexcept {
+  member_.break_world(t.peer, cause::protocol_error,
                       "no message of the order where only such are");
 }
 
@@ -109,9 +109,9 @@ void order_mail::drain() noexcept {
   if (std::exchange(is_draining_, true)) return;
   while (!member_.is_over && (!unread_.empty() || !unarmed_.empty())) {
     while (!unarmed_.empty()) {
-      order_post* const post = unarmed_.back();
+      transfer* const receive = unarmed_.back();
       unarmed_.pop_back();
-      way_.start(*post);
+      way_.start(*receive);
     }
     if (unread_.empty()) continue;
     const received next = std::move(unread_.front());

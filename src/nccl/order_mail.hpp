@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "host/host_backend.hpp"
+#include "manyworlds/detail/operation.hpp"
+#include "manyworlds/memory/buffer_view.hpp"
 #include "nccl/membership.hpp"
 #include "nccl/order_message.hpp"
-#include "nccl/order_post.hpp"
 #include "nccl/own_orders.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
@@ -57,24 +58,45 @@ class order_mail {
   [[nodiscard]] bool has_own_launch() const noexcept { return own_.have_launch(); }
 
  private:
-  friend class order_post;
+  /// A message on its way to a member, or the receive that waits for one. It is kept and
+  /// used again.
+  class transfer final : public operation {
+   public:
+    transfer(order_mail& mail, operation_kind kind) noexcept;
 
+    /// Sets what is sent; it stays until the send has ended.
+    void set_text(bytes said) {
+      text_ = std::move(said);
+      view_ = const_buffer_view(text_.data(), text_.size(), dtype::uint8);
+      source = const_view_list(std::span<const const_buffer_view>(&view_, 1));
+    }
+    [[nodiscard]] bytes take_received() noexcept { return std::move(far_.description); }
+
+    transfer* next_idle = nullptr;
+    std::uint64_t number = 0;  ///< of what rank 0 sends, see own_orders
+
+   private:
+    order_mail& mail_;
+    device_payload far_;
+    bytes text_;
+    const_buffer_view view_;
+  };
   struct received {
     rank_t from;
     bytes text;
   };
 
-  void sent(order_post& post) noexcept;
-  void arrived(order_post& post) noexcept;
-  void refused(const order_post& post) noexcept;
+  void sent(transfer& t) noexcept;
+  void arrived(transfer& t) noexcept;
+  void refused(const transfer& t) noexcept;
   void drain() noexcept;
 
   membership& member_;
   host_backend& way_;
   reader& reader_;
-  std::vector<std::unique_ptr<order_post>> posts_;
-  order_post* idle_ = nullptr;
-  std::vector<order_post*> unarmed_;
+  std::vector<std::unique_ptr<transfer>> transfers_;
+  transfer* idle_ = nullptr;
+  std::vector<transfer*> unarmed_;
   std::deque<received> unread_;
   bool is_draining_ = false;
   own_orders own_;

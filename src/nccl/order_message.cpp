@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 
 namespace manyworlds::inline v0::detail::nccl {
 
@@ -30,7 +30,7 @@ enum class message_kind : std::uint8_t {
 };
 
 wire_writer begin(std::uint64_t total, dtype type) {
-  std::array<std::byte, host::described_payload_size> prefix;
+  std::array<std::byte, host::device_payload_prefix_size> prefix;
   host::encode({total, type}, prefix);
   wire_writer out;
   out.put_raw(prefix);
@@ -39,7 +39,7 @@ wire_writer begin(std::uint64_t total, dtype type) {
 
 wire_reader behind_prefix(std::span<const std::byte> description) {
   wire_reader in(description);
-  (void)in.take(host::described_payload_size);
+  (void)in.take(host::device_payload_prefix_size);
   return in;
 }
 

@@ -1,5 +1,5 @@
 // Order messages: what the members of a GPU world tell each other over the link, so that
-// all of them launch in one order. They are descriptions (host/elsewhere.hpp) of no
+// all of them launch in one order. They are descriptions (host/device_payload.hpp) of no
 // payload, on a lane of the library's own.
 #pragma once
 

@@ -54,7 +54,7 @@ class cuda_devices final : public runtime_devices {
           opened_device opened;
           auto found = registry->open(device, options);
           openings->end();
-          if (auto* wrong = std::get_if<nccl::objection>(&found)) {
+          if (auto* wrong = std::get_if<nccl::error_message>(&found)) {
             opened.why = wrong->why;
             opened.text = std::move(wrong->text);
           } else {
@@ -66,7 +66,7 @@ class cuda_devices final : public runtime_devices {
     openings_->end();
     opened_device none;
     none.why = cause::out_of_resources;
-    none.text = "no thread can be had to open the device on";
+    none.text = "no thread could be started to open the device";
     heard(std::move(none));
   }
 

@@ -13,7 +13,7 @@
 #include "nccl/cuda_error.hpp"
 #include "nccl/helper_threads.hpp"
 #include "nccl/stream_facts.hpp"
-#include "nccl/stream_look.hpp"
+#include "nccl/stream_poll.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -23,10 +23,9 @@ reactor& reactor_here() {
   if (auto* here = current_reactor()) return *here;
   throw std::logic_error(
       executor::current()
-          ? "what waits for a stream must be awaited on a reactor: the executor that "
-            "runs "
-            "here is none"
-          : "what waits for a stream must be awaited on a reactor: none runs here");
+          ? "waiting for a stream needs a reactor: await it in a task of a runtime, not "
+            "of a foreign executor"
+          : "waiting for a stream needs a reactor: await it in a task of a runtime");
 }
 
 /// For a call that is as good as over when its reactor ends.
@@ -91,32 +90,32 @@ void stream_wait::begin(continuation& waiter, const nccl::copy_plan* copy) {
   }
   const int device = awaiting_device(on_, copy ? copy->after : device_stream(), asked);
   nccl::watcher& asks = watcher_of(home, asked);
-  look_ = std::make_shared<nccl::stream_look>(on_, copy, device);
-  look_->heard = std::make_shared<nccl::answer>(home, [this] { hear(); });
-  if (look_->is_of_this_thread()) look_->begin_here();
+  poll_ = std::make_shared<nccl::stream_poll>(on_, copy, device);
+  poll_->heard = std::make_shared<nccl::async_result>(home, [this] { hear(); });
+  if (poll_->is_of_this_thread()) poll_->begin_here();
   waiter_ = &waiter;
-  asks.add(look_);
+  asks.add(poll_);
 }
 
 stream_wait::~stream_wait() {
   if (!waiter_) return;
-  look_->cancel();
-  look_->heard->drop();
+  poll_->cancel();
+  poll_->heard->drop();
 }
 
 void stream_wait::hear() { std::exchange(waiter_, nullptr)->resume(); }
 
 bool stream_wait::await_cancel() noexcept {
-  if (waiter_) look_->cancel();
+  if (waiter_) poll_->cancel();
   return false;
 }
 
 bool stream_wait::await_must_resume() const noexcept {
-  return !look_ || !look_->is_cancelled() || look_->has_failed();
+  return !poll_ || !poll_->is_cancelled() || poll_->has_failed();
 }
 
 void stream_wait::await_resume() const {
-  if (look_) look_->rethrow();
+  if (poll_) poll_->rethrow();
 }
 
 }  // namespace manyworlds::inline v0::detail

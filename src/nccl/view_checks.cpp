@@ -8,7 +8,7 @@ namespace manyworlds::inline v0::detail::nccl {
 
 namespace {
 
-std::string objection_to(const const_device_view& view, int device) {
+std::string validate(const const_device_view& view, int device) {
   const cuda_library& cuda = cuda_library::get();
   cudaPointerAttributes found{};
   const cudaError_t asked = cuda.cudaPointerGetAttributes(&found, view.data());
@@ -16,19 +16,20 @@ std::string objection_to(const const_device_view& view, int device) {
     return fmt::format("{}: {}", view.data(), cuda.describe(asked));
   }
   if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-    return fmt::format("{} lies in host memory: give it as such, without a stream",
-                       view.data());
+    return fmt::format(
+        "{} lies in host memory: give it as a host buffer, without a stream",
+        view.data());
   }
   if (found.device != device) {
     return fmt::format("{} lies on device {}, the world is on device {}", view.data(),
                        found.device, device);
   }
-  return objection_to_stream(view.stream());
+  return validate_stream(view.stream());
 }
 
 }  // namespace
 
-std::string objection_to_stream(device_stream stream) {
+std::string validate_stream(device_stream stream) {
   const cuda_library& cuda = cuda_library::get();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const cudaError_t state = cuda.cudaStreamIsCapturing(stream.handle(), &capture);
@@ -39,12 +40,12 @@ std::string objection_to_stream(device_stream stream) {
   return {};
 }
 
-std::string objection_to_views(std::span<const const_device_view> views, int device) {
+std::string validate_views(std::span<const const_device_view> views, int device) {
   const device_scope here(device);
   const auto asked = checked_views(views);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     if (asked[i].empty()) continue;
-    std::string wrong = objection_to(asked[i], device);
+    std::string wrong = validate(asked[i], device);
     if (!wrong.empty()) return fmt::format("view {}: {}", i, wrong);
   }
   return {};

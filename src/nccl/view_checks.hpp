@@ -19,9 +19,9 @@ namespace manyworlds::inline v0::detail::nccl {
 
 /// Returns what is wrong with those of the views that are checked, empty if nothing is.
 /// Asks the driver, and may wait for its locks.
-[[nodiscard]] std::string objection_to_views(std::span<const const_device_view> views,
-                                             int device);
+[[nodiscard]] std::string validate_views(std::span<const const_device_view> views,
+                                         int device);
 /// Returns what is wrong with a stream that an operation is to be ordered against.
-[[nodiscard]] std::string objection_to_stream(device_stream stream);
+[[nodiscard]] std::string validate_stream(device_stream stream);
 
 }  // namespace manyworlds::inline v0::detail::nccl

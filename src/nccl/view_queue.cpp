@@ -22,26 +22,24 @@ constexpr duration look_interval = std::chrono::microseconds(200);
 
 }  // namespace
 
-std::string view_queue::objection_to(device_job& job) const {
+std::string view_queue::validate(device_job& job) const {
   const device_launch& l = *job.launch;
   for (std::size_t i = 0; i < l.views.size(); ++i) {
     if (l.views[i].empty()) continue;
     CUstream_st* const stream = l.views[i].stream().handle();
     if (!stream) {
       return fmt::format(
-          "view {}: it has no stream; the default stream's name is "
-          "cudaStreamLegacy",
-          i);
+          "view {} has no stream; the default stream's name is cudaStreamLegacy", i);
     }
     if (stream == cudaStreamPerThread && !member_.launches_on_reactor()) {
       return fmt::format(
-          "view {}: cudaStreamPerThread is another stream on the thread "
-          "that launches: make one, or launch on the reactor",
+          "view {}: cudaStreamPerThread would be another stream on the launching thread: "
+          "make a stream of your own, or launch on the reactor",
           i);
     }
   }
   // On the reactor only where the reactor is to call NCCL itself.
-  return member_.launches_on_reactor() ? objection_to_views(l.views, l.device)
+  return member_.launches_on_reactor() ? validate_views(l.views, l.device)
                                        : std::string();
 }
 

@@ -41,7 +41,7 @@ class view_queue {
 
   /// Returns what is wrong with the job's views as far as it is known without another
   /// thread; empty if nothing is.
-  [[nodiscard]] std::string objection_to(device_job& job) const;
+  [[nodiscard]] std::string validate(device_job& job) const;
   /// Goes on with it now, or when its views are checked and nothing is in front of it.
   void pass(device_job& job);
   /// Returns whether an operation on host memory must wait behind what is checked.

@@ -69,7 +69,7 @@ dump_server::dump_server(source dump, clock::duration answer_patience)
     : dump_(std::move(dump)),
       answer_patience_(answer_patience),
       owner_(::getpid()),
-      listening_(std::make_unique<owned_descriptor>(
+      listening_(std::make_unique<unique_descriptor>(
           ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket")),
       ending_(std::make_unique<event_counter>()) {
   name_ = bind_free_name(listening_->get());
@@ -117,7 +117,7 @@ void dump_server::serve() noexcept {
       }
       continue;
     }
-    const owned_descriptor client(accepted, "accept4");
+    const unique_descriptor client(accepted, "accept4");
     if (!may_ask(client.get())) continue;
     try {
       answer(client.get());

@@ -12,7 +12,7 @@
 namespace manyworlds::inline v0::detail {
 
 class event_counter;
-class owned_descriptor;
+class unique_descriptor;
 
 /// Listens on the abstract Unix socket "manyworlds-PID-N" until destroyed; N counts the
 /// servers of one process. A client sends "text" or "json" and a newline, and reads the
@@ -45,7 +45,7 @@ class dump_server {
   clock::duration answer_patience_;
   std::string name_;
   int owner_ = 0;
-  std::unique_ptr<owned_descriptor> listening_;
+  std::unique_ptr<unique_descriptor> listening_;
   std::unique_ptr<event_counter> ending_;
   std::thread thread_;
 };

@@ -11,6 +11,7 @@
 
 #include "io/reactor.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -18,23 +19,21 @@ namespace manyworlds::inline v0::detail {
 /// the question stays in its queue once, however often it is asked again. Lifetime: it
 /// must outlive the reactor's last turn.
 template <class Answer>
-class inquiry final : private work {
+class inquiry final {
  public:
-  inquiry(reactor& at, std::function<Answer()> look)
-      : work([](work& w) noexcept { static_cast<inquiry&>(w).answer(); }),
-        at_(at),
-        look_(std::move(look)) {}
+  inquiry(reactor& at, std::function<Answer()> collect)
+      : at_(at), collect_(std::move(collect)) {}
 
   /// Returns the answer, or null if the reactor did not get to it within `patience`.
   /// Thread: any.
   [[nodiscard]] std::shared_ptr<const Answer> ask(std::chrono::milliseconds patience) {
-    if (at_.is_current()) return std::make_shared<const Answer>(look_());
+    if (at_.is_current()) return std::make_shared<const Answer>(collect_());
     std::unique_lock lock(mutex_);
     const std::uint64_t before = answers_;
     ++waiting_;
     if (!queued_since_) {
       queued_since_ = std::chrono::steady_clock::now();
-      at_.post(*this);
+      at_.post(question_);
     }
     const bool in_time =
         changed_.wait_for(lock, patience, [&] { return answers_ != before; });
@@ -62,7 +61,7 @@ class inquiry final : private work {
     }
     std::shared_ptr<const Answer> made;
     try {
-      made = std::make_shared<const Answer>(look_());
+      made = std::make_shared<const Answer>(collect_());
     } catch (...) {
       // Without memory the answer stays unknown.
     }
@@ -75,7 +74,8 @@ class inquiry final : private work {
   }
 
   reactor& at_;
-  const std::function<Answer()> look_;
+  member_work<&inquiry::answer> question_{*this};
+  const std::function<Answer()> collect_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::chrono::steady_clock::time_point> queued_since_;

@@ -1,5 +1,6 @@
 #include "observe/reporter.hpp"
 
+#include "link/local_peer.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
@@ -36,8 +37,8 @@ std::shared_ptr<const Answer> ask_of(inquiry<Answer>& question, reactor_report& 
 reporter::reporter(runtime_core& rt)
     : core_(rt),
       since_(rt.service().now()),
-      user_(rt.user(), [this] { return look_at_transfers(); }),
-      service_(rt.service(), [this] { return look_at_service(); }) {}
+      user_(rt.user(), [this] { return collect_transfers(); }),
+      service_(rt.service(), [this] { return collect_service(); }) {}
 
 runtime_report reporter::report() {
   runtime_report report;
@@ -52,8 +53,8 @@ runtime_report reporter::report() {
     served = ask_of(service_, report.service);
   } else {
     // In a simulation one thread turns everything, and it is this one.
-    moved = std::make_shared<const transfers>(look_at_transfers());
-    served = std::make_shared<const service_part>(look_at_service());
+    moved = std::make_shared<const transfers>(collect_transfers());
+    served = std::make_shared<const service_part>(collect_service());
   }
 
   const time_point now = core_.service().now();
@@ -96,14 +97,14 @@ void reporter::add(const service_part& served, world_report& to) {
   }
 }
 
-reporter::transfers reporter::look_at_transfers() const {
+reporter::transfers reporter::collect_transfers() const {
   transfers all;
   for (const auto& w : core_.worlds().snapshot())
     all[w->instance()] = w->report_transfers();
   return all;
 }
 
-reporter::service_part reporter::look_at_service() const {
+reporter::service_part reporter::collect_service() const {
   const time_point now = core_.service().now();
   service_part part;
   for (const auto& l : core_.peers().links()) {
@@ -113,8 +114,8 @@ reporter::service_part reporter::look_at_service() const {
     report.address = l->peer().endpoint.text();
     report.is_up = l->is_up();
     report.is_held = l->is_held();
-    report.is_local = l->is_local();
-    report.is_readable = l->is_readable();
+    report.is_local = l->local().shares_memory();
+    report.is_readable = l->local().is_readable();
     report.silence = now - l->last_heard();
     report.peer_turns = l->peer_turns();
     report.without_turn = now - l->peer_progressed();

@@ -35,8 +35,8 @@ class reporter {
 
   static void add(const transfers& moved, world_report& to);
   static void add(const service_part& served, world_report& to);
-  [[nodiscard]] transfers look_at_transfers() const;
-  [[nodiscard]] service_part look_at_service() const;
+  [[nodiscard]] transfers collect_transfers() const;
+  [[nodiscard]] service_part collect_service() const;
   [[nodiscard]] std::vector<operation_report> recent_operations() const;
 
   runtime_core& core_;

@@ -21,17 +21,18 @@ acceptor::acceptor(runtime& rt, store& st, const accept_options& options)
     : runtime_(rt),
       options_(options),
       name_("accept " + options.service.str()),
-      list_(access::core(rt), st, options.service),
+      queue_(access::core(rt), st, options.service),
       pause_(access::core(rt)) {
   check_service("accept", options.service, options.world);
   if (options.most == 0) {
     throw world_error(
-        failure(cause::invalid_argument, "accept: at most 0 worlds at a time"));
+        failure(cause::invalid_argument,
+                "accept: accept_options::most is 0, so no peer could ever be served"));
   }
 }
 
-task<std::vector<waiting_peer>> acceptor::next(std::stop_token until) {
-  std::vector<waiting_peer> peers;
+task<std::vector<join_entry>> acceptor::next(std::stop_token until) {
+  std::vector<join_entry> peers;
   auto runtime_stops = [this]() -> task<void> {
     co_await access::core(runtime_).stopping().wait();
   };
@@ -44,21 +45,21 @@ task<std::vector<waiting_peer>> acceptor::next(std::stop_token until) {
   co_return peers;
 }
 
-task<std::vector<waiting_peer>> acceptor::take() {
+task<std::vector<join_entry>> acceptor::take() {
   for (;;) {
     while (met_.size() >= options_.most) {
       has_room_.reset();
       co_await has_room_;
     }
     MW_ASSERT(met_.size() < options_.most, "an acceptor takes only with room");
-    std::vector<waiting_peer> taken;
+    std::vector<join_entry> taken;
     try {
       auto ended = co_await when_any(
-          list_.take(options_.most - met_.size()),
-          tell_of_trouble(access::core(runtime_), name_, list_.place()));
+          queue_.take(options_.most - met_.size()),
+          tell_of_trouble(access::core(runtime_), name_, queue_.place()));
       if (auto& some = std::get<0>(ended)) taken = std::move(*some);
       // Drop a second entry of a peer that we took more slowly than it waits.
-      std::erase_if(taken, [this](const waiting_peer& who) { return is_met(who); });
+      std::erase_if(taken, [this](const join_entry& entry) { return is_met(entry); });
       note_store(nullptr);
     } catch (const store_error& e) {
       note_store(e.what());
@@ -68,9 +69,9 @@ task<std::vector<waiting_peer>> acceptor::take() {
   }
 }
 
-bool acceptor::is_met(const waiting_peer& who) const noexcept {
+bool acceptor::is_met(const join_entry& entry) const noexcept {
   return std::any_of(met_.begin(), met_.end(),
-                     [&](const met_peer* each) { return each->is(who); });
+                     [&](const accepted_peer* each) { return each->is(entry); });
 }
 
 void acceptor::note_store(const char* trouble) {
@@ -83,13 +84,13 @@ void acceptor::note_store(const char* trouble) {
                           : "the store answers again"));
 }
 
-std::unique_ptr<met_peer> acceptor::meet(waiting_peer who) {
-  return std::make_unique<met_peer>(*this, std::move(who));
+std::unique_ptr<accepted_peer> acceptor::meet(join_entry entry) {
+  return std::make_unique<accepted_peer>(*this, std::move(entry));
 }
 
 task<void> acceptor::close() {
   try {
-    co_await list_.tidy();
+    co_await queue_.erase_if_empty();
   } catch (const store_error& e) {
     access::core(runtime_).log(log_level::debug, e.what());
   }
@@ -101,15 +102,16 @@ task<store_reply> single_try_store::perform(store_request request) {
   if (reads && request.keys.front() == peer_key_ && was_read_.exchange(true)) {
     throw store_error(store_failure(
         store_error_kind::refused, address(), request.operation, std::move(request.keys),
-        duration::zero(), "the peer is gone, or waits again with another entry"));
+        duration::zero(),
+        "the peer is gone, or stands in the join queue again with another entry"));
   }
   return under_.perform(std::move(request));
 }
 
-met_peer::met_peer(acceptor& by, waiting_peer who)
+accepted_peer::accepted_peer(acceptor& by, join_entry entry)
     : acceptor_(by),
-      who_(std::move(who)),
-      options_(peer_world_options(by.options_.world, by.options_.service, who_.id, 0)),
+      entry_(std::move(entry)),
+      options_(peer_world_options(by.options_.world, by.options_.service, entry_.id, 0)),
       store_(join_record::key(options_.name, 1)),
       world_(by.runtime_, store_, options_) {
   MW_ASSERT(by.met_.size() < by.options_.most,
@@ -117,7 +119,7 @@ met_peer::met_peer(acceptor& by, waiting_peer who)
   by.met_.push_back(this);
 }
 
-met_peer::~met_peer() {
+accepted_peer::~accepted_peer() {
   [[maybe_unused]] const auto erased = std::erase(acceptor_.met_, this);
   MW_ASSERT(erased == 1, "a peer that was met is listed once, until its end");
   acceptor_.has_room_.set();
@@ -125,8 +127,8 @@ met_peer::~met_peer() {
   access::core(acceptor_.runtime_).worlds().views().forget(options_.name);
 }
 
-task<void> met_peer::form() {
-  co_await store_.set(join_record::key(options_.name, 1), who_.record);
+task<void> accepted_peer::form() {
+  co_await store_.set(join_record::key(options_.name, 1), entry_.record);
   auto formed = [](world& forming) -> task<void> { co_await forming; };
   bool is_stopped = false;
   try {
@@ -140,13 +142,13 @@ task<void> met_peer::form() {
       "the runtime of the acceptor is stopping"));
 }
 
-failure met_peer::note_body_threw() {
+failure accepted_peer::note_body_threw() {
   detail::note_body_threw(access::core(acceptor_.runtime_), world_, "accept",
                           handled_exception_text());
   return world_ ? world_.failure() : failure();
 }
 
-task<void> met_peer::part(failure failed) {
+task<void> accepted_peer::part(failure failed) {
   // If the body has moved its world away there is nothing to end.
   if (!world_) co_return;
   const world_state now = world_.state();
@@ -155,8 +157,9 @@ task<void> met_peer::part(failure failed) {
   if (failed && world_.epoch() == 0) {
     access::core(acceptor_.runtime_)
         .log(log_level::info,
-             fmt::format("accept {}: not met: {}", acceptor_.options_.service.view(),
-                         failed.text()));
+             fmt::format("accept {}: a peer was taken from the join queue, but its world "
+                         "was not formed: {}",
+                         acceptor_.options_.service.view(), failed.text()));
   }
   // A break meanwhile changes nothing: the body has ended.
   if (world_.state() != world_state::broken) (void)co_await outcome(world_.leave());
@@ -166,7 +169,7 @@ task<void> met_peer::part(failure failed) {
 namespace {
 
 /// Serves one peer, from the moment it is taken to the end of its world.
-task<void> serve_peer(std::unique_ptr<met_peer> peer, kept_body& body) {
+task<void> serve_peer(std::unique_ptr<accepted_peer> peer, kept_body& body) {
   failure failed;
   try {
     co_await peer->form();
@@ -189,9 +192,9 @@ task<void> run_accept(runtime& rt, store& st, accept_options options,
   acceptor door(rt, st, options);
   auto take_all = [&](scope& peers) -> task<void> {
     for (;;) {
-      std::vector<waiting_peer> taken = co_await door.next(until);
+      std::vector<join_entry> taken = co_await door.next(until);
       if (taken.empty()) co_return;
-      for (waiting_peer& each : taken)
+      for (join_entry& each : taken)
         peers.spawn(serve_peer(door.meet(std::move(each)), *body));
     }
   };

@@ -1,4 +1,4 @@
-// Acceptor: takes peers from the waiting list and holds their worlds.
+// Acceptor: takes peers from the join queue and holds their worlds.
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
+#include "serve/join_queue.hpp"
 #include "serve/supervision.hpp"
-#include "serve/waiting_list.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-class met_peer;
+class accepted_peer;
 
 /// One acceptor of a service.
 class acceptor {
@@ -30,36 +30,36 @@ class acceptor {
   acceptor& operator=(const acceptor&) = delete;
 
   /// Waits for room and for peers, and takes them. Returns none once it is to stop.
-  [[nodiscard]] task<std::vector<waiting_peer>> next(std::stop_token until);
-  [[nodiscard]] std::unique_ptr<met_peer> meet(waiting_peer who);
+  [[nodiscard]] task<std::vector<join_entry>> next(std::stop_token until);
+  [[nodiscard]] std::unique_ptr<accepted_peer> meet(join_entry entry);
   /// Erases the service's keys from the store if no peer waits there.
   [[nodiscard]] task<void> close();
 
  private:
-  friend class met_peer;
+  friend class accepted_peer;
 
-  [[nodiscard]] task<std::vector<waiting_peer>> take();
-  [[nodiscard]] bool is_met(const waiting_peer& who) const noexcept;
+  [[nodiscard]] task<std::vector<join_entry>> take();
+  [[nodiscard]] bool is_met(const join_entry& entry) const noexcept;
   void note_store(const char* trouble);
 
   runtime& runtime_;
   const accept_options options_;
   const std::string name_;  ///< for the log
-  waiting_list list_;
+  join_queue queue_;
   back_off pause_;
-  std::vector<const met_peer*> met_;
+  std::vector<const accepted_peer*> met_;
   event has_room_;
   bool store_answers_ = true;
 };
 
 /// The store through which one peer's world is formed. It holds the record that the
-/// peer left in the waiting list, for one try. A peer that this try does not meet
-/// enters the list again.
+/// peer left in the join queue, for one try. A peer that this try does not meet
+/// enters the queue again.
 class single_try_store final : public store {
  public:
   explicit single_try_store(std::string peer_key) : peer_key_(std::move(peer_key)) {}
 
-  [[nodiscard]] std::string address() const override { return "the waiting list"; }
+  [[nodiscard]] std::string address() const override { return "the join queue"; }
   [[nodiscard]] task<store_reply> perform(store_request request) override;
 
  private:
@@ -69,17 +69,17 @@ class single_try_store final : public store {
 };
 
 /// A peer that was taken, and the world with it. It occupies one place of its acceptor.
-class met_peer {
+class accepted_peer {
  public:
-  met_peer(acceptor& by, waiting_peer who);
-  met_peer(const met_peer&) = delete;
-  met_peer& operator=(const met_peer&) = delete;
-  ~met_peer();
+  accepted_peer(acceptor& by, join_entry entry);
+  accepted_peer(const accepted_peer&) = delete;
+  accepted_peer& operator=(const accepted_peer&) = delete;
+  ~accepted_peer();
 
   [[nodiscard]] task<void> form();
   [[nodiscard]] world& met() noexcept { return world_; }
-  [[nodiscard]] bool is(const waiting_peer& who) const noexcept {
-    return who.id == who_.id && who.record == who_.record;
+  [[nodiscard]] bool is(const join_entry& entry) const noexcept {
+    return entry.id == entry_.id && entry.record == entry_.record;
   }
   [[nodiscard]] bool is_of_it(const failure& f) const noexcept {
     return world_ && f.world_instance == access::core(world_).instance();
@@ -97,7 +97,7 @@ class met_peer {
 
  private:
   acceptor& acceptor_;
-  const waiting_peer who_;
+  const join_entry entry_;
   const world_options options_;
   single_try_store store_;
   world world_;

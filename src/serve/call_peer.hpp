@@ -20,7 +20,7 @@ class call_peer {
     if (w.size() == 2) return;
     throw world_error(access::core(w).describe_failure(
         cause::invalid_argument, no_rank, operation_kind::call,
-        "calls are served in worlds of two members, and this has " +
+        "calls are served in worlds of two members; this world has " +
             std::to_string(w.size())));
   }
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "serve/call_session.hpp"
+#include "serve/server_session.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -13,7 +13,7 @@ namespace {
 
 task<void> serve_session(call_server::state& server, world& w) {
   if (server.is_draining) co_return;
-  call_session session(server, w);
+  server_session session(server, w);
   co_await session.run();
 }
 
@@ -45,7 +45,7 @@ void call_server::publish_load(std::uint64_t word) noexcept {
   if (state_->has_load && state_->load == word) return;
   state_->load = word;
   state_->has_load = true;
-  for (call_session* session : state_->sessions) session->note_load();
+  for (server_session* session : state_->sessions) session->note_load();
 }
 
 }  // namespace manyworlds::inline v0

@@ -20,7 +20,7 @@ connector::connector(runtime& rt, store& st, const connect_options& options)
       id_(access::core(rt).random_word()),
       world_options_(peer_world_options(options.world, options.service, id_, 1)),
       key_(join_record::key(world_options_.name, 1)),
-      list_(access::core(rt), st, options.service) {
+      queue_(access::core(rt), st, options.service) {
   check_service("connect", options.service, options.world);
 }
 
@@ -29,12 +29,12 @@ connector::~connector() {
 }
 
 world connector::describe() {
-  desk_.emplace(list_.place());
+  desk_.emplace(queue_.place());
   return world(runtime_, *desk_, world_options_);
 }
 
 task<void> connector::form(world& w) {
-  pause_ = first_look;
+  pause_ = first_check;
   taken_in_vain_ = 0;
   is_waiting_told_ = false;
   auto formed = [](world& forming) -> task<void> { co_await forming; };
@@ -45,37 +45,37 @@ task<void> connector::form(world& w) {
 // second, and another one for each try: this waits for those.
 task<void> connector::stay_announced() {
   std::string announced;
-  time_point look_at{};
+  time_point check_at{};
   MW_ASSERT(desk_, "a world is described before it is formed");
   for (;;) {
     std::string record = co_await desk_->get(key_, duration::max());
     co_await desk_->erase(key_);
     const bool is_new = record != announced;
-    if (!is_new && runtime_.home().now() < look_at) continue;
+    if (!is_new && runtime_.home().now() < check_at) continue;
     announced = record;
-    duration pause = longest_look;
+    duration pause = longest_check;
     try {
-      pause = co_await announce(waiting_peer(id_, std::move(record)), is_new);
+      pause = co_await announce(join_entry(id_, std::move(record)), is_new);
       note_store(nullptr);
     } catch (const store_error& e) {
       note_store(e.what());
     }
-    look_at = runtime_.home().now() + pause;
+    check_at = runtime_.home().now() + pause;
   }
 }
 
-task<duration> connector::announce(waiting_peer self, bool is_new) {
-  const bool stands = !is_new && co_await list_.holds(self);
+task<duration> connector::announce(join_entry self, bool is_new) {
+  const bool stands = !is_new && co_await queue_.holds(self);
   // It is missing for the first time: the acceptor that has taken it may be about to
   // propose.
-  if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_look;
+  if (!is_new && !stands && !std::exchange(is_missing_, true)) co_return first_check;
   if (stands) note_waiting();
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
-  if (!stands) co_await list_.enter(std::move(self));
+  if (!stands) co_await queue_.enter(std::move(self));
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
-  co_return std::exchange(pause_, std::min(2 * pause_, longest_look));
+  co_return std::exchange(pause_, std::min(2 * pause_, longest_check));
 }
 
 // The world's own log lines name a rank 0 that has not proposed. This line says that an
@@ -84,9 +84,9 @@ void connector::note_waiting() {
   if (std::exchange(is_waiting_told_, true)) return;
   access::core(runtime_).log(
       log_level::warning,
-      fmt::format("connect {}: in the waiting list of the store {}; no acceptor of the "
-                  "service has taken it yet",
-                  options_.service.view(), list_.place().address()));
+      fmt::format("connect {}: we stand in the join queue of the store {}, and no "
+                  "acceptor of the service has taken us yet",
+                  options_.service.view(), queue_.place().address()));
 }
 
 // Only the acceptor knows why, and cannot tell us: it does not meet us.
@@ -94,8 +94,9 @@ void connector::note_taken_in_vain() {
   if (++taken_in_vain_ != told_when_taken) return;
   access::core(runtime_).log(
       log_level::warning,
-      fmt::format("connect {}: was taken by an acceptor {} times and not met: has it the "
-                  "same secret and version, and does it reach {}? Its own log says more",
+      fmt::format("connect {}: an acceptor has taken us from the join queue {} times, "
+                  "but no world was formed: has it the same secret and version, and can "
+                  "it reach {}? The acceptor's log says more",
                   options_.service.view(), told_when_taken,
                   access::core(runtime_).self().text()));
 }

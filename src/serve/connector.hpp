@@ -1,4 +1,4 @@
-// Connector: enters the waiting list until an acceptor takes it.
+// Connector: enters the join queue until an acceptor takes it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
-#include "serve/waiting_list.hpp"
+#include "serve/join_queue.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -33,7 +33,7 @@ class desk_store final : public store {
   memory_store under_;
 };
 
-/// One connector of a service. It enters the waiting list when it forms a world, and
+/// One connector of a service. It enters the join queue when it forms a world, and
 /// again when no world comes of it.
 class connector {
  public:
@@ -50,16 +50,16 @@ class connector {
   [[nodiscard]] task<void> form(world& w);
 
  private:
-  /// Times between two looks at whether the entry still stands, doubled each time.
-  static constexpr duration first_look = std::chrono::milliseconds(900);
-  static constexpr duration longest_look = std::chrono::seconds(5);
-  static_assert(first_look < longest_look);
+  /// Times between two checks whether the entry still stands, doubled each time.
+  static constexpr duration first_check = std::chrono::milliseconds(900);
+  static constexpr duration longest_check = std::chrono::seconds(5);
+  static_assert(first_check < longest_check);
   /// An acceptor that dies right after taking a peer is not worth a warning.
   static constexpr int told_when_taken = 2;
 
   [[nodiscard]] task<void> stay_announced();
-  /// Returns when to look again.
-  [[nodiscard]] task<duration> announce(waiting_peer self, bool is_new);
+  /// Returns when to check again.
+  [[nodiscard]] task<duration> announce(join_entry self, bool is_new);
   void note_waiting();
   void note_taken_in_vain();
   void note_store(const char* trouble);
@@ -69,10 +69,10 @@ class connector {
   const std::uint64_t id_;
   const world_options world_options_;
   const std::string key_;
-  waiting_list list_;
+  join_queue queue_;
   /// Made anew for each world.
   std::optional<desk_store> desk_;
-  duration pause_ = first_look;
+  duration pause_ = first_check;
   bool is_missing_ = false;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;

@@ -3,24 +3,23 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 #include "observe/tally.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_queue.hpp"
+#include "serve/worker_pool.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-class worker_link;
-
-/// The shared part of a dispatcher. The dispatcher, its calls and the tasks that serve
-/// hold it, so that they may end in any order. Thread: one reactor.
-class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
-                            private timer {
+/// The shared part of a dispatcher: brings its calls to its workers. The dispatcher, its
+/// calls and the tasks that serve hold it, so that they may end in any order. Thread:
+/// one reactor.
+class dispatch_core final {
  public:
   explicit dispatch_core(dispatch_options options) noexcept;
   ~dispatch_core();
@@ -29,18 +28,18 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   /// Returns the caller's executor. Throws if it is not always the same.
   executor& enter();
   /// Returns a call's number as it is on the wire.
-  [[nodiscard]] std::uint64_t wire_id(const call_record& c, world& w);
+  [[nodiscard]] std::uint64_t wire_id(const call_state& c, world& w);
 
   // --- calls
   [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
   /// Gives the call to a worker or queues it. Throws the error that ends it at once.
-  void admit(call_record& c);
+  void admit(call_state& c);
   /// Queues a call in its old place: its worker was lost, or is suspect.
-  void queue_again(call_record& c);
+  void queue_again(call_state& c);
   /// Queues a call without offering it.
-  void enqueue(call_record& c);
+  void enqueue(call_state& c);
   /// Removes a call that waits no longer. Precondition: it is in the queue.
-  void forget(call_record& c) noexcept;
+  void forget(call_state& c) noexcept;
   [[nodiscard]] std::size_t queued() const noexcept { return queue_.size(); }
   void note_end(const failure& f) noexcept;
   /// Returns the name of a call in errors: "17 of decode".
@@ -53,15 +52,12 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   [[nodiscard]] const dispatch_counters& counters() const noexcept { return counters_; }
 
   // --- workers
-  [[nodiscard]] worker_id next_worker() noexcept { return worker_id{++workers_}; }
-  void add(worker_link& link) { links_.push_back(&link); }
+  [[nodiscard]] worker_pool& workers() noexcept { return workers_; }
   /// Removes a worker. Its calls go to others, or fail.
-  void remove(worker_link& link) noexcept;
-  [[nodiscard]] worker_link* find(worker_id id) const noexcept;
-  [[nodiscard]] std::vector<worker_status> workers() const;
-  /// Looks at the queue again: a worker may take calls, or none may any longer.
+  void remove(client_session& session) noexcept;
+  /// Offers the queued calls again: a worker may take calls, or none may any longer.
   void note_membership() noexcept;
-  /// Looks at the queue again: a worker has a free slot, or another load.
+  /// Offers the queued calls again: a worker has a free slot, or another load.
   void note_room() noexcept;
 
   /// Begins the runtime's drain: no new calls are taken, and the workers are left when
@@ -72,72 +68,42 @@ class dispatch_core final : public std::enable_shared_from_this<dispatch_core>,
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
 
  private:
-  using queue = std::map<std::uint64_t, call_record*>;
-  /// The workers that `pick` is shown, and their links.
-  struct choice {
-    std::vector<worker_status> shown;
-    std::vector<worker_link*> links;
-
-    void add(worker_link& link);
-    void clear() noexcept;
-  };
-  /// Looks at the workers as long as calls wait for a first reply.
-  struct suspicion_timer final : timer {
-    explicit suspicion_timer(dispatch_core& c) noexcept
-        : timer([](timer& t) noexcept {
-            static_cast<suspicion_timer&>(t).core.ask_again_for_suspects();
-          }),
-          core(c) {}
-    dispatch_core& core;
-  };
-
   /// Gives waiting calls to the workers that have room; the rest of many follows in the
   /// next turns.
   void distribute() noexcept;
   void go_on_offering() noexcept;
   /// Returns true if the call has a worker now. Throws what its pick throws.
-  bool offer(call_record& c);
-  [[nodiscard]] bool offer(call_record& c, choice& among);
-  void look_at_candidates();
-  /// Returns the workers that were heard from just now and have not had the call.
-  [[nodiscard]] choice others_than_its_own(const call_record& c) const;
+  bool offer(call_state& c);
+  [[nodiscard]] bool offer(call_state& c, worker_choice& among);
   void ask_again_for_suspects() noexcept;
   /// Returns whether the call may be given to another worker beside those that have it.
-  [[nodiscard]] bool may_ask_again(const call_record& c) noexcept;
-  /// Returns whether most workers are silent, or were and have not all been heard
-  /// since. Then it is unlikely that each of them was stopped by itself.
-  [[nodiscard]] bool looks_frozen() noexcept;
-  void end_drained_links() noexcept;
+  [[nodiscard]] bool may_ask_again(const call_state& c) noexcept;
+  void end_drained_sessions() noexcept;
   [[nodiscard]] serving_tally* tally() const noexcept;
-  [[nodiscard]] bool has_room() const noexcept;
-  [[nodiscard]] bool is_alone() const noexcept;
-  [[nodiscard]] bool waits_for_suspects() const noexcept;
-  [[nodiscard]] failure nobody_left() const;
-  void end_lonely() noexcept;
+  [[nodiscard]] failure no_worker_left() const;
+  /// Ends the calls that have waited for longer than the patience while no worker was
+  /// there.
+  void end_overdue_calls() noexcept;
   void set_timer() noexcept;
+  void timer_expired() noexcept;
 
   const dispatch_options options_;
   executor* home_ = nullptr;
   std::uint64_t numbers_ = 0;
-  std::uint64_t workers_ = 0;
   std::uint64_t first_wire_id_ = 0;
-  std::vector<worker_link*> links_;
-  queue queue_;
-  /// Number of queued calls that are still to be offered since the last change, and the
-  /// call number from which on.
-  std::size_t to_offer_ = 0;
-  std::uint64_t next_offered_ = 0;
-  /// Picks that were asked since the timer was due last.
+  worker_pool workers_;
+  call_queue queue_;
+  /// Picks that were asked since the timer expired last.
   int picks_ = 0;
-  choice candidates_;
-  suspicion_timer suspicion_timer_{*this};
+  member_timer<&dispatch_core::timer_expired> timer_{*this};
+  /// Checks the workers as long as calls wait for a first reply.
+  member_timer<&dispatch_core::ask_again_for_suspects> suspicion_timer_{*this};
   /// Number of calls that may be asked twice; answered calls refill it in fractions.
   double budget_;
   dispatch_counters counters_;
   /// How the last worker that was lost ended.
   std::string last_loss_;
   bool is_distributing_ = false;
-  bool is_frozen_ = false;
   bool is_draining_ = false;
   bool is_closed_ = false;
 };

@@ -40,7 +40,7 @@ std::vector<socket_address> addresses_of(runtime& rt, const std::string& address
   const started<void> looking = rt.start_service(look_up(address, answer));
   if (answered.wait_for(lookup_patience) != std::future_status::ready) {
     throw std::invalid_argument(fmt::format(
-        "the address \"{}\" of a store: the lookup has not ended in time", address));
+        "the address \"{}\" of a store: the name lookup did not end in time", address));
   }
   const resolution found = answered.get();
   if (!found.ok()) {
@@ -80,8 +80,8 @@ std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
       if (all[i].is_loopback() && !is_own_name) {
         access::core(rt).log(
             log_level::warning,
-            fmt::format("the store at {} listens on {}, as this machine has "
-                        "that name: other machines do not reach it",
+            fmt::format("the store at {} listens on {}, because the name leads there on "
+                        "this machine: other machines cannot reach it",
                         said, server->address().text()));
       }
       return server;

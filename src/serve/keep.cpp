@@ -28,7 +28,7 @@ void back_off::was_up_for(duration span) noexcept {
 void tell_not_formed(const runtime_core& rt, const failure& why, duration next_try) {
   if (!rt.logs(log_level::warning)) return;
   rt.log(log_level::warning,
-         fmt::format("{}; tries again in {}", why.text(), duration_text(next_try)));
+         fmt::format("{}; the next try is in {}", why.text(), duration_text(next_try)));
 }
 
 task<bool> pause_unless_stopping(runtime& rt, duration pause) {
@@ -46,7 +46,7 @@ std::string handled_exception_text() {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "its type is no std::exception";
+    return "its type is not derived from std::exception";
   }
 }
 
@@ -58,7 +58,7 @@ void note_body_threw(runtime_core& rt, world& w, std::string_view caller,
       w ? fmt::format("{} {}@{}", caller, w.name().view(), w.epoch())
         : std::string(caller);
   rt.log(log_level::error,
-         fmt::format("{}: its body ended by an exception: {}", where, text));
+         fmt::format("{}: the body ended by an exception: {}", where, text));
   if (!w) return;
   w.fail(fmt::format("the body of {} ended by an exception: {}", caller, text));
 }

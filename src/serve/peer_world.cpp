@@ -14,9 +14,11 @@ void check_service(std::string_view caller, const service_name& service,
   if (service.empty()) {
     wrong = "a service needs a name";
   } else if (!options.name.empty() || options.rank != 0 || options.size != 0) {
-    wrong = "name, rank and size of its worlds are not to be given";
+    wrong =
+        "the name, rank and size of a service's worlds are chosen by the library: leave "
+        "them empty";
   } else {
-    wrong = objection_to(peer_world_options(options, service, 0, 0));
+    wrong = validate(peer_world_options(options, service, 0, 0));
   }
   if (wrong.empty()) return;
   throw world_error(

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "manyworlds/world/options.hpp"
-#include "serve/waiting_list.hpp"
+#include "serve/join_queue.hpp"
 
 namespace manyworlds::inline v0::detail {
 

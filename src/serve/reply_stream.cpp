@@ -2,37 +2,29 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 
 namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-next_reply_awaiter::next_reply_awaiter(call_record* call, duration limit,
+next_reply_awaiter::next_reply_awaiter(call_state* call, duration limit,
                                        std::stop_token token) noexcept
-    : call_(call),
-      limit_(limit),
-      token_(std::move(token)),
-      watch_(
-          [](void* context, cause why) noexcept {
-            auto& self = *static_cast<next_reply_awaiter*>(context);
-            self.call_->read_by(nullptr);
-            self.finish(std::nullopt,
-                        self.call_->describe(failure(why, "while waiting for a reply")));
-          },
-          this) {}
+    : call_(call), limit_(limit), token_(std::move(token)) {}
 
 next_reply_awaiter::~next_reply_awaiter() = default;
 
 bool next_reply_awaiter::await_ready() noexcept {
   if (!call_) {
-    failure_ = failure(cause::invalid_argument, "a stream that was moved from");
+    failure_ = failure(
+        cause::invalid_argument,
+        "this reply stream has no call: it was default-constructed or moved from");
     failure_.operation = operation_kind::call;
     return true;
   }
   if (call_->is_being_read()) {
     failure_ = call_->describe(failure(cause::invalid_argument,
-                                       "another task waits for the next reply already"));
+                                       "another task already waits for the next reply"));
     return true;
   }
   if (token_.stop_requested()) {
@@ -50,7 +42,7 @@ void next_reply_awaiter::await_start(continuation& k) {
   MW_ASSERT(call_ && !waiter_, "a next reply is awaited once");
   waiter_ = &k;
   executor& home = k.home();
-  watch_.begin(home, later(home.now(), limit_), std::move(token_));
+  deadline_.begin(home, later(home.now(), limit_), std::move(token_));
   call_->read_by(this);
 }
 
@@ -58,7 +50,7 @@ bool next_reply_awaiter::await_cancel() noexcept {
   // It has ended, and its waiter will be resumed.
   if (!waiter_) return false;
   call_->read_by(nullptr);
-  watch_.end();
+  deadline_.end();
   return true;
 }
 
@@ -67,17 +59,22 @@ std::optional<bytes> next_reply_awaiter::await_resume() {
   return std::move(reply_);
 }
 
+void next_reply_awaiter::give_up(cause why) noexcept {
+  call_->read_by(nullptr);
+  finish(std::nullopt, call_->describe(failure(why, "while waiting for a reply")));
+}
+
 void next_reply_awaiter::finish(std::optional<bytes> reply, failure f) noexcept {
   MW_ASSERT(waiter_, "law 1: a wait for a reply ends once");
   MW_ASSERT(!reply || !f, "a wait ends with a reply or a failure, not with both");
-  watch_.end();
+  deadline_.end();
   reply_ = std::move(reply);
   failure_ = std::move(f);
   std::exchange(waiter_, nullptr)->resume();
 }
 
 reply_stream::reply_stream() noexcept = default;
-reply_stream::reply_stream(std::unique_ptr<call_record> call) noexcept
+reply_stream::reply_stream(std::unique_ptr<call_state> call) noexcept
     : call_(std::move(call)) {}
 reply_stream::reply_stream(reply_stream&& other) noexcept = default;
 reply_stream& reply_stream::operator=(reply_stream&& other) noexcept = default;
@@ -89,7 +86,7 @@ std::optional<bytes> reply_stream::try_next() noexcept {
 }
 
 std::uint64_t reply_stream::received() const noexcept {
-  return call_ ? call_->received() : 0;
+  return call_ ? call_->replies().received() : 0;
 }
 
 }  // namespace manyworlds::inline v0

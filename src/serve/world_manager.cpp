@@ -34,7 +34,7 @@ class world_manager::turn {
  public:
   explicit turn(std::shared_ptr<entry> e) : entry_(std::move(e)) {
     if (entry_->is_removed) refuse(entry_->options.name, "is being removed");
-    if (entry_->is_busy) refuse(entry_->options.name, "is being formed already");
+    if (entry_->is_busy) refuse(entry_->options.name, "is already being formed");
     entry_->is_busy = true;
     entry_->idle.reset();
   }
@@ -43,7 +43,7 @@ class world_manager::turn {
   ~turn() {
     // It was cut off while the world was forming.
     if (entry_->w.state() == world_state::forming)
-      entry_->w.fail("its forming was given up");
+      entry_->w.fail("the task that formed it was cancelled");
     MW_ASSERT(entry_->is_busy, "an entry has one turn at a time");
     entry_->is_busy = false;
     entry_->idle.set();
@@ -59,7 +59,7 @@ class world_manager::turn {
 class world_manager::removal {
  public:
   explicit removal(std::shared_ptr<entry> e) : entry_(std::move(e)) {
-    if (entry_->is_removed) refuse(entry_->options.name, "is being removed already");
+    if (entry_->is_removed) refuse(entry_->options.name, "is already being removed");
     entry_->is_removed = true;
     entry_->removal_ended.reset();
   }
@@ -78,7 +78,7 @@ class world_manager::removal {
 };
 
 task<void> world_manager::form(world_options options) {
-  if (const std::string wrong = objection_to(options); !wrong.empty()) {
+  if (const std::string wrong = validate(options); !wrong.empty()) {
     failure f(cause::invalid_argument, wrong);
     f.world = options.name;
     throw world_error(std::move(f));
@@ -103,7 +103,8 @@ task<void> world_manager::reform(world_name name) {
   const turn mine(get(name));
   const auto core = access::core_ptr((*mine).w);
   core->break_with(core->describe_failure(cause::abandoned, core->options().rank,
-                                          operation_kind::none, "it is formed again"));
+                                          operation_kind::none,
+                                          "its member forms it again"));
   co_await form_next(*mine);
 }
 
@@ -128,7 +129,7 @@ task<void> world_manager::remove(world_name name) {
 
 task<void> world_manager::remove_entry(std::unique_ptr<removal> of) {
   entry& e = **of;
-  if (e.w.state() == world_state::forming) e.w.fail("it is removed");
+  if (e.w.state() == world_state::forming) e.w.fail("its member removes it");
   co_await e.idle;
   const bool was_over = is_over(e.w);
   const auto left = co_await outcome(e.w.leave());

@@ -20,7 +20,7 @@ void store_gate::store_ends(bool answers) noexcept {
 
 std::string store_gate::address() const {
   const std::lock_guard lock(mutex_);
-  return behind_ ? behind_->address() : "a store that was let go of";
+  return behind_ ? behind_->address() : "a store that the world no longer uses";
 }
 
 std::string store_gate::trouble() const {

@@ -50,8 +50,9 @@ task<void> tcp_store_server::accept(scope& sessions) {
       continue;
     }
     if (!std::exchange(is_short, true)) {
-      report(fmt::format("store {}: cannot accept: {}; connections wait until it can",
-                         address_.text(), std::strerror(accepted.error())));
+      report(
+          fmt::format("store {} cannot accept connections ({}); they wait until it can",
+                      address_.text(), std::strerror(accepted.error())));
     }
     co_await sleep_for(accept_pause);
   }
@@ -78,7 +79,7 @@ task<void> tcp_store_server::serve_one(socket accepted) {
 
 void tcp_store_server::refuse(const stream& client, std::string_view reason) {
   ++refused_;
-  report(fmt::format("store {}: connection of {} ended: {}", address_.text(),
+  report(fmt::format("store {} ended the connection of {}: {}", address_.text(),
                      client.peer_address().text(), reason));
 }
 

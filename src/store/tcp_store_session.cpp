@@ -102,7 +102,7 @@ task<io_result> tcp_store_session::receive(time_point handshake_until) {
   try {
     co_return co_await within(client_.receive_some(incoming_), limit);
   } catch (const timed_out&) {
-    end(parser_.is_validated() ? "a request was begun and not finished in time"
+    end(parser_.is_validated() ? "a request was begun, but not finished in time"
                                : "no handshake in time");
   }
   co_return io_result::success(0);
@@ -150,7 +150,8 @@ bool tcp_store_session::account() {
   server_.held_bytes_ += holds;
   server_.held_bytes_ -= std::exchange(accounted_, holds);
   if (!grows || server_.held_bytes_ <= server_.options_.connection_bytes) return true;
-  return end("the store already holds the most that it may for its connections");
+  return end(
+      "the connections already hold all the memory that the store may use for them");
 }
 
 /// Applies a request. Returns false if the connection must end.

@@ -12,32 +12,33 @@ namespace {
 /// Stands for the id of a thread.
 constexpr std::uint32_t some_thread = 1;
 
-bool says_dead(const life_word& word) noexcept {
-  return (word.load(std::memory_order_relaxed) & FUTEX_OWNER_DIED) != 0;
+bool says_dead(const liveness_futex& futex) noexcept {
+  return (futex.load(std::memory_order_relaxed) & FUTEX_OWNER_DIED) != 0;
 }
 }  // namespace
 
-simulated_life::simulated_life(simulated_process& self, shared_arena& arena)
+simulated_liveness::simulated_liveness(simulated_process& self, shm_segment& segment)
     : self_(self),
-      arena_(arena),
-      word_(*reinterpret_cast<life_word*>(arena.at(offset::death(arena.side())))) {
-  word_.store(some_thread, std::memory_order_relaxed);
+      segment_(segment),
+      futex_(*reinterpret_cast<liveness_futex*>(
+          segment.at(offset::liveness(segment.side())))) {
+  futex_.store(some_thread, std::memory_order_relaxed);
   simulated_kernel::add_resident(self_, *this);
 }
 
-simulated_life::~simulated_life() {
+simulated_liveness::~simulated_liveness() {
   simulated_kernel::remove_resident(self_, *this);
   // A dead process says no goodbye.
-  if (!self_.is_dead()) word_.store(0, std::memory_order_relaxed);
+  if (!self_.is_dead()) futex_.store(0, std::memory_order_relaxed);
 }
 
-void simulated_life::killed() noexcept {
-  word_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
+void simulated_liveness::killed() noexcept {
+  futex_.fetch_or(FUTEX_OWNER_DIED, std::memory_order_relaxed);
   // A dead process writes nothing, so its objects get a private copy until they have
   // ended.
   void* const own =
-      ::mmap(arena_.at(0), arena_bytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena_.descriptor(), 0);
+      ::mmap(segment_.at(0), segment_bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, segment_.descriptor(), 0);
   // The old mapping may be gone then.
   if (own == MAP_FAILED) std::terminate();
 }
@@ -49,22 +50,23 @@ simulated_deaths::simulated_deaths(simulated_process& self, reactor& home)
 
 simulated_deaths::~simulated_deaths() { simulated_kernel::remove_resident(self_, *this); }
 
-death_notices::ticket simulated_deaths::add(life_word& word, std::function<void()> died) {
+death_notices::ticket simulated_deaths::add(liveness_futex& futex,
+                                            std::function<void()> died) {
   const auto t = static_cast<ticket>(++last_ticket_);
-  watched_.emplace(t, watched{&word, std::move(died)});
-  if (says_dead(word)) neighbour_killed();
+  watched_.emplace(t, watched{&futex, std::move(died)});
+  if (says_dead(futex)) process_killed();
   return t;
 }
 
-void simulated_deaths::neighbour_killed() noexcept {
-  if (!std::exchange(looking_.is_posted, true)) home_.post(looking_);
+void simulated_deaths::process_killed() noexcept {
+  if (!std::exchange(poll_is_posted_, true)) home_.post(poll_);
 }
 
-void simulated_deaths::look() noexcept {
-  looking_.is_posted = false;
+void simulated_deaths::poll() noexcept {
+  poll_is_posted_ = false;
   std::vector<ticket> dead;
   for (const auto& [t, w] : watched_) {
-    if (w.died && says_dead(*w.word)) dead.push_back(t);
+    if (w.died && says_dead(*w.futex)) dead.push_back(t);
   }
   for (const ticket t : dead) {
     const auto found = watched_.find(t);

@@ -5,7 +5,7 @@
 
 #include "link/host_kernel.hpp"
 #include "testing/simulated_deaths.hpp"
-#include "testing/simulated_same_host.hpp"
+#include "testing/simulated_pairing.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -17,11 +17,12 @@ class simulated_host final : public shm::host_kernel {
       reactor& service) override {
     return std::make_unique<shm::simulated_deaths>(self_, service);
   }
-  [[nodiscard]] std::unique_ptr<shm::meeting_place> make_meeting_place(
-      reactor& service, const incarnation& self, shm::same_host_events& events,
-      bool reads_peers) override {
-    return std::make_unique<shm::simulated_same_host>(self_, service, self, events,
-                                                      reads_peers);
+  [[nodiscard]] std::unique_ptr<shm::pairing> make_pairing(reactor& service,
+                                                           const incarnation& self,
+                                                           shm::pairing_listener& told,
+                                                           bool reads_peers) override {
+    return std::make_unique<shm::simulated_pairing>(self_, service, self, told,
+                                                    reads_peers);
   }
 
  private:

@@ -21,7 +21,7 @@ class simulated_resident {
   /// Called when its process is killed. Does only what the kernel does for the dead.
   virtual void killed() noexcept {}
   /// Called a moment after a process of its host was killed.
-  virtual void neighbour_killed() noexcept {}
+  virtual void process_killed() noexcept {}
 
  protected:
   simulated_resident() = default;

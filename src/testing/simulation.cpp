@@ -35,11 +35,10 @@ simulated_process& simulation::add_process(std::string name) {
 }
 
 simulated_process& simulation::add_process(std::string name,
-                                           const simulated_process& neighbour) {
+                                           const simulated_process& beside) {
   machinery& m = *machinery_;
-  m.processes.emplace_back(new simulated_process(*this, m.network, m.clockwork,
-                                                 m.processes.size(), neighbour.host_,
-                                                 std::move(name)));
+  m.processes.emplace_back(new simulated_process(
+      *this, m.network, m.clockwork, m.processes.size(), beside.host_, std::move(name)));
   return *m.processes.back();
 }
 
@@ -60,7 +59,7 @@ void simulation::trace_to(trace_sink sink) {
 bool simulation::step() { return step_before(time_point::max()); }
 
 void simulation::run_for(duration time) {
-  look_again();
+  wake_all();
   const time_point limit = now() + time;
   while (step_before(limit)) {}
   machinery_->clockwork.now = std::max(now(), limit);
@@ -71,7 +70,7 @@ bool simulation::step_before(time_point limit) {
   simulated_clockwork& clock = m.clockwork;
   if (clock.now > limit) return false;
   m.run_step_actions();
-  machinery::choices choices = m.look();
+  machinery::choices choices = m.find_choices();
   while (choices.reactors.empty() && !choices.event) {
     const std::optional<time_point> next = m.next_instant();
     m.stuck = !next;
@@ -82,7 +81,7 @@ bool simulation::step_before(time_point limit) {
     }
     clock.now = std::max(clock.now, *next);
     m.turns_at_this_instant = 0;
-    choices = m.look();
+    choices = m.find_choices();
   }
   m.stuck = false;
   ++clock.steps;
@@ -146,7 +145,7 @@ void simulation::sleep(simulated_engine& sleeper, std::optional<time_point> unti
   }
 }
 
-void simulation::look_again() noexcept {
+void simulation::wake_all() noexcept {
   for (const auto& r : machinery_->reactors) r->awake = true;
 }
 
@@ -160,7 +159,7 @@ void simulation::detach(reactor& r) noexcept {
 
 // ---------------------------------------------------------------------------------------
 
-simulation::machinery::choices simulation::machinery::look() const {
+simulation::machinery::choices simulation::machinery::find_choices() const {
   choices found;
   for (const auto& r : reactors) {
     if (!r->may_turn()) continue;

@@ -16,7 +16,7 @@ void simulation::at_step(std::uint64_t n, action what) {
 void simulation::at(time_point when, action what) {
   machinery_->clockwork.at(when, [this, what = std::move(what)] {
     what();
-    look_again();
+    wake_all();
   });
 }
 
@@ -28,14 +28,14 @@ void simulation::kill(simulated_process& p) {
   if (p.is_dead()) return;
   machinery_->clockwork.record(p.name_, "killed");
   p.state_ = process_state::killed;
-  tell_neighbours(p);
+  tell_processes_of_host(p);
   machinery_->network.close_all(p);
   for (simulated_engine* e : p.engines_) e->wake();
 }
 
-// The kernel marks the words of the dead before it closes their sockets. It wakes the
-// waiters of these words about then, and they run when they get a CPU.
-void simulation::tell_neighbours(simulated_process& dead) {
+// The kernel marks the futexes of the dead before it closes their sockets. It wakes the
+// waiters of these futexes about then, and they run when they get a CPU.
+void simulation::tell_processes_of_host(simulated_process& dead) {
   for (simulated_resident* r : dead.residents_) r->killed();
   simulated_clockwork& clock = machinery_->clockwork;
   for (const auto& p : machinery_->processes) {
@@ -43,7 +43,7 @@ void simulation::tell_neighbours(simulated_process& dead) {
     const duration until_it_runs =
         clock.random.at_most(clock.random.one_in(4) ? late_notice : usual_notice);
     clock.at(clock.now + until_it_runs, [&told = *p] {
-      for (simulated_resident* r : told.residents_) r->neighbour_killed();
+      for (simulated_resident* r : told.residents_) r->process_killed();
     });
   }
 }
@@ -63,7 +63,7 @@ void simulation::release(simulated_process& p) {
   if (p.state_ != process_state::killed) return;
   machinery_->clockwork.record(p.name_, "released");
   p.state_ = process_state::released;
-  look_again();
+  wake_all();
 }
 
 void simulation::stop(simulated_process& p) {
@@ -76,7 +76,7 @@ void simulation::resume(simulated_process& p) {
   if (p.state_ != process_state::stopped) return;
   machinery_->clockwork.record(p.name_, "resumed");
   p.state_ = process_state::running;
-  look_again();
+  wake_all();
 }
 
 void simulation::block(const simulated_process& from, const simulated_process& to) {

@@ -46,7 +46,7 @@ struct simulation::machinery {
     std::vector<driven_reactor*> sleepers;
     bool event = false;
   };
-  [[nodiscard]] choices look() const;
+  [[nodiscard]] choices find_choices() const;
   [[nodiscard]] std::optional<time_point> next_instant() const;
   void run_step_actions();
 

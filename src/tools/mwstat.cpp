@@ -67,7 +67,8 @@ std::string read_answer(int server) {
     pollfd waited{server, POLLIN, 0};
     const int ready = ::poll(&waited, 1, patience_ms);
     if (ready == 0)
-      throw std::runtime_error("it does not answer: is the process stopped?");
+      throw std::runtime_error(
+          "the dump server does not answer: is the process stopped?");
     if (ready < 0 && errno != EINTR) fail("poll");
     if (ready < 0) continue;
     char part[65536];
@@ -84,7 +85,7 @@ std::string ask(const std::string& name, bool as_json) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (name.size() + 1 > sizeof address.sun_path)
-    throw std::runtime_error("its name is too long");
+    throw std::runtime_error("the name of the dump server is too long");
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -100,7 +101,7 @@ std::string ask(const std::string& name, bool as_json) {
   std::string answer = read_answer(server.get());
   if (answer.empty()) {
     throw std::runtime_error(
-        "it refuses: only the user who runs the process, or root, may ask");
+        "the dump server refuses: only the user who runs the process, or root, may ask");
   }
   return answer;
 }

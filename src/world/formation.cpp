@@ -6,6 +6,7 @@
 
 #include "duration_text.hpp"
 #include "host/host_backend.hpp"
+#include "link/local_peer.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -140,7 +141,8 @@ void formation::note_refusal(rank_t rank, const process_address& who) {
 }
 
 std::string formation::refusal::text() const {
-  return who.text() + " is refused: it has another secret, or only one side has one";
+  return who.text() +
+         " is refused: it has another secret, or only one of both sides has a secret";
 }
 
 failure formation::late() const {
@@ -154,7 +156,7 @@ failure formation::late() const {
   }
   process_identity peer = waiting_peer_;
   if (refused_) {
-    detail += fmt::format("; for rank {} {}", refused_->rank, refused_->text());
+    detail += fmt::format("; in place of rank {}, {}", refused_->rank, refused_->text());
     if (why == cause::not_joined && refused_->rank == waiting_rank_) {
       why = cause::wrong_secret;
       peer = refused_->who.identity;
@@ -203,8 +205,9 @@ task<void> formation::run() {
     }
   }
   if (!withdrawn) {
-    runtime_.log(log_level::debug, fmt::format("{}: the record in the store stays behind",
-                                               core_.options().name.view()));
+    runtime_.log(log_level::debug,
+                 fmt::format("{}: the join record could not be erased from the store",
+                             core_.options().name.view()));
   }
   if (failed) core_.break_with(std::move(*failed));
 }
@@ -310,8 +313,8 @@ task<void> formation::connect_one(const world_view& view, rank_t peer,
   if (rank_ < peer) {
     link& l = *parts.links[slot].get();
     if (host_backend::uses_slots &&
-        co_await l.settled(service_.now() + std::min(left(), settle_limit))) {
-      channel = l.lend_slot(view.id, rank_);
+        co_await l.local().paired(service_.now() + std::min(left(), settle_limit))) {
+      channel = l.local().allocate_slot(view.id, rank_);
     }
     if (channel.is_open()) co_return;
     stream dialled = co_await peers_.dial_data(view.member(peer), view.id, rank_, until);

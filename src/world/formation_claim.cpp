@@ -44,7 +44,8 @@ task<void> formation::claim_rank() {
     } catch (const wire_error& e) {
       // A record that no member has written is overwritten.
       runtime_.log(log_level::warning,
-                   fmt::format("{}: the store holds garbage: {}",
+                   fmt::format("{}: a record of this world in the store cannot be read, "
+                               "and is overwritten: {}",
                                core_.options().name.view(), e.what()));
     }
     if (old && rank_ < old->size() &&

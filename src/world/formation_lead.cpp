@@ -140,10 +140,10 @@ task<join_record> formation::collect(rank_t rank, formed_parts& parts,
       if (!text.empty()) record = join_record::decode(text);
     } catch (const wire_error& e) {
       runtime_.log(log_level::warning,
-                   fmt::format("{}: rank {} joined with garbage: {}",
+                   fmt::format("{}: the join record of rank {} cannot be read: {}",
                                core_.options().name.view(), rank, e.what()));
     }
-    std::string trouble = "its record is garbage";
+    std::string trouble = "its join record cannot be read";
     bool is_refused = false;
     const bool is_twin = record && parts.view.rank_of(record->who.id) != no_rank;
     if (is_twin) {
@@ -158,14 +158,14 @@ task<join_record> formation::collect(rank_t rank, formed_parts& parts,
             record->who, service_.now() + std::min(left(), answer_limit));
         if (record->size != size_) {
           const std::string reason =
-              fmt::format("rank 0 joined with size {}, rank {} with size {}", size_, rank,
-                          record->size);
+              fmt::format("rank 0 joined with size {}, but rank {} with size {}", size_,
+                          rank, record->size);
           tell(l, refuse_message{record->attempt, cause::size_disagrees, reason});
           throw give_up{cause::size_disagrees, rank, record->who.identity, reason};
         }
         if (record->backend != core_.options().backend) {
           const std::string reason = fmt::format(
-              "rank 0 joined with backend {}, rank {} with {}",
+              "rank 0 joined with backend {}, but rank {} with {}",
               name_of(core_.options().backend), rank, name_of(record->backend));
           tell(l, refuse_message{record->attempt, cause::backend_disagrees, reason});
           throw give_up{cause::backend_disagrees, rank, record->who.identity, reason};
@@ -202,7 +202,9 @@ void formation::refuse_twins(const join_record& record, rank_t rank,
   MW_ASSERT(twin >= 0 && twin < rank, "a twin has joined with a lower rank");
   const std::size_t slot = static_cast<std::size_t>(twin);
   const std::string reason = fmt::format(
-      "one runtime joined as rank {} and as rank {}; each needs its own", twin, rank);
+      "one runtime joined as rank {} and as rank {}: each rank needs a runtime of its "
+      "own",
+      twin, rank);
   const refuse_message refused{record.attempt, cause::invalid_argument, reason};
   if (twin == rank_) {
     router_.take_refusal(refused);
@@ -236,8 +238,8 @@ task<void> formation::gather_readiness() {
       const auto* said = std::get_if<ready_message>(&message);
       if (!said || said->rank < 1 || said->rank >= size_) continue;
       if (!said->able) {
-        throw try_again{
-            fmt::format("rank {} is not able: {}", known_as(said->rank), said->reason)};
+        throw try_again{fmt::format("rank {} cannot take part: {}", known_as(said->rank),
+                                    said->reason)};
       }
       ready[static_cast<std::size_t>(said->rank)] = true;
     }

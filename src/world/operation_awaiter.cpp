@@ -19,14 +19,14 @@ executor& operation_awaiter::await_home() const noexcept {
   return core_->runtime().user();
 }
 
-bool operation_awaiter::is_objectionable() const noexcept {
+bool operation_awaiter::is_invalid() const noexcept {
   if (!is_point_to_point(kind)) return false;
   if (on.number() & lane::reserved) return true;
   if (peer == no_rank) return kind == operation_kind::send;
   return peer < 0 || peer >= core_->options().size || peer == core_->options().rank;
 }
 
-std::string operation_awaiter::objection() const {
+std::string operation_awaiter::invalid_text() const {
   if (on.number() & lane::reserved) {
     return fmt::format("lane {:#x} is the library's own", on.number());
   }
@@ -53,8 +53,8 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
 void operation_awaiter::begin() noexcept {
   MW_ASSERT(outcome_ == outcome::pending, "an operation begins before it ends");
   is_starting_ = !is_remote_;
-  if (is_objectionable()) [[unlikely]] {
-    fail(cause::invalid_argument, objection());
+  if (is_invalid()) [[unlikely]] {
+    fail(cause::invalid_argument, invalid_text());
   } else if (token_.stop_requested()) {
     // An operation that is given up before it begins discards its lane too.
     if (discards && !takes_fresh_lanes) core_->discard(peer, on);

@@ -8,6 +8,7 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "observe/dump_server.hpp"
+#include "observe/report.hpp"
 #include "world/runtime_core.hpp"
 #include "world/runtime_roots.hpp"
 #include "world/runtime_thread.hpp"
@@ -26,6 +27,12 @@ void name_thread(const std::string& name, int cpu) {
   CPU_SET(static_cast<std::size_t>(cpu), &set);
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
+
+// A forked child cannot ask: mutexes that another thread held at the fork stay locked.
+constexpr const char* forked_text =
+    "this is a forked child: the runtime lives in its parent, ask that process\n";
+constexpr const char* forked_json =
+    "{\"error\": \"forked: the runtime lives in the parent process\"}\n";
 
 }  // namespace
 
@@ -164,6 +171,23 @@ std::optional<duration> runtime::prepare_wait() {
 }
 
 int runtime::descriptor() { return core_->user().io().descriptor(); }
+
+runtime_report runtime::report() const {
+  runtime_report all = core_->reports().report();
+  roots_->report(all);
+  service_roots_->report(all);
+  return all;
+}
+
+std::string runtime::dump() const {
+  if (core_->is_forked_child()) return forked_text;
+  return text_of(report());
+}
+
+std::string runtime::dump_json() const {
+  if (core_->is_forked_child()) return forked_json;
+  return json_of(report());
+}
 
 void runtime::serve_dumps() {
   if (dump_server_) return;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "io/system_environment.hpp"
-#include "link/mover.hpp"
+#include "link/copy_thread.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -41,7 +41,7 @@ endpoint_options endpoint_options_from(const runtime_options& o, environment& en
   e.read_peers = o.read_peers;
   e.pools = std::move(pools);
   if (o.mover && env.starts_threads() && has_cpus_for_helpers()) {
-    e.mover = std::make_shared<shm::mover>(o.thread_name.str() + "-mov");
+    e.copy_thread = std::make_shared<shm::copy_thread>(o.thread_name.str() + "-cpy");
   }
   e.death_thread = o.thread_name.str() + "-die";
   return e;

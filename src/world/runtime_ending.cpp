@@ -79,7 +79,7 @@ void runtime::end() noexcept {
   if (is_in_a_turn()) return end_within_a_turn();
   stop();
   const bool tasks_ended = end_tasks();
-  if (!tasks_ended) tell_of_what_runs("is destroyed, and this does not end");
+  if (!tasks_ended) tell_of_what_runs("is destroyed, but this does not end");
   break_worlds(true);
   drain_worlds(tasks_ended ? drain_patience : short_patience);
   const bool thread_ended = end_reactor_thread();
@@ -140,7 +140,8 @@ void runtime::break_worlds(bool also_closing) noexcept {
   for (const auto& w : core_->worlds().snapshot()) {
     if (w->state() == world_state::closing && !also_closing) continue;
     w->break_with(w->describe_failure(cause::runtime_stopped, w->options().rank,
-                                      operation_kind::none, "its runtime was destroyed"));
+                                      operation_kind::none,
+                                      "the member's runtime was destroyed"));
     // Closed by the others, which may not know yet that we close it too.
     if (w->state() == world_state::closed) w->begin_leaving();
   }
@@ -160,8 +161,8 @@ bool runtime::end_reactor_thread() noexcept {
   if (!reactor_thread_) return turning_ != turning::a_caller;
   if (reactor_thread_->end(core_->user(), thread_patience)) return true;
   core_->log(log_level::error,
-             fmt::format("a runtime is destroyed and its thread has not come back from a "
-                         "task for {}: it is left behind",
+             fmt::format("a runtime is destroyed, but its thread has not come back from "
+                         "a task for {}: the thread is left behind",
                          duration_text(thread_patience)));
   return false;
 }
@@ -177,8 +178,8 @@ bool runtime::end_service() noexcept {
   if (!tasks_ended) {
     core_->log(
         log_level::error,
-        fmt::format("the runtime \"{}\" is destroyed, and what start_service() "
-                    "gave it does not end: {}; the frames are left as they are",
+        fmt::format("the runtime \"{}\" is destroyed, but what start_service() gave it "
+                    "does not end: {}; the frames are left as they are",
                     core_->options().thread_name.str(), service_roots_->describe()));
   }
   core_->end_service(threaded ? goodbye_patience : duration::zero());
@@ -186,8 +187,8 @@ bool runtime::end_service() noexcept {
                                  [&] { return service_root_->has_ended(); });
   if (service_thread_ && !service_thread_->end(core_->service(), thread_patience)) {
     core_->log(log_level::error,
-               "a runtime is destroyed and its service thread does not come back from "
-               "what start_service() gave it: it is left behind");
+               "a runtime is destroyed, but its service thread does not come back from "
+               "what start_service() gave it: the thread is left behind");
     return false;
   }
   service_roots_->tell_errors();
@@ -197,7 +198,7 @@ bool runtime::end_service() noexcept {
 void runtime::tell_of_what_runs(std::string_view why) noexcept {
   std::string text =
       fmt::format("the runtime \"{}\" {}: {}", core_->options().thread_name.str(), why,
-                  roots_->empty() ? "worlds that are shrunk" : roots_->describe());
+                  roots_->empty() ? "worlds are still being shrunk" : roots_->describe());
   for (const auto& w : core_->worlds().snapshot()) {
     for (const operation_report& o : w->report(core_->service().now()).pending) {
       fmt::format_to(std::back_inserter(text), "; {} in {}@{} at {}:{}", name_of(o.kind),

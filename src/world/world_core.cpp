@@ -94,7 +94,7 @@ void world_core::on_service(keeping_work& w) noexcept {
 // --- forming
 
 void world_core::begin_forming() {
-  if (const std::string wrong = objection_to(options_); !wrong.empty()) {
+  if (const std::string wrong = validate(options_); !wrong.empty()) {
     break_with(
         describe_failure(cause::invalid_argument, no_rank, operation_kind::form, wrong));
     return;
@@ -355,14 +355,8 @@ void world_core::must_break(rank_t peer, enum cause why, std::string detail) noe
 
 void world_core::heard(rank_t peer) noexcept { members_.note_heard(peer); }
 
-void world_core::remark(std::string line) noexcept {
-  runtime_->log(log_level::warning,
-                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
-}
-
-void world_core::note(std::string line) noexcept {
-  runtime_->log(log_level::info,
-                fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
+void world_core::log(log_level level, std::string line) noexcept {
+  runtime_->log(level, fmt::format("{}@{}: {}", options_.name.view(), epoch(), line));
 }
 
 }  // namespace manyworlds::inline v0::detail

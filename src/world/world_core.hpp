@@ -165,8 +165,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void must_break(rank_t peer, enum cause why, std::string detail) noexcept override;
   void peer_left(rank_t peer) noexcept override;
   void heard(rank_t peer) noexcept override;
-  void remark(std::string line) noexcept override;
-  void note(std::string line) noexcept override;
+  void log(log_level level, std::string line) noexcept override;
 
   // In the order of a world's life.
   void form() noexcept;   // service

@@ -216,7 +216,7 @@ void world_router::data_connection(stream connection, const hello& words) {
 }
 
 void world_router::slot_offered(const std::shared_ptr<link>& from, std::uint64_t world_id,
-                                rank_t rank, slot_lease slot) {
+                                rank_t rank, shm_slot slot) {
   keep(std::move(slot), world_id, rank, from->peer().id);
 }
 
@@ -300,7 +300,7 @@ void world_router::examine_silence(time_point now) noexcept {
     next_examination_ = std::min(next_examination_, w->examine_silence(now));
 }
 
-void world_router::remark(log_level level, std::string line) noexcept {
+void world_router::log(log_level level, std::string line) noexcept {
   runtime_.log(level, line);
 }
 

@@ -31,7 +31,7 @@ struct ended_world {
 
 /// Takes the events of the runtime's links itself. Thread: the service reactor, except
 /// where it is said otherwise.
-class world_router final : public endpoint_events {
+class world_router final : public endpoint_listener {
  public:
   explicit world_router(runtime_core& rt);
 
@@ -70,7 +70,7 @@ class world_router final : public endpoint_events {
   void link_ended(const std::shared_ptr<link>& l, enum cause why,
                   const std::string& detail) noexcept override;
   void slot_offered(const std::shared_ptr<link>& from, std::uint64_t world_id,
-                    rank_t rank, slot_lease slot) override;
+                    rank_t rank, shm_slot slot) override;
   void data_connection(stream connection, const hello& words) override;
   task<bytes> answer_query(bytes question) override;
   /// Keeps the way to a member, which came before it was asked for, for a limited time.
@@ -83,7 +83,7 @@ class world_router final : public endpoint_events {
   /// Examines the silence of all members. It is free for idle worlds (law 7): they are
   /// visited only when the silence of a member may have become significant.
   void examine_silence(time_point now) noexcept override;
-  void remark(log_level level, std::string line) noexcept override;
+  void log(log_level level, std::string line) noexcept override;
 
  private:
   /// A way to a member that came before its world's proposal.

@@ -7,7 +7,7 @@
 
 #include "link/wire_address.hpp"
 #include "manyworlds/process_address.hpp"
-#include "serve/waiting_list.hpp"
+#include "serve/join_queue.hpp"
 #include "world/control_message.hpp"
 
 using namespace manyworlds;
@@ -49,8 +49,8 @@ void read(unsigned kind, std::span<const std::byte> rest) {
       break;
     case 6:
       there_and_back(
-          text, [](const auto& said) { return waiting_peers::decode(said); },
-          [](const waiting_peers& list) { return list.encode(); });
+          text, [](const auto& said) { return join_entries::decode(said); },
+          [](const join_entries& list) { return list.encode(); });
       break;
     case 5: {
       wire_reader in(rest);
@@ -62,7 +62,7 @@ void read(unsigned kind, std::span<const std::byte> rest) {
     }
     default:
       there_and_back(
-          text, [](const auto& said) { return waiting_peers::decode(said); },
+          text, [](const auto& said) { return join_entries::decode(said); },
           [](const auto& peers) { return peers.encode(); });
   }
 }

@@ -20,24 +20,23 @@ namespace {
 
 constexpr unsigned slot = 3;
 
-shm::shared_parts parts_of_side_1(shm::shared_arena& made_by_peer,
-                                  manyworlds::socket bell) {
+shm::shared_parts parts_of_side_1(shm::shm_segment& made_by_peer,
+                                  manyworlds::socket wake_socket) {
   std::string why_not;
   shm::shared_parts parts;
-  parts.arena = shm::shared_arena::attach(::dup(made_by_peer.descriptor()), why_not);
-  if (!parts.arena) std::abort();
-  parts.bell = std::move(bell);
+  parts.segment = shm::shm_segment::attach(::dup(made_by_peer.descriptor()), why_not);
+  if (!parts.segment) std::abort();
+  parts.wake_socket = std::move(wake_socket);
   // The fuzzer's own memory stands for the peer's: reading it harms nobody.
-  parts.pid = ::getpid();
   shm::memory_probe probe;
   probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
-  parts.memory = shm::remote_memory::of(parts.pid, probe, parts.memory_refusal);
+  parts.memory = shm::remote_memory::of(::getpid(), probe, parts.memory_refusal);
   return parts;
 }
 
 /// Says in its cell or its chunk where an offered payload lies: in the fuzzer's own
 /// memory, or wherever the input says.
-void describe_offer(fuzzing::input& in, shm::shared_arena& arena,
+void describe_offer(fuzzing::input& in, shm::shm_segment& segment,
                     shm::cell_content& cell) {
   static std::vector<std::byte> payload(8'000);
   const unsigned how = in.take<std::uint8_t>();
@@ -51,19 +50,19 @@ void describe_offer(fuzzing::input& in, shm::shared_arena& arena,
     const auto brief = host::payload_in_one_place::of(where);
     std::memcpy(host::inline_content(cell), &brief, sizeof brief);
   } else {
-    std::memcpy(arena.at(shm::offset::chunk(0, cell.head - 1)), &where, sizeof where);
+    std::memcpy(segment.at(shm::offset::chunk(0, cell.head - 1)), &where, sizeof where);
   }
   const std::uint64_t word = shm::offer_word(1, shm::offer_state::offered);
-  std::memcpy(arena.at(shm::offset::offers(0)) + how % 16 * sizeof word, &word,
+  std::memcpy(segment.at(shm::offset::offers(0)) + how % 16 * sizeof word, &word,
               sizeof word);
 }
 
-/// A step of the input: what it is, then a cell, or some bytes anywhere in the arena.
+/// A step of the input: what it is, then a cell, or some bytes anywhere in the segment.
 void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_link>& link,
-         shm::shared_arena& arena) {
-  fuzzing::member us(home, 0, slot_lease(link, slot));
+         shm::shm_segment& segment) {
+  fuzzing::member us(home, 0, shm_slot(link, slot));
   shm::ring_writer peer(
-      *reinterpret_cast<shm::cell_ring*>(arena.at(shm::offset::ring(slot, 0))));
+      *reinterpret_cast<shm::cell_ring*>(segment.at(shm::offset::ring(slot, 0))));
   while (us.turn() && !in.ended()) {
     const unsigned step = in.take<std::uint8_t>();
     if (step < 200) {
@@ -76,11 +75,11 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
         // A slice stands in as many as it fills.
         const std::size_t bytes =
             kind == host::frame_kind::data ? cell.body[4] % 65'536 : 1;
-        arena.at(shm::offset::slab(0))[cell.head - 1] =
+        segment.at(shm::offset::slab(0))[cell.head - 1] =
             static_cast<std::byte>(shm::chunks_of(bytes));
       }
       if (kind == host::frame_kind::offer && cell.head <= 64) {
-        describe_offer(in, arena, cell);
+        describe_offer(in, segment, cell);
       }
       if (peer.reserve(1) != shm::room::enough) return;
       peer.fill(0, cell);
@@ -88,8 +87,8 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
     } else if (step < 208) {
       us.give_up_one();
     } else {
-      const std::size_t where = in.take<std::uint32_t>() % (shm::arena_bytes - 64);
-      in.take_into({arena.at(where), step % 64});
+      const std::size_t where = in.take<std::uint32_t>() % (shm::segment_bytes - 64);
+      in.take_into({segment.at(where), step % 64});
     }
   }
 }
@@ -98,24 +97,24 @@ void lie(fuzzing::input in, reactor& home, const std::shared_ptr<shm::shared_lin
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static std::string why_not;
-  static const auto arena = shm::shared_arena::make(why_not);
-  if (!arena || arena->reserve(0, shm::arena_bytes) != 0) std::abort();
+  static const auto segment = shm::shm_segment::make(why_not);
+  if (!segment || segment->reserve(0, shm::segment_bytes) != 0) std::abort();
   // The run before may have scribbled on it.
-  shm::arena_header header;
-  header.bytes = shm::arena_bytes;
-  std::memcpy(arena->at(0), &header, sizeof header);
-  std::memset(arena->at(sizeof(shm::arena_header)), 0,
-              shm::offset::chunks_begin - sizeof(shm::arena_header));
+  shm::segment_header header;
+  header.bytes = shm::segment_bytes;
+  std::memcpy(segment->at(0), &header, sizeof header);
+  std::memset(segment->at(sizeof(shm::segment_header)), 0,
+              shm::offset::chunks_begin - sizeof(shm::segment_header));
 
   reactor home(make_epoll_engine(), {.spin = duration::zero()});
-  int bell[2];
+  int ends[2];
   fuzzing::must(
-      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) == 0);
-  const shm::unique_descriptor peers_bell(bell[1]);
+      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  const unique_descriptor peers_end(ends[1]);
   auto link = std::make_shared<shm::shared_link>(
       home, home.sockets(),
-      parts_of_side_1(*arena, {home.sockets(), static_cast<socket_handle>(bell[0])}));
-  lie(fuzzing::input(data, size), home, link, *arena);
+      parts_of_side_1(*segment, {home.sockets(), static_cast<socket_handle>(ends[0])}));
+  lie(fuzzing::input(data, size), home, link, *segment);
   // What the engine holds of the link ends.
   for (int turns = 0; turns < 8; ++turns) home.turn();
   return 0;

@@ -51,7 +51,7 @@ struct indifferent_world final : backend_listener {
   void must_break(rank_t, cause, std::string) noexcept override { is_broken = true; }
   void peer_left(rank_t) noexcept override {}
   void heard(rank_t) noexcept override {}
-  void remark(std::string) noexcept override {}
+  void log(log_level, std::string) noexcept override {}
 
   bool is_broken = false;
 };

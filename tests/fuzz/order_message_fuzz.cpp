@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 #include "nccl/order_message.hpp"
 
 using namespace manyworlds;
@@ -18,7 +18,7 @@ void read_order(std::span<const std::byte> description) {
 }
 
 void read_send(std::span<const std::byte> description) {
-  const auto payload = host::decode_described(description);
+  const auto payload = host::decode_prefix(description);
   if (!payload) return;
   const nccl::send_description sent = nccl::decode_send(description, payload->bytes);
   const bytes once = encode(sent, payload->bytes, payload->type);
@@ -36,7 +36,7 @@ void read_send(std::span<const std::byte> description) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 1 + host::described_payload_size) return 0;
+  if (size < 1 + host::device_payload_prefix_size) return 0;
   const auto rest = std::as_bytes(std::span(data, size)).subspan(1);
   try {
     (data[0] % 2 == 0) ? read_order(rest) : read_send(rest);

@@ -1,6 +1,6 @@
 // Whatever a peer writes into the tables of the memory that it shares with us, whenever:
-// the arena's header, doorbells, beats, chunk states, offers, consumed positions. What we
-// do with them stays within our own bounds.
+// the segment's header, wake-ups, beats, chunk states, offers, consumed positions. What
+// we do with them stays within our own bounds.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,28 +21,28 @@ using fuzzing::must;
 
 namespace {
 
-struct quiet_slot final : shm::slot_events {
-  bool look() noexcept override { return false; }
+struct quiet_slot final : shm::slot_listener {
+  bool poll() noexcept override { return false; }
   [[nodiscard]] bool has_something() noexcept override { return false; }
-  void bell_ended() noexcept override {}
+  void wake_ups_ended() noexcept override {}
 };
 
 /// Our side of a link whose other side is the input.
 class victim {
  public:
-  explicit victim(const shm::shared_arena& peers)
+  explicit victim(const shm::shm_segment& peers)
       : home_(make_epoll_engine(), {.spin = duration::zero()}) {
     std::string why_not;
     shm::shared_parts parts;
-    parts.arena = shm::shared_arena::attach(::dup(peers.descriptor()), why_not);
-    if (!parts.arena) return;
-    int bell[2];
-    must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) == 0);
-    parts.bell = {home_.sockets(), static_cast<socket_handle>(bell[0])};
-    peers_bell_ = shm::unique_descriptor(bell[1]);
-    shm::shared_arena& arena = *parts.arena;
+    parts.segment = shm::shm_segment::attach(::dup(peers.descriptor()), why_not);
+    if (!parts.segment) return;
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    parts.wake_socket = {home_.sockets(), static_cast<socket_handle>(ends[0])};
+    peers_end_ = unique_descriptor(ends[1]);
+    shm::shm_segment& segment = *parts.segment;
     const auto line = [&](int side) -> shm::beat_line& {
-      return *reinterpret_cast<shm::beat_line*>(arena.at(shm::offset::beat(side)));
+      return *reinterpret_cast<shm::beat_line*>(segment.at(shm::offset::beat(side)));
     };
     beats_.emplace(line(1), line(0));
     link_ = std::make_shared<shm::shared_link>(home_, home_.sockets(), std::move(parts));
@@ -82,7 +82,7 @@ class victim {
         break;
       case 4: {
         if (offers_.empty()) break;
-        static_cast<void>(link_->offers_out().look(offers_.back()));
+        static_cast<void>(link_->offers_out().poll(offers_.back()));
         static_cast<void>(link_->offers_out().withdraw(offers_.back()));
         link_->offers_out().finish(offers_.back());
         offers_.pop_back();
@@ -100,8 +100,8 @@ class victim {
       }
       case 6:
         beats_->beat({in.take<std::uint8_t>(), {}});
-        static_cast<void>(beats_->look());
-        must(!beats_->look());
+        static_cast<void>(beats_->poll());
+        must(!beats_->poll());
         break;
       case 7:
         // It never overtakes the reader, as far as that may say where it is.
@@ -122,7 +122,7 @@ class victim {
 
   reactor home_;
   quiet_slot events_;
-  shm::unique_descriptor peers_bell_;
+  unique_descriptor peers_end_;
   std::optional<shm::beat_exchange> beats_;
   std::shared_ptr<shm::shared_link> link_;
   std::optional<shm::ring_writer> writer_;
@@ -135,30 +135,30 @@ class victim {
 // bytes somewhere before the rings, or in one of the slot's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static std::string why_not;
-  static const auto arena = shm::shared_arena::make(why_not);
-  must(arena != nullptr);
+  static const auto segment = shm::shm_segment::make(why_not);
+  must(segment != nullptr);
   static const bool reserved =
-      arena->reserve(0, shm::offset::ring(8, 0)) == 0 &&
-      arena->reserve(shm::offset::chunks_begin, shm::chunk_size * 8) == 0;
+      segment->reserve(0, shm::offset::ring(8, 0)) == 0 &&
+      segment->reserve(shm::offset::chunks_begin, shm::chunk_size * 8) == 0;
   must(reserved);
-  std::memset(arena->at(0), 0, shm::offset::ring(8, 0));
-  shm::arena_header header;
-  header.bytes = shm::arena_bytes;
-  std::memcpy(arena->at(0), &header, sizeof header);
+  std::memset(segment->at(0), 0, shm::offset::ring(8, 0));
+  shm::segment_header header;
+  header.bytes = shm::segment_bytes;
+  std::memcpy(segment->at(0), &header, sizeof header);
 
   input in(data, size);
   if (in.take<std::uint8_t>() % 8 == 0) {
     const std::size_t at = in.take<std::uint8_t>() % sizeof header;
-    in.take_into({arena->at(at), 4});
-    std::memcpy(&header, arena->at(0), sizeof header);
+    in.take_into({segment->at(at), 4});
+    std::memcpy(&header, segment->at(0), sizeof header);
     const bool is_right =
-        header.magic == shm::arena_magic && header.version == shm::arena_version &&
-        header.cells == shm::cell_ring::capacity && header.bytes == shm::arena_bytes;
-    const victim v(*arena);
+        header.magic == shm::segment_magic && header.version == shm::segment_version &&
+        header.cells == shm::cell_ring::capacity && header.bytes == shm::segment_bytes;
+    const victim v(*segment);
     must(static_cast<bool>(v) == is_right);
     return 0;
   }
-  victim v(*arena);
+  victim v(*segment);
   must(static_cast<bool>(v));
   while (!in.ended()) {
     const unsigned step = in.take<std::uint8_t>();
@@ -167,7 +167,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else {
       const std::size_t where = in.take<std::uint16_t>() % shm::offset::ring(8, 0);
       const std::size_t room = shm::offset::ring(8, 0) - where;
-      in.take_into({arena->at(where), std::min<std::size_t>(step % 32, room)});
+      in.take_into({segment->at(where), std::min<std::size_t>(step % 32, room)});
     }
   }
   return 0;

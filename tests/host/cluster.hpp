@@ -50,7 +50,7 @@ class cluster {
     return *links_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)].lock();
   }
   static constexpr unsigned slot = 5;
-  static constexpr const char* mover_name = "mw-test-mov";
+  static constexpr const char* copy_thread_name = "mw-test-cpy";
   /// The streams of a member that has no backend.
   std::vector<socket>& streams(rank_t rank) {
     return sockets_[static_cast<std::size_t>(rank)];
@@ -113,10 +113,10 @@ class cluster {
   std::unique_ptr<simulation> sim_;
   std::vector<std::unique_ptr<member>> members_;
   std::vector<std::vector<socket>> sockets_;
-  std::vector<std::vector<slot_lease>> slots_;
+  std::vector<std::vector<shm_slot>> slots_;
   std::vector<std::vector<std::weak_ptr<shm::shared_link>>> links_;
   /// On `ground::shared` a second thread reads part of what is large.
-  std::shared_ptr<shm::mover> helper_;
+  std::shared_ptr<shm::copy_thread> helper_;
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
@@ -155,7 +155,7 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
     std::vector<data_channel> channels;
     for (rank_t peer = 0; peer < size; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
-      slot_lease& slot = slots_[static_cast<std::size_t>(rank)][at];
+      shm_slot& slot = slots_[static_cast<std::size_t>(rank)][at];
       if (slot) {
         channels.emplace_back(std::move(slot));
       } else {
@@ -170,26 +170,26 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
 inline void cluster::share(rank_t from, rank_t to) {
   std::string why_not;
   shm::shared_parts parts[2];
-  parts[0].arena = shm::shared_arena::make(why_not);
-  REQUIRE_MESSAGE(parts[0].arena, why_not);
-  parts[1].arena =
-      shm::shared_arena::attach(::dup(parts[0].arena->descriptor()), why_not);
-  REQUIRE_MESSAGE(parts[1].arena, why_not);
-  socket_handle bell[2];
+  parts[0].segment = shm::shm_segment::make(why_not);
+  REQUIRE_MESSAGE(parts[0].segment, why_not);
+  parts[1].segment =
+      shm::shm_segment::attach(::dup(parts[0].segment->descriptor()), why_not);
+  REQUIRE_MESSAGE(parts[1].segment, why_not);
+  socket_handle wake_sockets[2];
   if (sim_) {
     const auto pair =
         simulated_kernel::make_pair(*(*this)[from].process, *(*this)[to].process);
-    bell[0] = pair.first;
-    bell[1] = pair.second;
+    wake_sockets[0] = pair.first;
+    wake_sockets[1] = pair.second;
   } else {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
-    bell[0] = static_cast<socket_handle>(ends[0]);
-    bell[1] = static_cast<socket_handle>(ends[1]);
+    wake_sockets[0] = static_cast<socket_handle>(ends[0]);
+    wake_sockets[1] = static_cast<socket_handle>(ends[1]);
   }
   if (where_ == ground::shared && !helper_) {
-    helper_ = std::make_shared<shm::mover>(mover_name);
+    helper_ = std::make_shared<shm::copy_thread>(copy_thread_name);
   }
   int line[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, line) ==
@@ -197,27 +197,26 @@ inline void cluster::share(rank_t from, rank_t to) {
   const rank_t ranks[] = {from, to};
   for (int side = 0; side < 2; ++side) {
     shm::shared_parts& p = parts[side];
-    REQUIRE(p.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
+    REQUIRE(p.segment->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
             0);
-    p.line = shm::unique_descriptor(line[side]);
-    p.pid = ::getpid();
+    p.line = unique_descriptor(line[side]);
     shm::memory_probe probe;
     probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
     if (where_ != ground::asking) {
-      p.memory = shm::remote_memory::of(p.pid, probe, p.memory_refusal);
+      p.memory = shm::remote_memory::of(::getpid(), probe, p.memory_refusal);
     }
     member& m = (*this)[ranks[side]];
     if (sim_ && p.memory) {
       p.memory = shm::remote_memory(
-          p.pid, std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
+          ::getpid(), std::make_shared<slow_memory>(*std::move(p.memory), *m.process));
     }
-    p.bell = socket(m.home->sockets(), bell[side]);
+    p.wake_socket = socket(m.home->sockets(), wake_sockets[side]);
     auto link = std::make_shared<shm::shared_link>(*m.home, m.home->sockets(),
                                                    std::move(p), m.pools, helper_);
     links_[static_cast<std::size_t>(ranks[side])]
           [static_cast<std::size_t>(ranks[1 - side])] = link;
     slots_[static_cast<std::size_t>(ranks[side])]
-          [static_cast<std::size_t>(ranks[1 - side])] = slot_lease(std::move(link), slot);
+          [static_cast<std::size_t>(ranks[1 - side])] = shm_slot(std::move(link), slot);
   }
 }
 

@@ -33,18 +33,17 @@ TEST_SUITE("host collectives: their end") {
     }
   }
 
-  TEST_CASE(
-      "an overdue barrier is remarked with the absent ranks, then breaks the world") {
+  TEST_CASE("an overdue barrier is logged with the absent ranks, then breaks the world") {
     cluster c(3, ground::simulated);
     std::deque<barrier_op> ops(2);
     c.at(0).start(ops[0]);
     c.at(2).start(ops[1]);
     CHECK_FALSE(c.at(2).withdraw(ops[1]));
     c.sim().run_for(5500ms);
-    REQUIRE(c[0].events.remarks.size() == 1);
-    REQUIRE(c[2].events.remarks.size() == 1);
-    CHECK(c[0].events.remarks[0] == "barrier 1 waits for rank 1");
-    CHECK(c[2].events.remarks[0] == "barrier 1 waits for rank 1");
+    REQUIRE(c[0].events.warnings.size() == 1);
+    REQUIRE(c[2].events.warnings.size() == 1);
+    CHECK(c[0].events.warnings[0] == "barrier 1 waits for rank 1");
+    CHECK(c[2].events.warnings[0] == "barrier 1 waits for rank 1");
     CHECK(c[0].events.quiet());
     c.sim().run_for(56s);
     CHECK(c[0].events.cause == cause::overdue);
@@ -60,20 +59,20 @@ TEST_SUITE("host collectives: their end") {
     c.at(0).start(first);
     c.sim().run_for(4s);
     CHECK(c[0].events.quiet());
-    CHECK(c[0].events.remarks.empty());
+    CHECK(c[0].events.warnings.empty());
     barrier_op last;
     c.at(1).start(last);
     REQUIRE(c.until([&] { return first.done() && last.done(); }));
   }
 
-  TEST_CASE("an absent rank 0 is remarked too") {
+  TEST_CASE("an absent rank 0 is logged too") {
     cluster c(2, ground::simulated);
     barrier_op op;
     c.at(1).start(op);
     c.sim().stop(*c[0].process);
     c.sim().run_for(6s);
-    REQUIRE(c[1].events.remarks.size() == 1);
-    CHECK(c[1].events.remarks[0] == "barrier 1 waits for rank 0");
+    REQUIRE(c[1].events.warnings.size() == 1);
+    CHECK(c[1].events.warnings[0] == "barrier 1 waits for rank 0");
     c.sim().resume(*c[0].process);
   }
 

@@ -104,14 +104,14 @@ TEST_SUITE("host collectives: disagreement") {
     const std::vector<row> rows{
         {{broadcast, x, x, sum, 2}, "root 2 in a world of 2 members"},
         {{broadcast, x, x, sum, -1}, "root -1"},
-        {{all_reduce, x, y}, "out has 63 elements, not 64"},
-        {{all_reduce, x, d}, "float32, out of float64"},
+        {{all_reduce, x, y}, "out has 63 elements, but 64 are needed"},
+        {{all_reduce, x, d}, "float32, but out of float64"},
         {{all_reduce, start, shifted}, "overlap"},
         {{all_to_all, y, shifted}, "63 elements cannot be divided among 2"},
-        {{all_gather, x, d}, "float32, out of float64"},
+        {{all_gather, x, d}, "float32, but out of float64"},
         {{reduce_scatter, y, x}, "in has 63 elements"},
         {{all_to_all, x, x}, "overlap"},
-        {{all_reduce, x, x, static_cast<reduction>(9)}, "no such reduction"},
+        {{all_reduce, x, x, static_cast<reduction>(9)}, "there is no reduction 9"},
     };
     for (const row& r : rows) {
       CAPTURE(r.says);
@@ -172,7 +172,8 @@ TEST_SUITE("host collectives: disagreement") {
     op.part.target_counts = out_counts;
     c.at(0).start(op);
     CHECK(op.failed(cause::invalid_argument));
-    CHECK(op.failure_detail == "5 elements for this rank itself, 3 from it");
+    CHECK(op.failure_detail ==
+          "this rank sends itself 5 elements, but expects 3 from itself");
 
     cluster d(2, ground::simulated);
     const std::vector<std::size_t> wrapping{10, std::size_t{0} - 6};
@@ -183,7 +184,7 @@ TEST_SUITE("host collectives: disagreement") {
     wraps.part.source_counts = wrapping;
     d.at(0).start(wraps);
     CHECK(wraps.failed(cause::invalid_argument));
-    CHECK(wraps.failure_detail == "a count of 10 in a buffer of 4 elements");
+    CHECK(wraps.failure_detail == "a count of 10 exceeds the buffer of 4 elements");
   }
 
   TEST_CASE("a disagreement with a member that has left ends the collective alone") {

@@ -38,7 +38,8 @@ void expect_refusal(cluster& c, Room&& room, const char* says, std::uint64_t on 
 TEST_SUITE("host element types") {
   TEST_CASE("a message of another type is refused, whole, and is the next receive's") {
     constexpr const char* says =
-        "the receive is for float32, the message has int32; it stays at the head of its "
+        "the receive is for float32, but the message has int32; it stays at the head of "
+        "its "
         "lane";
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
@@ -130,14 +131,16 @@ TEST_SUITE("host element types") {
         for (const bool wrong_first : {true, false}) {
           std::vector<buffer_view> mixed{first, wrong};
           if (wrong_first) std::swap(mixed[0], mixed[1]);
-          expect_refusal(c, mixed,
-                         "the receive is for float32, the message has int32; it stays at "
-                         "the head of its lane");
+          expect_refusal(
+              c, mixed,
+              "the receive is for float32, but the message has int32; it stays at "
+              "the head of its lane");
         }
         std::vector<buffer_view> uniform{wrong, wrong};
-        expect_refusal(c, uniform,
-                       "the receive is for float32, the message has int32; it stays at "
-                       "the head of its lane");
+        expect_refusal(
+            c, uniform,
+            "the receive is for float32, but the message has int32; it stays at "
+            "the head of its lane");
         std::vector<buffer_view> fits{first, bytes_of(last), nothing};
         receive_op r;
         receive(c, r, 1, 0, fits);
@@ -189,9 +192,10 @@ TEST_SUITE("host element types") {
         REQUIRE(c.until([&] { return head.ended(); }));
         CHECK(head.info.type == dtype::int32);
         std::vector<float> wrong(count);
-        expect_refusal(c, wrong,
-                       "the receive is for float32, the message has int32; it stays at "
-                       "the head of its lane");
+        expect_refusal(
+            c, wrong,
+            "the receive is for float32, but the message has int32; it stays at "
+            "the head of its lane");
         std::vector<std::int32_t> right(count);
         receive_op r;
         receive(c, r, 1, 0, right);

@@ -103,11 +103,11 @@ TEST_SUITE("host frame") {
     f.bytes = 401;
     CHECK(verdict(encode(f)) == "a message that ends within an element");
     f = sample(frame_kind::eager);
-    f.generation = eager_wants_taken | eager_elsewhere;
+    f.generation = eager_wants_taken | eager_on_device;
     CHECK(verdict(encode(f)).empty());
     f.generation = eager_granted;
     CHECK(verdict(encode(f)) == "a granted message without the flag for its answer");
-    f.generation = eager_granted | eager_wants_taken | eager_elsewhere;
+    f.generation = eager_granted | eager_wants_taken | eager_on_device;
     CHECK(verdict(encode(f)).empty());
     f.generation = 16;
     CHECK(verdict(encode(f)) == "an eager message with unknown flags");

@@ -41,7 +41,7 @@ struct side {
       : home(make_engine(engine_kind::epoll).engine),
         link(std::make_shared<shm::shared_link>(home, home.sockets(), std::move(parts))) {
     std::vector<data_channel> channels(2);
-    channels[static_cast<std::size_t>(1 - rank)] = data_channel(slot_lease(link, slot));
+    channels[static_cast<std::size_t>(1 - rank)] = data_channel(shm_slot(link, slot));
     backend = std::make_unique<host_backend>(home, events, host_backend_options{}, rank,
                                              std::move(channels));
   }
@@ -67,16 +67,16 @@ struct side {
 };
 
 /// Sends its payload, which stays where it is, and waits to be killed.
-[[noreturn]] void offer(const child_process::voice& v, int arena, int bell,
+[[noreturn]] void offer(const child_process::voice& v, int segment, int wake_socket,
                         const payload& p) {
   std::string why_not;
   shm::shared_parts parts;
-  parts.arena = shm::shared_arena::attach(arena, why_not);
-  if (!parts.arena) ::_exit(2);
-  parts.bell = {posix_network(), static_cast<socket_handle>(bell)};
-  shm::robust_words words;
-  shm::robust_word word(words, parts.arena->at(shm::offset::death(1)));
-  if (!word.hold()) ::_exit(2);
+  parts.segment = shm::shm_segment::attach(segment, why_not);
+  if (!parts.segment) ::_exit(2);
+  parts.wake_socket = {posix_network(), static_cast<socket_handle>(wake_socket)};
+  shm::robust_futex_list list;
+  shm::held_futex held(list, parts.segment->at(shm::offset::liveness(1)));
+  if (!held.hold()) ::_exit(2);
   p.fill(0x11);
   side us(1, std::move(parts));
   send_op sent;
@@ -94,27 +94,26 @@ struct side {
 TEST_CASE("what was read from another process with a dead peer's number is no message") {
   std::string why_not;
   shm::shared_parts parts;
-  parts.arena = shm::shared_arena::make(why_not);
-  REQUIRE_MESSAGE(parts.arena, why_not);
-  REQUIRE(parts.arena->reserve(shm::offset::ring(slot, 0), 2 * sizeof(shm::cell_ring)) ==
-          0);
-  int bell[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell) ==
+  parts.segment = shm::shm_segment::make(why_not);
+  REQUIRE_MESSAGE(parts.segment, why_not);
+  REQUIRE(parts.segment->reserve(shm::offset::ring(slot, 0),
+                                 2 * sizeof(shm::cell_ring)) == 0);
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
           0);
   const payload p;
   shm::memory_probe probe;
   probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
-  const auto& word = *reinterpret_cast<const std::atomic<std::uint32_t>*>(
-      parts.arena->at(shm::offset::death(1)));
+  const auto& futex = *reinterpret_cast<const std::atomic<std::uint32_t>*>(
+      parts.segment->at(shm::offset::liveness(1)));
 
   child_process peer([&](child_process::voice v) {
-    offer(v, ::dup(parts.arena->descriptor()), bell[1], p);
+    offer(v, ::dup(parts.segment->descriptor()), ends[1], p);
   });
-  ::close(bell[1]);
-  parts.bell = {posix_network(), static_cast<socket_handle>(bell[0])};
+  ::close(ends[1]);
+  parts.wake_socket = {posix_network(), static_cast<socket_handle>(ends[0])};
   REQUIRE(peer.hear());
   const pid_t number = peer.pid();
-  parts.pid = number;
   parts.memory = shm::remote_memory::of(number, probe, parts.memory_refusal);
   if (!parts.memory) {
     MESSAGE("skipped: the memory of other processes cannot be read here");
@@ -122,7 +121,7 @@ TEST_CASE("what was read from another process with a dead peer's number is no me
   }
   peer.kill();
   peer.reap();
-  CHECK((word.load() & FUTEX_OWNER_DIED) != 0);
+  CHECK((futex.load() & FUTEX_OWNER_DIED) != 0);
 
   p.fill(0xEE);
   const pid_t impostor = link_tests::fork_as(number);

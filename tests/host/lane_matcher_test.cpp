@@ -12,7 +12,7 @@ using host::inbound_message;
 
 namespace {
 
-struct recorded_matches final : host::match_events {
+struct recorded_matches final : host::match_listener {
   void pull(inbound_message& m) override { pulled.push_back(&m); }
   void consumed(inbound_message& m, bool was_received) override {
     consumed_ids.push_back(was_received ? m.id : 0);

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t large = std::size_t{8} << 20;
 
 bool reads(member& m) {
-  for (const std::string& line : m.events.remarks) {
+  for (const std::string& line : m.events.warnings) {
     if (line.find("may not be read") != std::string::npos) return false;
   }
   return true;
@@ -70,7 +70,7 @@ TEST_SUITE("host late refusal") {
         CHECK(m.r.done());
         CHECK(m.got == m.sent);
         CHECK(m.r.bytes_moved == large);
-        CHECK(m.c[1].events.remarks.size() == 1);
+        CHECK(m.c[1].events.warnings.size() == 1);
         CHECK_FALSE(reads(m.c[1]));
         CHECK(m.c[0].events.quiet());
         CHECK(m.c[1].events.quiet());
@@ -119,7 +119,7 @@ TEST_SUITE("host late refusal") {
         CHECK(receives[i].done());
         CHECK(got[i] == sent[i]);
       }
-      CHECK(c[1].events.remarks.size() == 1);
+      CHECK(c[1].events.warnings.size() == 1);
       CHECK(c[1].events.quiet());
     });
   }

@@ -62,7 +62,9 @@ struct recorded_events final : backend_listener {
   }
   void peer_left(rank_t peer) noexcept override { left.push_back(peer); }
   void heard(rank_t) noexcept override { ++times_heard; }
-  void remark(std::string line) noexcept override { remarks.push_back(std::move(line)); }
+  void log(log_level level, std::string line) noexcept override {
+    if (level == log_level::warning) warnings.push_back(std::move(line));
+  }
 
   [[nodiscard]] bool quiet() const { return ended.empty() && broken_by.empty(); }
 
@@ -72,7 +74,7 @@ struct recorded_events final : backend_listener {
   std::string reason;
   int last_error = 0;
   std::vector<rank_t> left;
-  std::vector<std::string> remarks;
+  std::vector<std::string> warnings;
   int times_heard = 0;
   std::function<void()> on_trouble;
 };

@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "cluster.hpp"
-#include "host/elsewhere.hpp"
+#include "host/device_payload.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -189,10 +189,10 @@ TEST_SUITE("host shared window") {
       c.at(0).start(s);
       std::vector<std::byte> text(64, std::byte{0x5A});
       host::encode({4096, dtype::float32},
-                   std::span(text).first<host::described_payload_size>());
-      payload_elsewhere there;
+                   std::span(text).first<host::device_payload_prefix_size>());
+      device_payload there;
       send_op far;
-      far.elsewhere = &there;
+      far.on_device = &there;
       far.delivered = true;
       std::deque<send_op> small(200);
       const std::uint8_t byte = 1;
@@ -211,11 +211,11 @@ TEST_SUITE("host shared window") {
       c.at(1).start(r);
       REQUIRE(c.until([&] { return r.ended() && s.ended(); }));
       CHECK(got == 78);
-      payload_elsewhere room;
+      device_payload room;
       room.bytes = 4096;
       room.type = dtype::float32;
       receive_op takes;
-      takes.elsewhere = &room;
+      takes.on_device = &room;
       takes.peer = 0;
       takes.on = lane(8);
       c.at(1).start(takes);
@@ -726,8 +726,8 @@ TEST_SUITE("host shared window") {
       options.window_log = std::chrono::milliseconds(300);
       cluster c(2, g, options);
       flood full(c);
-      REQUIRE(c.until([&] { return !c[0].events.remarks.empty(); }));
-      const std::string& line = c[0].events.remarks.front();
+      REQUIRE(c.until([&] { return !c[0].events.warnings.empty(); }));
+      const std::string& line = c[0].events.warnings.front();
       CAPTURE(line);
       CHECK(line.find("a send to rank 1 on lane " +
                       std::to_string(full.lane_of(full.accepted()))) == 0);
@@ -743,7 +743,7 @@ TEST_SUITE("host shared window") {
       } else {
         c.until([] { return false; }, std::chrono::seconds(1));
       }
-      CHECK(c[0].events.remarks.size() == 1);
+      CHECK(c[0].events.warnings.size() == 1);
     }
   }
 

@@ -125,7 +125,7 @@ TEST_SUITE("host slices") {
         static_cast<void>(s.link().chunks_out().allocate());
       }
       shm::chunk_states& states = *reinterpret_cast<shm::chunk_states*>(
-          s.link().arena().at(shm::offset::slab(s.link().side())));
+          s.link().segment().at(shm::offset::slab(s.link().side())));
       states.states[8] = 3;
       states.states[62] = states.states[63] = 3;
       s.say(data_slice(0, l.bytes), l.index);

@@ -134,7 +134,7 @@ TEST_CASE("names are looked up on a reactor of this machine, and elsewhere it sa
   const auto asking = [&]() -> task<void> { asked = co_await resolve("node7:1"); };
   node.spawn(asking());
   REQUIRE(sim.run_until([&] { return asked.has_value(); }));
-  says(*asked, "the simulated network knows addresses only");
+  says(*asked, "the simulated network has no names");
   node.end();
 }
 

@@ -164,7 +164,7 @@ TEST_CASE("turns that do nothing, sleep, and what lies between turns are not cou
   t.clock.pass(1h);
   CHECK_FALSE(t.r.turn());
   t.clock.pass(1h);
-  t.r.rest();
+  t.r.wait();
   t.r.schedule(s);
   CHECK(t.r.turn());
   t.clock.pass(1h);
@@ -198,7 +198,7 @@ TEST_CASE("a brief look that resumes a task is the task's, a longer one the libr
     finder f(r, clock, is_brief ? work_kind::brief : work_kind::library, resumed);
     const int looks = clock.looks;
     // While it spins it finds something, and what that resumes runs at once.
-    r.rest();
+    r.wait();
     // Two are where a rest begins and where it ends.
     CHECK((clock.looks == looks + 2) == is_brief);
     const turn_times times = r.times();
@@ -216,13 +216,13 @@ TEST_CASE("what is done in a rest is a turn, and what lies before and after it i
   r.turn();
   clock.pass(1h);
   finder f(r, clock, work_kind::brief, resumed);
-  r.rest();
+  r.wait();
   CHECK(r.times().tasks.count() == 1);
   clock.pass(1h);
   r.turn();
   clock.pass(1h);
   r.schedule(resumed);
-  r.rest();
+  r.wait();
   clock.pass(1h);
   r.turn();
   CHECK(r.times().tasks.count() == 2);

@@ -4,7 +4,7 @@
 #include <future>
 #include <thread>
 
-#include "lying_neighbour.hpp"
+#include "lying_local_peer.hpp"
 
 namespace manyworlds::link_tests {
 
@@ -15,8 +15,8 @@ namespace {
 /// A span of time that is measured, not waited for: several times the limit of silence.
 constexpr duration idle_span = 2s;
 
-shm::beat_line& line(shm::shared_arena& arena, int side) {
-  return *reinterpret_cast<shm::beat_line*>(arena.at(shm::offset::beat(side)));
+shm::beat_line& line(shm::shm_segment& segment, int side) {
+  return *reinterpret_cast<shm::beat_line*>(segment.at(shm::offset::beat(side)));
 }
 
 /// How long ago the victim has heard of it; as the runtime's own clock has it.
@@ -30,8 +30,8 @@ duration silence_of(const liar& peer, node& victim) {
 class near_liar : public liar {
  public:
   near_liar(node& victim, unsigned char id) : liar(victim, id) {
-    visit(victim);
-    say(outcome_kind, met());
+    pair_with(victim);
+    say(outcome_kind, paired_outcome());
     REQUIRE(eventually([&] { return local_links(victim) == 1; }));
   }
 };
@@ -43,14 +43,14 @@ TEST_CASE("a beat is seen once, with the progress it came with") {
   shm::beat_line b{};
   shm::beat_exchange one(a, b);
   shm::beat_exchange other(b, a);
-  CHECK_FALSE(other.look());
+  CHECK_FALSE(other.poll());
   one.beat({7, {}});
-  CHECK(other.look()->progress == 7);
-  CHECK_FALSE(other.look());
+  CHECK(other.poll()->progress == 7);
+  CHECK_FALSE(other.poll());
   one.beat({7, {}});
   one.beat({9, cpu_binding::to(3)});
-  CHECK(other.look()->cpu == cpu_binding::to(3));
-  CHECK_FALSE(one.look());
+  CHECK(other.poll()->cpu == cpu_binding::to(3));
+  CHECK_FALSE(one.poll());
 }
 
 TEST_CASE("a scribbled line is a sign of life, and the next true beat is another") {
@@ -61,10 +61,10 @@ TEST_CASE("a scribbled line is a sign of life, and the next true beat is another
   for (const std::uint64_t lie : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     a.beats = lie;
     a.progress = ~lie;
-    CHECK(victim.look()->progress == ~lie);
-    CHECK_FALSE(victim.look());
+    CHECK(victim.poll()->progress == ~lie);
+    CHECK_FALSE(victim.poll());
     liar.beat({3, {}});
-    CHECK(victim.look()->progress == 3);
+    CHECK(victim.poll()->progress == 3);
   }
   // What the liar does to the victim's own line harms the liar's sight of it only.
   b.beats = 1000;
@@ -77,9 +77,9 @@ TEST_CASE("law 7: an idle link between processes of one host costs no packet") {
   near_liar peer(a, 1);
   // What was sent before it was known.
   while (peer.hears(beat_kind, 100ms)) continue;
-  const std::uint64_t before = line(peer.arena(), 1).beats;
+  const std::uint64_t before = line(peer.segment(), 1).beats;
   CHECK_FALSE(peer.hears(beat_kind, 400ms));
-  CHECK(eventually([&] { return line(peer.arena(), 1).beats > before + 4; }));
+  CHECK(eventually([&] { return line(peer.segment(), 1).beats > before + 4; }));
 }
 
 TEST_CASE("a peer that shares no memory is sent beats") {
@@ -93,7 +93,7 @@ TEST_CASE("silence grows while a peer's word stands still, and ends with any cha
   near_liar peer(a, 3);
   for (const std::uint64_t word : {~std::uint64_t{0}, std::uint64_t{5}}) {
     CHECK(eventually([&] { return silence_of(peer, a) > 450ms; }));
-    line(peer.arena(), 0).beats = word;
+    line(peer.segment(), 0).beats = word;
     CHECK(eventually([&] { return silence_of(peer, a) < 200ms; }));
   }
 }
@@ -110,7 +110,7 @@ TEST_CASE("an idle world of two processes of one host outlives its limit of sile
   check_alive(p.a, p.wa, p.b, p.wb);
 }
 
-TEST_CASE("a word of life that stands still breaks the world as silence") {
+TEST_CASE("a beat that stands still breaks the world as silence") {
   runtime_options often;
   often.heartbeat = 20ms;
   pair p({.name = "still", .form = 10s, .suspect_after = 200ms, .broken_after = 400ms},

@@ -1,4 +1,4 @@
-// Processes that hold words of their lives in shared memory, and somebody who watches.
+// Processes that hold liveness futexes in shared memory, and a watch on them.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@
 
 #include "io/engines.hpp"
 #include "link/death_watch.hpp"
-#include "link/robust_word.hpp"
+#include "link/liveness_futex.hpp"
 #include "support/refused_calls.hpp"
 
 namespace manyworlds::link_tests {
@@ -32,13 +32,13 @@ inline double milliseconds_since(steady::time_point then) {
   return std::chrono::duration<double, std::milli>(steady::now() - then).count();
 }
 
-/// An arena's first page, and the private one before it. A forked child shares the
+/// A segment's first page, and the private one before it. A forked child shares the
 /// former.
-class word_page {
+class futex_page {
  public:
-  static constexpr std::size_t words = 256;
+  static constexpr std::size_t futexes = 256;
 
-  word_page() {
+  futex_page() {
     void* at = ::mmap(nullptr, 2 * shm::entry_distance, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(at != MAP_FAILED);
@@ -47,13 +47,13 @@ class word_page {
                 MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     REQUIRE(at == base_);
   }
-  word_page(const word_page&) = delete;
-  word_page& operator=(const word_page&) = delete;
-  ~word_page() { ::munmap(base_ - shm::entry_distance, 2 * shm::entry_distance); }
+  futex_page(const futex_page&) = delete;
+  futex_page& operator=(const futex_page&) = delete;
+  ~futex_page() { ::munmap(base_ - shm::entry_distance, 2 * shm::entry_distance); }
 
   std::byte* at(std::size_t index) { return base_ + index * 16; }
-  shm::life_word& word(std::size_t index = 0) {
-    return *reinterpret_cast<shm::life_word*>(at(index));
+  shm::liveness_futex& futex(std::size_t index = 0) {
+    return *reinterpret_cast<shm::liveness_futex*>(at(index));
   }
 
  private:
@@ -129,14 +129,14 @@ class child_process {
   int heard_ = -1;
 };
 
-/// Holds some words until it is killed.
-inline child_process holder_of(word_page& page, std::size_t first = 0,
+/// Holds some futexes until it is killed.
+inline child_process holder_of(futex_page& page, std::size_t first = 0,
                                std::size_t count = 1) {
   child_process child([&page, first, count](child_process::voice v) {
-    shm::robust_words words;
-    std::deque<shm::robust_word> held;
+    shm::robust_futex_list list;
+    std::deque<shm::held_futex> held;
     for (std::size_t i = first; i < first + count; ++i) {
-      if (!held.emplace_back(words, page.at(i)).hold()) ::_exit(2);
+      if (!held.emplace_back(list, page.at(i)).hold()) ::_exit(2);
     }
     v.say();
     v.wait_for_ever();
@@ -173,7 +173,7 @@ class watcher {
     } alarm;
     reactor_.timers().arm(alarm, reactor_.now() + limit);
     while (!condition() && !alarm.rang) {
-      if (!reactor_.turn()) reactor_.rest();
+      if (!reactor_.turn()) reactor_.wait();
     }
     if (!alarm.rang) reactor_.timers().disarm(alarm);
     return condition();
@@ -182,10 +182,10 @@ class watcher {
   /// Everything that happened before this call and can be noticed has been noticed after
   /// it: another process dies in front of the same thread.
   void let_notices_come() {
-    word_page page;
+    futex_page page;
     child_process other = holder_of(page);
     bool seen = false;
-    const auto t = watch_.add(page.word(), [&] { seen = true; });
+    const auto t = watch_.add(page.futex(), [&] { seen = true; });
     other.kill();
     CHECK(turn_until([&] { return seen; }));
     watch_.remove(t);

@@ -1,4 +1,4 @@
-// Death notice: who has died holding a word is told, and nobody else.
+// Death notice: who has died holding a futex is told, and nobody else.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -15,8 +15,8 @@ TEST_SUITE_BEGIN("death notice");
 namespace {
 
 using shm::death_watch;
-using shm::robust_word;
-using shm::robust_words;
+using shm::held_futex;
+using shm::robust_futex_list;
 using ticket = death_watch::ticket;
 
 bool is_readable(int fd) {
@@ -38,7 +38,7 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
   // On a busy machine whoever waits may be late in any one attempt.
   bool came_first = false;
   for (int attempt = 0; attempt < 3 && !came_first; ++attempt) {
-    word_page page;
+    futex_page page;
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     child_process child([&](child_process::voice v) {
@@ -46,9 +46,9 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
       if (!testing::touch_memory(bytes)) ::_exit(2);
       // As in a runtime: not the first thread holds it.
       std::thread([&] {
-        robust_words words;
-        robust_word word(words, page.at(0));
-        if (!word.hold()) ::_exit(2);
+        robust_futex_list list;
+        held_futex futex(list, page.at(0));
+        if (!futex.hold()) ::_exit(2);
         v.say();
         v.wait_for_ever();
       }).join();
@@ -62,7 +62,7 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
     bool noticed = false;
     bool others_were_silent = false;
     double noticed_after = 0;
-    const ticket t = w.deaths().add(page.word(), [&] {
+    const ticket t = w.deaths().add(page.futex(), [&] {
       noticed = true;
       others_were_silent = !is_readable(ends[0]) && !is_readable(handle);
     });
@@ -86,14 +86,14 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
 }
 
 TEST_CASE("a killed peer is noticed whose forked child keeps its descriptors") {
-  word_page page;
+  futex_page page;
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   child_process child([&](child_process::voice v) {
     ::close(ends[0]);
-    robust_words words;
-    robust_word word(words, page.at(0));
-    if (!word.hold()) ::_exit(2);
+    robust_futex_list list;
+    held_futex futex(list, page.at(0));
+    if (!futex.hold()) ::_exit(2);
     if (::fork() == 0) {
       // Until the test lets go of its end.
       char c;
@@ -106,7 +106,7 @@ TEST_CASE("a killed peer is noticed whose forked child keeps its descriptors") {
   REQUIRE(child.hear());
   watcher w;
   bool noticed = false;
-  const ticket t = w.deaths().add(page.word(), [&] { noticed = true; });
+  const ticket t = w.deaths().add(page.futex(), [&] { noticed = true; });
   child.kill();
   CHECK(w.turn_until([&] { return noticed; }));
   child.reap();
@@ -116,45 +116,45 @@ TEST_CASE("a killed peer is noticed whose forked child keeps its descriptors") {
   ::close(ends[0]);
 }
 
-TEST_CASE("a word that tells of a death when it is added is noticed") {
-  word_page page;
+TEST_CASE("a futex that tells of a death when it is added is noticed") {
+  futex_page page;
   child_process child = holder_of(page);
   child.kill();
   child.reap();
   watcher w;
   int notices = 0;
-  const ticket t = w.deaths().add(page.word(), [&] { ++notices; });
+  const ticket t = w.deaths().add(page.futex(), [&] { ++notices; });
   CHECK(w.turn_until([&] { return notices > 0; }));
   w.let_notices_come();
   CHECK(notices == 1);
   w.deaths().remove(t);
 }
 
-TEST_CASE("a word let go in order, and one never held, give no notice") {
-  word_page page;
+TEST_CASE("a futex let go in order, and one never held, give no notice") {
+  futex_page page;
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   child_process child([&](child_process::voice v) {
     char c;
-    robust_words words;
-    robust_word word(words, page.at(0));
+    robust_futex_list list;
+    held_futex futex(list, page.at(0));
     v.say();
-    if (::read(ends[0], &c, 1) != 1 || !word.hold()) ::_exit(2);
+    if (::read(ends[0], &c, 1) != 1 || !futex.hold()) ::_exit(2);
     v.say();
     if (::read(ends[0], &c, 1) != 1) ::_exit(2);
-    word.release();
+    futex.release();
   });
   REQUIRE(child.hear());
   watcher w;
   bool noticed = false;
   // Before it is held: the watcher's mark has to outlast the holding.
-  const ticket t = w.deaths().add(page.word(), [&] { noticed = true; });
-  const ticket never = w.deaths().add(page.word(1), [&] { noticed = true; });
+  const ticket t = w.deaths().add(page.futex(), [&] { noticed = true; });
+  const ticket never = w.deaths().add(page.futex(1), [&] { noticed = true; });
   w.let_notices_come();
   REQUIRE(::write(ends[1], "!", 1) == 1);
   REQUIRE(child.hear());
   w.let_notices_come();
-  CHECK((page.word().load() & FUTEX_WAITERS) != 0);
+  CHECK((page.futex().load() & FUTEX_WAITERS) != 0);
   REQUIRE(::write(ends[1], "!", 1) == 1);
   child.reap();
   w.let_notices_come();
@@ -165,12 +165,12 @@ TEST_CASE("a word let go in order, and one never held, give no notice") {
   ::close(ends[1]);
 }
 
-TEST_CASE("a word watched before it is held tells of its holder's death") {
-  word_page page;
+TEST_CASE("a futex watched before it is held tells of its holder's death") {
+  futex_page page;
   watcher w;
   bool noticed = false;
   child_process child = [&] {
-    const ticket early = w.deaths().add(page.word(), [&] { noticed = true; });
+    const ticket early = w.deaths().add(page.futex(), [&] { noticed = true; });
     REQUIRE(early != ticket::none);
     return holder_of(page);
   }();
@@ -179,11 +179,11 @@ TEST_CASE("a word watched before it is held tells of its holder's death") {
 }
 
 TEST_CASE("a stopped peer is not dead, and is once it is killed") {
-  word_page page;
+  futex_page page;
   child_process child = holder_of(page);
   watcher w;
   bool noticed = false;
-  const ticket t = w.deaths().add(page.word(), [&] { noticed = true; });
+  const ticket t = w.deaths().add(page.futex(), [&] { noticed = true; });
   child.kill(SIGSTOP);
   int status = 0;
   REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
@@ -195,8 +195,9 @@ TEST_CASE("a stopped peer is not dead, and is once it is killed") {
   w.deaths().remove(t);
 }
 
-TEST_CASE("of two hundred words those of the killed process are noticed, and no other") {
-  word_page page;
+TEST_CASE(
+    "of two hundred futexes those of the killed process are noticed, and no other") {
+  futex_page page;
   watcher w;
   constexpr std::size_t total = 200;
   std::vector<child_process> children;
@@ -205,7 +206,7 @@ TEST_CASE("of two hundred words those of the killed process are noticed, and no 
   std::multiset<std::size_t> dead;
   std::vector<ticket> tickets;
   for (std::size_t i = 0; i < total; ++i) {
-    tickets.push_back(w.deaths().add(page.word(i), [&dead, i] { dead.insert(i); }));
+    tickets.push_back(w.deaths().add(page.futex(i), [&dead, i] { dead.insert(i); }));
     REQUIRE(tickets.back() != ticket::none);
   }
   // 12 holds 120 to 129: on both sides of what one thread waits on.

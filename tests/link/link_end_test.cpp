@@ -1,7 +1,7 @@
 // A link that has ended delivers nothing more, whatever had come by then.
 #include "link/link.hpp"
 
-#include "link/neighbourhood.hpp"
+#include "link/local_discovery.hpp"
 #include "link_fixture.hpp"
 #include "simulation/connected_pair.hpp"
 
@@ -11,13 +11,13 @@ TEST_SUITE_BEGIN("link");
 
 namespace {
 
-struct recorded_events final : link_events {
+struct recorded_events final : link_listener {
   void link_message(const std::shared_ptr<link>&, std::span<const std::byte>) override {
     ++messages;
     late += ends;
   }
   void slot_offered(const std::shared_ptr<link>&, std::uint64_t, rank_t,
-                    slot_lease) override {}
+                    shm_slot) override {}
   void link_ended(const std::shared_ptr<link>&, enum cause,
                   const std::string&) noexcept override {
     ++ends;
@@ -51,8 +51,8 @@ TEST_CASE("what had come when a link ended is not delivered behind its end") {
       runtime_options how;
       how.environment = &pair.sim.add_process("owner");
       runtime owner(how);
-      shm::neighbourhood none(access::core(owner).peers(), pair.a.home(),
-                              pair.a.process(), {});
+      shm::local_discovery none(access::core(owner).peers(), pair.a.home(),
+                                pair.a.process(), {});
       recorded_events heard;
       const auto tested = std::make_shared<link>(pair.a.home(), std::move(pair.near),
                                                  stranger(), heard, none);

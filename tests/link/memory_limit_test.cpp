@@ -1,4 +1,4 @@
-// The memory limit of a control group, hit while an arena's pages are reserved.
+// The memory limit of a control group, hit while a segment's pages are reserved.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "link/shared_arena.hpp"
+#include "link/shm_segment.hpp"
 #include "support/sanitizers.hpp"
 
 using namespace manyworlds;
@@ -57,19 +57,19 @@ class memory_group {
 /// 0 if all is as it should be.
 int hit_the_limit(const memory_group& group) {
   std::string why_not;
-  const auto arena = shared_arena::make(why_not);
-  if (!arena) return 2;
+  const auto segment = shm_segment::make(why_not);
+  if (!segment) return 2;
   if (!group.set_limit("524288") || !group.join()) return 3;
   std::size_t reserved = offset::chunks_begin;
   int error = 0;
-  for (; error == 0 && reserved < arena_bytes; reserved += page_bytes)
-    error = arena->reserve(reserved, page_bytes);
+  for (; error == 0 && reserved < segment_bytes; reserved += page_bytes)
+    error = segment->reserve(reserved, page_bytes);
   if (!group.set_limit("-1")) return 4;
   if (error != ENOMEM) return 5;
   // What was reserved is there, and the rest can be had once there is memory again.
-  std::memset(arena->at(offset::chunks_begin), 1,
+  std::memset(segment->at(offset::chunks_begin), 1,
               reserved - page_bytes - offset::chunks_begin);
-  return arena->reserve(reserved - page_bytes, page_bytes) == 0 ? 0 : 6;
+  return segment->reserve(reserved - page_bytes, page_bytes) == 0 ? 0 : 6;
 }
 
 }  // namespace

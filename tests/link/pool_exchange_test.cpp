@@ -113,7 +113,7 @@ TEST_CASE("law 6: a pool that is gone is let go, and its name is another's") {
     CHECK(p.a.may_have_lost_some());
     CHECK(p.a.tell_gone());
     CHECK_FALSE(p.a.may_have_lost_some());
-    p.b.listen();
+    p.b.poll();
     CHECK(p.b.mapped() == 0);
   }
 }
@@ -132,8 +132,8 @@ TEST_CASE("a pool beyond the number that a peer maps is memory as any other") {
   pools.erase(pools.begin() + 3);
   CHECK(p.a.tell_gone());
   CHECK_FALSE(p.name(memory.back()));
-  p.b.listen();
-  p.b.listen();
+  p.b.poll();
+  p.b.poll();
   CHECK(p.name(memory.back()) == 3);
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("law 11: what a peer passes in place of a pool is refused by name") {
   CHECK(s.verdict(8) == "an offer from a shared pool that was not passed");
   CHECK(s.verdict(most_pools) == "an offer from a shared pool that cannot be one");
   s.say({pool_notice::what::pool, 0, granule}, good.get());
-  s.us.listen();
+  s.us.poll();
   CHECK(s.verdict(0) == "a shared pool under the name of another");
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("law 11: senseless notices change nothing, and cost a bounded step") {
   CHECK(s.verdict(0) == "fine");
   CHECK(s.us.mapped() == 1);
   s.say({pool_notice::what::gone, 0, 0});
-  s.us.listen();
+  s.us.poll();
   CHECK(s.us.mapped() == 0);
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("what is being copied from stays mapped while a peer says that it is g
   const auto held = s.us.pool_of_peer(0, wrong);
   REQUIRE(held);
   s.say({pool_notice::what::gone, 0, 0});
-  s.us.listen();
+  s.us.poll();
   CHECK(s.verdict(0) == "an offer from a shared pool that was not passed");
   CHECK(held->at(0, granule)[granule - 1] == std::byte{0});
 }

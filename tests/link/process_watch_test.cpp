@@ -23,9 +23,9 @@ using shm::boot_time_now;
 using shm::process_watch;
 
 /// Where a child connects to: a connection knows the process that made it.
-class meeting_place {
+class unix_listener {
  public:
-  meeting_place() : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  unix_listener() : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     REQUIRE(fd_ >= 0);
     // The kernel chooses a name.
     ::sockaddr_un any{};
@@ -35,7 +35,7 @@ class meeting_place {
     size_ = sizeof name_;
     REQUIRE(::getsockname(fd_, reinterpret_cast<::sockaddr*>(&name_), &size_) == 0);
   }
-  ~meeting_place() { ::close(fd_); }
+  ~unix_listener() { ::close(fd_); }
   /// For the child.
   [[nodiscard]] int connect() const {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,7 +70,7 @@ struct awaiting {
 
 TEST_CASE("a connected peer that lives has not ended, and once killed it has") {
   for (const opener open : openers) {
-    meeting_place place;
+    unix_listener place;
     child_process child([&](child_process::voice v) {
       (void)!place.connect();
       v.say();
@@ -80,7 +80,7 @@ TEST_CASE("a connected peer that lives has not ended, and once killed it has") {
     const int connection = place.accept();
     const process_watch peer = open(connection, boot_time_now());
     CHECK(peer.is_watching());
-    CHECK(peer.objection().empty());
+    CHECK(peer.error_message().empty());
     CHECK_FALSE(peer.has_ended());
     child.kill(SIGSTOP);
     CHECK_FALSE(peer.has_ended());
@@ -92,7 +92,7 @@ TEST_CASE("a connected peer that lives has not ended, and once killed it has") {
 }
 
 TEST_CASE("the end of a peer is awaited, and waiting for it can be given up") {
-  meeting_place place;
+  unix_listener place;
   child_process child([&](child_process::voice v) {
     (void)!place.connect();
     v.say();
@@ -121,7 +121,7 @@ TEST_CASE("the end of a peer is awaited, and waiting for it can be given up") {
 
 TEST_CASE("a peer that has ended is over, though its forked child keeps the connection") {
   for (const opener open : openers) {
-    meeting_place place;
+    unix_listener place;
     child_process child([&](child_process::voice v) {
       const int connection = place.connect();
       if (::fork() == 0) {
@@ -142,7 +142,7 @@ TEST_CASE("a peer that has ended is over, though its forked child keeps the conn
 }
 
 TEST_CASE("another process with the number of a dead peer is not taken for it") {
-  meeting_place place;
+  unix_listener place;
   child_process child([&](child_process::voice v) {
     const int connection = place.connect();
     if (::fork() == 0) {
@@ -181,8 +181,8 @@ TEST_CASE("another process with the number of a dead peer is not taken for it") 
 }
 
 TEST_CASE(
-    "where the kernel gives no handle that is an objection, and nothing has ended") {
-  meeting_place place;
+    "where the kernel gives no handle there is an error message, and nothing has ended") {
+  unix_listener place;
   child_process peer_process([&](child_process::voice v) {
     (void)!place.connect();
     v.say();
@@ -194,7 +194,7 @@ TEST_CASE(
     refuse(SYS_pidfd_open, EPERM);
     const process_watch peer =
         process_watch::of_peer_by_number(connection, boot_time_now());
-    const bool explains = peer.objection().find("pidfd_open") != std::string::npos;
+    const bool explains = peer.error_message().find("pidfd_open") != std::string::npos;
     ::_exit(!peer.is_watching() && !peer.has_ended() && explains ? 0 : 2);
   });
   const int status = child.reap();

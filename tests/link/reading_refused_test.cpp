@@ -19,7 +19,7 @@ constexpr const char* not_read = "may not be read (process_vm_readv";
 bool reads_its_peer(node& n) {
   return on_service(n, [](runtime_core& core) -> task<bool> {
     const auto links = core.peers().links();
-    co_return links.size() == 1 && links[0]->is_readable();
+    co_return links.size() == 1 && links[0]->local().is_readable();
   });
 }
 
@@ -55,8 +55,8 @@ TEST_CASE("that a peer may not be read is one warning, with the usual causes, fo
   const auto a = node_where(refused(SYS_process_vm_readv, EPERM));
   node b;
   node c;
-  REQUIRE(meet(*a, b));
-  REQUIRE(meet(c, *a));
+  REQUIRE(pair_up(*a, b));
+  REQUIRE(pair_up(c, *a));
   // Of each peer in turn, for whoever looks closer.
   CHECK(a->log.gets(not_read, 2));
   CHECK(a->log.count(not_read, log_level::warning) == 1);

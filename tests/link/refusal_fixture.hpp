@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "neighbour_fixture.hpp"
+#include "local_peer_fixture.hpp"
 #include "support/pattern.hpp"
 #include "support/refused_calls.hpp"
 

@@ -23,26 +23,26 @@ namespace {
 struct two_parts {
   two_parts() {
     std::string why_not;
-    first.arena = shared_arena::make(why_not);
-    REQUIRE_MESSAGE(first.arena, why_not);
-    second.arena = shared_arena::attach(::dup(first.arena->descriptor()), why_not);
-    REQUIRE_MESSAGE(second.arena, why_not);
-    REQUIRE(first.arena->reserve(0, arena_bytes) == 0);
+    first.segment = shm_segment::make(why_not);
+    REQUIRE_MESSAGE(first.segment, why_not);
+    second.segment = shm_segment::attach(::dup(first.segment->descriptor()), why_not);
+    REQUIRE_MESSAGE(second.segment, why_not);
+    REQUIRE(first.segment->reserve(0, segment_bytes) == 0);
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) ==
             0);
-    first.bell = {posix_network(), static_cast<socket_handle>(ends[0])};
-    second.bell = {posix_network(), static_cast<socket_handle>(ends[1])};
+    first.wake_socket = {posix_network(), static_cast<socket_handle>(ends[0])};
+    second.wake_socket = {posix_network(), static_cast<socket_handle>(ends[1])};
   }
   shared_parts first;
   shared_parts second;
 };
 
 /// Takes numbers from its slot, and checks that they come in order.
-struct reader final : slot_events {
+struct reader final : slot_listener {
   reader(shared_link& l, unsigned slot) : ring(l.incoming(slot)) {}
 
-  bool look() noexcept override {
+  bool poll() noexcept override {
     if (!ring.ready()) return false;
     in_order = in_order && ring.front().body[0] == taken;
     (void)ring.pop();
@@ -50,7 +50,7 @@ struct reader final : slot_events {
     return true;
   }
   bool has_something() noexcept override { return ring.ready(); }
-  void bell_ended() noexcept override {}
+  void wake_ups_ended() noexcept override {}
 
   ring_reader ring;
   std::uint64_t taken = 0;
@@ -58,10 +58,10 @@ struct reader final : slot_events {
 };
 
 /// As soon as it is busy each of its steps takes all of a turn.
-struct long_steps final : slot_events {
+struct long_steps final : slot_listener {
   explicit long_steps(reactor& r) : home(r) {}
 
-  bool look() noexcept override {
+  bool poll() noexcept override {
     if (!busy) return false;
     home.note_long_step();
     while (!home.is_turn_used_up()) continue;
@@ -69,7 +69,7 @@ struct long_steps final : slot_events {
     return true;
   }
   bool has_something() noexcept override { return busy; }
-  void bell_ended() noexcept override {}
+  void wake_ups_ended() noexcept override {}
 
   reactor& home;
   bool busy = false;
@@ -112,7 +112,7 @@ TEST_CASE("law 7: a reactor that sleeps is woken for what is written into a slot
     ring_writer from_a(a.link->outgoing(7));
     // The other thread writes whenever this one says that it sleeps.
     const auto& sleeps = *reinterpret_cast<std::atomic<std::uint32_t>*>(
-        a.link->arena().at(offset::attention(1)));
+        a.link->segment().at(offset::receiver(1)));
     std::thread writing([&] {
       const time_limit limit;
       for (std::uint64_t i = 0; i < 50; ++i) {
@@ -159,7 +159,7 @@ TEST_CASE("no wake-up is lost between two reactors that sleep after each message
   }
 }
 
-TEST_CASE("a slot that was silent for long is rung for, and loses nothing") {
+TEST_CASE("a slot that was silent for long gets wake-ups, and loses nothing") {
   two_parts parts;
   one_side a(engine_kind::epoll, std::move(parts.first));
   one_side b(engine_kind::epoll, std::move(parts.second));
@@ -169,7 +169,7 @@ TEST_CASE("a slot that was silent for long is rung for, and loses nothing") {
   b.link->attach(0, other);
   ring_writer from_a(a.link->outgoing(255));
   for (std::uint64_t i = 0; i < 5; ++i) {
-    // Long enough for every hot ring to cool down.
+    // Long enough for every slot to be parked.
     for (int turn = 0; turn < 5000; ++turn) b.f.get().turn();
     put(*a.link, from_a, 255, i);
     b.f.run_until([&] { return at_b.taken == i + 1; });
@@ -192,7 +192,7 @@ TEST_CASE("law 9: slots whose steps take all of a turn have their turns in turn"
   b.link->attach(3, first);
   b.link->attach(5, second);
   b.link->attach(7, other);
-  // Long enough for every hot ring to cool down.
+  // Long enough for every slot to be parked.
   for (int turn = 0; turn < 5000; ++turn) b.f.get().turn();
   first.busy = second.busy = true;
   b.link->set_pending(3, true);
@@ -212,18 +212,19 @@ TEST_CASE("law 9: slots whose steps take all of a turn have their turns in turn"
 
 TEST_CASE("law 11: rings for slots that are not open are ignored") {
   two_parts parts;
-  shared_arena& raw = *parts.first.arena;
+  shm_segment& raw = *parts.first.segment;
   one_side b(engine_kind::epoll, std::move(parts.second));
   reader at_b(*b.link, 1);
   b.link->attach(1, at_b);
-  for (std::size_t i = 0; i < 32; ++i) raw.at(offset::bell(1))[i] = std::byte{0xff};
+  for (std::size_t i = 0; i < 32; ++i) raw.at(offset::wake_ups(1))[i] = std::byte{0xff};
   for (int turn = 0; turn < 10; ++turn) b.f.get().turn();
   CHECK(at_b.taken == 0);
   b.link->detach(1);
   b.close();
 }
 
-TEST_CASE("law 7: a peer that closes its bell and lives on does not keep us busy") {
+TEST_CASE(
+    "law 7: a peer that closes its wake-up socket and lives on does not keep us busy") {
   two_parts parts;
   one_side a(engine_kind::epoll, std::move(parts.first));
   one_side b(engine_kind::epoll, std::move(parts.second));
@@ -231,9 +232,9 @@ TEST_CASE("law 7: a peer that closes its bell and lives on does not keep us busy
   b.link->attach(9, at_b);
   ring_writer from_a(a.link->outgoing(9));
   put(*a.link, from_a, 9, 0);
-  shared_arena& raw = b.link->arena();
+  shm_segment& raw = b.link->segment();
   b.f.run_until([&] { return at_b.taken == 1; });
-  a.close();  // its end of the bell is closed; its memory stays ours
+  a.close();  // its end of the socket is closed; its memory stays ours
   for (int turn = 0; turn < 10; ++turn) b.f.get().turn();
   cell_ring& ring = *reinterpret_cast<cell_ring*>(raw.at(offset::ring(9, 0)));
   ring_writer still(ring, 1);
@@ -241,7 +242,7 @@ TEST_CASE("law 7: a peer that closes its bell and lives on does not keep us busy
   c.body[0] = 1;
   still.fill(0, c);
   still.publish(1);
-  // It is found without a bell, and not by turning all the time.
+  // It is found without a wake-up, and not by turning all the time.
   b.f.run_until([&] { return at_b.taken == 2; });
   CHECK(at_b.in_order);
   b.link->detach(9);

@@ -98,9 +98,9 @@ verdict take_against_withdraw(memory_model model, mutation planted) {
     const auto ticket = *mine.offer();
     offered.store(1, std::memory_order_release);
     const auto how = mine.withdraw(ticket);
-    require(how == sender::standing::withdrawn || how == sender::standing::taken,
+    require(how == sender::status::withdrawn || how == sender::status::taken,
             "an honest receiver is believed");
-    end.withdrawn = how == sender::standing::withdrawn;
+    end.withdrawn = how == sender::status::withdrawn;
     mine.finish(ticket);
     left.store(other_use, std::memory_order_relaxed);
     right.store(other_use, std::memory_order_relaxed);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "link/cell_ring.hpp"
-#include "link/doorbell.hpp"
+#include "link/wake_up.hpp"
 
 namespace manyworlds::detail::shm::testing {
 
@@ -28,8 +28,8 @@ inline bool whole(const cell_content& content, std::uint32_t position) {
 /// One direction of a link, as it lies in shared memory.
 struct direction {
   cell_ring ring;
-  attention_line<hardware_memory> attention;
-  bell_line<hardware_memory> bell;
+  receiver_line<hardware_memory> receiver;
+  wake_up_line<hardware_memory> wake_ups;
 };
 
 /// Both ends in one place.
@@ -37,8 +37,8 @@ struct both_ends {
   std::unique_ptr<direction> shared = std::make_unique<direction>();
   ring_writer writer{shared->ring};
   ring_reader reader{shared->ring};
-  bell_ringer ringer{shared->attention, shared->bell};
-  bell_listener listener{shared->attention, shared->bell};
+  wake_up_sender sender{shared->receiver, shared->wake_ups};
+  wake_up_receiver receiver{shared->receiver, shared->wake_ups};
 
   void write(std::uint32_t cells) {
     for (std::uint32_t at = 0; at != cells; ++at)

@@ -1,4 +1,4 @@
-// The ring of cells, falling asleep and going cold, in all interleavings.
+// The ring of cells, falling asleep and parking a slot, in all interleavings.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -55,7 +55,7 @@ TEST_CASE("planted: notify without its fence is found") {
   constexpr mutation planted{.without_fences = 0};
   for (const auto model : {memory_model::tso, memory_model::weak})
     loses_a_wake_up(parking(model, planted, true));
-  // Cold: on x86 the bell's own read-modify-write is a fence.
+  // Parked: on x86 the wake-up's own read-modify-write is a fence.
   loses_a_wake_up(parking(memory_model::weak, planted, false));
   for (const auto model : {memory_model::tso, memory_model::weak})
     loses_a_wake_up(going_cold(model, planted));
@@ -64,36 +64,40 @@ TEST_CASE("planted: notify without its fence is found") {
 TEST_CASE("planted: prepare_sleep without its fence is found") {
   constexpr mutation planted{.without_fences = 1};
   for (const auto model : {memory_model::tso, memory_model::weak})
-    for (const bool hot : {true, false}) loses_a_wake_up(parking(model, planted, hot));
+    for (const bool polled : {true, false})
+      loses_a_wake_up(parking(model, planted, polled));
 }
 
-TEST_CASE("planted: a second look that leaves out the bell, or the hot rings, is found") {
-  const auto without_bell = [](scenarios::listener&, doorbell& lines, const auto& look) {
-    return lines.attention.sleeping.raise_unless(look);
+TEST_CASE(
+    "planted: a second look that leaves out the wake-ups, or the polled rings, is "
+    "found") {
+  const auto without_wake_ups = [](scenarios::receiver&, wake_up_lines& lines,
+                                   const auto& look) {
+    return lines.receiver.sleeping.raise_unless(look);
   };
-  const auto without_rings = [](scenarios::listener& ear, doorbell&, const auto&) {
+  const auto without_rings = [](scenarios::receiver& ear, wake_up_lines&, const auto&) {
     return ear.prepare_sleep([] { return false; });
   };
   for (const auto model : {memory_model::tso, memory_model::weak}) {
-    loses_a_wake_up(parking(model, none, false, 2, without_bell));
+    loses_a_wake_up(parking(model, none, false, 2, without_wake_ups));
     loses_a_wake_up(parking(model, none, true, 2, without_rings));
   }
 }
 
-TEST_CASE("a slot goes cold against a writer, and no cell is left without a bell") {
+TEST_CASE("a slot is parked against a writer, and no cell is left without a wake-up") {
   for (const auto model : {memory_model::tso, memory_model::weak})
     holds(going_cold(model, none));
 }
 
-TEST_CASE("planted: going cold without its fence is found") {
+TEST_CASE("planted: parking without its fence is found") {
   for (const auto model : {memory_model::tso, memory_model::weak})
     loses_a_wake_up(going_cold(model, {.without_fences = 1}));
 }
 
-TEST_CASE("planted: hot cleared after the second look is found") {
-  const auto too_late = [](scenarios::listener& ear, doorbell&, const auto& look) {
+TEST_CASE("planted: polled cleared after the second look is found") {
+  const auto too_late = [](scenarios::receiver& ear, wake_up_lines&, const auto& look) {
     if (look()) return false;
-    return ear.go_cold(0, [] { return false; });
+    return ear.park(0, [] { return false; });
   };
   for (const auto model : {memory_model::tso, memory_model::weak})
     loses_a_wake_up(going_cold(model, none, too_late));

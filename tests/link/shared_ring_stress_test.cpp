@@ -1,4 +1,4 @@
-// The ring and its doorbells on the hardware: between two threads, and between processes
+// The ring and its wake-ups on the hardware: between two threads, and between processes
 // one of which is killed.
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -50,7 +50,7 @@ TEST_CASE("two threads: no cell is lost or torn, no wake-up is missed, for a sec
         continue;
       }
       both.write(batch);
-      if (both.ringer.notify(9u)) wake();
+      if (both.sender.notify(9u)) wake();
       // Whoever waits for an answer meets a missed wake-up; the next batch would mend it.
       for (int look = 0; read != both.writer.position() && !missed; ++look) {
         if (look > 1000) std::this_thread::yield();
@@ -66,15 +66,15 @@ TEST_CASE("two threads: no cell is lost or torn, no wake-up is missed, for a sec
   });
 
   bool torn = false;
-  bool hot = false;
+  bool polled = false;
   std::mt19937 random{8};
   std::uint32_t looks = 0, patience = 0;
   std::uint32_t slept = 0;
-  const auto ready = [&] { return hot && both.reader.ready(); };
+  const auto ready = [&] { return polled && both.reader.ready(); };
   while (!stop || both.reader.position() != last) {
     const auto before = woken.load();
     bool idle = true;
-    if (both.listener.take().contains(9) || hot)
+    if (both.receiver.take().contains(9) || polled)
       for (; both.reader.ready(); idle = false) {
         torn |= !whole(both.reader.front(), both.reader.position());
         (void)both.reader.pop();
@@ -82,16 +82,16 @@ TEST_CASE("two threads: no cell is lost or torn, no wake-up is missed, for a sec
       }
     if (idle ? ++looks < patience : (looks = 0) == 0) continue;
     patience = random() % 64;
-    if (hot) {
-      hot = !both.listener.go_cold(9, ready);
+    if (polled) {
+      polled = !both.receiver.park(9, ready);
     } else if (both.reader.position() % 2 == 0) {
-      both.listener.go_hot(9);
-      hot = true;
+      both.receiver.start_polling(9);
+      polled = true;
     }
-    if (stop || !both.listener.prepare_sleep(ready)) continue;
+    if (stop || !both.receiver.prepare_sleep(ready)) continue;
     woken.wait(before);
     ++slept;
-    both.listener.cancel_sleep();
+    both.receiver.cancel_sleep();
   }
   writing.join();
   CHECK_FALSE(torn);

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "link/cell_ring.hpp"
-#include "link/doorbell.hpp"
 #include "link/interleaving.hpp"
+#include "link/wake_up.hpp"
 
 namespace scenarios {
 
@@ -35,22 +35,22 @@ void name_words(small_ring<Capacity>& ring) {
 }
 
 /// Both lines of one direction; only slot 0 is used.
-struct doorbell {
-  shm::attention_line<memory> attention;
-  shm::bell_line<memory> bell;
+struct wake_up_lines {
+  shm::receiver_line<memory> receiver;
+  shm::wake_up_line<memory> wake_ups;
 
-  doorbell() {
-    name(attention.hot[0], "hot");
-    name(bell.rung[0], "bell");
+  wake_up_lines() {
+    name(receiver.polled[0], "polled");
+    name(wake_ups.slots[0], "wake_ups");
     for (std::size_t at = 1; at != shm::slot_set::words; ++at) {
-      freeze(attention.hot[at]);
-      freeze(bell.rung[at]);
+      freeze(receiver.polled[at]);
+      freeze(wake_ups.slots[at]);
     }
   }
 };
 
-using ringer = shm::basic_bell_ringer<memory>;
-using listener = shm::basic_bell_listener<memory>;
+using sender = shm::basic_wake_up_sender<memory>;
+using receiver = shm::basic_wake_up_receiver<memory>;
 
 /// The orders in which a batch can be written; the second is a planted bug.
 enum class batch_order { filled_then_published, published_then_filled };
@@ -105,92 +105,94 @@ inline verdict ring_in_batches(memory_model model, mutation planted, std::uint32
 
 /// The reader sleeps until it is woken whenever it finds nothing; `prepare` is the
 /// product's way to fall asleep or a planted bug. It reads `cells` cells of a slot that
-/// is hot or cold.
+/// is polled or parked.
 using prepare_sleep =
-    std::function<bool(listener&, doorbell&, const std::function<bool()>&)>;
+    std::function<bool(receiver&, wake_up_lines&, const std::function<bool()>&)>;
 
-inline bool as_product(listener& ear, doorbell&, const std::function<bool()>& look) {
-  return ear.prepare_sleep(look);
+inline bool as_product(receiver& in, wake_up_lines&, const std::function<bool()>& look) {
+  return in.prepare_sleep(look);
 }
 
-inline verdict parking(memory_model model, mutation planted, bool hot,
+inline verdict parking(memory_model model, mutation planted, bool polled,
                        std::uint32_t cells = 2,
                        const prepare_sleep& prepare = as_product) {
   interleaving::explorer explorer{model, planted};
   using ring_type = small_ring<4>;
   ring_type ring;
   name_words(ring);
-  doorbell lines;
+  wake_up_lines lines;
   interleaving::socket_bytes socket;
 
   explorer.add_thread("writer", [&] {
     shm::basic_ring_writer<ring_type> writer{ring};
-    ringer bell{lines.attention, lines.bell};
+    sender out{lines.receiver, lines.wake_ups};
     for (std::uint32_t at = 1; at != cells + 1; ++at) {
       require(writer.reserve(1) == shm::room::enough, "it fits");
       writer.fill(0, {at, {at}});
       writer.publish(1);
-      if (bell.notify(0u)) socket.write();
+      if (out.notify(0u)) socket.write();
     }
   });
   explorer.add_thread("reader", [&] {
     shm::basic_ring_reader<ring_type> reader{ring};
-    listener ear{lines.attention, lines.bell};
-    if (hot) ear.go_hot(0);
+    receiver in{lines.receiver, lines.wake_ups};
+    if (polled) in.start_polling(0);
     // A schedule may wake it for nothing as often as there are cells.
     while (reader.position() != cells) {
-      const bool look = ear.take().contains(0) || hot;
+      const bool look = in.take().contains(0) || polled;
       while (look && reader.ready()) (void)reader.pop();
       if (reader.position() == cells) break;
-      const auto look_again = [&] { return hot && reader.ready(); };
-      if (!prepare(ear, lines, std::ref(look_again))) continue;
+      const auto look_again = [&] { return polled && reader.ready(); };
+      if (!prepare(in, lines, std::ref(look_again))) continue;
       socket.sleep();
-      ear.cancel_sleep();
+      in.cancel_sleep();
     }
   });
   return explorer.run();
 }
 
-/// A reader that has looked in vain makes its slot cold, and from then on waits for the
-/// bell.
-using make_cold = std::function<bool(listener&, doorbell&, const std::function<bool()>&)>;
+/// A reader that has found nothing parks its slot, and from then on waits for a
+/// wake-up.
+using park_slot =
+    std::function<bool(receiver&, wake_up_lines&, const std::function<bool()>&)>;
 
-inline bool cold_as_product(listener& ear, doorbell&, const std::function<bool()>& look) {
-  return ear.go_cold(0, look);
+inline bool park_as_product(receiver& in, wake_up_lines&,
+                            const std::function<bool()>& look) {
+  return in.park(0, look);
 }
 
 inline verdict going_cold(memory_model model, mutation planted,
-                          const make_cold& cool = cold_as_product) {
+                          const park_slot& cool = park_as_product) {
   constexpr std::uint32_t cells = 2;
   interleaving::explorer explorer{model, planted};
   using ring_type = small_ring<4>;
   ring_type ring;
   name_words(ring);
-  doorbell lines;
+  wake_up_lines lines;
 
   explorer.add_thread("writer", [&] {
     shm::basic_ring_writer<ring_type> writer{ring};
-    ringer bell{lines.attention, lines.bell};
+    sender out{lines.receiver, lines.wake_ups};
     for (std::uint32_t at = 1; at != cells + 1; ++at) {
       require(writer.reserve(1) == shm::room::enough, "it fits");
       writer.fill(0, {at, {at}});
       writer.publish(1);
-      require(!bell.notify(0u), "nobody sleeps");
+      require(!out.notify(0u), "nobody sleeps");
     }
   });
   explorer.add_thread("reader", [&] {
     shm::basic_ring_reader<ring_type> reader{ring};
-    listener ear{lines.attention, lines.bell};
-    ear.go_hot(0);
+    receiver in{lines.receiver, lines.wake_ups};
+    in.start_polling(0);
     const auto look_again = [&] { return reader.ready(); };
     for (;;) {
       while (reader.ready()) (void)reader.pop();
       if (reader.position() == cells) return;
-      if (!cool(ear, lines, std::ref(look_again))) continue;
+      if (!cool(in, lines, std::ref(look_again))) continue;
       // A lost cell shows as a wait for ever.
-      wait_until(lines.bell.rung[0], [](std::uint64_t rung) { return rung != 0; });
-      require(ear.take().contains(0), "the bell is for the slot");
-      ear.go_hot(0);
+      wait_until(lines.wake_ups.slots[0], [](std::uint64_t slots) { return slots != 0; });
+      require(in.take().contains(0), "the wake-up is for the slot");
+      in.start_polling(0);
     }
   });
   return explorer.run();

@@ -16,7 +16,7 @@ using namespace manyworlds::shm;
 namespace {
 
 using outcome = allocated_chunk::outcome;
-using standing = offer_sender::standing;
+using status = offer_sender::status;
 
 struct slab {
   chunk_states states{};
@@ -224,15 +224,15 @@ TEST_CASE("the runs of a world that is over come back whole, and no others") {
 TEST_CASE("an offer that is taken cannot be withdrawn, and the other way round") {
   table offers;
   const auto first = *offers.sender->offer();
-  CHECK(offers.sender->look(first) == standing::open);
+  CHECK(offers.sender->poll(first) == status::open);
   CHECK(offers.receiver.still_offered(first));
   CHECK(offers.receiver.take(first));
   CHECK_FALSE(offers.receiver.take(first));
-  CHECK(offers.sender->look(first) == standing::taken);
-  CHECK(offers.sender->withdraw(first) == standing::taken);
+  CHECK(offers.sender->poll(first) == status::taken);
+  CHECK(offers.sender->withdraw(first) == status::taken);
 
   const auto second = *offers.sender->offer();
-  CHECK(offers.sender->withdraw(second) == standing::withdrawn);
+  CHECK(offers.sender->withdraw(second) == status::withdrawn);
   CHECK_FALSE(offers.receiver.still_offered(second));
   CHECK_FALSE(offers.receiver.take(second));
 }
@@ -240,7 +240,7 @@ TEST_CASE("an offer that is taken cannot be withdrawn, and the other way round")
 TEST_CASE("a ticket of an earlier use takes nothing") {
   table offers;
   const auto old = *offers.sender->offer();
-  CHECK(offers.sender->withdraw(old) == standing::withdrawn);
+  CHECK(offers.sender->withdraw(old) == status::withdrawn);
   offers.sender->finish(old);
   const auto now = *offers.sender->offer();
   CHECK(now.index == old.index);
@@ -255,7 +255,7 @@ TEST_CASE("a full table gives no offer until one is finished, and the lowest fir
   while (const auto ticket = offers.sender->offer()) all.push_back(*ticket);
   CHECK(all.size() == offer_table::offers);
   for (const auto index : {900u, 5u}) {
-    CHECK(offers.sender->withdraw(all[index]) == standing::withdrawn);
+    CHECK(offers.sender->withdraw(all[index]) == status::withdrawn);
     offers.sender->finish(all[index]);
     offers.sender->finish(all[index]);
   }
@@ -271,8 +271,8 @@ TEST_CASE("a word that no receiver sets is corrupt, and garbage tickets are not 
   for (int round = 0; round != 1000; ++round) {
     const auto garbage = random() | 0xf0;
     offers.words->words[ticket.index] = garbage;
-    CHECK(offers.sender->look(ticket) == standing::corrupt);
-    CHECK(offers.sender->withdraw(ticket) == standing::corrupt);
+    CHECK(offers.sender->poll(ticket) == status::corrupt);
+    CHECK(offers.sender->withdraw(ticket) == status::corrupt);
     CHECK(offers.words->words[ticket.index] == garbage);
   }
   CHECK(offer_receiver::valid(ticket));

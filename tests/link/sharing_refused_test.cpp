@@ -38,8 +38,8 @@ void check_tcp_and_said_once(const call_filter& calls, const char* reason) {
   node b;
   node c;
   // Who dials brings the memory.
-  CHECK_FALSE(meet(*a, b));
-  CHECK_FALSE(meet(*a, c));
+  CHECK_FALSE(pair_up(*a, b));
+  CHECK_FALSE(pair_up(*a, c));
   shared_world w(*a, b, "tcp");
   CHECK(transport_of(*a, w.of_a) == "tcp");
   CHECK(carries_same_bytes(*a, b, w));
@@ -83,7 +83,7 @@ int share_memory_where_it_is_never_executable() {
       return not_possible_here;
     node a;
     node b;
-    if (!meet(a, b) || a.log.has(no_memory_shared)) return 2;
+    if (!pair_up(a, b) || a.log.has(no_memory_shared)) return 2;
     shared_world w(a, b, "unexecutable");
     if (transport_of(a, w.of_a) != "shm") return 3;
     return carries_same_bytes(a, b, w) ? 0 : 4;
@@ -113,7 +113,7 @@ TEST_CASE("a kernel that does not know MFD_NOEXEC_SEAL shares memory all the sam
   old_kernel.refuse_with_bits(SYS_memfd_create, 1, MFD_NOEXEC_SEAL, EINVAL);
   const auto a = node_where(old_kernel);
   const auto b = node_where(old_kernel);
-  CHECK(meet(*a, *b));
+  CHECK(pair_up(*a, *b));
   CHECK_FALSE(a->log.has(no_memory_shared));
   shared_world w(*a, *b, "old");
   CHECK(transport_of(*a, w.of_a) == "shm");
@@ -135,9 +135,9 @@ TEST_CASE("law 11: a peer that brings memory without seals is spoken to over tcp
   pretending.refuse_with_value(SYS_fcntl, 1, F_ADD_SEALS, 0);
   const auto a = node_where(pretending);
   node b;
-  CHECK_FALSE(meet(*a, b));
+  CHECK_FALSE(pair_up(*a, b));
   CHECK(b.log.gets(
-      "refused a visitor of this host: the peer's shared memory is not sealed"));
+      "refused a pairing request of this host: the peer's shared memory is not sealed"));
   CHECK(a->log.gets("tcp is used: it could not use the shared memory"));
   shared_world w(*a, b, "unsealed");
   CHECK(transport_of(*a, w.of_a) == "tcp");
@@ -196,7 +196,7 @@ TEST_CASE("law 12: a limit of file sizes costs shared memory, and kills nobody")
     if (::setrlimit(RLIMIT_FSIZE, &small) != 0) return not_possible_here;
     node a;
     node b;
-    if (meet(a, b) || !a.log.has("the limit of file sizes (ulimit -f)")) return 2;
+    if (pair_up(a, b) || !a.log.has("the limit of file sizes (ulimit -f)")) return 2;
     shared_world w(a, b, "limited");
     return carries_same_bytes(a, b, w) ? 0 : 3;
   });

@@ -72,7 +72,7 @@ TEST_CASE("a tensor of another device is refused, naming both") {
   addresses a;
   matrix m;
   const std::string said = refusal(m.tensor(a.memory.data(), {cuda, 5}), 3);
-  CHECK(has(said, "is on device 5, and wanted on device 3"));
+  CHECK(has(said, "is on device 5, but wanted on device 3"));
   CHECK(has(said, "cuda:5"));
   CHECK(has(said, "[4, 16]"));
 }

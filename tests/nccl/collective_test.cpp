@@ -231,7 +231,7 @@ TEST_SUITE("gpu collectives") {
     in_world(2, [](member& m, world& w) -> task<void> {
       auto x = co_await m.on_device(floats(16, 1));
       auto y = co_await m.on_device(floats(31, 1));
-      const auto objection = [](auto&& r) {
+      const auto error_of = [](auto&& r) {
         if (r) return std::string();
         CHECK(r.error().cause == cause::invalid_argument);
         return r.error().detail;
@@ -240,21 +240,21 @@ TEST_SUITE("gpu collectives") {
         INFO(text);
         CHECK(text.find(part) != std::string::npos);
       };
-      says(objection(co_await outcome(w.all_gather(x, y))), "32 out are needed");
-      says(objection(co_await outcome(w.broadcast(x, root{2}))), "root 2");
-      says(objection(co_await outcome(w.all_to_all(y, y))), "cannot be divided");
-      says(objection(co_await outcome(w.all_to_all(x, x))), "in place");
+      says(error_of(co_await outcome(w.all_gather(x, y))), "32 out are needed");
+      says(error_of(co_await outcome(w.broadcast(x, root{2}))), "root 2");
+      says(error_of(co_await outcome(w.all_to_all(y, y))), "cannot be divided");
+      says(error_of(co_await outcome(w.all_to_all(x, x))), "in place");
       const device_view no_stream(x.data(), 16, device_stream());
-      says(objection(co_await outcome(w.all_reduce(no_stream, sum))), "no stream");
+      says(error_of(co_await outcome(w.all_reduce(no_stream, sum))), "no stream");
       floats host(16);
       const device_view in_host(host.data(), 16, m.stream);
-      says(objection(co_await outcome(w.all_reduce(in_host, sum))), "host memory");
+      says(error_of(co_await outcome(w.all_reduce(in_host, sum))), "host memory");
       if (devices_here() > 1) {
         const int next = (m.device + 1) % devices_here();
         const device_pool other(next);
         const owned_stream stream(next);
         device_buffer<float> elsewhere(other, 16, stream);
-        says(objection(co_await outcome(w.all_reduce(elsewhere, sum))), "lies on device");
+        says(error_of(co_await outcome(w.all_reduce(elsewhere, sum))), "lies on device");
       }
       co_await w.all_reduce(x, sum);
       CHECK((co_await m.read(x))[0] == 2);

@@ -80,7 +80,7 @@ TEST_CASE(
   device_number number(3);
   CHECK(ranks[0].all_reduce(number.get()));
   peer.process.kill();
-  CHECK(ranks[0]->look() == ncclSuccess);
+  CHECK(ranks[0]->poll() == ncclSuccess);
   CHECK_FALSE(ranks[0].has_reached_all());
   break_and_drop(ranks);
 }
@@ -96,7 +96,7 @@ TEST_CASE("an operation that its peer died in is an error over sockets; and hang
   device_number number(3);
   CHECK(ranks[0].all_reduce(number.get()));
   peer.process.kill();
-  ranks.await([&] { return ranks[0]->look() == ncclRemoteError; });
+  ranks.await([&] { return ranks[0]->poll() == ncclRemoteError; });
   CHECK_FALSE(ranks[0].has_reached_all());
   ranks.quiesce();
   CHECK_FALSE(ranks[0]->is_lost());
@@ -192,7 +192,7 @@ TEST_CASE("four communicators that cannot be freed refuse a fifth; the end is bo
     alone.await([&] { return alone[0].device().stuck() == times + 1; });
   }
   const auto opened = alone[0].registry().open(0, options);
-  const auto* refused = std::get_if<nccl::objection>(&opened);
+  const auto* refused = std::get_if<nccl::error_message>(&opened);
   REQUIRE(refused);
   REQUIRE(refused->why == cause::device_degraded);
   const auto begun = std::chrono::steady_clock::now();
@@ -218,8 +218,8 @@ TEST_CASE(
   device.note_root(others);
   const auto opened = only.registry().open(0, quick_options());
   device.note_root(-others);
-  REQUIRE(std::holds_alternative<nccl::objection>(opened));
-  const auto& refused = std::get<nccl::objection>(opened);
+  REQUIRE(std::holds_alternative<nccl::error_message>(opened));
+  const auto& refused = std::get<nccl::error_message>(opened);
   CHECK(refused.why == cause::device_degraded);
   CHECK(refused.text.find("before all members came") != std::string::npos);
   // So that its thread ends.
@@ -321,8 +321,8 @@ TEST_CASE("an error that ruins the device is seen by all who ask") {
   }
   ranks.await([&] { return ranks[0].device().check().has_value(); });
   const auto opened = ranks[0].registry().open(0, quick_options());
-  REQUIRE(std::holds_alternative<nccl::objection>(opened));
-  CHECK(std::get<nccl::objection>(opened).text.find("started again") !=
+  REQUIRE(std::holds_alternative<nccl::error_message>(opened));
+  CHECK(std::get<nccl::error_message>(opened).text.find("started again") !=
         std::string::npos);
   break_and_drop(ranks);
 }

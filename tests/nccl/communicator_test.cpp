@@ -42,7 +42,7 @@ TEST_CASE("a communicator made by either way carries data and frees itself") {
       const bool has_words = cuda().write_word != nullptr;
       CHECK(ranks[0]->completions()->by() == (has_words ? by : completion_by::events));
       CHECK(all_reduce_works(ranks));
-      CHECK(ranks[0]->look() == ncclSuccess);
+      CHECK(ranks[0]->poll() == ncclSuccess);
       CHECK(ranks[0]->costs().time > 0ns);
       CHECK(ranks[0]->costs().version >= 21800);
     }

@@ -30,7 +30,7 @@ inline task<void> wait_for(device_stream stream) { co_await on(stream); }
 
 /// Why no test here can use a device; empty if one can.
 inline std::string no_device() {
-  if (!cuda().objection.empty()) return cuda().objection;
+  if (!cuda().error.empty()) return cuda().error;
   int devices = 0;
   const auto error = cuda().cudaGetDeviceCount(&devices);
   return error == cudaSuccess ? "" : cuda().describe(error);

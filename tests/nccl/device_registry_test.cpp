@@ -21,19 +21,19 @@ TEST_SUITE_BEGIN("device registry");
 
 namespace {
 
-using opened = std::variant<std::shared_ptr<nccl::device>, nccl::objection>;
+using opened = std::variant<std::shared_ptr<nccl::device>, nccl::error_message>;
 
 std::shared_ptr<nccl::device> device_of(const opened& o) {
-  if (const auto* refused = std::get_if<nccl::objection>(&o)) FAIL(refused->text);
+  if (const auto* refused = std::get_if<nccl::error_message>(&o)) FAIL(refused->text);
   return std::get<std::shared_ptr<nccl::device>>(o);
 }
 
-nccl::objection objection_of(const opened& o) {
-  REQUIRE(std::holds_alternative<nccl::objection>(o));
-  return std::get<nccl::objection>(o);
+nccl::error_message error_of(const opened& o) {
+  REQUIRE(std::holds_alternative<nccl::error_message>(o));
+  return std::get<nccl::error_message>(o);
 }
 
-bool says(const nccl::objection& o, const char* what) {
+bool says(const nccl::error_message& o, const char* what) {
   return o.text.find(what) != std::string::npos;
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("a device that is not there is named with how many there are") {
   NEEDS_DEVICE();
   nccl::device_registry registry;
   for (const int ordinal : {-1, 999}) {
-    const auto refused = objection_of(registry.open(ordinal, {}));
+    const auto refused = error_of(registry.open(ordinal, {}));
     CHECK(refused.why == cause::device_unavailable);
     CHECK(says(refused, std::to_string(ordinal).c_str()));
     CHECK(says(refused, "there "));
@@ -106,7 +106,7 @@ TEST_CASE(
   rest.most_multiprocessors = first->multiprocessors() - first->reserved();
   auto second = device_of(registry.open(0, rest));
   CHECK(second->reserved() == second->multiprocessors());
-  const auto refused = objection_of(registry.open(0, {}));
+  const auto refused = error_of(registry.open(0, {}));
   CHECK(refused.why == cause::device_busy);
   CHECK(says(refused, std::to_string(first->multiprocessors()).c_str()));
   first = nullptr;
@@ -129,7 +129,7 @@ TEST_CASE("a failed device is found although its idle streams hide the error") {
 TEST_CASE("without a driver the error says so") {
   if (!runs_alone({"EMULATED_CUDA_DRIVER=0"})) return;
   nccl::device_registry registry;
-  const auto refused = objection_of(registry.open(0, {}));
+  const auto refused = error_of(registry.open(0, {}));
   CHECK(refused.why == cause::device_unavailable);
   CHECK(says(refused, "no NVIDIA driver"));
 }
@@ -137,7 +137,7 @@ TEST_CASE("without a driver the error says so") {
 TEST_CASE("a driver that is too old is named with the version that is needed") {
   if (!runs_alone({"EMULATED_CUDA_DRIVER=12040"})) return;
   nccl::device_registry registry;
-  const auto refused = objection_of(registry.open(0, {}));
+  const auto refused = error_of(registry.open(0, {}));
   CHECK(refused.why == cause::device_unavailable);
   CHECK(says(refused, "CUDA 12.4"));
   CHECK(says(refused, "13.0"));
@@ -146,7 +146,7 @@ TEST_CASE("a driver that is too old is named with the version that is needed") {
 TEST_CASE("an NCCL that is too old is named with the version that is needed") {
   if (!runs_alone({"EMULATED_NCCL_VERSION=21403"})) return;
   nccl::device_registry registry;
-  const auto refused = objection_of(registry.open(0, {}));
+  const auto refused = error_of(registry.open(0, {}));
   CHECK(refused.why == cause::device_unavailable);
   CHECK(says(refused, "2.14.3"));
   CHECK(says(refused, "2.18.0"));
@@ -162,7 +162,7 @@ TEST_CASE("a forked child gets an error, and the end of its registry waits for n
     bool right = false;
     {
       const auto refused = registry.open(0, {});
-      const auto* why = std::get_if<nccl::objection>(&refused);
+      const auto* why = std::get_if<nccl::error_message>(&refused);
       right = why && why->why == cause::forked;
     }
     registry.~device_registry();

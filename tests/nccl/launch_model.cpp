@@ -83,14 +83,14 @@ void launch_model::begin(world& w) {
 }
 
 void launch_model::ring(member& m) {
-  if (std::exchange(m.is_bell_rung, true)) return;
+  if (std::exchange(m.is_wakeup_pending, true)) return;
   after(20, [this, &m] {
-    m.is_bell_rung = false;
+    m.is_wakeup_pending = false;
     look(m);
   });
 }
 
-// What a member looks at when its bell has rung, and after whatever it was told.
+// What a member looks at when it was woken, and after whatever it was told.
 void launch_model::look(member& m) {
   if (m.is_broken || !m.seat) return;
   if (now_ < m.stopped_until) return at(m.stopped_until, [this, &m] { look(m); });

@@ -75,7 +75,7 @@ class launch_model {
     gpu* on = nullptr;
     std::size_t connection = 0;
     std::optional<nccl::order_seat> seat;
-    bool is_bell_rung = false;
+    bool is_wakeup_pending = false;
     bool has_said_crowded = false;
     bool has_said_made = false;
     bool uses_places = false;

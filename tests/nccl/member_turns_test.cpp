@@ -40,7 +40,7 @@ nccl_backend_options options_of(const device_options& device) {
 
 std::shared_ptr<device> opened(device_registry& registry) {
   auto found = registry.open(first_device(), quick_options());
-  if (auto* refused = std::get_if<objection>(&found)) FAIL(refused->text);
+  if (auto* refused = std::get_if<error_message>(&found)) FAIL(refused->text);
   return std::get<std::shared_ptr<device>>(found);
 }
 

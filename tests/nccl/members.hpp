@@ -45,7 +45,7 @@ class nccl_member {
   /// Another communicator on the same device.
   void make(int device, const device_options& options) {
     auto opened = registry_->open(device, options);
-    if (auto* refused = std::get_if<nccl::objection>(&opened)) FAIL(refused->text);
+    if (auto* refused = std::get_if<nccl::error_message>(&opened)) FAIL(refused->text);
     device_ = std::get<std::shared_ptr<nccl::device>>(opened);
     communicator_ =
         std::make_unique<nccl::communicator>(device_, home_, options, "tested", 1);

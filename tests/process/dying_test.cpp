@@ -73,7 +73,7 @@ TEST_CASE("a killed peer is noticed before its gigabytes are torn down") {
       CHECK(n.error.cause == cause::peer_died);
       CHECK(n.error.rank == 1);
       CHECK(n.after < 5s);
-      came_first = n.before_its_end && n.error.detail == "its death word";
+      came_first = n.before_its_end && n.error.detail == "its liveness futex";
       MESSAGE(megabytes << " MiB: "
                         << std::chrono::duration<double, std::milli>(n.after).count()
                         << " ms");

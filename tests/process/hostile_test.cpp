@@ -80,8 +80,8 @@ struct between {
 }  // namespace
 
 TEST_CASE("law 11: scribbles over the shared memory harm no world but the scribbler's") {
-  const char* const parts[] = {"all",   "header", "doorbells", "beats",
-                               "slabs", "offers", "rings",     "chunks"};
+  const char* const parts[] = {"all",   "header", "wake_ups", "beats",
+                               "slabs", "offers", "rings",    "chunks"};
   unsigned seed = 1;
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
@@ -142,7 +142,7 @@ TEST_CASE("law 11: an offer of memory that is not there ends its world, by name"
     CHECK(f.cause == cause::protocol_error);
     CHECK(f.rank == 1);
     CHECK(f.detail.find("memory that is not there") != std::string::npos);
-    // What is there was read, but for what the mover may not have begun.
+    // What is there was read, but for what the copy thread may not have begun.
     CHECK(std::count(into.begin(), into.end(), 1) > 0);
     CHECK(into.back() == 0);
     b.check_undisturbed(300ms);

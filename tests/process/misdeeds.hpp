@@ -14,55 +14,56 @@
 #include <thread>
 #include <vector>
 
-#include "link/arena_layout.hpp"
+#include "link/segment_layout.hpp"
 #include "manyworlds/mw.hpp"
 #include "traffic_orders.hpp"
 
 namespace manyworlds::process_tests {
 
-/// The arenas that this process has mapped, as its own map of memory tells.
-inline std::vector<std::byte*> mapped_arenas() {
+/// The segments that this process has mapped, as its own map of memory tells.
+inline std::vector<std::byte*> mapped_segments() {
   std::vector<std::byte*> found;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     if (line.find("memfd:manyworlds-link") == std::string::npos) continue;
     const auto begin = std::stoull(line, nullptr, 16);
     const auto end = std::stoull(line.substr(line.find('-') + 1), nullptr, 16);
-    if (end - begin >= shm::arena_bytes)
+    if (end - begin >= shm::segment_bytes)
       found.push_back(reinterpret_cast<std::byte*>(begin));
   }
   return found;
 }
 
-/// Parts of an arena. The rings and chunks are those of which something is used.
+/// Parts of a segment. The rings and chunks are those of which something is used.
 struct region {
   std::size_t begin;
   std::size_t end;
 };
 inline region region_named(const std::string& name) {
   namespace at = shm::offset;
-  if (name == "header") return {0, at::attention(0)};
-  if (name == "doorbells") return {at::attention(0), at::beat(0)};
+  if (name == "header") return {0, at::receiver(0)};
+  if (name == "wake_ups") return {at::receiver(0), at::beat(0)};
   if (name == "beats") return {at::beat(0), at::death(0)};
   if (name == "slabs") return {at::slabs_begin, at::offers_begin};
   if (name == "offers") return {at::offers_begin, at::offers_begin + 256};
   if (name == "rings") return {at::rings_begin, at::ring(2, 0)};
   if (name == "chunks") return {at::chunks_begin, at::chunk(0, 8)};
-  return {0, shm::arena_bytes};
+  return {0, shm::segment_bytes};
 }
 
-inline std::atomic<std::uint64_t>& word_at(std::byte* arena, std::size_t offset) {
-  return *reinterpret_cast<std::atomic<std::uint64_t>*>(arena + offset);
+inline std::atomic<std::uint64_t>& word_at(std::byte* segment, std::size_t offset) {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(segment + offset);
 }
 
-/// Until it is killed: random words anywhere in a part of every arena.
+/// Until it is killed: random words anywhere in a part of every segment.
 inline void scribble(const std::string& where, unsigned seed) {
-  std::thread([arenas = mapped_arenas(), part = region_named(where), seed] {
+  std::thread([segments = mapped_segments(), part = region_named(where), seed] {
     std::minstd_rand random(seed);
     std::uniform_int_distribution<std::size_t> place(part.begin / 8, part.end / 8 - 1);
     std::uniform_int_distribution<std::uint64_t> word;
     for (;;) {
-      for (std::byte* arena : arenas) word_at(arena, place(random) * 8) = word(random);
+      for (std::byte* segment : segments)
+        word_at(segment, place(random) * 8) = word(random);
     }
   }).detach();
 }
@@ -70,10 +71,10 @@ inline void scribble(const std::string& where, unsigned seed) {
 /// Until it is killed: every word in the cells of the first slots has now one bit turned
 /// over, now not, while the cells' sequences stay right.
 inline void flip() {
-  const auto turn_over = [](std::byte* arena, std::uint64_t bits) {
+  const auto turn_over = [](std::byte* segment, std::uint64_t bits) {
     for (std::size_t ring = 0; ring < 4; ++ring) {
       std::byte* const cells =
-          arena + shm::offset::ring(ring / 2, static_cast<int>(ring % 2));
+          segment + shm::offset::ring(ring / 2, static_cast<int>(ring % 2));
       for (std::size_t cell = 0; cell < shm::cell_ring::capacity; ++cell) {
         // Behind the sequence and the head come the words of the content.
         for (std::size_t at = 8; at < shm::line_size; at += 8)
@@ -81,23 +82,23 @@ inline void flip() {
       }
     }
   };
-  std::thread([arenas = mapped_arenas(), turn_over] {
+  std::thread([segments = mapped_segments(), turn_over] {
     for (unsigned round = 0;; ++round) {
       // Each twice: over, and back.
-      for (std::byte* arena : arenas)
-        turn_over(arena, std::uint64_t{1} << (round / 2 % 64));
+      for (std::byte* segment : segments)
+        turn_over(segment, std::uint64_t{1} << (round / 2 % 64));
     }
   }).detach();
 }
 
 /// Does not read any more, and shows that it lives and goes on. On the reactor.
 [[noreturn]] inline void turn_deaf() {
-  std::thread([arenas = mapped_arenas()] {
+  std::thread([segments = mapped_segments()] {
     for (std::uint64_t progress = 1;; ++progress) {
-      for (std::byte* arena : arenas) {
+      for (std::byte* segment : segments) {
         for (const int side : {0, 1}) {
           const auto at = shm::offset::beat(side);
-          reinterpret_cast<shm::beat_line*>(arena + at)->progress = progress << 32;
+          reinterpret_cast<shm::beat_line*>(segment + at)->progress = progress << 32;
         }
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -130,11 +130,12 @@ TEST_CASE("wrong options of accept and connect are told at once") {
   };
   CHECK(told(accept(a.rt, store, {}, echo)) == "accept: a service needs a name");
   CHECK(told(accept(a.rt, store, {.service = "x", .most = 0}, echo)) ==
-        "accept: at most 0 worlds at a time");
+        "accept: accept_options::most is 0, so no peer could ever be served");
   CHECK(told(connect(a.rt, store, {.service = "x", .world = {.rank = 1}}, echo)) ==
-        "connect: name, rank and size of its worlds are not to be given");
+        "connect: the name, rank and size of a service's worlds are chosen by the "
+        "library: leave them empty");
   CHECK(told(connect(a.rt, store, {.service = "x", .world = {.form = 0s}}, echo)) ==
-        "connect: no time is given to form the world (form)");
+        "connect: the time to form the world (form) must be longer than zero");
 }
 
 TEST_CASE("B9, law 6: a thousand connects leave no keys behind, and no names") {
@@ -155,7 +156,7 @@ TEST_CASE("B9, law 6: a thousand connects leave no keys behind, and no names") {
       co_await connect(worker.rt, store, {.service = "decode"}, ends);
   };
   worker.run(many(), 60s);
-  // The list, while it is served, and perhaps a bell that nobody has heard yet.
+  // The queue, while it is served, and perhaps a bell that no acceptor has heard yet.
   CHECK(keys_in(front, store) <= 2);
   enough.request_stop();
   front.finish(accepted);

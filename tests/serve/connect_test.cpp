@@ -23,8 +23,8 @@ TEST_CASE(
   int taken = 0, met = 0;
   // As an acceptor of another secret does, which must not say why.
   auto take_three = [&]() -> task<void> {
-    waiting_list list(access::core(*s.leader.rt), s.store, "decode");
-    while (taken < 3) taken += static_cast<int>((co_await list.take(1)).size());
+    join_queue queue(access::core(*s.leader.rt), s.store, "decode");
+    while (taken < 3) taken += static_cast<int>((co_await queue.take(1)).size());
   };
   auto meets = [&](world&) -> task<void> {
     ++met;
@@ -34,10 +34,10 @@ TEST_CASE(
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, meets));
   REQUIRE(s.until([&] { return taken == 2; }));
-  CHECK(worker.told.count("taken by an acceptor", log_level::warning) == 0);
+  CHECK(worker.told.count("an acceptor has taken us", log_level::warning) == 0);
   REQUIRE(s.until([&] { return taken == 3; }));
   s.sim.run_for(20s);
-  CHECK(worker.told.count("taken by an acceptor 2 times and not met",
+  CHECK(worker.told.count("taken us from the join queue 2 times, but no world was formed",
                           log_level::warning) == 1);
   CHECK(met == 0);
   std::stop_source enough;
@@ -55,11 +55,12 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
   auto never = [](world&) -> task<void> { co_return; };
   auto connected =
       worker.start(connect(*worker.rt, s.store, {.service = "decode"}, never));
-  const std::string told = "connect decode: in the waiting list of the store " +
-                           s.store.address() + "; no acceptor of the service has taken";
+  const std::string told = "connect decode: we stand in the join queue of the store " +
+                           s.store.address() +
+                           ", and no acceptor of the service has taken";
   REQUIRE(s.until([&] { return worker.told.count(told, log_level::warning) == 1; }, 2s));
   s.sim.run_for(5s);
-  CHECK(worker.told.count("no acceptor of the service has taken it",
+  CHECK(worker.told.count("no acceptor of the service has taken us",
                           log_level::warning) == 1);
   worker.end();
   CHECK(connected.is_ready());
@@ -67,25 +68,25 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
 
 TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
   site s;
-  waiting_list list(access::core(*s.leader.rt), s.store, "decode");
+  join_queue queue(access::core(*s.leader.rt), s.store, "decode");
   auto take_all = [&]() -> task<void> {
     acceptor door(*s.leader.rt, s.store, {.service = "decode"});
-    const waiting_peer slow(1, "first");
-    co_await list.enter(slow);
+    const join_entry slow(1, "first");
+    co_await queue.enter(slow);
     auto taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     auto met = door.meet(std::move(taken[0]));
-    co_await list.enter(slow);
-    co_await list.enter(waiting_peer(2, "first"));
+    co_await queue.enter(slow);
+    co_await queue.enter(join_entry(2, "first"));
     taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     CHECK(taken[0].id == 2);
     // It waits for another world: the one that it has is over, or soon will be.
-    co_await list.enter(waiting_peer(1, "second"));
+    co_await queue.enter(join_entry(1, "second"));
     taken = co_await door.next({});
     REQUIRE(taken.size() == 1);
     CHECK(taken[0].id == 1);
-    co_await list.enter(slow);
+    co_await queue.enter(slow);
     met.reset();
     taken = co_await door.next({});
     CHECK(taken.size() == 1);

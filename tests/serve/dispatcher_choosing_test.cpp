@@ -68,7 +68,7 @@ TEST_CASE(
   for (int i = 0; i < 21; ++i)
     CHECK(left.begun[static_cast<std::size_t>(i)] == "echo " + std::to_string(i));
   CHECK(told[21]->why.cause == cause::overloaded);
-  CHECK(told[21]->why.detail.find("20 calls wait") != std::string::npos);
+  CHECK(told[21]->why.detail.find("20 calls already wait") != std::string::npos);
 }
 
 TEST_CASE("a call that was queued first is retried first") {

@@ -77,20 +77,20 @@ std::vector<lie> lies_of_workers() {
       {"a reply that is too large", "2001 bytes",
        later_on(an_answer(answer_kind::reply), 2001)},
       {"replies beyond the window", "window", after_request(too_many_replies)},
-      {"fewer replies than have come", "less was sent",
+      {"fewer replies than have come", "has sent less than has come",
        after_request([](world& w) -> task<void> {
          co_await say(w, an_answer(answer_kind::reply), 400);
          co_await say(w, an_answer(answer_kind::sent));
        })},
-      {"more than the window given up", "more was sent",
+      {"more than the window given up", "has sent more than the call's window",
        after_request([](world& w) -> task<void> {
          answer_head head = an_answer(answer_kind::sent);
          // Half the window, and the largest reply behind it, are 2,564.
          head.word = 2565;
          co_await say(w, head);
        })},
-      {"so much given up that the next reply wraps", "more was sent",
-       after_request([](world& w) -> task<void> {
+      {"so much given up that the next reply wraps",
+       "has sent more than the call's window", after_request([](world& w) -> task<void> {
          answer_head head = an_answer(answer_kind::sent);
          head.word = ~std::uint64_t{0};
          co_await say(w, head);

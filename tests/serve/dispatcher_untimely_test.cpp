@@ -1,6 +1,6 @@
 // Dispatcher and call server: peers that say what they may, but not when they may.
 #include "dispatch_liars.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 #include "serve/dispatch_core.hpp"
 
 namespace manyworlds::dispatch_tests {
@@ -74,8 +74,8 @@ TEST_CASE("what a worker delivers before it leaves is read to its end") {
 
 TEST_CASE("a call that was given up keeps its cause when its worker ends it") {
   const least_depth pick;
-  call_record c(std::make_shared<dispatch_core>(dispatch_options()), pick_reference(pick),
-                1);
+  call_state c(std::make_shared<dispatch_core>(dispatch_options()), pick_reference(pick),
+               1);
   c.give_up(failure(cause::timed_out, ""));
   c.end(call_try(), failure());
   CHECK(c.is_over());

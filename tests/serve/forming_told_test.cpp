@@ -66,7 +66,7 @@ TEST_CASE("a forming that keep absorbs is told with its reason and the next try"
   (void)s.leader.start(keep(*s.leader.rt, s.store, member(0, 500ms), idle));
   s.sim.run_for(5s);
   CHECK(s.leader.told.count("not formed within 500 ms: rank 1 has not joined") >= 3);
-  CHECK(s.leader.told.count("; tries again in ") >= 3);
+  CHECK(s.leader.told.count("; the next try is in ") >= 3);
 }
 
 TEST_SUITE_END();

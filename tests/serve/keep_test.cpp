@@ -183,7 +183,7 @@ TEST_CASE(
   CHECK_THROWS_WITH(a.finish(kept), "the body's own");
   b.finish(followed);
   check_broken_by(b, w, "the body of keep ended by an exception: the body's own");
-  CHECK(a.log.count("keep edge@1: its body ended by an exception: the body's own",
+  CHECK(a.log.count("keep edge@1: the body ended by an exception: the body's own",
                     log_level::error) == 1);
   CHECK(a.rt.dump().find("bodies that ended by an exception: 1") != std::string::npos);
 }

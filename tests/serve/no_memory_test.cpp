@@ -6,7 +6,7 @@
 
 #include "manyworlds/detail/local_executor.hpp"
 #include "manyworlds/manyworlds.hpp"
-#include "serve/call_record.hpp"
+#include "serve/call_state.hpp"
 #include "serve/dispatch_core.hpp"
 #include "support/refused_memory.hpp"
 
@@ -20,7 +20,7 @@ TEST_CASE("a call that finds no memory in the queue does not stand there") {
   auto calls = [&]() -> task<void> {
     executor& home = core->enter();
     const least_depth pick;
-    call_record call(core, pick_reference(pick), core->next_number());
+    call_state call(core, pick_reference(pick), core->next_number());
     call.begin(home, duration::max(), {});
     try {
       const testing::refused_memory next;

@@ -188,7 +188,7 @@ TEST_CASE("a name whose world is up, or is being formed, is not formed a second 
   const failure meanwhile =
       both.a.run(managed::form_one(both.of_a, named_options("left", 0)));
   CHECK(meanwhile.cause == cause::invalid_argument);
-  CHECK(meanwhile.detail == "the manager's world left is being formed already");
+  CHECK(meanwhile.detail == "the manager's world left is already being formed");
   CHECK(!both.b.run(managed::form_one(both.of_b, named_options("left", 1))));
   CHECK(!both.a.finish(first));
   const failure again =

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "manyworlds/serve/connect.hpp"
-#include "serve/waiting_list.hpp"
+#include "serve/join_queue.hpp"
 #include "simulation/scenario.hpp"
 #include "simulation/world_cluster.hpp"
 
@@ -56,8 +56,8 @@ mw::task<void> connect_once(member_process& self, meetings& seen) {
 
 /// Takes who waits, and never does anything with them.
 mw::task<void> only_take(member_process& self, std::size_t& taken) {
-  mw::waiting_list list(mw::access::core(self.runtime()), *self.rendezvous, "decode");
-  taken += (co_await list.take(1024)).size();
+  mw::join_queue queue(mw::access::core(self.runtime()), *self.rendezvous, "decode");
+  taken += (co_await queue.take(1024)).size();
 }
 
 mw::task<void> count_keys(mw::store& st, std::int64_t& keys) {

@@ -44,10 +44,10 @@ TEST_CASE("who lives on one host shares its memory, and nobody else does") {
   membership far_ends[2];
   cluster all(1, sharing());
   member_process& a = all.add("a");
-  member_process& neighbour = all.add("neighbour", a);
+  member_process& beside = all.add("beside", a);
   member_process& far = all.add("far");
   a.start(join(a, "near", 0, near_ends[0]));
-  neighbour.start(join(neighbour, "near", 1, near_ends[1]));
+  beside.start(join(beside, "near", 1, near_ends[1]));
   a.start(join(a, "far", 0, far_ends[0]));
   far.start(join(far, "far", 1, far_ends[1]));
   REQUIRE(all.run_until(
@@ -60,7 +60,9 @@ TEST_CASE("who lives on one host shares its memory, and nobody else does") {
   check(all);
 }
 
-TEST_CASE("a killed neighbour is missed by its word, also when its sockets say nothing") {
+TEST_CASE(
+    "a killed local peer is missed by its liveness futex, also when its sockets say "
+    "nothing") {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     CAPTURE(seed);
     membership at_a;
@@ -82,7 +84,7 @@ TEST_CASE("a killed neighbour is missed by its word, also when its sockets say n
   }
 }
 
-TEST_CASE("a stopped neighbour is not taken for dead") {
+TEST_CASE("a stopped local peer is not taken for dead") {
   membership at_a;
   membership at_b;
   cluster all(1, sharing());

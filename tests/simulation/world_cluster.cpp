@@ -83,8 +83,8 @@ member_process& cluster::add(std::string name) {
   return *members_.back();
 }
 
-member_process& cluster::add(std::string name, member_process& neighbour) {
-  mw::simulated_process& p = sim.add_process(name, neighbour.process());
+member_process& cluster::add(std::string name, member_process& beside) {
+  mw::simulated_process& p = sim.add_process(name, beside.process());
   faults.processes.push_back({std::move(name), {}, false, sim.now()});
   members_.push_back(std::make_unique<member_process>(*this, p, members_.size()));
   return *members_.back();

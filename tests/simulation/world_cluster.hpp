@@ -103,7 +103,7 @@ class cluster {
 
   member_process& add(std::string name);
   /// On the host of another: its successor, or a rival.
-  member_process& add(std::string name, member_process& neighbour);
+  member_process& add(std::string name, member_process& beside);
   [[nodiscard]] member_process& at(std::size_t index) { return *members_[index]; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
 

@@ -28,7 +28,7 @@ TEST_CASE(
     raw_client half = server.client();
     half.send("\x01\x05\0\0"s);
     CHECK(half.is_ended_by_server());
-    CHECK(server.reports("begun and not finished in time"));
+    CHECK(server.reports("begun, but not finished in time"));
     idle.send(ping());
     CHECK(idle.receive(4) == pong);
   });
@@ -132,7 +132,7 @@ TEST_CASE("waits and half requests are bounded for all connections together") {
       raw_client half = server.client();
       half.send("\x01"s + text("/k") + u64(1 << 20) + std::string(300 * 1024, 'x'));
       CHECK(half.is_ended_by_server());
-      CHECK(server.reports("holds the most that it may for its connections"));
+      CHECK(server.reports("hold all the memory that the store may use"));
       std::vector<raw_client> waits;
       for (int n = 0; n < 100; ++n) waits.push_back(waiting(n));
       CHECK(waits.back().is_ended_by_server());

@@ -23,7 +23,7 @@ class keeping_factory final : public backend_factory {
       ++(way.has_slot() ? slots : streams);
       if (!way.has_slot()) continue;
       kept.push_back(way.take_slot());
-      highest = std::max(highest, kept.back().slot());
+      highest = std::max(highest, kept.back().index());
     }
     return std::make_unique<host_backend>(parts.home(), parts.listener(),
                                           host_backend_options(), parts.options().rank,
@@ -33,7 +33,7 @@ class keeping_factory final : public backend_factory {
   int slots = 0;
   int streams = 0;
   unsigned highest = 0;
-  std::vector<slot_lease> kept;
+  std::vector<shm_slot> kept;
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace manyworlds::inline v0::detail {
 
 /// Describes a payload that another backend brings: only the description travels with
 /// the head. A send fills it in; a receive learns it.
-struct payload_elsewhere {
+struct device_payload {
   std::size_t bytes = 0;  ///< of the payload; for a receive, what it has room for
   dtype type = dtype::uint8;
   bool takes_any = false;  ///< true for a receive of descriptions alone, of any payload
@@ -96,9 +96,9 @@ class operation {
   /// list in the awaiter.
   const_view_list source;
   view_list target;
-  payload_elsewhere* elsewhere = nullptr;  ///< if set, a send's `source` describes it
-  collective_part* collective = nullptr;   ///< for collectives on host memory; no barrier
-  device_part* device = nullptr;           ///< for operations on device memory
+  device_payload* on_device = nullptr;    ///< if set, a send's `source` describes it
+  collective_part* collective = nullptr;  ///< for collectives on host memory; no barrier
+  device_part* device = nullptr;          ///< for operations on device memory
 
   // The result.
   message_info info;

@@ -110,9 +110,9 @@ class operation_awaiter : public operation {
   bool queue(work& w) noexcept;
   void work_is_done() noexcept;
   void make_failure() noexcept;
-  [[nodiscard]] bool is_objectionable() const noexcept;
-  /// Returns why it is. Precondition: `is_objectionable()`.
-  [[nodiscard]] std::string objection() const;
+  [[nodiscard]] bool is_invalid() const noexcept;
+  /// Returns why it is. Precondition: `is_invalid()`.
+  [[nodiscard]] std::string invalid_text() const;
 
   world_core* core_;
   std::optional<duration> limit_;

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace nccl {
 
-class stream_look;
+class stream_poll;
 struct copy_plan;
 
 }  // namespace nccl
@@ -54,7 +54,7 @@ class stream_wait {
   void hear();
 
   device_stream on_;
-  std::shared_ptr<nccl::stream_look> look_;
+  std::shared_ptr<nccl::stream_poll> poll_;
   continuation* waiter_ = nullptr;
 };
 

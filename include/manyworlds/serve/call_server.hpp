@@ -18,7 +18,7 @@
 namespace manyworlds::inline v0 {
 
 namespace detail {
-class call_session;
+class server_session;
 }  // namespace detail
 
 /// One call, as the worker's handler sees it. Lifetime: that of the handler's task.
@@ -62,11 +62,11 @@ class served_call {
   }
 
  private:
-  friend class detail::call_session;
-  served_call(detail::call_session& session, std::uint32_t slot) noexcept
+  friend class detail::server_session;
+  served_call(detail::server_session& session, std::uint32_t slot) noexcept
       : session_(session), slot_(slot) {}
 
-  detail::call_session& session_;
+  detail::server_session& session_;
   std::uint32_t slot_;
   std::uint32_t earlier_tries_ = 0;
   std::uint64_t id_ = 0;

@@ -10,19 +10,19 @@
 #include <vector>
 
 #include "manyworlds/coro/awaitable.hpp"
-#include "manyworlds/detail/call_watch.hpp"
+#include "manyworlds/detail/call_deadline.hpp"
 #include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace detail {
 
-class call_record;
+class call_state;
 
 /// Waits for one reply. See `reply_stream::next`.
 class next_reply_awaiter : public native_only {
  public:
-  next_reply_awaiter(call_record* call, duration limit, std::stop_token token) noexcept;
+  next_reply_awaiter(call_state* call, duration limit, std::stop_token token) noexcept;
   next_reply_awaiter(const next_reply_awaiter&) = delete;
   next_reply_awaiter& operator=(const next_reply_awaiter&) = delete;
   ~next_reply_awaiter();
@@ -35,15 +35,16 @@ class next_reply_awaiter : public native_only {
   [[nodiscard]] failure take_failure() noexcept { return std::move(failure_); }
 
  private:
-  friend class call_record;
+  friend class call_state;
 
+  void give_up(cause why) noexcept;
   /// Ends the wait with a reply, with nothing at the end, or with a failure.
   void finish(std::optional<std::vector<std::byte>> reply, failure f) noexcept;
 
-  call_record* call_;
+  call_state* call_;
   duration limit_;
   std::stop_token token_;
-  call_watch watch_;
+  member_deadline<&next_reply_awaiter::give_up> deadline_{*this};
   std::optional<std::vector<std::byte>> reply_;
   failure failure_;
   continuation* waiter_ = nullptr;
@@ -54,7 +55,7 @@ class [[nodiscard]] next_reply : public not_for_asio {
  public:
   using value_type = std::optional<std::vector<std::byte>>;
 
-  explicit next_reply(call_record* call) noexcept : call_(call) {}
+  explicit next_reply(call_state* call) noexcept : call_(call) {}
 
   /// Gives up waiting after `limit`, with cause `timed_out`; the call goes on.
   [[nodiscard]] next_reply&& within(duration limit) && noexcept {
@@ -72,7 +73,7 @@ class [[nodiscard]] next_reply : public not_for_asio {
   }
 
  private:
-  call_record* call_;
+  call_state* call_;
   duration limit_ = duration::max();
   std::stop_token token_;
 };
@@ -88,7 +89,7 @@ class reply_stream {
  public:
   /// Makes no stream: the state of one that was moved from.
   reply_stream() noexcept;
-  explicit reply_stream(std::unique_ptr<detail::call_record> call) noexcept;
+  explicit reply_stream(std::unique_ptr<detail::call_state> call) noexcept;
   reply_stream(reply_stream&& other) noexcept;
   reply_stream& operator=(reply_stream&& other) noexcept;
   ~reply_stream();
@@ -116,7 +117,7 @@ class reply_stream {
   [[nodiscard]] std::uint64_t received() const noexcept;
 
  private:
-  std::unique_ptr<detail::call_record> call_;
+  std::unique_ptr<detail::call_state> call_;
 };
 
 }  // namespace manyworlds::inline v0

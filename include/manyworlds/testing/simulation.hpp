@@ -83,9 +83,9 @@ class simulation {
 
   /// Adds a process on a new host. It lives as long as the simulation.
   simulated_process& add_process(std::string name);
-  /// Adds a process with the address and ports of `neighbour`, say its successor after a
+  /// Adds a process with the address and ports of `beside`, say its successor after a
   /// kill.
-  simulated_process& add_process(std::string name, const simulated_process& neighbour);
+  simulated_process& add_process(std::string name, const simulated_process& beside);
 
   [[nodiscard]] time_point now() const noexcept;
   [[nodiscard]] duration elapsed() const noexcept;
@@ -101,7 +101,7 @@ class simulation {
   template <class Finished>
   [[nodiscard]] bool run_until(Finished&& finished,
                                duration at_most = std::chrono::hours(1)) {
-    look_again();
+    wake_all();
     const time_point limit = now() + at_most;
     while (!finished()) {
       if (!step_before(limit)) return finished();
@@ -169,12 +169,12 @@ class simulation {
   bool step_before(time_point limit);
   void turn(driven_reactor& r);
   /// Turns every reactor once more: code outside the simulation may have given it work.
-  void look_again() noexcept;
+  void wake_all() noexcept;
   /// Lets an engine sleep inside a turn: everything else goes on meanwhile.
   void sleep(detail::simulated_engine& sleeper, std::optional<time_point> until);
   void attach(simulated_process& p, detail::reactor& r);
   void detach(detail::reactor& r) noexcept;
-  void tell_neighbours(simulated_process& dead);
+  void tell_processes_of_host(simulated_process& dead);
   [[nodiscard]] detail::simulated_resident* find_resident(
       std::size_t host, std::string_view name) const noexcept;
 

@@ -55,7 +55,7 @@ struct world_options {
 namespace detail {
 
 /// Returns what is wrong with the options, naming it; empty if nothing is.
-[[nodiscard]] std::string objection_to(const world_options& options);
+[[nodiscard]] std::string validate(const world_options& options);
 
 }  // namespace detail
 

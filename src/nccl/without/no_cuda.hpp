@@ -10,7 +10,7 @@ namespace manyworlds::inline v0::detail::nccl {
 /// Why, to follow what was asked.
 inline constexpr const char* no_cuda =
     "this build has no CUDA: build Manyworlds where the headers of CUDA and NCCL are "
-    "(-Dnccl=enabled says what is missing)";
+    "installed (-Dnccl=enabled says what is missing)";
 
 [[noreturn]] inline void refuse(const char* asked) {
   throw device_error(std::string(asked) + ": " + no_cuda);

@@ -14,7 +14,7 @@ class no_devices final : public runtime_devices {
     none.why = cause::device_unavailable;
     none.text =
         "this build of the library has no GPU worlds: build it where the headers of CUDA "
-        "and NCCL are";
+        "and NCCL are installed";
     heard(std::move(none));
   }
   std::unique_ptr<backend> make_backend(device_backend_parts) override {
