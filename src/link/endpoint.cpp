@@ -295,7 +295,8 @@ task<bytes> endpoint::ask(process_address peer, bytes question, time_point deadl
       got = co_await with.receive_exactly(answer);
       if (got.ok() && got.count() == size) co_return answer;
     }
-    throw link_error(cause::peer_died, "the peer hung up on a question");
+    throw link_error(cause::peer_died,
+                     "the peer hung up instead of answering a question");
   };
   bool late = false;
   bytes answer;

@@ -49,7 +49,8 @@ task<void> endpoint::acceptor::run() {
     if (!accepted.ok()) {
       if (accepted.error() == EMFILE || accepted.error() == ENFILE) {
         owner_.log(log_level::info,
-                   "no descriptor is left to accept a peer with; trying again in 50 ms");
+                   "no descriptor is left to accept a peer (ulimit -n): the next try is "
+                   "in 50 ms");
       }
       co_await sleep_for(50ms);
       continue;
