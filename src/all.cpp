@@ -102,7 +102,6 @@
 #include "observe/log.cpp"
 #include "observe/report.cpp"
 #include "observe/reporter.cpp"
-#include "observe/world_report.cpp"
 #include "process_address.cpp"
 #include "serve/acceptor.cpp"
 #include "serve/call_deadline.cpp"

@@ -3,6 +3,7 @@
 #include "link/local_peer.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
+#include "world/world_core.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -13,6 +14,23 @@ namespace {
 constexpr std::chrono::milliseconds answer_patience(100);
 // `reporter::report` promises a fifth of a second for both reactors.
 static_assert(2 * answer_patience <= std::chrono::milliseconds(200));
+
+operation_report report_on(const operation& op, time_point now) {
+  operation_report report;
+  report.kind = op.kind;
+  report.peer = op.peer;
+  report.lane = op.on.number();
+  report.bytes_moved = op.bytes_moved;
+  report.bytes_wanted =
+      op.kind == operation_kind::send ? op.source.total_bytes() : op.target.total_bytes();
+  report.bytes_wanted += op.head_bytes;
+  report.begun = op.begun;
+  report.waits_for = name_of(static_cast<send_obstacle>(op.waits_for));
+  report.age = now - op.started;
+  report.file = op.where.file_name();
+  report.line = op.where.line();
+  return report;
+}
 
 reactor_report report_on(reactor& r) {
   reactor_report report;
@@ -69,7 +87,7 @@ runtime_report reporter::report() {
                     serving.answered_by_another, serving.late_answers,
                     serving.calls_given_back};
   for (const auto& w : core_.worlds().snapshot()) {
-    report.worlds.push_back(w->report(now));
+    report.worlds.push_back(report_on(*w, now));
     if (moved) add(*moved, report.worlds.back());
     if (served) add(*served, report.worlds.back());
   }
@@ -100,7 +118,7 @@ void reporter::add(const service_part& served, world_report& to) {
 reporter::transfers reporter::collect_transfers() const {
   transfers all;
   for (const auto& w : core_.worlds().snapshot())
-    all[w->instance()] = w->report_transfers();
+    all[w->instance()] = report_on_transfers(*w);
   return all;
 }
 
@@ -155,6 +173,56 @@ std::vector<operation_report> reporter::recent_operations() const {
     reports.push_back(std::move(o));
   }
   return reports;
+}
+
+// --- one world
+
+world_report report_on(const world_core& w, time_point now) {
+  world_report report;
+  report.name = w.options().name;
+  report.instance = w.instance();
+  report.rank = w.options().rank;
+  report.size = w.options().size;
+  report.state = name_of(w.state());
+  report.first_cause = w.first_failure();
+  report.history = w.tally().read(now);
+  // Read the epoch first: it publishes the view and the links.
+  report.epoch = w.epoch();
+  if (report.epoch != 0) {
+    for (rank_t r = 0; r < w.view().size(); ++r) {
+      member_report m;
+      m.rank = r;
+      m.identity = w.view().member(r).identity;
+      m.address = w.view().member(r).endpoint.text();
+      m.is_self = r == w.options().rank;
+      m.is_suspect = w.members().is_suspect(r);
+      MW_ASSERT(static_cast<std::size_t>(r) < w.members().links().size(),
+                "each member has a place for its link");
+      const auto& l = w.members().links()[static_cast<std::size_t>(r)];
+      if (l && !m.is_self) {
+        m.silence = now - l->last_heard();
+        m.transport = w.members().is_over_memory(r) ? "shm" : "tcp";
+      }
+      report.members.push_back(std::move(m));
+    }
+  }
+  const std::lock_guard lock(w.pending().history().mutex());
+  for (const operation* op = w.pending().first(); op; op = op->next_pending) {
+    report.pending.push_back(report_on(*op, now));
+  }
+  return report;
+}
+
+transfer_report report_on_transfers(const world_core& w) {
+  transfer_report report;
+  const backend* const by = w.moved_by();
+  if (!by) return report;
+  report.transport = by->transport();
+  report.lanes = by->lanes();
+  report.collective = by->collective();
+  report.counters = by->counters();
+  if (const device_control* const gpu = w.device()) report.device = gpu->status();
+  return report;
 }
 
 }  // namespace manyworlds::inline v0::detail

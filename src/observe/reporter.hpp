@@ -11,6 +11,12 @@
 namespace manyworlds::inline v0::detail {
 
 class runtime_core;
+class world_core;
+
+/// Returns what may be read of a world while its reactor is stuck. Thread: any.
+[[nodiscard]] world_report report_on(const world_core& w, time_point now);
+/// Returns what its backend knows. Thread: the world's reactor.
+[[nodiscard]] transfer_report report_on_transfers(const world_core& w);
 
 /// Belongs to its runtime core. Pending operations, worlds and members are read
 /// directly, under mutexes that are held only briefly. What only a reactor may read is

@@ -125,7 +125,7 @@ task<tcp_store_pool::connection> tcp_store_pool::dial() {
   try {
     co_await within(c->greet(nonce()), std::max(greeting_limit, options_.connect_limit));
   } catch (const timed_out&) {
-    throw connection_lost("it accepts no connection: no answer to a greeting");
+    throw connection_lost("it accepts connections, but does not answer the greeting");
   }
   co_return c;
 }

@@ -200,7 +200,7 @@ void runtime::tell_of_what_runs(std::string_view why) noexcept {
       fmt::format("the runtime \"{}\" {}: {}", core_->options().thread_name.str(), why,
                   roots_->empty() ? "worlds are still being shrunk" : roots_->describe());
   for (const auto& w : core_->worlds().snapshot()) {
-    for (const operation_report& o : w->report(core_->service().now()).pending) {
+    for (const operation_report& o : report_on(*w, core_->service().now()).pending) {
       fmt::format_to(std::back_inserter(text), "; {} in {}@{} at {}:{}", name_of(o.kind),
                      w->options().name.view(), w->epoch(), o.file, o.line);
     }

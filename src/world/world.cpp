@@ -102,10 +102,12 @@ world_history world::history() const {
 }
 
 transfer_counters world::counters() const {
-  return existing_core().report_transfers().counters;
+  const detail::backend* const moved_by = existing_core().moved_by();
+  return moved_by ? moved_by->counters() : transfer_counters();
 }
 std::string world::transport() const {
-  return existing_core().report_transfers().transport;
+  const detail::backend* const moved_by = existing_core().moved_by();
+  return moved_by ? moved_by->transport() : "";
 }
 
 rank_t world_view::rank_of(const incarnation& id) const noexcept {

@@ -21,7 +21,7 @@
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world_state.hpp"
-#include "observe/report.hpp"
+#include "observe/tally.hpp"
 #include "store/store_gate.hpp"
 #include "world/pending_operations.hpp"
 #include "world/successor_view.hpp"
@@ -151,13 +151,15 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// Returns what is known of its successors, of the one protocol that shrinks it.
   [[nodiscard]] known_successors& successors() noexcept { return successors_; }
 
-  // --- dumps
-  /// Thread: any, also while the reactor is stuck.
-  [[nodiscard]] world_report report(time_point now) const;
-  /// Thread: the user reactor.
-  [[nodiscard]] transfer_report report_transfers() const;
-  /// Thread: the user reactor for `note_error`.
+  // --- for dumps
+  /// Thread: the user reactor for `note_error`, any to read.
   [[nodiscard]] world_tally& tally() noexcept { return tally_; }
+  [[nodiscard]] const world_tally& tally() const noexcept { return tally_; }
+  /// Thread: any, as each of them says.
+  [[nodiscard]] const pending_operations& pending() const noexcept { return pending_; }
+  /// Returns what moves its data; null before it is up and after its end. Thread: the
+  /// user reactor.
+  [[nodiscard]] backend* moved_by() const noexcept { return backend_.get(); }
 
  private:
   // backend_listener
