@@ -33,7 +33,9 @@ class channel_pop;
 ///
 /// Nothing is lost: a push says whether its value went in, and a pop that was given a
 /// value when it is cancelled delivers it. Lifetime: destroy it only when no task waits.
-/// One that waits on the thread that destroys it ends with std::invalid_argument.
+///
+/// Errors: `push` and `pop` throw std::invalid_argument if the channel was destroyed on
+/// their thread while they waited. A closed channel is no error.
 template <class T>
 class channel {
  public:

@@ -15,8 +15,9 @@ class event_awaiter;
 
 /// A flag that is not set at first. `set` lets all waiters go on, in the order they came,
 /// and stays set until `reset`. Thread: its tasks share one; across threads use a
-/// `channel`. Lifetime: destroy it only when no task waits. One that does ends with
-/// std::invalid_argument.
+/// `channel`. Lifetime: destroy it only when no task waits.
+///
+/// Errors: a wait throws std::invalid_argument if the event was destroyed meanwhile.
 class event {
  public:
   event() = default;

@@ -112,7 +112,7 @@ class [[nodiscard]] offload_awaitable : public not_for_asio {
 }  // namespace detail
 
 /// `co_await offload(thread, [&] { return compute(x); })` runs the function there, and
-/// goes on at home with what it gave or threw.
+/// goes on at home with what it gave. Errors: what the function threw.
 ///
 /// Once begun it cannot be cancelled: a cancelled task waits for it, so references to the
 /// task's locals are safe. A closure that has a name is taken by reference.

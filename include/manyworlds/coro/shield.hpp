@@ -50,7 +50,7 @@ class [[nodiscard]] shield_awaitable : public not_for_asio {
 /// `co_await shield(op)` runs `op` to its end, also in a task that is cancelled (before
 /// or meanwhile). The cancellation is taken at the task's next `co_await`. Use it for
 /// what must not be cut: returning a lease, telling a peer. The task's waiter waits for
-/// `op` too.
+/// `op` too. Errors: those of `op`.
 template <class Awaitable>
 [[nodiscard]] auto shield(Awaitable&& awaitable) {
   using result = typename detail::task_for<Awaitable>::value_type;

@@ -75,19 +75,19 @@ class yield_awaiter : public native_only, public not_for_asio {
 }  // namespace detail
 
 /// `co_await sleep_for(50ms)` goes on that much later by the home's time, and never in
-/// the same turn. A cancellation ends it at once. Throws std::logic_error if the home
+/// the same turn. A cancellation ends it at once. Errors: std::logic_error if the home
 /// keeps no time.
 [[nodiscard]] inline detail::sleep_awaitable sleep_for(duration span) noexcept {
   return detail::sleep_awaitable(span);
 }
 
 /// `co_await sleep_until(t)` goes on at that time; a time that has passed means the next
-/// turn.
+/// turn. Errors: those of `sleep_for`.
 [[nodiscard]] inline detail::sleep_awaitable sleep_until(time_point until) noexcept {
   return detail::sleep_awaitable(until);
 }
 
-/// `co_await yield()` lets other tasks of the home run first.
+/// `co_await yield()` lets other tasks of the home run first. Errors: none.
 [[nodiscard]] inline detail::yield_awaiter yield() noexcept { return {}; }
 
 }  // namespace manyworlds::inline v0

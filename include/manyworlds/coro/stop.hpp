@@ -118,12 +118,14 @@ class [[nodiscard]] stop_awaitable : public not_for_asio {
 
 }  // namespace detail
 
-/// `co_await stop_on(op, token)` gives what `op` gives, or throws `stopped` once a stop
-/// is requested on any thread.
+/// `co_await stop_on(op, token)` gives what `op` gives, or gives up once a stop is
+/// requested on any thread.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when `stopped`
 /// is thrown. If its value won the race, the value is given. If the stop was requested
 /// before, nothing is started.
+///
+/// Errors: `stopped` when it gave up; those of `op`.
 template <class Awaitable>
 [[nodiscard]] auto stop_on(Awaitable&& awaitable, std::stop_token token) {
   using result = typename detail::task_for<Awaitable>::value_type;

@@ -32,8 +32,10 @@ class task_awaiter;
 /// resumes there, no matter what it awaits.
 ///
 /// A task that is cancelled is not resumed: its frame is destroyed with this object, and
-/// its locals unwind in order. Awaiting a task gives its value or throws what it threw.
-/// It throws std::invalid_argument if the task is empty, as it is once it was awaited.
+/// its locals unwind in order. Awaiting a task gives its value.
+///
+/// Errors: an await throws what the task threw; std::invalid_argument if the task is
+/// empty, as it is once it was awaited.
 template <class T = void>
 class [[nodiscard]] task : public detail::not_for_asio {
  public:
@@ -62,7 +64,7 @@ class [[nodiscard]] task : public detail::not_for_asio {
     return detail::task_awaiter<T>(std::move(*this));
   }
 
-  /// Returns the promise, for combiners and scopes. Throws std::invalid_argument if the
+  /// Returns the promise, for combiners and scopes. Errors: std::invalid_argument if the
   /// task is empty.
   [[nodiscard]] detail::task_promise<T>& promise() const {
     if (!frame_) [[unlikely]]

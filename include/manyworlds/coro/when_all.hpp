@@ -72,8 +72,8 @@ class [[nodiscard]] when_all_range : public not_for_asio {
 /// `auto [a, b] = co_await when_all(f(), g())` starts all, left to right, and gives a
 /// tuple of their values (`std::monostate` for void).
 ///
-/// If one fails the others are cancelled; when all have ended the first error is thrown.
-/// A cancellation cancels all: values that some had given already are destroyed then.
+/// If one fails the others are cancelled. A cancellation cancels all: values that some
+/// had given already are destroyed then. Errors: the first error, when all have ended.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_all(Awaitables&&... awaitables) {
@@ -82,7 +82,7 @@ requires(sizeof...(Awaitables) > 0)
 }
 
 /// Does the same for a number of tasks known at run time. Gives a vector of values, or
-/// nothing.
+/// nothing. Errors: the first error, when all have ended.
 template <class T>
 [[nodiscard]] detail::when_all_range<T> when_all(std::vector<task<T>> tasks) {
   return detail::when_all_range<T>(std::move(tasks));

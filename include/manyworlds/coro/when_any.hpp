@@ -81,8 +81,8 @@ class [[nodiscard]] when_any_range : public not_for_asio {
 ///
 /// The losers are cancelled *and waited for*: their frames are unwound when it gives its
 /// values. If a loser still gave a value, that is delivered too, so more than one may be
-/// filled. If none gave a value, the first error is thrown; an error beside a value is
-/// dropped.
+/// filled. An error beside a value is dropped. Errors: the first error, if none gave a
+/// value.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0)
     [[nodiscard]] auto when_any(Awaitables&&... awaitables) {
@@ -91,7 +91,7 @@ requires(sizeof...(Awaitables) > 0)
 }
 
 /// Does the same for a number of tasks known at run time. For none it gives an empty
-/// vector, at once.
+/// vector, at once. Errors: the first error, if none gave a value.
 template <class T>
 [[nodiscard]] detail::when_any_range<T> when_any(std::vector<task<T>> tasks) {
   return detail::when_any_range<T>(std::move(tasks));

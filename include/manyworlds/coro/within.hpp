@@ -86,12 +86,14 @@ class [[nodiscard]] within_awaitable : public not_for_asio {
 
 }  // namespace detail
 
-/// `co_await within(op, 2s)` gives what `op` gives, or throws `timed_out` after that time
-/// by the home's clock.
+/// `co_await within(op, 2s)` gives what `op` gives, or gives up after that time by the
+/// home's clock.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when
-/// `timed_out` is thrown. If its value won the race, the value is given. Precondition:
-/// the home keeps time, else std::logic_error is thrown.
+/// `timed_out` is thrown. If its value won the race, the value is given.
+///
+/// Errors: `timed_out` when it gave up; those of `op`; std::logic_error if the home keeps
+/// no time.
 template <class Awaitable>
 [[nodiscard]] auto within(Awaitable&& awaitable, duration limit) {
   using result = typename detail::task_for<Awaitable>::value_type;

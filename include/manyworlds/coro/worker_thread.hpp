@@ -17,7 +17,8 @@ namespace manyworlds::inline v0 {
 /// the thread itself.
 class worker_thread {
  public:
-  /// Starts the thread. The system shows the first 15 characters of the name.
+  /// Starts the thread. The system shows the first 15 characters of the name. Errors:
+  /// std::system_error if there can be no other thread.
   explicit worker_thread(const std::string& name = "mw-worker")
       : thread_([this] { run(); }) {
     pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());

@@ -31,7 +31,7 @@ using collective_operation = world_operation<void, collective_request>;
 /// larger. Results are the same bits on all members, and from run to run. Size, members
 /// and place decide which algorithm computes them (`algorithms.hpp`).
 ///
-/// Errors:
+/// Errors: the causes of any operation. Of these, here:
 /// - `invalid_argument`: the arguments alone are wrong. Nothing is started here; the
 ///   world of members that entered that collective rightly breaks (`mismatch`, naming
 ///   both).
@@ -41,8 +41,8 @@ using collective_operation = world_operation<void, collective_request>;
 /// - `overdue`: ranks did not enter within `world_options::collective_break`, or a
 ///   deadline (`within`) passed here. Breaks the world. The absent ranks are named in
 ///   the log after `collective_log`.
-///
-/// A stop is waited out: the others count on this member.
+/// - `cancelled`: the token of `stop` was triggered before the start. A later stop is
+///   waited out: the others count on this member.
 template <class World>
 class collective_calls {
  public:

@@ -18,6 +18,8 @@ namespace manyworlds::inline v0 {
 template <class Drop>
 class graph_hold final : private detail::graph_entry {
  public:
+  /// Registers the graph. Errors: world_error (`invalid_argument`) for a handle without a
+  /// world.
   graph_hold(const world& w, Drop destroys)
       : detail::graph_entry([](detail::graph_entry& self) noexcept {
           static_cast<graph_hold&>(self).drop_();

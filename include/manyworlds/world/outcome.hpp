@@ -68,7 +68,8 @@ class [[nodiscard]] outcome_awaitable : public not_for_asio {
 }  // namespace detail
 
 /// Gives the value, or the failure that a world_error would have carried, and never
-/// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Other exceptions pass.
+/// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Errors: exceptions of the
+/// operation that are no world_error.
 template <class Awaitable>
 [[nodiscard]] auto outcome(Awaitable&& awaitable) {
   return detail::outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));

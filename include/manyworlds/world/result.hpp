@@ -30,7 +30,7 @@ class [[nodiscard]] result {
   T* operator->() noexcept { return &*value_; }
   const T* operator->() const noexcept { return &*value_; }
 
-  /// Returns the value, or throws world_error.
+  /// Returns the value. Errors: world_error with the failure, if there is no value.
   T& value() & {
     if (!value_) throw world_error(failure_);
     return *value_;
@@ -60,6 +60,7 @@ class [[nodiscard]] result<void> {
   [[nodiscard]] bool has_value() const noexcept { return !failure_; }
   explicit operator bool() const noexcept { return has_value(); }
   void operator*() const noexcept {}
+  /// Returns if nothing failed. Errors: world_error with the failure.
   void value() const {
     if (failure_) throw world_error(failure_);
   }

@@ -64,8 +64,21 @@ class formation_awaiter {
 /// library no longer touches them, no matter how it ended (law 4). Operations take
 /// effect in the order they are awaited, per peer and lane (law 5).
 ///
-/// Errors: operations throw world_error, with the world's first cause once it is
-/// broken, otherwise with the cause that ended that operation alone.
+/// Errors: world_error. Every function throws it with `invalid_argument` if the handle
+/// has no world. Operations throw it with a cause of their own list, or of these sets:
+/// - The causes of a break: `peer_died`, `silent_peer`, `connection_lost`, `replaced`,
+///   `abandoned`, `stalled`, `overdue`, `mismatch`, `protocol_error`,
+///   `out_of_resources`, `broken_by_user`, `runtime_stopped`, `not_turned`,
+///   `device_failed`, `nccl_failed`, `forked`. The first one stays: every later
+///   operation fails with it.
+/// - The causes of forming: `not_joined`, `rank_taken`, `size_disagrees`,
+///   `backend_disagrees`, `store_unreachable`, `wrong_secret`, `wrong_version`,
+///   `device_unavailable`, `device_busy`, `device_degraded`; `invalid_argument` for wrong
+///   options; those of a break.
+/// - The causes of any operation: those of a break, or of forming where that failed;
+///   `not_formed` before the world is up; `closed` when this member or the peer has left;
+///   `invalid_argument` for a rank or lane that is not there; `timed_out` of `within`,
+///   `cancelled` of `stop`.
 ///
 /// A broken world is never mended in place: a member that did not see the break could
 /// still send into it. `reform()` gives the next epoch of the same name.
@@ -89,9 +102,10 @@ class world : public device_calls<world>,
   ~world();
 
   /// Forms the world and ends when it is connected to all members, at `options.form` at
-  /// the latest. Cancelling the wait does not stop the forming. Errors: world_error
-  /// (`not_joined` naming the rank, `rank_taken` naming its holder,
-  /// `store_unreachable`, `wrong_secret` ...).
+  /// the latest. Cancelling the wait does not stop the forming.
+  ///
+  /// Errors: the causes of forming, where `not_joined` names the rank and `rank_taken`
+  /// its holder; `closed` if this member has left before.
   [[nodiscard]] detail::awaitable_by_all<detail::formation_awaiter> operator co_await()
       const {
     static_cast<void>(existing_core());
@@ -121,18 +135,21 @@ class world : public device_calls<world>,
   /// live on several hosts; empty unless it is up. Thread: the world's reactor.
   [[nodiscard]] std::string transport() const;
 
-  /// Waits until the world is broken or closed, and gives the cause.
+  /// Waits until the world is broken or closed, and gives the cause. Errors: none.
   [[nodiscard]] task<class failure> broken() const;
   /// Waits until nothing of a broken or closed world touches any buffer and its
-  /// resources are free.
+  /// resources are free. Errors: none.
   [[nodiscard]] task<void> drained() const;
   /// Leaves in order: what was sent is delivered, within `options.drain`, and the
-  /// others see `closed`. Errors: world_error with the first cause, if the world is
-  /// broken or breaks meanwhile.
+  /// others see `closed`.
+  ///
+  /// Errors: the causes of a break or of forming, if the world is broken or breaks
+  /// meanwhile; `abandoned` if it is still forming.
   [[nodiscard]] task<void> leave();
-  /// Breaks the world here and at the others, with cause `broken_by_user`.
+  /// Breaks the world here and at the others, with cause `broken_by_user`. Errors: none.
   void fail(std::string reason);
   /// Forms the next epoch of the same name. This one is broken first if it is not over.
+  /// Errors: the causes of forming.
   [[nodiscard]] task<world> reform();
   /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
@@ -145,10 +162,16 @@ class world : public device_calls<world>,
   /// - `not_joined`, naming the missing member. Also if as many members are silent as
   ///   take part, since they may have gone on themselves; and if two of those that take
   ///   part cannot reach each other. Call it again after that, or `reform()`.
-  /// - `runtime_stopped`: the world's runtime ends.
+  /// - `runtime_stopped`: the world's runtime ends. `forked`: this is a forked child.
+  /// - `not_formed`: this world was never up. `closed`: this member has left it.
+  /// - `invalid_argument`: it is being shrunk already, or this member forms another epoch
+  ///   of it.
+  /// - `device_unavailable`, `device_busy`, `device_degraded`: the GPU can serve no other
+  ///   world.
   [[nodiscard]] task<world> shrink();
   /// Forms the next epoch like `reform()`, at the size and with the rank that it had
-  /// before it was shrunk. Fresh processes join with the ranks that are free.
+  /// before it was shrunk. Fresh processes join with the ranks that are free. Errors: the
+  /// causes of forming.
   [[nodiscard]] task<world> grow();
   /// Returns the rank that a member had in the world that was shrunk to this one; the
   /// same rank if this is no shrunk world.
@@ -161,7 +184,8 @@ class world : public device_calls<world>,
   using device_calls::send;
   using device_calls::send_message;
 
-  /// Ends when the data was accepted and the buffers may be reused.
+  /// Ends when the data was accepted and the buffers may be reused. Errors: the causes of
+  /// any operation; `cancelled_by_peer` if the peer has discarded the lane.
   world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
                                           user_word user = {},
                                           source_position where = source_position()) {
@@ -172,8 +196,14 @@ class world : public device_calls<world>,
   }
   /// Fills the buffers with the next message of that lane. It must have as many bytes,
   /// and elements of the same type, or of uint8 (`std::byte`) on either side. A list of
-  /// several types is sent as uint8. Errors: `size_mismatch`, `type_mismatch`; the
-  /// message stays at the head of its lane and can be received with the right buffers.
+  /// several types is sent as uint8.
+  ///
+  /// Errors: the causes of any operation, and:
+  /// - `size_mismatch`, `type_mismatch`; `memory_mismatch` if it lies in device memory.
+  /// The
+  ///   message stays at the head of its lane and can be received with the right buffers.
+  /// - `cancelled_by_peer`: the sender gave the message up after a part of it.
+  /// - `cancelled`: the lane was discarded meanwhile.
   world_operation<message_info, scatter_list> recv(
       scatter_list data, from peer, lane on = {},
       source_position where = source_position()) {
@@ -184,6 +214,7 @@ class world : public device_calls<world>,
   }
   /// Describes the next message and consumes nothing. Without a lane it looks at lane
   /// 0, or at the first message of a lane on which this member has not received yet.
+  /// Errors: the causes of any operation; `cancelled` also if the lane is discarded.
   world_operation<message_info> arrival(from peer,
                                         source_position where = source_position());
   world_operation<message_info> arrival(from peer, lane on,
@@ -209,7 +240,7 @@ class world : public device_calls<world>,
   /// Sends a trivially copyable head, and perhaps data behind it. The peer receives the
   /// data apart, once it has read the head and chosen its buffers. Data that is given
   /// must be received even if it has no bytes. Lifetime: `head` must live until the
-  /// await ends.
+  /// await ends. Errors: those of `send`.
   template <class Head>
   world_operation<void, gather_list> send_message(
       const Head& head, to peer, lane on = {}, user_word user = {},
@@ -230,6 +261,9 @@ class world : public device_calls<world>,
   /// false), such a `recv` waits for the next message. The next `recv_message` skips a
   /// payload of no bytes that was not received. Without a lane it takes from lane 0, or
   /// the first message of a lane on which this member has not received yet.
+  ///
+  /// Errors: the causes of any operation; `size_mismatch` if the head has another size,
+  /// whereupon the message stays; `cancelled_by_peer` and `cancelled` as of `recv`.
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
                                               source_position where = source_position()) {
@@ -305,7 +339,10 @@ class world : public device_calls<world>,
 
   /// Starts several operations as one, left to right. None waits for another to end, so
   /// that sends and receives among members cannot block each other. Unmatched ones on
-  /// device memory form one NCCL group. Throws the first error when all have ended.
+  /// device memory form one NCCL group. If one of those cannot begin, the others of the
+  /// group end with `invalid_argument`.
+  ///
+  /// Errors: those of the operations, of which the first is thrown when all have ended.
   template <class... Results, class... Lists>
   [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
     detail::launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));

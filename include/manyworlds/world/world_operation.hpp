@@ -112,17 +112,18 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
                            List&& list = List()) noexcept
       : request_(std::move(request)), list_(std::move(list)) {}
 
-  /// Gives up after `limit` with a world_error of cause `timed_out`, not with the
-  /// exception `timed_out` as the free `within` does. The world stays up, except that
-  /// an entered collective breaks it (`overdue`). A send over TCP that was sent in full
-  /// waits a second more for the peer's word on it. A stopped peer gives none, and may
-  /// later take the message.
+  /// Gives up after `limit`. The world stays up, except that an entered collective breaks
+  /// it. A send over TCP that was sent in full waits a second more for the peer's word on
+  /// it. A stopped peer gives none, and may later take the message.
+  ///
+  /// Errors: world_error (`timed_out`, of a collective `overdue`), not the exception
+  /// `timed_out` as of the free `within`.
   [[nodiscard]] world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
-  /// Gives up with cause `cancelled` when the token is triggered; a collective is
-  /// waited for.
+  /// Gives up when the token is triggered; a collective that was entered is waited for.
+  /// Errors: world_error (`cancelled`).
   [[nodiscard]] world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
