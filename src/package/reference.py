@@ -167,4 +167,5 @@ def main():
     return subprocess.run([doxygen, "-"], input="\n".join(settings), text=True, cwd=root).returncode
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,9 +14,10 @@ namespace manyworlds::inline v0 {
 
 /// A foreign loop or thread pool as an executor. `Post` is called with a callable of no
 /// arguments, on any thread, and must run it soon. It must not run two callables of one
-/// coroutine at the same time (use a strand for a pool). It keeps no time: `sleep_for`
-/// and `within` throw there. Operations of worlds keep their deadlines by their own
-/// reactor.
+/// coroutine at the same time (use a strand for a pool). It keeps no time. Operations of
+/// worlds keep their deadlines by their own reactor.
+///
+/// Errors: `sleep_for` and `within` throw std::logic_error there.
 template <class Post>
 class foreign_executor final : public executor {
  public:
@@ -86,6 +87,8 @@ class resume_on_awaiter {
 /// The wait is given up by the operation's stop tokens and deadlines. Destroying the
 /// coroutine while it waits withdraws the operation. If it cannot be withdrawn at once,
 /// the program ends with a message.
+///
+/// Errors: those of the operation; `stopped` if it ended as cancelled.
 template <class Awaitable>
 [[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
   using result = typename detail::task_for<Awaitable>::value_type;

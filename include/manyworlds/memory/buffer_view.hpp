@@ -67,8 +67,9 @@ class const_buffer_view {
   /// Makes a view without elements: a message of zero bytes.
   constexpr const_buffer_view() noexcept = default;
 
-  /// Throws std::invalid_argument for a null pointer with elements, for an invalid type,
-  /// and for more bytes than an address space has.
+  /// Makes a view of `count` elements at `data`. Errors: std::invalid_argument for a null
+  /// pointer with elements, for an invalid type, and for more bytes than an address space
+  /// has.
   const_buffer_view(const void* data, std::size_t count, dtype type)
       : data_{data}, count_{count}, type_{type} {
     detail::check_view(data, count, type);
@@ -96,7 +97,7 @@ class const_buffer_view {
   constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
   constexpr bool empty() const noexcept { return count_ == 0; }
 
-  /// Returns `count` elements from `offset` on. Throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on. Errors: std::out_of_range beyond the end.
   const_buffer_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
     return {trusted{}, static_cast<const std::byte*>(data_) + offset * size_of(type_),
@@ -137,7 +138,7 @@ class buffer_view : public const_buffer_view {
  public:
   constexpr buffer_view() noexcept = default;
 
-  /// Throws as `const_buffer_view` does.
+  /// Makes a view of `count` elements at `data`. Errors: those of `const_buffer_view`.
   buffer_view(void* data, std::size_t count, dtype type)
       : const_buffer_view{data, count, type} {}
 
@@ -159,7 +160,7 @@ class buffer_view : public const_buffer_view {
     return const_cast<void*>(const_buffer_view::data());
   }
 
-  /// Works as `const_buffer_view::slice`.
+  /// Works as `const_buffer_view::slice`. Errors: std::out_of_range beyond the end.
   buffer_view slice(std::size_t offset, std::size_t count) const {
     return {trusted{}, const_buffer_view::slice(offset, count)};
   }

@@ -64,6 +64,8 @@ namespace detail {
 /// with a name is referred to and, like the elements, must live until the await ends. A
 /// temporary vector or batch is moved in; all others are copied. A move costs no
 /// allocation.
+///
+/// Errors: std::invalid_argument if the bytes of all views do not fit a size.
 template <class View>
 class basic_gather_list {
  public:

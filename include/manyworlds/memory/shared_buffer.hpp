@@ -84,8 +84,8 @@ namespace detail {
 /// works as with any other memory, and `refusal` says why.
 class shared_pool {
  public:
-  /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Throws
-  /// std::invalid_argument for no bytes or a null `known_to`, std::bad_alloc without
+  /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Errors:
+  /// std::invalid_argument for no bytes or a null `known_to`; std::bad_alloc without
   /// address space.
   shared_pool(std::shared_ptr<detail::pool_registry> known_to, std::size_t bytes);
   // A move copies, so that there is no pool without memory.
@@ -93,7 +93,7 @@ class shared_pool {
   shared_pool& operator=(const shared_pool&) noexcept = default;
   ~shared_pool() = default;
 
-  /// Allocates a buffer. Throws std::bad_alloc if no free part is large enough, or the
+  /// Allocates a buffer. Errors: std::bad_alloc if no free part is large enough, or the
   /// machine has no memory for it.
   [[nodiscard]] shared_buffer allocate(std::size_t bytes);
 

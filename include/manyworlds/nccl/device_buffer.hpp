@@ -26,8 +26,9 @@ class untyped_device_buffer {
   /// Makes a buffer with no elements and no stream.
   untyped_device_buffer() noexcept = default;
 
-  /// Throws `device_error`, and std::invalid_argument for no stream and for more elements
-  /// than an address space has.
+  /// Takes memory of the pool. Errors: device_error where CUDA refuses or the stream is
+  /// being captured; std::invalid_argument for no stream, and for more elements than an
+  /// address space has.
   untyped_device_buffer(const device_pool& pool, std::size_t count, dtype type,
                         device_stream on);
 
@@ -57,7 +58,7 @@ class untyped_device_buffer {
   [[nodiscard]] const_device_view view() const& noexcept { return view_; }
   void view() const&& = delete;
 
-  /// Returns a view for an operation that is ordered on another stream.
+  /// Returns a view for an operation that is ordered on another stream. Errors: none.
   [[nodiscard]] device_view view(device_stream on) & {
     return {view_.data(), count(), type(), on};
   }
@@ -66,8 +67,7 @@ class untyped_device_buffer {
   }
   void view(device_stream) const&& = delete;
 
-  /// Returns `count` elements from `offset` on; throws std::out_of_range beyond the
-  /// end.
+  /// Returns `count` elements from `offset` on. Errors: std::out_of_range beyond the end.
   [[nodiscard]] device_view slice(std::size_t offset, std::size_t count) & {
     return view_.slice(offset, count);
   }
@@ -100,6 +100,7 @@ class device_buffer : public untyped_device_buffer {
   using value_type = T;
 
   device_buffer() noexcept = default;
+  /// Takes memory of the pool. Errors: those of `untyped_device_buffer`.
   device_buffer(const device_pool& pool, std::size_t count, device_stream on)
       : untyped_device_buffer(pool, count, dtype_of_v<T>, on) {}
 

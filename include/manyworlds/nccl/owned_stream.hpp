@@ -14,7 +14,7 @@ namespace manyworlds::inline v0 {
 class owned_stream {
  public:
   /// Priorities are CUDA's: 0 is the lowest and the default, lower numbers come first;
-  /// one that the device does not have becomes the nearest. Throws `device_error`.
+  /// one that the device does not have becomes the nearest. Errors: device_error.
   explicit owned_stream(int device, int priority = 0);
 
   owned_stream(owned_stream&& other) noexcept

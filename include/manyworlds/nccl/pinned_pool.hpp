@@ -46,8 +46,9 @@ struct pinned_pool_options {
 /// than asked for), and kept when they are given back. `trim` returns unused slabs.
 class pinned_pool {
  public:
-  /// Throws std::invalid_argument for a slab that is no power of two of at least 4 KiB,
-  /// or larger than the limit; `device_error` if there is no such device.
+  /// Makes a pool, which takes no memory yet. Errors: std::invalid_argument for a slab
+  /// that is no power of two of at least 4 KiB, or larger than the limit; device_error if
+  /// there is no such device.
   explicit pinned_pool(pinned_pool_options options = {});
   // Moving copies, so that there is no pool without memory.
   pinned_pool(const pinned_pool&) noexcept = default;
@@ -78,7 +79,8 @@ class pinned_buffer {
   using value_type = T;
 
   pinned_buffer() noexcept = default;
-  /// Throws `device_error` if the pool's limit would be exceeded, or CUDA refuses.
+  /// Takes memory of the pool. Errors: device_error if the pool's limit would be
+  /// exceeded, or CUDA refuses; std::invalid_argument for more elements than memory has.
   pinned_buffer(const pinned_pool& pool, std::size_t count) {
     if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T))
       throw std::invalid_argument("pinned_buffer: more elements than memory has");

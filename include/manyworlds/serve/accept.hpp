@@ -56,7 +56,8 @@ namespace detail {
 /// for and disturbs no world.
 ///
 /// Thread: the runtime's reactor. Lifetime: the runtime and the store must outlive it.
-/// Errors: world_error (`invalid_argument`) for wrong options.
+/// Errors: world_error (`invalid_argument`) for wrong options. An error of a body, of a
+/// world or of the store does not end it.
 template <class Body>
 [[nodiscard]] detail::task_keeping<Body> accept(runtime& rt, store& st,
                                                 accept_options options, Body&& body,

@@ -50,8 +50,8 @@ class served_call {
   ///
   /// Lifetime: `data` must live until the await ends.
   ///
-  /// Errors: `invalid_argument` for a reply larger than the leader takes; the first
-  /// cause if the world is over; `cancelled` once the world is no longer served. Under
+  /// Errors: world_error with the causes of any operation; `invalid_argument` for a reply
+  /// larger than the leader takes; `cancelled` once the world is no longer served. Under
   /// a shield it ends in these cases too, and a call that was cancelled waits for no
   /// reader.
   [[nodiscard]] task<void> reply(gather_list data);
@@ -120,9 +120,10 @@ class call_server {
   /// Meant as the body of `keep` or `connect`. Returns when the server was drained, at
   /// once if it was drained before. No handler is left when it ends.
   ///
-  /// Errors: the cause by which the world is over. This is `closed` when the leader has
-  /// left in order, as after `dispatcher::drain`. A leader that breaks the protocol
-  /// breaks the world (`protocol_error`).
+  /// Errors: world_error with the causes of any operation by which the world is over.
+  /// This is `closed` when the leader has left in order, as after `dispatcher::drain`. A
+  /// leader that breaks the protocol breaks the world (`protocol_error`).
+  /// `invalid_argument`: the world has not two members.
   [[nodiscard]] task<void> serve(world& w);
 
   /// Takes no new calls of any leader, and ends when no `serve` is left. The leaders
@@ -133,7 +134,7 @@ class call_server {
   ///
   /// Cancelling it does not undo it. It waits for handlers as long as they run, and for
   /// a leader until it answers or its world breaks. A runtime that is stopped drains by
-  /// itself; its `drain` bounds it.
+  /// itself; its `drain` bounds it. Errors: none.
   [[nodiscard]] task<void> drain();
 
   /// Publishes a word for the leaders' `pick`. Its meaning is the application's. Only

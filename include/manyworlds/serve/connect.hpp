@@ -41,7 +41,7 @@ namespace detail {
 /// s. So does one of another secret or version, which refuses it. Another acceptor may
 /// not refuse, so it goes on waiting and warns in the log.
 ///
-/// Lifetime: the runtime and the store must outlive it.
+/// Lifetime: the runtime and the store must outlive it. Errors: those of `keep`.
 template <class Body>
 [[nodiscard]] detail::task_keeping<Body> connect(runtime& rt, store& st,
                                                  connect_options options, Body&& body,

@@ -197,8 +197,11 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
 /// get what it has not begun. When the runtime drains, `call` throws `closed`, calls
 /// that were admitted go on to their end, and `serve` returns when none is left.
 ///
-/// Thread: the reactor of the worlds, from tasks. Elsewhere it throws std::logic_error
-/// (outside of tasks) or world_error `invalid_argument` (on another reactor).
+/// Thread: the reactor of the worlds, from tasks.
+///
+/// Errors: all tasks of it end with std::logic_error outside of tasks, and with
+/// world_error
+/// (`invalid_argument`) on another reactor. `call` and `serve` list more.
 ///
 /// Lifetime: it may be destroyed at any time there, or anywhere after the runtime has
 /// ended. Calls and streams that are still open fail with `no_member_left`, and `serve`
@@ -214,9 +217,10 @@ class dispatcher {
   /// other lanes are free. Meant as the body of `keep` or `accept`. Returns when the
   /// worker was drained by `drain`, or when the runtime stops and no call is left.
   ///
-  /// Errors: the world's failure when it breaks or the worker leaves. The worker's
-  /// calls are given to others, or fail. A worker that breaks the protocol breaks its
-  /// world (`protocol_error`).
+  /// Errors: world_error with the causes of any operation when the world breaks or the
+  /// worker leaves (`closed`). The worker's calls are given to others, or fail. A worker
+  /// that breaks the protocol breaks its world (`protocol_error`). `invalid_argument`:
+  /// the world has not two members.
   [[nodiscard]] task<void> serve(world& w);
 
   /// Sends a request and returns its replies once the first of them, or the end, has
@@ -228,12 +232,17 @@ class dispatcher {
   /// while the await lasts. A chosen worker that is full is waited for. Calls that wait
   /// are served in the order they came.
   ///
-  /// Errors, as world_error: `overloaded` if too many wait; `no_member_left` if there
-  /// was no worker for `dispatch_options::patience`; `timed_out`, `cancelled`; the
-  /// cause by which the last worker that was tried was lost; what a handler threw
-  /// before its first reply; `closed` when the runtime stops; `invalid_argument` for a
-  /// request that the worker does not take, or a `pick` out of range. Exceptions of
-  /// `pick` pass through.
+  /// Errors: world_error with one of these, or what `pick` threw.
+  /// - `overloaded`: too many calls wait for a worker.
+  /// - `no_member_left`: there was no worker for `dispatch_options::patience`, or the
+  ///   dispatcher was destroyed.
+  /// - `timed_out`, `cancelled`: of the call's `within` and `stop`.
+  /// - `closed`: the runtime stops.
+  /// - `invalid_argument`: a request that the worker does not take, or a `pick` out of
+  ///   range.
+  /// - `handler_failed`, or a cause that the handler chose: it threw before its first
+  ///   reply.
+  /// - The causes of a break, or `closed`: the last worker that was tried was lost so.
   template <class Pick>
   [[nodiscard]] detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
     static_assert(worker_policy<std::remove_reference_t<Pick>>,
@@ -254,7 +263,8 @@ class dispatcher {
   }
 
   /// Gives the worker nothing new, and ends when its `serve` does: its calls have ended
-  /// then, or its world is over. Ends at once for a worker that is gone.
+  /// then, or its world is over. Ends at once for a worker that is gone. Errors: those of
+  /// `dispatcher`.
   [[nodiscard]] task<void> drain(worker_id worker);
 
   /// Returns the workers that serve at the moment, longest first.

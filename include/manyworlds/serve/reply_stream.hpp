@@ -97,13 +97,16 @@ class reply_stream {
   /// Returns the next reply, or nothing when the worker's handler has returned. Replies
   /// that had come are given before a failure is.
   ///
-  /// Errors, given at each call:
-  /// - the cause of the world's break if the worker was lost, or what the worker's
-  ///   handler threw (see `served_call`); the text says how many replies came;
-  /// - `timed_out` and `cancelled` of the call's own `within` and `stop`;
+  /// Errors: world_error, at each call.
+  /// - The causes of a break, or `closed`, if the worker was lost; the text says how many
+  ///   replies came.
+  /// - `handler_failed`, or `overloaded`, `invalid_argument` or `unsupported` that the
+  ///   handler threw.
+  /// - `timed_out` and `cancelled` of the call's own `within` and `stop`.
   /// - `timed_out` and `cancelled` of this wait, after which `next` may be called
-  ///   again;
+  ///   again.
   /// - `no_member_left` if the dispatcher was destroyed.
+  /// - `invalid_argument` if there is no call, or another task waits for the next reply.
   [[nodiscard]] detail::next_reply next() noexcept {
     return detail::next_reply(call_.get());
   }

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0 {
 /// Is shared by the runtimes of one process, for tests, simulations and worlds that
 /// stay inside. Thread: any; each operation runs where it is awaited, and waiters
 /// resume at their homes. Lifetime: it may be destroyed while they wait; each then ends
-/// at its limit.
+/// at its limit. Errors: those of `store`, but never `unreachable` or `protocol`.
 class memory_store final : public store {
  public:
   explicit memory_store(store_limits limits = {});

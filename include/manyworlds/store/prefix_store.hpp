@@ -8,8 +8,8 @@
 namespace manyworlds::inline v0 {
 
 /// Joins as PyTorch's PrefixStore does: prefix + "/" + key. Lifetime: it does not own
-/// the store below, which must outlive it. Errors: they name the keys as the store
-/// below has them.
+/// the store below, which must outlive it. Errors: those of the store below, which name
+/// the keys as it has them.
 class prefix_store final : public store {
  public:
   prefix_store(std::string prefix, store& under)

@@ -49,7 +49,7 @@ class world_events {
   explicit world_events(std::shared_ptr<detail::world_event_queue> queue) noexcept
       : queue_(std::move(queue)) {}
 
-  /// Waits for the next event. Errors: world_error (`runtime_stopped`) when the runtime
+  /// Waits for the next event. Errors: world_error (`runtime_stopped`) once the runtime
   /// of the worlds has ended and everything was taken.
   [[nodiscard]] task<world_event> next() const { return next_of(queue_); }
   /// Returns the number of events dropped so far.
