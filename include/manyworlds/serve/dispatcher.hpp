@@ -199,9 +199,8 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
 ///
 /// Thread: the reactor of the worlds, from tasks.
 ///
-/// Errors: all tasks of it end with std::logic_error outside of tasks, and with
-/// world_error
-/// (`invalid_argument`) on another reactor. `call` and `serve` list more.
+/// Errors: std::logic_error outside of tasks, and world_error (`invalid_argument`) on
+/// another reactor. `call` and `serve` list more.
 ///
 /// Lifetime: it may be destroyed at any time there, or anywhere after the runtime has
 /// ended. Calls and streams that are still open fail with `no_member_left`, and `serve`

@@ -47,8 +47,7 @@ namespace detail {
 /// Errors:
 /// - world_error with the causes of forming that stay: `invalid_argument`,
 ///   `size_disagrees`, `wrong_version`, `forked`; `wrong_secret` if rank 0 refuses.
-/// - What `body` threw, except a failure of this world's break, and `closed`. A failure
-/// of
+/// - What `body` threw, except `closed` and failures of a world that broke. A failure of
 ///   one operation, such as `timed_out` or `size_mismatch`, is the body's to handle.
 template <class Body>
 [[nodiscard]] detail::task_keeping<Body> keep(runtime& rt, store& st,

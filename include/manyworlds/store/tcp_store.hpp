@@ -50,7 +50,8 @@ struct tcp_store_options {
 /// or whether the store answers at all.
 ///
 /// Lifetime: it lives on `home` (a service reactor), which must turn while operations
-/// are awaited and outlive this. Thread: operations may be awaited on any.
+/// are awaited and outlive this. Thread: operations may be awaited on any. Errors: those
+/// of `store`.
 class tcp_store final : public store {
  public:
   /// Takes "host:port", "127.0.0.1:29500" or "[::1]:29500". Errors:

@@ -200,8 +200,7 @@ class world : public device_calls<world>,
   ///
   /// Errors: the causes of any operation, and:
   /// - `size_mismatch`, `type_mismatch`; `memory_mismatch` if it lies in device memory.
-  /// The
-  ///   message stays at the head of its lane and can be received with the right buffers.
+  ///   It stays at the head of its lane and can be received with the right buffers.
   /// - `cancelled_by_peer`: the sender gave the message up after a part of it.
   /// - `cancelled`: the lane was discarded meanwhile.
   world_operation<message_info, scatter_list> recv(

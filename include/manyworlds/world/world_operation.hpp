@@ -146,7 +146,8 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
     list_.part.unmatched = true;
     return std::move(*this);
   }
-  /// Makes an operation on device memory end when the stream has it.
+  /// Makes an operation on device memory end when the stream has it. Errors: those of the
+  /// operation.
   [[nodiscard]] world_operation<ticket, List> enqueue() && noexcept requires
       is_on_device {
     list_.part.enqueued = true;
@@ -158,7 +159,7 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
     return std::move(*this);
   }
 
-  /// Starts the operation when it is awaited.
+  /// Starts the operation when it is awaited. Errors: those of the function that gave it.
   detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>
   operator co_await() && noexcept {
     return detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>(
