@@ -31,6 +31,11 @@ class channel_pop;
 /// producers and consumers, on any threads and homes. Waiters are served in the order
 /// they came. With capacity 0 a push ends when its value is taken.
 ///
+///     mw::channel<std::string> prompts(16);
+///     co_await prompts.push(request);  // waits while 16 are in
+///     prompts.close();
+///     while (auto next = co_await prompts.pop()) use(*next);
+///
 /// Nothing is lost: a push says whether its value went in, and a pop that was given a
 /// value when it is cancelled delivers it. Lifetime: destroy it only when no task waits.
 ///

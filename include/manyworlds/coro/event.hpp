@@ -17,6 +17,13 @@ class event_awaiter;
 /// and stays set until `reset`. Thread: its tasks share one; across threads use a
 /// `channel`. Lifetime: destroy it only when no task waits.
 ///
+///     mw::event loaded;
+///     s.spawn([&]() -> mw::task<void> {
+///       co_await load();
+///       loaded.set();
+///     });
+///     co_await loaded.wait();
+///
 /// Errors: a wait throws std::invalid_argument if the event was destroyed meanwhile.
 class event {
  public:

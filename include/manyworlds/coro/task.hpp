@@ -27,6 +27,14 @@ class task_awaiter;
 
 /// A coroutine that gives a T when awaited.
 ///
+///     mw::task<float> average(mw::world& w, std::vector<float>& x) {
+///       co_await w.all_reduce(x, mw::avg);
+///       co_return x.front();
+///     }
+///     mw::task<void> show(mw::world& w, std::vector<float>& x) {
+///       std::printf("%f\n", co_await average(w, x));  // starts it, and waits
+///     }
+///
 /// It is lazy: nothing runs before it is awaited or handed to a scope. It is move-only
 /// and one pointer wide. It runs on the executor of its waiter (its home) and always
 /// resumes there, no matter what it awaits.

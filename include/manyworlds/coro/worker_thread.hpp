@@ -15,6 +15,10 @@ namespace manyworlds::inline v0 {
 /// Runs work first-in first-out, for functions that block or compute: see `offload`. The
 /// destructor runs the work that was posted before, and joins. It must not be called on
 /// the thread itself.
+///
+///     mw::worker_thread disk("disk");
+///     const auto bytes = co_await mw::offload(disk, [&] { return read_file(path); });
+///     use(bytes);  // on the reactor again
 class worker_thread {
  public:
   /// Starts the thread. The system shows the first 15 characters of the name. Errors:

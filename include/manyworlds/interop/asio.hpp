@@ -150,7 +150,7 @@ class asio_operation final
 /// completes on the handler's Asio executor. Use it inside an `asio::awaitable`, or
 /// with any other completion token:
 ///
-///     co_await asio_await(home, op, asio::use_awaitable);
+///     co_await mw::asio_await(rt.home(), w.barrier(), asio::use_awaitable);
 ///
 /// Asio's cancellation (any type) cancels the task, unless its value wins the race.
 /// Values must be default-constructible for Asio.

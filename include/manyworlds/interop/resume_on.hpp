@@ -17,6 +17,10 @@ namespace manyworlds::inline v0 {
 /// coroutine at the same time (use a strand for a pool). It keeps no time. Operations of
 /// worlds keep their deadlines by their own reactor.
 ///
+///     mw::foreign_executor loop([&](auto f) { post_to_loop(std::move(f)); });
+///     // In a coroutine of the library that has the loop:
+///     co_await mw::resume_on(loop, w.recv(x, mw::from{1}));
+///
 /// Errors: `sleep_for` and `within` throw std::logic_error there.
 template <class Post>
 class foreign_executor final : public executor {

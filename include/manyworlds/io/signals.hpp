@@ -50,7 +50,7 @@ struct received_signal {
 /// no handler is installed, and nothing happens in programs that do not call this.
 ///
 ///     mw::runtime rt;
-///     rt.start(serve(rt));
+///     auto serving = rt.start(serve(rt));
 ///     rt.start(mw::until_signal({SIGTERM, SIGINT})).get();   // in main, once
 ///     rt.stop(10s);
 ///

@@ -58,6 +58,11 @@ concept plain_object =
 
 /// Elements in host memory that may be read. A send takes it.
 ///
+///     co_await w.send(x, mw::to{1});  // a whole container
+///     co_await w.send(mw::const_buffer_view(x).slice(0, 16), mw::to{1});
+///     co_await w.send(mw::const_buffer_view(p, 16, mw::dtype::float32), mw::to{1});
+///     co_await w.send({mw::object(head), x}, mw::to{1});  // several, as one message
+///
 /// Lifetime: it owns nothing; the memory must live, and stay unchanged, until the await
 /// on the operation ends. It is made implicitly from lvalues of contiguous containers and
 /// arrays, and from spans. No constructor takes a temporary container, which would be
@@ -131,6 +136,10 @@ class const_buffer_view {
 };
 
 /// Elements in host memory that may be written. A receive or a collective takes it.
+///
+///     co_await w.recv(x, mw::from{1});  // a whole container
+///     co_await w.recv(mw::buffer_view(x).slice(0, 16), mw::from{1});
+///     co_await w.recv({mw::object(head), x}, mw::from{1});  // one message, to several
 ///
 /// Lifetime: the caller touches the memory again only when the await has ended. It is
 /// also a `const_buffer_view`, and adds no member: the same code reads lists of either.

@@ -37,6 +37,10 @@ class device_stream {
 
 /// Elements in device memory that may be read. A send takes it.
 ///
+///     const mw::const_device_view weights(p, 1 << 20, stream);
+///     co_await w.send(weights, mw::to{1});
+///     co_await w.send(weights.slice(0, 1024), mw::to{2});
+///
 /// Lifetime: it owns nothing; the memory must live until the await on the operation ends.
 /// The stream orders the operation among the caller's own work: it begins after work that
 /// was enqueued there before. Work that is enqueued once the await (or `enqueue()`) has
@@ -88,6 +92,10 @@ class const_device_view {
 
 /// Elements in device memory that may be written. A receive or a collective takes it. It
 /// is also a `const_device_view`, and adds no member.
+///
+///     const mw::device_view kv(p, 1 << 20, stream);
+///     co_await w.recv(kv, mw::from{0});
+///     fill_by_kernel(p, stream.handle());  // on that stream: it sees the data
 class device_view : public const_device_view {
  public:
   constexpr device_view() noexcept = default;

@@ -19,6 +19,11 @@ namespace manyworlds::inline v0 {
 /// movable, and usable wherever host memory is: it is a range of bytes, and `as<T>()` a
 /// span.
 ///
+///     mw::shared_pool pool(rt.pools(), 64 << 20);
+///     mw::shared_buffer kv = pool.allocate(1 << 20);
+///     const std::span<float> x = kv.as<float>();
+///     co_await w.send(x, mw::to{1});  // the peer copies it out of the pool
+///
 /// Lifetime: it keeps its pool's memory, also when the pool or the runtime is gone. As
 /// with any memory, its sends and receives must end before it is freed. A forked child
 /// must not touch it: the memory is not there.
@@ -73,6 +78,10 @@ namespace detail {
 
 /// A pool of memory for shared buffers. Address space is taken at once, memory as buffers
 /// need it. Copies are the same pool, and a moved-from pool is it too. Thread: any.
+///
+///     mw::shared_pool pool(rt.pools(), std::size_t{1} << 30);
+///     if (!pool.refusal().empty()) std::puts(pool.refusal().c_str());
+///     mw::shared_buffer kv = pool.allocate(16 << 20);
 ///
 /// Lifetime: the memory stays until the last copy of the pool and its buffers are gone,
 /// which may outlive the runtime. A peer maps a pool read-only the first time that it

@@ -13,6 +13,10 @@ namespace manyworlds::inline v0 {
 /// Holds elements in device memory, of a type known at run time. Movable: what was
 /// moved from is empty.
 ///
+///     mw::untyped_device_buffer kv(pool, 4096, mw::dtype::bfloat16, stream);
+///     co_await w.recv(kv, mw::from{0});
+///     co_await w.send(kv.slice(0, 1024), mw::to{1});
+///
 /// Memory is taken and given back in the order of one stream, without waiting for it:
 /// work enqueued there after construction may use it, and so may what was enqueued
 /// there before destruction. Work that uses it on another stream must have ended by
@@ -94,6 +98,10 @@ class untyped_device_buffer {
 
 /// Holds elements in device memory: `device_buffer<float> x{pool, 1 << 20, stream}`.
 /// See `untyped_device_buffer`, which it is as well.
+///
+///     mw::device_buffer<float> x(pool, 1 << 20, stream);
+///     fill_by_kernel(x.data(), stream.handle());
+///     co_await w.all_reduce(x, mw::sum);
 template <element T>
 class device_buffer : public untyped_device_buffer {
  public:

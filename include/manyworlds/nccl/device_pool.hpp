@@ -16,6 +16,10 @@ class pool_state;
 /// which is the whole process's, stays as it is. Copies are the same pool, as is what
 /// was moved from. It goes with the last of its copies and buffers. Thread: any.
 ///
+///     mw::device_pool pool(0);
+///     mw::owned_stream stream(0);
+///     mw::device_buffer<float> x(pool, 1 << 20, stream);
+///
 /// What buffers give back stays with the pool for the next ones, since asking the driver
 /// stalls other threads that use the device; `trim` returns it.
 class device_pool {

@@ -11,6 +11,10 @@ namespace manyworlds::inline v0 {
 /// Owns a stream on one CUDA device, which does not wait for the default stream.
 /// Movable. Destroying it does not wait: what was enqueued is still done, so await
 /// `on(stream)` first where memory is to be given back.
+///
+///     mw::owned_stream stream(0);
+///     fill_by_kernel(p, stream.handle());
+///     co_await mw::on(stream);  // until the kernel has ended
 class owned_stream {
  public:
   /// Priorities are CUDA's: 0 is the lowest and the default, lower numbers come first;

@@ -41,6 +41,10 @@ struct pinned_pool_options {
 /// as is what was moved from. It goes with the last of its copies and buffers. Thread:
 /// any.
 ///
+///     mw::pinned_pool pinned({.limit = std::size_t{1} << 30});
+///     mw::pinned_buffer<float> host(pinned, 1 << 20);
+///     co_await mw::copy(host, on_device);
+///
 /// Asking the driver takes milliseconds and stalls other threads that use a GPU. So
 /// memory is taken in slabs, each for buffers of about one size (at most a quarter more
 /// than asked for), and kept when they are given back. `trim` returns unused slabs.
@@ -70,6 +74,11 @@ class pinned_pool {
 /// Holds elements in pinned memory: a contiguous range, so usable wherever host memory
 /// is. Movable: what was moved from is empty. Contents are not set; it begins at a line
 /// of its own.
+///
+///     mw::pinned_buffer<float> host(pinned, 1 << 20);
+///     std::fill(host.begin(), host.end(), 1.0f);
+///     co_await mw::copy(on_device, host);
+///     co_await w.send(host, mw::to{1});  // it is host memory for a world
 ///
 /// All that the GPU does with the memory must have ended before it is destroyed: unlike
 /// a `device_buffer` it is not given back in the order of a stream.

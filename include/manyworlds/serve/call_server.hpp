@@ -22,6 +22,13 @@ class server_session;
 }  // namespace detail
 
 /// One call, as the worker's handler sees it. Lifetime: that of the handler's task.
+///
+///     const auto answer = [&](mw::served_call& call) -> mw::task<void> {
+///       for (const std::string& token : tokens_of(call.data())) {
+///         co_await call.reply(token);
+///       }
+///     };
+///     mw::call_server server(answer);
 class served_call {
  public:
   served_call(const served_call&) = delete;

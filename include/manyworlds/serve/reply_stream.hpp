@@ -83,6 +83,11 @@ class [[nodiscard]] next_reply : public not_for_asio {
 /// The replies of one call, in order. Movable. Destroying it before its end cancels the
 /// call at the worker.
 ///
+///     mw::reply_stream replies = co_await workers.call(request).within(30s);
+///     while (auto reply = co_await replies.next().within(5s)) {
+///       use(*reply);
+///     }
+///
 /// Thread: the dispatcher's reactor, one `next` at a time. Precondition of a move or
 /// destruction: no `next` waits, and the runtime has not ended.
 class reply_stream {

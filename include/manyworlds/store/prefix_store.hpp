@@ -10,6 +10,10 @@ namespace manyworlds::inline v0 {
 /// Joins as PyTorch's PrefixStore does: prefix + "/" + key. Lifetime: it does not own
 /// the store below, which must outlive it. Errors: those of the store below, which name
 /// the keys as it has them.
+///
+///     mw::tcp_store shared(rt, "node1:29500");
+///     mw::prefix_store store("job17", shared);
+///     co_await store.set("ready", "yes");  // the key "job17/ready" of the other
 class prefix_store final : public store {
  public:
   prefix_store(std::string prefix, store& under)

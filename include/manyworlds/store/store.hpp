@@ -100,6 +100,10 @@ class store_users {
 
 /// A key-value service. Keys and values are byte strings.
 ///
+///     co_await store.set("model", "/models/7b");
+///     const std::string path = co_await store.get("model", 30s);  // waits for the key
+///     if (co_await store.add("ready", 1) == members) std::puts("all are there");
+///
 /// Operations may be awaited from any task and several at a time; each resumes at the
 /// home of its task. Each ends within its limit, which counts from its start, also when
 /// nothing answers. Cancelling one waits until nothing of it is left; a request that

@@ -46,6 +46,10 @@ struct tcp_store_options {
 /// and `compare_set` are not repeated once they were sent: they fail with
 /// `may_have_happened` (see `compare_set_unique`).
 ///
+///     mw::tcp_store store(rt, "node1:29500");
+///     mw::world w(rt, store, {.name = "left", .rank = 1, .size = 2});
+///     co_await w;
+///
 /// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing,
 /// or whether the store answers at all.
 ///

@@ -19,6 +19,12 @@ using collective_operation = world_operation<void, collective_request>;
 
 /// The collectives of a world on host memory, with any backend. A part of `world`.
 ///
+///     std::vector<float> all(x.size() * static_cast<std::size_t>(w.size()));
+///     co_await w.broadcast(x, mw::root{0});
+///     co_await w.all_reduce(x, mw::sum).within(10s);
+///     co_await w.all_gather(x, all);
+///     co_await w.barrier();
+///
 /// Every member starts the same collectives in the same order, each from one buffer of
 /// elements to another. They take effect one after the other, beside sends and
 /// receives, which they do not wait for. A collective ends when this member's part is

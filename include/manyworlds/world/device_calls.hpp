@@ -21,6 +21,12 @@ using device_operation = world_operation<Result, device_request>;
 /// The operations of a world of backend `nccl` on device memory. In a world of another
 /// backend all of them are `unsupported`. A part of `world`.
 ///
+///     mw::device_buffer<float> kv(pool, 1 << 20, stream);
+///     fill_by_kernel(kv.data(), stream.handle());
+///     co_await w.all_reduce(kv, mw::sum);  // begins after the kernel
+///     const mw::ticket sent = co_await w.send(kv, mw::to{1}).enqueue();
+///     co_await w.settled(sent);
+///
 /// An operation begins when the work that is on its views' streams now is done. Work
 /// that is enqueued there after the await has ended comes after it. Views of one
 /// operation may name several streams. All its memory is on the world's device and

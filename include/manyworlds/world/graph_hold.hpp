@@ -15,6 +15,11 @@ namespace manyworlds::inline v0 {
 /// once, when the world breaks or is left; it destroys the graph and its executables.
 /// It is not called after the hold is destroyed. In a world without a device a hold
 /// does nothing. Thread: the world's reactor, also for `drop()`.
+///
+///     auto capture = [&](ncclComm* on, CUstream_st* from) { graph.capture(on, from); };
+///     co_await w.native(capture);
+///     mw::graph_hold held(w, [&] { graph.destroy(); });
+///     graph.launch();
 template <class Drop>
 class graph_hold final : private detail::graph_entry {
  public:

@@ -10,6 +10,13 @@ namespace manyworlds::inline v0 {
 
 /// The value of `co_await outcome(op)`: the operation's value, or the failure that it
 /// would have thrown. It reads like std::expected, which libstdc++ 12 lacks in C++20.
+///
+///     const auto got = co_await mw::outcome(w.recv(x, mw::from{1}).within(1s));
+///     if (got) {
+///       use(got->bytes);
+///     } else if (got.error().cause != mw::cause::timed_out) {
+///       throw mw::world_error(got.error());
+///     }
 template <class T>
 class [[nodiscard]] result {
  public:

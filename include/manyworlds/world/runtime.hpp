@@ -29,6 +29,13 @@ class runtime_core;
 /// Owns a reactor for user coroutines and a service thread. The service thread does
 /// what must go on while those block: listening, hellos, heartbeats, forming.
 ///
+///     mw::runtime rt(mw::runtime_options{.listen = "0.0.0.0:7000", .secret = secret});
+///     mw::tcp_store store(rt, "node1:29500");
+///     auto serving = rt.start(serve(rt, store));  // or rt.run(...), on this thread
+///     rt.start(mw::until_signal({SIGTERM, SIGINT})).get();
+///     rt.stop(10s);
+///     serving.get();
+///
 /// The first of these calls decides which thread turns the reactor: `run` (the calling
 /// thread), `start` (a thread of the runtime), or `poll` (a foreign loop). Two runtimes
 /// in one process are independent.

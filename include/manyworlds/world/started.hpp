@@ -144,6 +144,10 @@ class started_task final : public started_base {
 
 /// A handle on a started task. Copies refer to the same task.
 ///
+///     mw::started<float> asked = rt.start(ask(w));
+///     while (!asked.wait_for(1s)) std::puts("still waiting");
+///     use(asked.get());
+///
 /// If `get()` is not called, what the task throws is not lost: the runtime logs an
 /// error with its text when the last handle is dropped. If a handle is kept, it does so
 /// a second after the task's end. `runtime::dump` lists it too.

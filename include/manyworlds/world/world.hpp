@@ -56,6 +56,13 @@ class formation_awaiter {
 /// A handle on one member's end of a world. It is movable. Dropping the handle of a
 /// live world breaks it (`abandoned`, told to the others): `leave()` first.
 ///
+///     mw::world w(rt, store, {.name = "left", .rank = 0, .size = 2});
+///     co_await w;  // until both members are connected
+///     co_await w.send(x, mw::to{1});
+///     co_await w.recv(y, mw::from{1}).within(1s);  // giving up leaves the world up
+///     co_await w.all_reduce(x, mw::sum);
+///     co_await w.leave();
+///
 /// Constructing describes; the first `co_await w` starts the forming, every other joins
 /// its outcome. The world belongs to its runtime's reactor. Operations may be awaited
 /// by tasks of any runtime and thread, for one post there and one back.

@@ -44,6 +44,12 @@ struct world_event {
 /// world. It never delays a world: when `capacity` events wait, the oldest is dropped
 /// for the next and counted, so that the latest state is always there. Copies share
 /// what waits. Thread: any; `next` resumes on its caller's executor.
+///
+///     mw::world_events events = worlds.events();
+///     for (;;) {
+///       const mw::world_event e = co_await events.next();
+///       if (e.kind == mw::world_event_kind::suspect) use(e.world.view(), e.rank);
+///     }
 class world_events {
  public:
   explicit world_events(std::shared_ptr<detail::world_event_queue> queue) noexcept
