@@ -39,7 +39,7 @@ class event {
   void reset() noexcept { is_set_ = false; }
 
   /// Waits until the event is set; ends at once if it is.
-  [[nodiscard]] detail::event_awaiter wait() noexcept;
+  detail::event_awaiter wait() noexcept;
   detail::event_awaiter operator co_await() noexcept;
 
  private:
@@ -53,7 +53,7 @@ class event {
 
 namespace detail {
 
-class event_awaiter : public native_only, public not_for_asio {
+class MANYWORLDS_MUST_AWAIT event_awaiter : public native_only, public not_for_asio {
  public:
   explicit event_awaiter(event& e) noexcept : event_(&e) {}
 

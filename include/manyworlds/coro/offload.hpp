@@ -96,7 +96,7 @@ class offload_awaiter final : public native_only, private work {
 };
 
 template <class Where, class F>
-class [[nodiscard]] offload_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT offload_awaitable : public not_for_asio {
  public:
   offload_awaitable(Where& where, F&& f) noexcept
       : where_(&where), f_(std::forward<F>(f)) {}

@@ -51,7 +51,7 @@ class scope {
   /// Errors: the first that a child threw, when all have ended; std::invalid_argument if
   /// the body gives an empty task.
   template <class Body>
-  [[nodiscard]] static detail::scope_run<Body> run(Body&& body);
+  static detail::scope_run<Body> run(Body&& body);
 
   /// Starts a child at the home's next turn, in the order of spawning. In a scope that is
   /// cancelled already the child is never started: it is destroyed here. Errors:
@@ -120,7 +120,7 @@ namespace detail {
 
 /// One run of a scope, not yet started.
 template <class Body>
-class [[nodiscard]] scope_run : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT scope_run : public not_for_asio {
  public:
   explicit scope_run(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
   scope_awaiter<Body> operator co_await() && noexcept {
@@ -175,7 +175,7 @@ task<void> run_called(F f, Args... args) {
 /// are moved into its frame, and live as long as it does. Errors: what `f` and its task
 /// throw.
 template <class F, class... Args>
-[[nodiscard]] detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
+detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
       std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
       "spawn and call_in_task need a callable that takes these arguments and returns "

@@ -45,7 +45,7 @@ class task_awaiter;
 /// Errors: an await throws what the task threw; std::invalid_argument if the task is
 /// empty, as it is once it was awaited.
 template <class T = void>
-class [[nodiscard]] task : public detail::not_for_asio {
+class MANYWORLDS_MUST_AWAIT task : public detail::not_for_asio {
  public:
   /// What the compiler asks of a coroutine.
   using promise_type = detail::task_promise<T>;
@@ -60,7 +60,8 @@ class [[nodiscard]] task : public detail::not_for_asio {
     }
     return *this;
   }
-  task(const task&) = delete;
+  // Compilers print the line, and the reason with it.
+  task(const task&) = delete;  // a task runs once: std::move it
   task& operator=(const task&) = delete;
   ~task() { reset(); }
 

@@ -46,7 +46,7 @@ namespace detail {
 
 /// Awaits a task from a coroutine of any type. See `resume_on`.
 template <class T>
-class resume_on_awaiter {
+class MANYWORLDS_MUST_AWAIT resume_on_awaiter {
  public:
   resume_on_awaiter(executor& where, task<T>&& operation) noexcept
       : where_(where), operation_(std::move(operation)) {}
@@ -94,7 +94,7 @@ class resume_on_awaiter {
 ///
 /// Errors: those of the operation; `stopped` if it ended as cancelled.
 template <class Awaitable>
-[[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
+auto resume_on(executor& where, Awaitable&& awaitable) {
   using result = typename detail::task_for<Awaitable>::value_type;
   return detail::resume_on_awaiter<result>(
       where, detail::as_task(std::forward<Awaitable>(awaitable)));

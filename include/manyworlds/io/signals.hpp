@@ -73,6 +73,6 @@ struct received_signal {
 /// signals, and std::system_error if the process is out of descriptors. The await throws
 /// std::logic_error where the task does not live on a reactor of this machine (a
 /// simulation sends no signals). The wait may be cancelled.
-[[nodiscard]] task<received_signal> until_signal(signal_set signals);
+task<received_signal> until_signal(signal_set signals);
 
 }  // namespace manyworlds::inline v0

@@ -52,7 +52,7 @@ class copy_awaiter : public stream_wait {
 };
 
 /// Stands for a copy that has not begun.
-class [[nodiscard]] copy_awaitable {
+class MANYWORLDS_MUST_AWAIT copy_awaitable {
  public:
   explicit copy_awaitable(const detail::nccl::copy_plan& plan) noexcept : plan_(plan) {}
   awaitable_by_all<copy_awaiter> operator co_await() const noexcept {

@@ -19,7 +19,7 @@ class stream_awaiter : public stream_wait {
 };
 
 /// Stands for a wait that has not begun.
-class [[nodiscard]] stream_awaitable {
+class MANYWORLDS_MUST_AWAIT stream_awaitable {
  public:
   explicit stream_awaitable(device_stream on) noexcept : on_(on) {}
   awaitable_by_all<stream_awaiter> operator co_await() const noexcept {

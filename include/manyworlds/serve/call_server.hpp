@@ -1,6 +1,7 @@
 // Call server: a worker's side of a dispatcher.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,7 +62,7 @@ class served_call {
   /// larger than the leader takes; `cancelled` once the world is no longer served. Under
   /// a shield it ends in these cases too, and a call that was cancelled waits for no
   /// reader.
-  [[nodiscard]] task<void> reply(gather_list data);
+  task<void> reply(gather_list data);
   // Refuses, with a sentence, what cannot be sent.
   template <detail::not_sendable B>
   void reply(B&&) {
@@ -82,6 +83,11 @@ class served_call {
   bool is_late_ = false;
   std::stop_source stop_;
 };
+
+namespace detail {
+template <class F>
+concept no_handler = !std::convertible_to<F, std::function<task<void>(served_call&)>>;
+}  // namespace detail
 
 /// Options of a call server.
 struct call_server_options {
@@ -119,6 +125,13 @@ class call_server {
 
   /// Errors: std::invalid_argument if there is no handler.
   explicit call_server(handler handle, call_server_options options = {});
+  // Refuses what is no handler, and says what one is.
+  template <detail::no_handler F>
+  explicit call_server(F&&, call_server_options = {}) {
+    static_assert(std::is_void_v<F>,
+                  "a handler takes a mw::served_call& and gives a mw::task<void>: "
+                  "[&](mw::served_call& call) -> mw::task<void> {...}");
+  }
   call_server(const call_server&) = delete;
   call_server& operator=(const call_server&) = delete;
   ~call_server();
@@ -131,7 +144,7 @@ class call_server {
   /// This is `closed` when the leader has left in order, as after `dispatcher::drain`. A
   /// leader that breaks the protocol breaks the world (`protocol_error`).
   /// `invalid_argument`: the world has not two members.
-  [[nodiscard]] task<void> serve(world& w);
+  task<void> serve(world& w);
 
   /// Takes no new calls of any leader, and ends when no `serve` is left. The leaders
   /// are told. Calls that were begun go on to their end. Calls that are still on their
@@ -142,7 +155,7 @@ class call_server {
   /// Cancelling it does not undo it. It waits for handlers as long as they run, and for
   /// a leader until it answers or its world breaks. A runtime that is stopped drains by
   /// itself; its `drain` bounds it. Errors: none.
-  [[nodiscard]] task<void> drain();
+  task<void> drain();
 
   /// Publishes a word for the leaders' `pick`. Its meaning is the application's. Only
   /// the newest word is sent.

@@ -25,9 +25,8 @@ struct connect_options {
 
 namespace detail {
 
-[[nodiscard]] task<void> run_connect(runtime& rt, store& st, connect_options options,
-                                     std::unique_ptr<kept_body> body,
-                                     after_close closing);
+task<void> run_connect(runtime& rt, store& st, connect_options options,
+                       std::unique_ptr<kept_body> body, after_close closing);
 
 }  // namespace detail
 
@@ -43,9 +42,8 @@ namespace detail {
 ///
 /// Lifetime: the runtime and the store must outlive it. Errors: those of `keep`.
 template <class Body>
-[[nodiscard]] detail::task_keeping<Body> connect(runtime& rt, store& st,
-                                                 connect_options options, Body&& body,
-                                                 after_close closing = after_close::end) {
+detail::task_keeping<Body> connect(runtime& rt, store& st, connect_options options,
+                                   Body&& body, after_close closing = after_close::end) {
   return detail::task_keeping<Body>(detail::run_connect(
       rt, st, options, detail::keep_body(std::forward<Body>(body)), closing));
 }

@@ -136,7 +136,7 @@ class call_awaiter;
 
 /// A call, not yet awaited. See `dispatcher::call`.
 template <class Pick>
-class [[nodiscard]] dispatched_call : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT dispatched_call : public not_for_asio {
  public:
   using value_type = reply_stream;
 
@@ -147,13 +147,17 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
         pick_(std::forward<Pick>(pick)) {}
 
   /// Limits the whole call, its replies included. The limit travels to the worker.
-  [[nodiscard]] dispatched_call&& within(duration limit) && noexcept {
+  MANYWORLDS_MUST_AWAIT dispatched_call&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
   /// Ends the call, its replies included, when the token is triggered. The worker's
   /// handler ends too.
-  [[nodiscard]] dispatched_call&& stop(std::stop_token token) && noexcept {
+  MANYWORLDS_MUST_AWAIT dispatched_call&& stop(std::stop_token token) && noexcept {
     request_.token = std::move(token);
     return std::move(*this);
   }
@@ -220,7 +224,7 @@ class dispatcher {
   /// worker leaves (`closed`). The worker's calls are given to others, or fail. A worker
   /// that breaks the protocol breaks its world (`protocol_error`). `invalid_argument`:
   /// the world has not two members.
-  [[nodiscard]] task<void> serve(world& w);
+  task<void> serve(world& w);
 
   /// Sends a request and returns its replies once the first of them, or the end, has
   /// come. `data` is anything that a world can send. Lifetime: `data` must live until
@@ -243,7 +247,7 @@ class dispatcher {
   ///   reply.
   /// - The causes of a break, or `closed`: the last worker that was tried was lost so.
   template <class Pick>
-  [[nodiscard]] detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
+  detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
     static_assert(worker_policy<std::remove_reference_t<Pick>>,
                   "pick takes a std::span<const mw::worker_status>, const, and gives an "
                   "index or nothing (std::optional<std::size_t>)");
@@ -251,7 +255,7 @@ class dispatcher {
     return detail::dispatched_call<Pick>(core_, std::move(data),
                                          std::forward<Pick>(pick));
   }
-  [[nodiscard]] detail::dispatched_call<least_depth> call(gather_list data) {
+  detail::dispatched_call<least_depth> call(gather_list data) {
     return call(std::move(data), least_depth());
   }
 
@@ -264,7 +268,7 @@ class dispatcher {
   /// Gives the worker nothing new, and ends when its `serve` does: its calls have ended
   /// then, or its world is over. Ends at once for a worker that is gone. Errors: those of
   /// `dispatcher`.
-  [[nodiscard]] task<void> drain(worker_id worker);
+  task<void> drain(worker_id worker);
 
   /// Returns the workers that serve at the moment, longest first.
   [[nodiscard]] std::vector<worker_status> workers() const;
@@ -282,8 +286,8 @@ class dispatcher {
 
 namespace detail {
 
-[[nodiscard]] task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core,
-                                              call_request request, pick_reference pick);
+task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core, call_request request,
+                                pick_reference pick);
 
 template <class Pick>
 class call_awaiter : public native_only {

@@ -21,8 +21,8 @@ enum class after_close : unsigned char {
 
 namespace detail {
 
-[[nodiscard]] task<void> run_keep(runtime& rt, store& st, world_options options,
-                                  std::unique_ptr<kept_body> body, after_close closing);
+task<void> run_keep(runtime& rt, store& st, world_options options,
+                    std::unique_ptr<kept_body> body, after_close closing);
 
 }  // namespace detail
 
@@ -50,9 +50,8 @@ namespace detail {
 /// - What `body` threw, except `closed` and failures of a world that broke. A failure of
 ///   one operation, such as `timed_out` or `size_mismatch`, is the body's to handle.
 template <class Body>
-[[nodiscard]] detail::task_keeping<Body> keep(runtime& rt, store& st,
-                                              world_options options, Body&& body,
-                                              after_close closing = after_close::end) {
+detail::task_keeping<Body> keep(runtime& rt, store& st, world_options options,
+                                Body&& body, after_close closing = after_close::end) {
   return detail::task_keeping<Body>(detail::run_keep(
       rt, st, options, detail::keep_body(std::forward<Body>(body)), closing));
 }

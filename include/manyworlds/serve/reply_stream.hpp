@@ -11,6 +11,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/call_deadline.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
@@ -51,20 +52,24 @@ class next_reply_awaiter : public native_only {
 };
 
 /// The next reply of a stream, not yet awaited.
-class [[nodiscard]] next_reply : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT next_reply : public not_for_asio {
  public:
   using value_type = std::optional<std::vector<std::byte>>;
 
   explicit next_reply(call_state* call) noexcept : call_(call) {}
 
   /// Gives up waiting after `limit`, with cause `timed_out`; the call goes on.
-  [[nodiscard]] next_reply&& within(duration limit) && noexcept {
+  MANYWORLDS_MUST_AWAIT next_reply&& within(duration limit) && noexcept {
     limit_ = limit;
     return std::move(*this);
   }
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
   /// Gives up waiting when the token is triggered, with cause `cancelled`; the call goes
   /// on.
-  [[nodiscard]] next_reply&& stop(std::stop_token token) && noexcept {
+  MANYWORLDS_MUST_AWAIT next_reply&& stop(std::stop_token token) && noexcept {
     token_ = std::move(token);
     return std::move(*this);
   }
@@ -112,9 +117,7 @@ class reply_stream {
   ///   again.
   /// - `no_member_left` if the dispatcher was destroyed.
   /// - `invalid_argument` if there is no call, or another task waits for the next reply.
-  [[nodiscard]] detail::next_reply next() noexcept {
-    return detail::next_reply(call_.get());
-  }
+  detail::next_reply next() noexcept { return detail::next_reply(call_.get()); }
 
   /// Returns the next reply if one has come already: it takes the rest of a burst
   /// without a suspension. Nothing says neither that the stream has ended nor that it

@@ -25,7 +25,7 @@ class memory_store final : public store {
   ~memory_store() override;
 
   [[nodiscard]] std::string address() const override;
-  [[nodiscard]] task<store_reply> perform(store_request request) override;
+  task<store_reply> perform(store_request request) override;
 
  private:
   class contents;

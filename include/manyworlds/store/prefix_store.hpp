@@ -22,7 +22,7 @@ class prefix_store final : public store {
 
   [[nodiscard]] std::string address() const override { return under_.address(); }
   [[nodiscard]] std::string trouble() const override { return under_.trouble(); }
-  [[nodiscard]] task<store_reply> perform(store_request request) override {
+  task<store_reply> perform(store_request request) override {
     for (std::string& key : request.keys) key.insert(0, prefix_);
     return under_.perform(std::move(request));
   }

@@ -143,7 +143,7 @@ class run_on_awaiter {
 };
 
 template <class T>
-class [[nodiscard]] run_on_awaitable {
+class MANYWORLDS_MUST_AWAIT run_on_awaitable {
  public:
   run_on_awaitable(executor& where, task<T>&& operation) noexcept
       : where_(where), operation_(std::move(operation)) {}

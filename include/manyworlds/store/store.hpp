@@ -169,7 +169,7 @@ class store {
   /// Performs any of the operations above. Thread: any. Lifetime: all that the task
   /// needs is read before this returns, or kept by the task. A world that is dropped
   /// while it forms lets go of its store at once, but its last request goes on.
-  [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
+  virtual task<store_reply> perform(store_request request) = 0;
 
   [[nodiscard]] const std::shared_ptr<detail::store_users>& users() const noexcept {
     return users_;

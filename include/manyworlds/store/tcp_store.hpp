@@ -74,7 +74,7 @@ class tcp_store final : public store {
 
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
   [[nodiscard]] std::string trouble() const override;
-  [[nodiscard]] task<store_reply> perform(store_request request) override;
+  task<store_reply> perform(store_request request) override;
 
  private:
   class client;

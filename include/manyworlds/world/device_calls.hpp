@@ -88,9 +88,7 @@ class device_calls {
   detail::device_operation<void> send_message(const Head& head, device_gather_list data,
                                               to peer, lane on = {}, user_word user = {},
                                               source_position where = source_position()) {
-    static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= detail::operation::largest_head,
-                  "a head is at most 4 KiB");
+    detail::check_head<Head>();
     detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);

@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/observe/turn_times.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/world/runtime_options.hpp"
@@ -61,7 +62,8 @@ class runtime {
   /// Errors: std::system_error (the address is in use, io_uring was demanded and is
   /// refused ...) or std::invalid_argument (a bad address, no secret beyond loopback).
   explicit runtime(runtime_options options = {});
-  runtime(const runtime&) = delete;
+  // Compilers print the line, and the reason with it.
+  runtime(const runtime&) = delete;  // pass a mw::runtime&
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
@@ -80,6 +82,16 @@ class runtime {
   /// std::invalid_argument for an empty task; `forked`.
   template <class T>
   started<T> start(task<T> t, source_position where = source_position());
+
+  // Refuse what is no task, and say what to do about it.
+  template <detail::no_task T>
+  void run(T&&) {
+    detail::refuse_to_start<T>();
+  }
+  template <detail::no_task T>
+  void start(T&&) {
+    detail::refuse_to_start<T>();
+  }
 
   /// Hands a task to the service thread, where user code cannot delay it. It must not
   /// block, and is cancelled when the runtime ends. Meant for stores and the like.

@@ -154,7 +154,7 @@ class started_task final : public started_base {
 ///
 /// Errors: std::invalid_argument of all members once it was moved from.
 template <class T>
-class [[nodiscard]] started {
+class [[nodiscard("(void) it if nothing shall wait for its end")]] started {
  public:
   explicit started(std::shared_ptr<detail::started_task<T>> state)
       : state_(std::make_shared<holding>(state), state.get()) {}

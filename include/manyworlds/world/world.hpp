@@ -12,6 +12,7 @@
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/detail/access.hpp"
 #include "manyworlds/detail/buffer_refusal.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/gather_list.hpp"
@@ -104,7 +105,8 @@ class world : public device_calls<world>,
   world(runtime& rt, store& st, world_options options);
   world(world&& other) noexcept = default;
   world& operator=(world&& other) noexcept;
-  world(const world&) = delete;
+  // Compilers print the line, and the reason with it.
+  world(const world&) = delete;  // one handle: std::move it, or pass a mw::world&
   world& operator=(const world&) = delete;
   ~world();
 
@@ -143,21 +145,21 @@ class world : public device_calls<world>,
   [[nodiscard]] std::string transport() const;
 
   /// Waits until the world is broken or closed, and gives the cause. Errors: none.
-  [[nodiscard]] task<class failure> broken() const;
+  task<class failure> broken() const;
   /// Waits until nothing of a broken or closed world touches any buffer and its
   /// resources are free. Errors: none.
-  [[nodiscard]] task<void> drained() const;
+  task<void> drained() const;
   /// Leaves in order: what was sent is delivered, within `options.drain`, and the
   /// others see `closed`.
   ///
   /// Errors: the causes of a break or of forming, if the world is broken or breaks
   /// meanwhile; `abandoned` if it is still forming.
-  [[nodiscard]] task<void> leave();
+  task<void> leave();
   /// Breaks the world here and at the others, with cause `broken_by_user`. Errors: none.
   void fail(std::string reason);
   /// Forms the next epoch of the same name. This one is broken first if it is not over.
   /// Errors: the causes of forming.
-  [[nodiscard]] task<world> reform();
+  task<world> reform();
   /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
   /// dead. This world is broken first if it is not over. A member that lives and does
@@ -175,11 +177,11 @@ class world : public device_calls<world>,
   ///   of it.
   /// - `device_unavailable`, `device_busy`, `device_degraded`: the GPU can serve no other
   ///   world.
-  [[nodiscard]] task<world> shrink();
+  task<world> shrink();
   /// Forms the next epoch like `reform()`, at the size and with the rank that it had
   /// before it was shrunk. Fresh processes join with the ranks that are free. Errors: the
   /// causes of forming.
-  [[nodiscard]] task<world> grow();
+  task<world> grow();
   /// Returns the rank that a member had in the world that was shrunk to this one; the
   /// same rank if this is no shrunk world.
   [[nodiscard]] rank_t previous_rank_of(rank_t rank) const;
@@ -342,6 +344,65 @@ class world : public device_calls<world>,
   void all_to_all(B&&, Rest&&...) {
     detail::refuse_buffer<B, false>();
   }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_gather(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_reduce(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_to_all(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void gather(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce_scatter(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void scatter(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> &&
+           !std::ranges::range<By>) void all_reduce(Both&&, By&&, Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> &&
+           !std::ranges::range<By>) void broadcast(Both&&, By&&, Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> && !std::ranges::range<By>) void reduce(Both&&, By&&,
+                                                                            Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::not_sendable<B>) void send(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::not_receivable<B>) void recv(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class... Rest>
+  void arrival(R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::no_buffer<B>) void broadcast(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
 
   /// Starts several operations as one, left to right. None waits for another to end, so
   /// that sends and receives among members cannot block each other. Unmatched ones on
@@ -350,7 +411,7 @@ class world : public device_calls<world>,
   ///
   /// Errors: those of the operations, of which the first is thrown when all have ended.
   template <class... Results, class... Lists>
-  [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
+  task<void> group(world_operation<Results, Lists>... operations) {
     detail::launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
     (operations.join(together), ...);
     co_await when_all(std::move(operations)...);
@@ -372,15 +433,9 @@ class world : public device_calls<world>,
   [[noreturn]] static void refuse_without_world();
 
   template <class Head>
-  static void check_head() {
-    static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= detail::operation::largest_head,
-                  "a head is at most 4 KiB");
-  }
-  template <class Head>
   detail::operation_request message_with(const Head& head, to peer, lane on,
                                          user_word user, source_position where) {
-    check_head<Head>();
+    detail::check_head<Head>();
     detail::operation_request r(existing_core(), operation_kind::send, peer.rank(), on,
                                 where);
     r.user = user;
@@ -390,7 +445,7 @@ class world : public device_calls<world>,
   }
   template <class Head>
   detail::operation_request message_request(from peer, lane on, source_position where) {
-    check_head<Head>();
+    detail::check_head<Head>();
     detail::operation_request r(existing_core(), operation_kind::receive, peer.rank(), on,
                                 where);
     r.head_bytes = sizeof(Head);

@@ -57,13 +57,12 @@ class world_events {
 
   /// Waits for the next event. Errors: world_error (`runtime_stopped`) once the runtime
   /// of the worlds has ended and everything was taken.
-  [[nodiscard]] task<world_event> next() const { return next_of(queue_); }
+  task<world_event> next() const { return next_of(queue_); }
   /// Returns the number of events dropped so far.
   [[nodiscard]] std::uint64_t missed() const noexcept;
 
  private:
-  [[nodiscard]] static task<world_event> next_of(
-      std::shared_ptr<detail::world_event_queue> queue);
+  static task<world_event> next_of(std::shared_ptr<detail::world_event_queue> queue);
 
   std::shared_ptr<detail::world_event_queue> queue_;
 };

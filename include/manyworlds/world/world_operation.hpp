@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/foreign_continuation.hpp"
 #include "manyworlds/detail/native_only.hpp"
 #include "manyworlds/detail/operation_awaiter.hpp"
@@ -107,7 +108,7 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
 ///     auto all = w.barrier();  // nothing has begun yet
 ///     co_await std::move(all).within(1s);
 template <class Result, class List = detail::no_list>
-class [[nodiscard]] world_operation : public detail::not_for_asio {
+class MANYWORLDS_MUST_AWAIT world_operation : public detail::not_for_asio {
   static constexpr bool is_on_device = std::is_same_v<List, detail::device_request>;
 
  public:
@@ -123,43 +124,46 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
   ///
   /// Errors: world_error (`timed_out`, of a collective `overdue`), not the exception
   /// `timed_out` as of the free `within`.
-  [[nodiscard]] world_operation&& within(duration limit) && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
   /// Gives up when the token is triggered; a collective that was entered is waited for.
   /// Errors: world_error (`cancelled`).
-  [[nodiscard]] world_operation&& stop(std::stop_token token) && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
   }
   /// Makes a send end when the peer's receive has taken the message, not when it was
   /// accepted.
-  [[nodiscard]] world_operation&& delivered() && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& delivered() && noexcept {
     request_.delivered = true;
     return std::move(*this);
   }
   /// Makes a receive that names its lane discard the lane, like `world::discard`, if it
   /// is given up by its deadline, its token or its task.
-  [[nodiscard]] world_operation&& discarding() && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& discarding() && noexcept {
     request_.discards = true;
     return std::move(*this);
   }
   /// Launches an operation on device memory in the order of its start, without matching
   /// it with those of the peers.
-  [[nodiscard]] world_operation&& unmatched() && noexcept requires is_on_device {
+  MANYWORLDS_MUST_AWAIT world_operation&& unmatched() && noexcept requires is_on_device {
     list_.part.unmatched = true;
     return std::move(*this);
   }
   /// Makes an operation on device memory end when the stream has it. Errors: those of the
   /// operation.
-  [[nodiscard]] world_operation<ticket, List> enqueue() && noexcept requires
-      is_on_device {
+  world_operation<ticket, List> enqueue() && noexcept requires is_on_device {
     list_.part.enqueued = true;
     return world_operation<ticket, List>(std::move(request_), std::move(list_));
   }
   /// Resumes a coroutine of another library there.
-  [[nodiscard]] world_operation&& resume_on(executor& where) && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& resume_on(executor& where) && noexcept {
     resumption_ = &where;
     return std::move(*this);
   }
