@@ -29,8 +29,9 @@ class hosted_store {
   /// store has no authentication (PyTorch's protocol knows none): beyond loopback,
   /// `insecure` must be set.
   ///
-  /// Errors: std::invalid_argument for what is neither, or a name that has no address;
-  /// std::system_error naming the address if it is in use or not ours.
+  /// Errors: std::invalid_argument for what is neither, for a name that has no address,
+  /// and beyond loopback without `insecure`; std::system_error naming the address if it
+  /// is in use or not ours; world_error (`forked`).
   hosted_store(runtime& rt, std::string_view address, bool insecure = false);
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;

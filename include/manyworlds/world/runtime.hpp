@@ -59,8 +59,10 @@ class runtime_core;
 /// others stand at the functions.
 class runtime {
  public:
-  /// Errors: std::system_error (the address is in use, io_uring was demanded and is
-  /// refused ...) or std::invalid_argument (a bad address, no secret beyond loopback).
+  /// Errors: std::system_error if the address is in use, io_uring was demanded and is
+  /// refused, or descriptors are short. std::invalid_argument for a bad address, no
+  /// secret beyond loopback, a secret in a build without OpenSSL, or a heartbeat under 1
+  /// ms.
   explicit runtime(runtime_options options = {});
   // Compilers print the line, and the reason with it.
   runtime(const runtime&) = delete;  // pass a mw::runtime&

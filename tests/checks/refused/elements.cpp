@@ -5,6 +5,7 @@ struct point {
 };
 using points = std::vector<point>;
 using pairs = std::vector<std::pair<float, float>>;
+// clang-format off
 #ifdef WRONG
 void a(mw::world& w, points& p) { w.send(p, mw::to{1}); }                // refused: structs go as bytes, std::as_bytes(std::span(x))
 void b(mw::world& w, points& p) { w.recv(p, mw::from{1}); }              // refused: structs go as bytes, std::as_bytes(std::span(x))
@@ -20,6 +21,7 @@ void k(mw::world& w, float* p) { w.send(p, mw::to{1}); }                 // refu
 void l(mw::world& w, float* p) { w.recv(p, mw::from{1}); }               // refused: a pointer does not say how many: give std::span(p, count)
 void m(mw::world& w) { w.send("text", mw::to{1}); }                      // refused: a literal would be sent with its terminating zero: give std::string_view
 void n(mw::dispatcher& d) { d.call("a prompt"); }                        // refused: a literal would be sent with its terminating zero: give std::string_view
+// clang-format on
 #else
 mw::task<void> all(mw::world& w, points& p, float* at) {
   point one{};

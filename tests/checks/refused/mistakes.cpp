@@ -8,6 +8,7 @@ mw::task<void> nothing() { co_return; }
 mw::task<void> edge(mw::world&) { co_return; }
 using floats = std::vector<float>;
 
+// clang-format off
 #ifdef WRONG
 // Numbers without a unit, and without what they stand for.
 void f1(mw::world& w) { w.barrier().within(5); }                  // refused: a span of time needs a unit
@@ -75,8 +76,10 @@ auto m5(mw::runtime& rt, mw::store& st) {
 void m6(mw::dispatcher& d, floats& x) { d.call(x, [] { return 0; }); }  // refused: pick takes a std::span<const mw::worker_status>
 mw::task<void> m7(mw::task<int> t) { co_await t; }                // refused: a task is awaited once, as an rvalue: std::move it
 void m8(mw::world& w, const std::vector<char>& c) { w.recv(c, mw::from{1}); }  // refused: what is received into must not be const
+// clang-format on
 #else
-mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher& d, floats& x, const floats& c) {
+mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher& d,
+                   floats& x, const floats& c) {
   const mw::world_options options{.name = "x", .rank = 0, .size = 2};
   floats y(8);
   wide object{};
