@@ -11,6 +11,8 @@
 set -uo pipefail
 . "$(dirname "$0")/setup.sh"
 . "$(dirname "$0")/counting.sh"
+# Says when, too: where the minutes go is seen in any log.
+say() { printf '== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
 level=default
 warnings=()
@@ -28,19 +30,40 @@ done
 # The build type is not named: meson would put its optimization in place of ours when it configures again.
 few_steps=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=true)
 
-sanitized() {
-  local folder=$root/build-$1 kind=$2
-  shift 2
+declare -A sanitizers=([asan]=address,undefined [tsan]=thread) suites_of=(
+  [asan]='--suite unit --suite fuzz' [tsan]='--suite threaded')
+
+configure_sanitized() {
+  local folder=$root/build-$1
   local how=("${few_steps[@]}" -Doptimization=0 -Dcpp_args=-g1 -Dexamples=disabled -Dbenchmarks=disabled)
   [ "$level" = full ] && how=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=false -Doptimization=1
     -Dcpp_args= -Dexamples=enabled -Dbenchmarks=enabled)
-  say "$kind sanitizer, in $folder"
-  if CC=clang CXX=clang++ configure "$folder" -Db_sanitize="$kind" -Db_lundef=false \
-    -Ddebug=true -Dtests=enabled "${how[@]}" "${warnings[@]}"; then
-    run_tests "$folder" testlog 5 "$@"
+  CC=clang CXX=clang++ configure "$folder" -Db_sanitize="${sanitizers[$1]}" -Db_lundef=false \
+    -Ddebug=true -Dtests=enabled "${how[@]}" "${warnings[@]}"
+}
+
+# Compiling keeps the processors busy and most tests wait: the sanitized tests are built beside the others,
+# at the lowest priority. Each "runs" under true, as meson has no word for building tests alone.
+build_ahead() {
+  local name
+  for name in "$@"; do
+    configure_sanitized "$name" &&
+      meson test -C "$root/build-$name" --logbase ahead --wrapper true ${suites_of[$name]}
+  done >"$build/ahead.log" 2>&1
+}
+
+# What was not built ahead is built here, and its errors are printed.
+sanitized() {
+  say "${sanitizers[$1]} sanitizer, in $root/build-$1"
+  if configure_sanitized "$1"; then
+    run_tests "$root/build-$1" testlog 5 ${suites_of[$1]}
   else
     count 0 1
   fi
+}
+
+everything_builds() {
+  ninja -C "$build" >"$build/everything.log" 2>&1 || { cat "$build/everything.log"; return 1; }
 }
 
 format_is_right() {
@@ -90,47 +113,53 @@ require_packages "${packages[@]}"
 command -v mold >/dev/null && export CXX_LD=mold
 jobs=$(nproc)
 # How many seeds the simulation tries: tests read it, the library reads no environment.
-declare -A seeds=([quick]=200 [default]=400 [full]=20000)
+declare -A seeds=([quick]=100 [default]=300 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
 [ "$level" = full ] && export MANYWORLDS_TEST_CROWD=128 MANYWORLDS_ROLL_OUT_SECONDS=60 \
-  MANYWORLDS_TEST_KILLS=100 MANYWORLDS_TEST_LONG=1 MANYWORLDS_TEST_FETCH=1
+  MANYWORLDS_TEST_KILLS=100 MANYWORLDS_TEST_LONG=1 MANYWORLDS_TEST_FETCH=1 \
+  MANYWORLDS_FUZZ_SECONDS=60
 # Up to LLVM 16 the leak checker guesses from an address that a thread's dynamic TLS has the header
 # of a glibc before 2.25, reads its length there and at times crashes (google/sanitizers#1322).
 export ASAN_OPTIONS=intercept_tls_get_addr=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/thread_sanitizer.supp
 
-say "build and unit tests, in $build"
+say "building, in $build"
 how=("${few_steps[@]}" -Doptimization=g)
 [ "$level" = full ] && how=(-Dunity=off -Dfor_tests_only=false -Doptimization=3 -Done_file=false)
 if ! configure "$build" -Ddebug=false "${how[@]}" -Dtests=enabled "${warnings[@]}"; then
   count 0 1
   finish
 fi
-run_tests "$build" unit 1 --suite unit --suite checks
-[ "$level" = quick ] && finish
+if [ "$level" = quick ]; then
+  run_tests "$build" unit 1 --suite unit --suite checks
+  finish
+fi
+step "everything builds" everything_builds
 
-say "process tests"
+# Processes mostly wait, and what they run is what the unit tests run: without the sanitizers but in --full.
+[ "$level" = full ] && suites_of[asan]+=' --suite process --suite soak'
+{ renice -n 19 "$BASHPID" >/dev/null; build_ahead asan tsan; } &
+ahead=$!
+
+say "unit and process tests"
 crowded=()
 [ "$level" = full ] && crowded=(--suite crowded)
-run_tests "$build" process 1 --suite process "${crowded[@]}"
+run_tests "$build" unit 1 --suite unit --suite checks --suite process "${crowded[@]}"
 as_in_docker
 say "soak: 60 s of 8 processes in 30 worlds, hurt at random"
 run_tests "$build" soak 1 --suite soak
 say "headers, the library as one file, and planted bugs"
 run_tests "$build" slow_checks 1 --suite slow_checks
-step "everything else builds" ninja -C "$build"
 for consumer in pkgconfig cmake meson source; do
   step "a $consumer project uses the library" consumer_works "$consumer"
 done
 step "clang-format agrees" format_is_right
 
+wait "$ahead"
 export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 10))
 unset MANYWORLDS_TEST_CROWD
-# Processes mostly wait, and what they run is what the unit tests run.
-with_processes=()
-[ "$level" = full ] && with_processes=(--suite process --suite soak)
-sanitized asan address,undefined --suite unit --suite fuzz "${with_processes[@]}"
-sanitized tsan thread --suite threaded
+sanitized asan
+sanitized tsan
 [ "$level" = full ] && step "clang-tidy finds nothing" tidy_finds_nothing
 finish

@@ -76,12 +76,12 @@ class engine {
   [[nodiscard]] virtual bool prepare_foreign_wait() noexcept = 0;
 };
 
-/// The chosen engine. `remark` says why it is not io_uring if that was asked for or
+/// The chosen engine. `warning` says why it is not io_uring if that was asked for or
 /// preferred: a sentence for the log with the errno and its usual causes. It is empty
 /// when there is nothing to say.
 struct engine_choice {
   std::unique_ptr<class engine> engine;
-  std::string remark;
+  std::string warning;
 };
 
 /// Makes the engine of this machine for the calling thread or a later one (the first

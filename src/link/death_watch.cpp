@@ -56,11 +56,10 @@ class liveness_waiter {
   /// Called on the waiter's thread, unlocked, with the key of a futex after its holder
   /// has died; the futex is no longer waited on.
   using death_function = std::function<void(std::uint64_t key)>;
-  using remark_function = death_watch::remark_function;
+  using log_function = death_watch::log_function;
 
   /// Starts the thread. Errors: std::system_error if the system gives none.
-  liveness_waiter(const std::string& thread_name, death_function died,
-                  remark_function remark);
+  liveness_waiter(const std::string& thread_name, death_function died, log_function log);
   liveness_waiter(const liveness_waiter&) = delete;
   liveness_waiter& operator=(const liveness_waiter&) = delete;
   ~liveness_waiter();
@@ -98,7 +97,7 @@ class liveness_waiter {
   void interrupt() noexcept;
 
   death_function died_;
-  remark_function remark_;
+  log_function log_;
   std::atomic<std::uint64_t> polls_{0};
 
   std::mutex mutex_;
@@ -123,8 +122,8 @@ class liveness_waiter {
 // --- the waiter
 
 liveness_waiter::liveness_waiter(const std::string& thread_name, death_function died,
-                                 remark_function remark)
-    : died_(std::move(died)), remark_(std::move(remark)), thread_([this] { run(); }) {
+                                 log_function log)
+    : died_(std::move(died)), log_(std::move(log)), thread_([this] { run(); }) {
   pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
 }
 
@@ -248,9 +247,9 @@ void liveness_waiter::wait() noexcept {
   } else if (error != EAGAIN && error != EINTR && error != ETIMEDOUT) {
     // Kernel memory ran out, or a filter came later: look periodically instead.
     if (!std::exchange(complained_, true)) {
-      remark_(std::string("waiting for the deaths of peers failed (") +
-              std::strerror(error) +
-              "): their liveness futexes are polled every 10 ms instead");
+      log_(std::string("waiting for the deaths of peers failed (") +
+           std::strerror(error) +
+           "): their liveness futexes are polled every 10 ms instead");
     }
     wait_without_futexes();
   }
@@ -264,8 +263,8 @@ void liveness_waiter::wait_without_futexes() noexcept {
 
 // --- the watch
 
-death_watch::death_watch(reactor& home, std::string thread_name, remark_function remark)
-    : home_(home), thread_name_(std::move(thread_name)), remark_(std::move(remark)) {}
+death_watch::death_watch(reactor& home, std::string thread_name, log_function log)
+    : home_(home), thread_name_(std::move(thread_name)), log_(std::move(log)) {}
 
 death_watch::~death_watch() = default;
 
@@ -275,9 +274,9 @@ bool death_watch::may_wait() {
   ::syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, CLOCK_MONOTONIC);
   refused_ = errno != EINVAL;
   if (refused_) {
-    remark_(std::string("futex_waitv is refused here (") + std::strerror(errno) +
-            "): the death of a peer on this host is noticed by its sockets and its "
-            "process handle; usual causes: Linux before 5.16, a seccomp filter");
+    log_(std::string("futex_waitv is refused here (") + std::strerror(errno) +
+         "): the death of a peer on this host is noticed by its sockets and its "
+         "process handle; usual causes: Linux before 5.16, a seccomp filter");
   }
   return !refused_;
 }
@@ -297,7 +296,7 @@ death_watch::ticket death_watch::add(liveness_futex& futex, std::function<void()
     entry->second.where = &place(futex, t);
   } catch (const std::system_error& e) {
     watched_.erase(entry);
-    remark_(std::string("no thread to notice the death of peers with: ") + e.what());
+    log_(std::string("no thread to notice the death of peers with: ") + e.what());
     return ticket::none;
   }
   return t;
@@ -309,7 +308,7 @@ liveness_waiter& death_watch::place(liveness_futex& futex, ticket t) {
     if (w->add(futex, key)) return *w;
   }
   const auto died = [this](std::uint64_t k) { tell(static_cast<ticket>(k)); };
-  waiters_.push_back(std::make_unique<liveness_waiter>(thread_name_, died, remark_));
+  waiters_.push_back(std::make_unique<liveness_waiter>(thread_name_, died, log_));
   // A new waiter has room.
   static_cast<void>(waiters_.back()->add(futex, key));
   return *waiters_.back();

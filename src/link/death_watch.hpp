@@ -32,11 +32,11 @@ class liveness_waiter;
 /// once that no longer turns, since a notice may be in its queue.
 class death_watch final : public death_notices {
  public:
-  using remark_function = std::function<void(std::string)>;
+  using log_function = std::function<void(std::string)>;
 
-  /// Names its threads `thread_name`, of which the system shows 15 characters. `remark`
+  /// Names its threads `thread_name`, of which the system shows 15 characters. `log`
   /// receives lines for the log, on any of its threads.
-  death_watch(reactor& home, std::string thread_name, remark_function remark);
+  death_watch(reactor& home, std::string thread_name, log_function log);
   death_watch(const death_watch&) = delete;
   death_watch& operator=(const death_watch&) = delete;
   ~death_watch() override;
@@ -67,7 +67,7 @@ class death_watch final : public death_notices {
 
   reactor& home_;
   std::string thread_name_;
-  remark_function remark_;
+  log_function log_;
   bool asked_ = false;
   bool refused_ = false;
   std::uint64_t last_ticket_ = 0;

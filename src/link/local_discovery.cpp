@@ -77,7 +77,7 @@ void local_discovery::paired(const incarnation& from, shared_parts parts) {
   if (link* const l = owner_.link_to(from)) l->local().keep_request(std::move(parts));
 }
 
-void local_discovery::remark_refusal(const std::string& reason, std::string line) {
+void local_discovery::log_refusal(const std::string& reason, std::string line) {
   // Reasons of peers may differ every time, so their number is limited.
   const bool is_news = told_.size() < most_told && told_.insert(reason).second;
   owner_.log(is_news ? log_level::warning : log_level::debug, std::move(line));

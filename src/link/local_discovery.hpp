@@ -46,7 +46,7 @@ class local_discovery final : private pairing_listener {
   [[nodiscard]] endpoint& owner() noexcept { return owner_; }
   /// Logs a refusal: the first one of a reason is a warning, later ones with other
   /// peers are for debugging.
-  void remark_refusal(const std::string& reason, std::string line);
+  void log_refusal(const std::string& reason, std::string line);
   [[nodiscard]] reactor& service() noexcept { return service_; }
   [[nodiscard]] const std::shared_ptr<class copy_thread>& copy_thread() const noexcept {
     return copy_thread_;

@@ -164,7 +164,7 @@ void local_peer::note_refusal(bool is_elsewhere, const std::string& why_not) {
     discovery_.owner().log(is_elsewhere ? log_level::debug : log_level::info,
                            std::move(line));
   } else {
-    discovery_.remark_refusal(why_not, std::move(line));
+    discovery_.log_refusal(why_not, std::move(line));
   }
 }
 
@@ -194,8 +194,8 @@ void local_peer::share(shared_parts parts) {
     refusal = unreadable_text(parts.memory_refusal);
   }
   if (!refusal.empty()) {
-    discovery_.remark_refusal(refusal,
-                              "the memory of " + link_.peer().text() + " " + refusal);
+    discovery_.log_refusal(refusal,
+                           "the memory of " + link_.peer().text() + " " + refusal);
   }
   liveness_ = std::move(parts.liveness);
   std::unique_ptr<process_watch> process = std::move(parts.process);

@@ -54,7 +54,7 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   env_ = options.environment ? options.environment : own_env_.get();
 
   engine_choice chosen = env_->make_engine(options.engine);
-  if (!chosen.remark.empty()) log(log_level::warning, chosen.remark);
+  if (!chosen.warning.empty()) log(log_level::warning, chosen.warning);
   reactor_options user_options;
   user_options.spin = options.spin >= duration::zero() ? options.spin : default_spin();
   user_ = std::make_unique<reactor>(std::move(chosen.engine), user_options);

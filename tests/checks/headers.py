@@ -17,14 +17,15 @@ def compile_alone(header):
     name = str(header.relative_to(include))
     unit = pathlib.Path(output) / (name.replace("/", "-") + ".cpp")
     unit.write_text(f"#include <{name}>\n#include <{name}>\n")
-    command = compiler + ["-std=c++20", *warnings, f"-I{include}", "-c", str(unit)]
-    ran = subprocess.run(command + ["-o", f"{unit}.o"], capture_output=True, text=True)
+    command = compiler + ["-std=c++20", *warnings, f"-I{include}", "-fsyntax-only", str(unit)]
+    ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         return name, ran.stderr
-    command = compiler + ["-std=c++20", "-fno-exceptions", f"-I{include}", "-E", str(unit)]
+    # It stops at the first error: what follows is not read.
+    command = compiler + ["-std=c++20", "-fno-exceptions", "-Wfatal-errors", f"-I{include}", "-E", str(unit)]
     told = subprocess.run(command + ["-o", os.devnull], capture_output=True, text=True).stderr
     errors = [line for line in told.splitlines() if "error:" in line]
-    is_told = errors and needs_exceptions in errors[0] and len(errors) == 2
+    is_told = errors and needs_exceptions in errors[0] and len(errors) == 1
     return name, "" if is_told else f"-fno-exceptions: {told}"
 
 

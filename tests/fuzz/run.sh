@@ -1,8 +1,8 @@
 #!/bin/bash
-# Replays a corpus, then looks for more for a while: run.sh PROGRAM CORPUS WORK SECONDS
+# Replays a corpus, then looks for more for MANYWORLDS_FUZZ_SECONDS: run.sh PROGRAM CORPUS WORK
 # What crashes it, and what it finds, lie in WORK; a named copy of either belongs in CORPUS.
 set -euo pipefail
-program=$1 corpus=$2 work=$3 seconds=$4
+program=$1 corpus=$2 work=$3 seconds=${MANYWORLDS_FUZZ_SECONDS:-10}
 mkdir -p "$work/found"
 # libFuzzer ends with 77, which Meson takes for a test that was skipped.
 trap 'exit 1' ERR

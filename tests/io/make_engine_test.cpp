@@ -33,11 +33,11 @@ int error_of_making(engine_kind kind) {
 
 TEST_CASE("an engine is made by its name") {
   CHECK(make_engine(engine_kind::epoll).engine->name() == "epoll");
-  CHECK(make_engine(engine_kind::epoll).remark.empty());
+  CHECK(make_engine(engine_kind::epoll).warning.empty());
   if (!io_uring_is_refused_here()) {
     CHECK(make_engine(engine_kind::io_uring).engine->name() == "io_uring");
     CHECK(make_engine(engine_kind::automatic).engine->name() == "io_uring");
-    CHECK(make_engine(engine_kind::automatic).remark.empty());
+    CHECK(make_engine(engine_kind::automatic).warning.empty());
   }
 }
 
@@ -50,12 +50,12 @@ TEST_CASE("where io_uring is refused epoll takes over and names the usual causes
       CHECK(io_uring_refusal() == refusal);
       const engine_choice choice = make_engine(engine_kind::automatic);
       CHECK(choice.engine->name() == "epoll");
-      CHECK(choice.remark.find("using epoll") != std::string::npos);
+      CHECK(choice.warning.find("using epoll") != std::string::npos);
       const bool forbidden = refusal == EPERM || refusal == ENOSYS;
       for (const char* cause : {"seccomp", "kernel.io_uring_disabled"}) {
-        CHECK((choice.remark.find(cause) != std::string::npos) == forbidden);
+        CHECK((choice.warning.find(cause) != std::string::npos) == forbidden);
       }
-      CHECK((choice.remark.find("ulimit -l") != std::string::npos) ==
+      CHECK((choice.warning.find("ulimit -l") != std::string::npos) ==
             (refusal == ENOMEM));
     });
   }
@@ -84,7 +84,7 @@ TEST_CASE("being out of descriptors is reported, not taken for a refusal") {
 TEST_CASE("a library that was built without io_uring says so, and takes epoll") {
   const engine_choice choice = make_engine(engine_kind::automatic);
   CHECK(choice.engine->name() == "epoll");
-  CHECK(choice.remark.find("left out when this library was built") != std::string::npos);
+  CHECK(choice.warning.find("left out when this library was built") != std::string::npos);
   CHECK_THROWS_AS((void)make_engine(engine_kind::io_uring), std::system_error);
 }
 

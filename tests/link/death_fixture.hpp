@@ -154,14 +154,14 @@ class watcher {
       : reactor_(make_epoll_engine(), {.spin = duration::zero()}),
         watch_(reactor_, name, [this](std::string line) {
           const std::lock_guard lock(mutex_);
-          remarks_.push_back(std::move(line));
+          lines_.push_back(std::move(line));
         }) {}
 
   reactor& home() { return reactor_; }
   shm::death_watch& deaths() { return watch_; }
-  std::vector<std::string> remarks() {
+  std::vector<std::string> lines() {
     const std::lock_guard lock(mutex_);
-    return remarks_;
+    return lines_;
   }
 
   template <class Condition>
@@ -193,7 +193,7 @@ class watcher {
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> remarks_;
+  std::vector<std::string> lines_;
   reactor reactor_;
   shm::death_watch watch_;
 };

@@ -144,8 +144,8 @@ TEST_CASE("a refused futex_waitv is said once, and costs no thread") {
       const ticket a = w.deaths().add(page.futex(0), [] {});
       const ticket b = w.deaths().add(page.futex(1), [] {});
       w.deaths().remove(a);
-      const bool said_once = w.remarks().size() == 1 &&
-                             w.remarks()[0].find("futex_waitv") != std::string::npos;
+      const bool said_once =
+          w.lines().size() == 1 && w.lines()[0].find("futex_waitv") != std::string::npos;
       ::_exit(a == ticket::none && b == ticket::none && said_once ? 0 : 2);
     });
     const int status = child.reap();

@@ -196,7 +196,7 @@ TEST_CASE("with a peer that has it turned off there is tcp, and nothing is share
   CHECK(p.a.rt.dump().find(" over tcp, last heard") != std::string::npos);
 }
 
-TEST_CASE("a squatter on a runtime's name costs it shared memory, and is remarked") {
+TEST_CASE("a squatter on a runtime's name costs it shared memory, and is logged") {
   const incarnation id = stranger(77).id;
   std::string name = "manyworlds.";
   for (int i = 0; i < 16; ++i) name += "4d";

@@ -36,7 +36,7 @@ struct side final : pairing_listener {
   void paired(const incarnation&, shared_parts parts) override {
     pairings.push_back(std::move(parts));
   }
-  void log(std::string line) noexcept override { remarks.push_back(std::move(line)); }
+  void log(std::string line) noexcept override { lines.push_back(std::move(line)); }
 
   void expect(const incarnation& from) {
     expected_from = from;
@@ -49,7 +49,7 @@ struct side final : pairing_listener {
   pairing_nonces expected;
   socket_pairing local;
   std::vector<shared_parts> pairings;
-  std::vector<std::string> remarks;
+  std::vector<std::string> lines;
 };
 
 struct two_sides {
@@ -116,8 +116,8 @@ TEST_CASE("law 11: a request without its nonce pairs with no process") {
     CHECK_FALSE(m.request(guessed));
     CHECK_FALSE(m.why_not.empty());
     CHECK(m.listening.pairings.empty());
-    REQUIRE(m.listening.remarks.size() == 1);
-    CHECK(m.listening.remarks[0].find("does not know its nonce") != std::string::npos);
+    REQUIRE(m.listening.lines.size() == 1);
+    CHECK(m.listening.lines[0].find("does not know its nonce") != std::string::npos);
     // It disturbs nobody else.
     CHECK(m.request(m.listening.expected));
   }

@@ -43,7 +43,7 @@ inline region region_named(const std::string& name) {
   namespace at = shm::offset;
   if (name == "header") return {0, at::receiver(0)};
   if (name == "wake_ups") return {at::receiver(0), at::beat(0)};
-  if (name == "beats") return {at::beat(0), at::death(0)};
+  if (name == "beats") return {at::beat(0), at::liveness(0)};
   if (name == "slabs") return {at::slabs_begin, at::offers_begin};
   if (name == "offers") return {at::offers_begin, at::offers_begin + 256};
   if (name == "rings") return {at::rings_begin, at::ring(2, 0)};

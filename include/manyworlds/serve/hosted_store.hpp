@@ -17,6 +17,10 @@ class tcp_store_server;
 /// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
 /// with its process: worlds that are formed do not notice, others cannot form until a
 /// store is there again. Connections that it refuses are reported in the runtime's log.
+///
+///     mw::runtime rt;
+///     mw::hosted_store host(rt, "127.0.0.1:0");
+///     mw::tcp_store store(rt, host.address());
 class hosted_store {
  public:
   /// Takes an address as "127.0.0.1:29500", or a name as MASTER_ADDR has it:
