@@ -1,7 +1,7 @@
-"""The lines with a `+` that src/EXTENDING.md shows stand in their sources when they are added behind, or before,
-the line that it shows, and what comes out compiles, with its static_asserts.
+"""The lines with a `+` that src/EXTENDING.md shows are added to copies of their sources, beside the lines that
+it shows with them, and what comes out compiles, with its static_asserts.
 
-    extending.py FOLDER COMPILER ..."""
+extending.py FOLDER COMPILER ..."""
 
 import pathlib
 import re

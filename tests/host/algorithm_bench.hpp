@@ -11,7 +11,7 @@
 namespace manyworlds::host_tests {
 
 /// One member's part, with the messages of its algorithm sent by its backend.
-class algorithm_bench : host::schedule_port {
+class algorithm_bench final : host::schedule_port {
  public:
   algorithm_bench(cluster& c, everybody& all, rank_t self, host::collective_function by)
       : backend_(c.at(self)),
