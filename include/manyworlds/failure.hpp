@@ -23,6 +23,9 @@ struct process_identity {
 
 /// Why an operation or a world failed. The first group breaks the world; the second
 /// ends one operation and leaves the world up; the third ends the forming of a world.
+///
+/// Behind `Errors:` each operation lists the causes that it can end with. Sets that many
+/// operations share have names: see `world` and `device_calls`.
 enum class cause : std::uint8_t {
   none,
   // The world is broken.

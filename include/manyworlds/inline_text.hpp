@@ -24,7 +24,8 @@ class inline_text {
   static_assert(Capacity < 256);
 
   constexpr inline_text() noexcept = default;
-  /// Throws std::length_error naming the text if it is longer than `Capacity`.
+  /// Copies the text. Errors: std::length_error naming the text if it is longer than
+  /// `Capacity`.
   constexpr inline_text(std::string_view text) {
     if (text.size() > Capacity) {
       throw std::length_error("text of " + std::to_string(text.size()) +

@@ -10,6 +10,7 @@
 #include "host/connection.hpp"
 #include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -60,11 +61,6 @@ class host_backend::state final : public host::core,
   }
 
  private:
-  struct hooked_timer : timer {
-    hooked_timer(state& s, function expired) noexcept : timer(expired), owner(s) {}
-    state& owner;
-  };
-
   [[nodiscard]] host::connection* to(rank_t peer) const {
     MW_ASSERT(peer >= 0 && peer < size, "a peer is a member");
     return connections_[static_cast<std::size_t>(peer)].get();
@@ -136,13 +132,9 @@ class host_backend::state final : public host::core,
   host::connection* touched_ = nullptr;
   /// All other connections were touched as well.
   bool touched_all_ = false;
-  hooked_timer watch_{
-      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
-  hooked_timer tidy_{
-      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.tidy(); }};
-  hooked_timer deadline_{*this, [](timer& t) noexcept {
-                           static_cast<hooked_timer&>(t).owner.deadline_passed();
-                         }};
+  member_timer<&state::look> watch_{*this};
+  member_timer<&state::tidy> tidy_{*this};
+  member_timer<&state::deadline_passed> deadline_{*this};
   work* quiet_ = nullptr;
   work* gone_ = nullptr;
   time_point leave_deadline_{};

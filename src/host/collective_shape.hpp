@@ -81,7 +81,7 @@ struct collective_shape {
 [[nodiscard]] std::string validate_collective(const operation& op, rank_t self,
                                               rank_t size);
 
-/// Returns this member's part. Precondition: there is no objection to its arguments.
+/// Returns this member's part. Precondition: its arguments are valid.
 [[nodiscard]] collective_shape shape_of(const operation& op, rank_t self, rank_t size);
 
 }  // namespace manyworlds::inline v0::detail::host

@@ -15,6 +15,7 @@
 #include "host/core.hpp"
 #include "host/frame.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -107,11 +108,6 @@ class collective_tracker {
   }
 
  private:
-  struct hooked_timer : timer {
-    hooked_timer(collective_tracker& r, function expired) noexcept
-        : timer(expired), owner(r) {}
-    collective_tracker& owner;
-  };
   struct refusal {
     rank_t rank = no_rank;
     std::uint64_t number = 0;
@@ -145,6 +141,7 @@ class collective_tracker {
   void tell_place(rank_t peer, std::uint64_t number);
   void tell_ask(rank_t peer, std::uint64_t number);
   void settle_dispute();
+  void answer_is_overdue() noexcept { settle_dispute(); }
   const char* on_ask(rank_t peer, const frame& f);
   const char* on_entered(rank_t peer, const frame& f);
   const char* on_refuse(rank_t peer, const frame& f);
@@ -175,11 +172,8 @@ class collective_tracker {
   bool asked_ = false;
   time_point asked_at_{};
   bool logged_ = false;
-  hooked_timer timer_{
-      *this, [](timer& t) noexcept { static_cast<hooked_timer&>(t).owner.look(); }};
-  hooked_timer dispute_timer_{*this, [](timer& t) noexcept {
-                                static_cast<hooked_timer&>(t).owner.settle_dispute();
-                              }};
+  member_timer<&collective_tracker::look> timer_{*this};
+  member_timer<&collective_tracker::answer_is_overdue> dispute_timer_{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail::host

@@ -140,14 +140,14 @@ void shared_connection::wake_ups_ended() noexcept {
 }
 
 void shared_connection::go_on_soon() noexcept {
-  if (std::exchange(next_.is_scheduled, true)) return;
+  if (std::exchange(is_next_scheduled_, true)) return;
   core_.home.schedule(next_);
 }
 
 void shared_connection::go_on() noexcept {
-  MW_ASSERT(next_.is_scheduled && core_.home.is_current(),
+  MW_ASSERT(is_next_scheduled_ && core_.home.is_current(),
             "scheduled work runs once, on its reactor");
-  next_.is_scheduled = false;
+  is_next_scheduled_ = false;
   if (stopped_) return rest();
   guarded([this] {
     sender_.finish_taken();

@@ -7,6 +7,7 @@
 #include "host/connection.hpp"
 #include "link/data_channel.hpp"
 #include "link/shared_link.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -30,7 +31,7 @@ class shared_connection final : public connection, private shm::slot_listener {
   void stop() noexcept override;
   void end_cut_short() override;
   [[nodiscard]] bool at_rest() const noexcept override {
-    return !corked_ && !next_.is_scheduled;
+    return !corked_ && !is_next_scheduled_;
   }
   [[nodiscard]] bool is_open() const noexcept override { return !stopped_; }
   [[nodiscard]] bool must_watch() noexcept override;
@@ -38,14 +39,6 @@ class shared_connection final : public connection, private shm::slot_listener {
   void tidy() override;
 
  private:
-  struct next_step : work {
-    explicit next_step(shared_connection& c) noexcept
-        : work([](work& w) noexcept { static_cast<next_step&>(w).owner.go_on(); }),
-          owner(c) {}
-    shared_connection& owner;
-    bool is_scheduled = false;
-  };
-
   const char* confirmed() override;
   bool poll() noexcept override;
   void wake_ups_ended() noexcept override;
@@ -69,7 +62,8 @@ class shared_connection final : public connection, private shm::slot_listener {
   std::shared_ptr<shm::shared_link> link_;
   cell_sender sender_;
   cell_receiver receiver_;
-  next_step next_{*this};
+  member_work<&shared_connection::go_on> next_{*this};
+  bool is_next_scheduled_ = false;
   bool corked_ = false;
   bool is_pending_ = false;  ///< as the link was told
   bool confirmed_ = false;   ///< the peer has our answer to its leave

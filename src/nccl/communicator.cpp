@@ -15,8 +15,7 @@ communicator::communicator(std::shared_ptr<device> on, reactor& home,
                            const device_options& options, const world_name& name,
                            std::uint64_t epoch)
     : home_(home),
-      life_(std::make_shared<communicator_life>(std::move(on), options, name, epoch)),
-      deadline_(*this) {}
+      life_(std::make_shared<communicator_life>(std::move(on), options, name, epoch)) {}
 
 communicator::~communicator() { release(); }
 

@@ -8,7 +8,7 @@
 
 #include "io/reactor.hpp"
 #include "manyworlds/detail/device_part.hpp"
-#include "manyworlds/detail/timer_queue.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/nccl/device_options.hpp"
 #include "nccl/async_result.hpp"
@@ -96,13 +96,6 @@ class communicator {
     over,  ///< there is nothing to free, or it frees itself
   };
 
-  struct deadline final : timer {
-    explicit deadline(communicator& of)
-        : timer([](timer& t) noexcept { static_cast<deadline&>(t).of.expire(); }),
-          of(of) {}
-    communicator& of;
-  };
-
   void await_job(void (communicator_life::*job)(async_result&), stage next, work& done);
   void refuse();
   void hear();
@@ -120,7 +113,7 @@ class communicator {
   work* done_ = nullptr;
   std::shared_ptr<async_result> result_;
   std::shared_ptr<async_result> stands_;
-  deadline deadline_;
+  member_timer<&communicator::expire> deadline_{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail::nccl

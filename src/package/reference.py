@@ -40,13 +40,17 @@ template = re.compile(r"template <(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>\s*")
 
 def plainer(text):
     text = text.replace("::inline v0", "")
+    # What warnings say: Doxygen takes the parentheses for a function's.
+    text = re.sub(r'\[\[nodiscard\((?:"[^"]*"\s*)+\)\]\]', "[[nodiscard]]", text)
+    text = text.replace("MANYWORLDS_MUST_AWAIT ", "[[nodiscard]] ")
     # Machinery: what stands in detail, and definitions below the line that ends the interface.
     text = re.sub(r"^namespace detail \{\n.*?^\}  // namespace detail\n", "", text, flags=re.M | re.S)
     text = re.sub(r"^// -{20,}\n.*?(?=^\}  // namespace manyworlds)", "", text, flags=re.M | re.S)
     # Overloads that only say why an argument is refused, when one compiles them.
     text = re.sub(
-        r"^  template <detail::(?:not_|no_|dying)[^\n]*\n  void[^\n]*\n[^\n]*\n  \}\n", "", text, flags=re.M
+        r"^ *template <detail::(?:not_|no_|dying)[^{;]*\{\n(?:(?! *\}$)[^\n]*\n)*? *\}\n", "", text, flags=re.M
     )
+    text = re.sub(r"^  // Refuses a braced list.*?^  \}\n", "", text, flags=re.M | re.S)
     # Constraints between a template's head and its function: Doxygen takes them for a part of the name.
     return re.sub(r"\n *requires ?\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?", "\n", text)
 
@@ -167,4 +171,5 @@ def main():
     return subprocess.run([doxygen, "-"], input="\n".join(settings), text=True, cwd=root).returncode
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

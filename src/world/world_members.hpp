@@ -41,7 +41,7 @@ class world_members {
   /// Returns whether the data of a member comes through shared memory.
   [[nodiscard]] bool is_over_memory(rank_t rank) const noexcept;
   [[nodiscard]] bool is_suspect(rank_t rank) const noexcept;
-  /// Returns how long a member has been silent; zero before the world was formed.
+  /// Returns how long a member has been silent; zero for this one.
   [[nodiscard]] duration silence_of(rank_t rank) const noexcept;
 
   // --- the service reactor

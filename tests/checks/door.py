@@ -19,7 +19,7 @@ most_lines = 6500
 opening = "namespace manyworlds::inline v0 {\n"
 includes = re.compile(r'^#include "(manyworlds/[^"]+)"', re.M)
 named = re.compile(
-    r"(?:class|struct|enum class|concept|using)\s+(?:MANYWORLDS_EXPORT\s+|\[\[nodiscard\]\]\s+)?(\w+)"
+    r"(?:class|struct|enum class|concept|using)\s+(?:MANYWORLDS_EXPORT\s+|MANYWORLDS_MUST_AWAIT\s+|\[\[nodiscard[^\]]*\]\]\s+)?(\w+)"
 )
 
 

@@ -4,7 +4,8 @@ Each file of refused/ has wrong lines and right ones. With -DWRONG=1, 2 ... (as 
 "cases" says, or 1) it must not compile, and the compiler's words must contain what its "says"
 lines give; without WRONG it compiles. "flags" are added to the wrong ones, "only" names the
 compiler that a file is for, "both" are added to all. In a file that "drops", each line with a mark "// dropped" is
-warned of, and no other.
+warned of in the words of "says", and no other. In one that "marks", each line with "// refused: ..." is refused with
+these words, and no other: so one run of the compiler serves many mistakes.
 """
 
 import concurrent.futures
@@ -36,6 +37,7 @@ class toolchain:
     def __init__(self, compiler):
         self.compiler = compiler
         self.name = "clang++" if is_clang(compiler) else "g++"
+        self.all_errors = ["-w", "-ferror-limit=0" if self.name == "clang++" else "-fmax-errors=0"]
         self.flags = ["-std=c++20", "-Wall", "-Wextra", f"-I{include}"]
         folder = output / self.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,31 @@ def check_dropped(tool, source, text):
     told = {int(n) for n in re.findall(rf"{source.name}:(\d+):\d+: warning: ignoring return", words)}
     if status or wanted != told:
         return [f"not warned of: {sorted(wanted - told)}, of these it was: {sorted(told - wanted)}\n{words}"]
-    return []
+    warnings = [line for line in words.splitlines() if f"{source.name}:" in line and "warning: ignoring" in line]
+    return [f"does not say why: {line}" for line in warnings if not any(part in line for part in notes(text, "says"))]
+
+
+def check_marked(tool, source, text, flags):
+    marked = {n: line.split("// refused: ")[1] for n, line in enumerate(text.splitlines(), 1) if "// refused: " in line}
+    own_prelude = "#include <manyworlds" not in text
+    _, words = tool.says(source, "-DWRONG", *flags, *tool.all_errors, prelude=own_prelude)
+    # An error, and where g++ (before it) and clang (behind it) say that it comes from.
+    begins = r"(?=^[^\n]*(?:In instantiation of|In function|In member function))" if tool.name == "g++" else r"(?=^[^\n]*error:)"
+    # Compilers print the line with its mark.
+    words = re.sub(r"// refused: .*", "", words)
+    wrong = []
+    parts = re.split(begins, words, flags=re.M)
+    told = re.findall(rf"{source.name}:(\d+):(?=\d+: error:|.*(?:required from here|requested here))", words)
+    for line, said in marked.items():
+        of_it = [part for part in parts if f"{source.name}:{line}:" in part]
+        if not any(said in " ".join(part.split()) for part in of_it):
+            wrong.append(f"line {line} does not say: {said}\n{''.join(of_it)[:1500]}")
+    if odd := {int(line) for line in told} - marked.keys():
+        wrong.append(f"lines {sorted(odd)} are refused too")
+    status, words = tool.says(source, *flags, prelude=own_prelude)
+    if status:
+        wrong.append(f"what is right does not compile:\n{words[:3000]}")
+    return wrong
 
 
 def check(tool, source):
@@ -69,9 +95,11 @@ def check(tool, source):
         return []
     if notes(text, "drops"):
         return check_dropped(tool, source, text)
+    both = " ".join(notes(text, "both")).split()
+    if notes(text, "marks"):
+        return check_marked(tool, source, text, both)
     wrong = []
     flags = " ".join(notes(text, "flags")).split()
-    both = " ".join(notes(text, "both")).split()
     wanted = notes(text, "says")
     own_prelude = "#include <manyworlds" not in text
     for case in range(1, int((notes(text, "cases") or ["1"])[0]) + 1):

@@ -71,7 +71,7 @@ void poll_until(engine& e, Condition condition) {
 }  // namespace
 
 TEST_CASE("a request ends from poll alone, once per submission") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const pipe_ends p;
     counted r(io_kind::readable, p.reading());
@@ -89,7 +89,7 @@ TEST_CASE("a request ends from poll alone, once per submission") {
 }
 
 TEST_CASE("a request ends once whenever its cancellation comes") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     for (int n = 0; n < 32; ++n) {
       const pipe_ends p;
@@ -111,7 +111,7 @@ TEST_CASE("a request ends once whenever its cancellation comes") {
 }
 
 TEST_CASE("starting what cannot start is an end like any other") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const pipe_ends p;
     char byte = 0;
@@ -129,7 +129,7 @@ TEST_CASE("starting what cannot start is an end like any other") {
 }
 
 TEST_CASE("a send and a receive wait on one socket without disturbing each other") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const socket_pair p;
     std::vector<char> filler(1 << 16);
@@ -165,7 +165,7 @@ TEST_CASE("a send and a receive wait on one socket without disturbing each other
 
 TEST_CASE(
     "more requests than the kernel takes at a time all end, a bounded number per poll") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const pipe_ends p;
     p.write();
@@ -192,7 +192,7 @@ TEST_CASE(
 
 TEST_CASE(
     "many that send much at once send a bounded part of it per poll, each in turn") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const std::vector<char> much(64 * 1024);
     const iovec from{const_cast<char*>(much.data()), much.size()};
@@ -221,7 +221,7 @@ TEST_CASE(
 TEST_CASE(
     "law 9: behind what others send in bulk no small send waits, and none that is given "
     "up") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     e->poll();
     const std::vector<char> much(64 * 1024);
@@ -258,7 +258,7 @@ TEST_CASE(
 }
 
 TEST_CASE("thousands of waiting requests are all cancelled, and keep out no other") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const pipe_ends idle;
     const pipe_ends busy;
@@ -285,7 +285,7 @@ TEST_CASE("thousands of waiting requests are all cancelled, and keep out no othe
 TEST_CASE(
     "a wait ends at its time, by a completion, or by a wake-up given before or during "
     "it") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     const time_limit limit(10s);
     const time_point start = e->now();
@@ -316,7 +316,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a wait without a reason lasts") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;
     e->wake();
     e->wait(e->now() + 10s);
@@ -330,7 +330,7 @@ TEST_CASE("a wait without a reason lasts") {
 
 TEST_CASE(
     "an engine that is destroyed leaves no request behind that could touch a buffer") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     const socket_pair p;
     char byte = 'a';
     const iovec buffer{&byte, 1};
@@ -352,7 +352,7 @@ TEST_CASE(
 }
 
 TEST_CASE("an engine may be made and given requests on one thread and run on another") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     auto e = make_engine(kind).engine;
     const pipe_ends p;
     p.write();

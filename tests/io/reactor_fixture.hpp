@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "io/engines.hpp"
+#include "io/poll_engine.hpp"
 #include "io/reactor.hpp"
 #include "io/stream.hpp"
 #include "manyworlds/coro/task.hpp"
@@ -30,6 +31,31 @@ inline std::string text_of(engine_kind kind) {
   for (const engine_kind kind : manyworlds::testing::real_engines) \
     if (kind == engine_kind::io_uring &&                           \
         manyworlds::testing::io_uring_is_refused_here()) {         \
+    } else if (INFO("engine: ", manyworlds::testing::text_of(kind)); true)
+
+/// An engine of this machine, or the one that src/EXTENDING.md shows.
+enum class tested_engine { io_uring, epoll, poll };
+
+inline constexpr tested_engine tested_engines[] = {
+    tested_engine::io_uring, tested_engine::epoll, tested_engine::poll};
+
+inline std::string text_of(tested_engine kind) {
+  return kind == tested_engine::poll    ? "poll"
+         : kind == tested_engine::epoll ? "epoll"
+                                        : "io_uring";
+}
+
+inline engine_choice make_engine(tested_engine kind) {
+  if (kind == tested_engine::poll) return {std::make_unique<poll_engine>(), {}};
+  return detail::make_engine(kind == tested_engine::epoll ? engine_kind::epoll
+                                                          : engine_kind::io_uring);
+}
+
+/// Runs the rest of the test case once per such engine.
+#define FOR_EVERY_ENGINE(kind)                                         \
+  for (const tested_engine kind : manyworlds::testing::tested_engines) \
+    if (kind == tested_engine::io_uring &&                             \
+        manyworlds::testing::io_uring_is_refused_here()) {             \
     } else if (INFO("engine: ", manyworlds::testing::text_of(kind)); true)
 
 /// A task running on a reactor beside others, as a scope's child would.
@@ -97,7 +123,9 @@ class time_limit {
 class reactor_fixture {
  public:
   explicit reactor_fixture(engine_kind kind, duration spin = duration::zero())
-      : reactor_(make_engine(kind).engine, reactor_options{spin}) {}
+      : reactor_(detail::make_engine(kind).engine, reactor_options{spin}) {}
+  explicit reactor_fixture(tested_engine kind)
+      : reactor_(make_engine(kind).engine, reactor_options{}) {}
 
   reactor& get() noexcept { return reactor_; }
   operator reactor&() noexcept { return reactor_; }

@@ -18,7 +18,7 @@ using namespace manyworlds::testing;
 TEST_SUITE_BEGIN("stream cancellation");
 
 TEST_CASE("a cancelled receive takes nothing from the stream") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     std::array<std::byte, 8> got{};
@@ -36,7 +36,7 @@ TEST_CASE("a cancelled receive takes nothing from the stream") {
 
 TEST_CASE(
     "a receive that is cancelled at each point of its life ends once and loses nothing") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     std::size_t delivered = 0;
@@ -62,7 +62,7 @@ TEST_CASE(
 }
 
 TEST_CASE("bytes that had moved when the cancellation came are delivered, not dropped") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     // More than a turn ends: the rest has completed in the kernel and is cancelled before
     // it is told.
@@ -106,7 +106,7 @@ TEST_CASE("bytes that had moved when the cancellation came are delivered, not dr
 }
 
 TEST_CASE("a blocked send that is cancelled reports every byte that moved") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     const auto bytes = pattern(64 << 20);
@@ -133,7 +133,7 @@ TEST_CASE("a blocked send that is cancelled reports every byte that moved") {
 }
 
 TEST_CASE("a connection attempt and an accept can be cancelled") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     listener l(f, socket_address::loopback(0));
     stream s;
@@ -155,7 +155,7 @@ TEST_CASE("a connection attempt and an accept can be cancelled") {
 
 TEST_CASE(
     "a descriptor number that is used again at once belongs to the new socket alone") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     int reused = 0;
     int last = -1;

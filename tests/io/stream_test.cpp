@@ -55,7 +55,7 @@ class no_descriptor_left {
 }  // namespace
 
 TEST_CASE("a stream or listener that is not open gives an error, and does not crash") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     stream moved_to = std::move(p.left);
@@ -83,7 +83,7 @@ TEST_CASE("a stream or listener that is not open gives an error, and does not cr
 }
 
 TEST_CASE("what is sent is received, in pieces too") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     CHECK(f.run(p.left.send_all(bytes_of("hello"))).count() == 5);
@@ -97,7 +97,7 @@ TEST_CASE("what is sent is received, in pieces too") {
 }
 
 TEST_CASE("a buffer of gigabytes is not taken for an empty one") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     constexpr std::size_t size = std::size_t{1} << 32;
@@ -114,7 +114,7 @@ TEST_CASE("a buffer of gigabytes is not taken for an empty one") {
 }
 
 TEST_CASE("megabytes cross in both directions at once, whole and in order") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     const auto there = pattern(12'345'678, 1);
@@ -135,7 +135,7 @@ TEST_CASE("megabytes cross in both directions at once, whole and in order") {
 }
 
 TEST_CASE("buffers are gathered and scattered in their order") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     char one[] = "ab";
@@ -156,7 +156,7 @@ TEST_CASE("buffers are gathered and scattered in their order") {
 }
 
 TEST_CASE("the end of the stream is a short receive, and the other direction goes on") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     f.run(p.left.send_all(bytes_of("bye")));
@@ -172,7 +172,7 @@ TEST_CASE("the end of the stream is a short receive, and the other direction goe
 }
 
 TEST_CASE("a reset ends a receive that waits with its errno") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     std::array<std::byte, 8> got{};
@@ -190,7 +190,7 @@ TEST_CASE("a reset ends a receive that waits with its errno") {
 }
 
 TEST_CASE("sending to a peer that is gone is an errno, not a signal") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     p.right.close();
@@ -203,7 +203,7 @@ TEST_CASE("sending to a peer that is gone is an errno, not a signal") {
 }
 
 TEST_CASE("connecting where nobody listens is refused and leaves nothing open") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     listener gone(f, socket_address::loopback(0));
     const socket_address nobody = gone.address();
@@ -229,7 +229,7 @@ TEST_CASE("listening on a port in use names the address") {
 }
 
 TEST_CASE("both ends know each other's address, over IPv6 too") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     for (const char* any : {"127.0.0.1:0", "[::1]:0"}) {
       stream_pair p(f, listener(f, *socket_address::parse(any)));
@@ -241,7 +241,7 @@ TEST_CASE("both ends know each other's address, over IPv6 too") {
 
 TEST_CASE(
     "sockets do not delay, do not block and are not inherited, dialled or accepted") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     stream_pair p(f);
     for (stream* s : {&p.left, &p.right}) {
@@ -257,7 +257,7 @@ TEST_CASE(
 
 TEST_CASE(
     "accepting without a free descriptor says so, and works again when there is one") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     listener l(f, socket_address::loopback(0));
     stream dialled;
@@ -274,7 +274,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a stream given to another reactor goes on there") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture here(kind);
     reactor_fixture there(kind);
     stream_pair p(here);
@@ -287,7 +287,7 @@ TEST_CASE("a stream given to another reactor goes on there") {
 }
 
 TEST_CASE("five hundred connections are served side by side") {
-  FOR_EACH_ENGINE(kind) {
+  FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     constexpr std::size_t count = 500;
     struct connection {

@@ -1,10 +1,13 @@
-// Stores to run tests over: in memory, and over tcp with the server hosted by a thread of
-// its own.
+// Stores to run tests over: in memory, over tcp with the server hosted by a thread of its
+// own, and the one that src/EXTENDING.md shows.
 #pragma once
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -12,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "interface/folder_store.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/within.hpp"
@@ -126,7 +130,7 @@ bool comes_true(Condition condition) {
   return true;
 }
 
-enum class store_kind { memory, tcp_io_uring, tcp_epoll };
+enum class store_kind { memory, tcp_io_uring, tcp_epoll, folder };
 
 inline const char* text_of(store_kind kind) {
   switch (kind) {
@@ -136,6 +140,8 @@ inline const char* text_of(store_kind kind) {
       return "tcp on io_uring";
     case store_kind::tcp_epoll:
       return "tcp on epoll";
+    case store_kind::folder:
+      return "folder";
   }
   return "";
 }
@@ -148,6 +154,10 @@ class store_under_test {
       memory_.emplace();
       return;
     }
+    if (kind == store_kind::folder) {
+      folder_.emplace();
+      return;
+    }
     const bool on_epoll = kind == store_kind::tcp_epoll;
     service_.emplace(on_epoll ? engine_kind::epoll : engine_kind::io_uring);
     server_.emplace(service_->home(), socket_address::loopback(0));
@@ -155,11 +165,22 @@ class store_under_test {
   }
 
   [[nodiscard]] store& get() noexcept {
+    if (folder_) return folder_->files;
     return memory_ ? static_cast<store&>(*memory_) : *client_;
   }
 
  private:
+  struct own_folder {
+    own_folder() = default;
+    ~own_folder() { std::filesystem::remove_all(path); }
+
+    const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                       ("folder_store-" + std::to_string(::getpid()));
+    folder_store files{path};
+  };
+
   std::optional<memory_store> memory_;
+  std::optional<own_folder> folder_;
   std::optional<service_thread> service_;
   std::optional<hosted_server> server_;
   std::optional<tcp_store> client_;
@@ -169,8 +190,8 @@ class store_under_test {
 /// its tasks.
 template <class Body>
 void for_each_store(Body body) {
-  for (const store_kind kind :
-       {store_kind::memory, store_kind::tcp_io_uring, store_kind::tcp_epoll}) {
+  for (const store_kind kind : {store_kind::memory, store_kind::tcp_io_uring,
+                                store_kind::tcp_epoll, store_kind::folder}) {
     if (kind == store_kind::tcp_io_uring && testing::io_uring_is_refused_here()) continue;
     const std::string which = text_of(kind);
     INFO("store: ", which);

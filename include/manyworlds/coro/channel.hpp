@@ -31,9 +31,16 @@ class channel_pop;
 /// producers and consumers, on any threads and homes. Waiters are served in the order
 /// they came. With capacity 0 a push ends when its value is taken.
 ///
+///     mw::channel<std::string> prompts(16);
+///     co_await prompts.push(request);  // waits while 16 are in
+///     prompts.close();
+///     while (auto next = co_await prompts.pop()) use(*next);
+///
 /// Nothing is lost: a push says whether its value went in, and a pop that was given a
 /// value when it is cancelled delivers it. Lifetime: destroy it only when no task waits.
-/// One that waits on the thread that destroys it ends with std::invalid_argument.
+///
+/// Errors: `push` and `pop` throw std::invalid_argument if the channel was destroyed on
+/// their thread while they waited. A closed channel is no error.
 template <class T>
 class channel {
  public:
@@ -48,18 +55,16 @@ class channel {
   /// `co_await push(v)` waits for a place. It gives false if the channel is closed,
   /// before or while it waits. If it is cancelled before the value was taken, the value
   /// stays out.
-  [[nodiscard]] detail::channel_push<T> push(T&& value) noexcept {
+  detail::channel_push<T> push(T&& value) noexcept {
     return detail::channel_push<T>(*this, std::move(value));
   }
-  [[nodiscard]] detail::channel_push<T> push(const T& value) {
+  detail::channel_push<T> push(const T& value) {
     return detail::channel_push<T>(*this, T(value));
   }
 
   /// `co_await pop()` gives the oldest value, or nothing once the channel is closed and
   /// empty.
-  [[nodiscard]] detail::channel_pop<T> pop() noexcept {
-    return detail::channel_pop<T>(*this);
-  }
+  detail::channel_pop<T> pop() noexcept { return detail::channel_pop<T>(*this); }
 
   /// Puts the value in if there is a place now. False leaves it untouched. Thread: any.
   [[nodiscard]] bool try_push(T&& value) noexcept;
@@ -162,7 +167,7 @@ class channel_pop_awaiter final : public native_only, private channel_waiter {
 };
 
 template <class T>
-class [[nodiscard]] channel_push : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT channel_push : public not_for_asio {
  public:
   channel_push(channel<T>& c, T&& value) noexcept
       : channel_(&c), value_(std::move(value)) {}
@@ -176,7 +181,7 @@ class [[nodiscard]] channel_push : public not_for_asio {
 };
 
 template <class T>
-class [[nodiscard]] channel_pop : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT channel_pop : public not_for_asio {
  public:
   explicit channel_pop(channel<T>& c) noexcept : channel_(&c) {}
   channel_pop_awaiter<T> operator co_await() const noexcept {

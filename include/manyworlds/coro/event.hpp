@@ -15,8 +15,16 @@ class event_awaiter;
 
 /// A flag that is not set at first. `set` lets all waiters go on, in the order they came,
 /// and stays set until `reset`. Thread: its tasks share one; across threads use a
-/// `channel`. Lifetime: destroy it only when no task waits. One that does ends with
-/// std::invalid_argument.
+/// `channel`. Lifetime: destroy it only when no task waits.
+///
+///     mw::event loaded;
+///     s.spawn([&]() -> mw::task<void> {
+///       co_await load();
+///       loaded.set();
+///     });
+///     co_await loaded.wait();
+///
+/// Errors: a wait throws std::invalid_argument if the event was destroyed meanwhile.
 class event {
  public:
   event() = default;
@@ -31,7 +39,7 @@ class event {
   void reset() noexcept { is_set_ = false; }
 
   /// Waits until the event is set; ends at once if it is.
-  [[nodiscard]] detail::event_awaiter wait() noexcept;
+  detail::event_awaiter wait() noexcept;
   detail::event_awaiter operator co_await() noexcept;
 
  private:
@@ -45,7 +53,7 @@ class event {
 
 namespace detail {
 
-class event_awaiter : public native_only, public not_for_asio {
+class MANYWORLDS_MUST_AWAIT event_awaiter : public native_only, public not_for_asio {
  public:
   explicit event_awaiter(event& e) noexcept : event_(&e) {}
 

@@ -64,7 +64,7 @@ class executor {
 
   /// Returns its timers. Thread: the executor's only.
   [[nodiscard]] detail::timer_queue& timers() noexcept { return timers_; }
-  /// Arms a timer of `timers()`. Thread: the executor's only. Throws std::logic_error if
+  /// Arms a timer of `timers()`. Thread: the executor's only. Errors: std::logic_error if
   /// the executor keeps no time.
   void arm(detail::timer& t, time_point when) {
     if (!keeps_time_) {

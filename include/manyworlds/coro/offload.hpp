@@ -96,7 +96,7 @@ class offload_awaiter final : public native_only, private work {
 };
 
 template <class Where, class F>
-class [[nodiscard]] offload_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT offload_awaitable : public not_for_asio {
  public:
   offload_awaitable(Where& where, F&& f) noexcept
       : where_(&where), f_(std::forward<F>(f)) {}
@@ -112,7 +112,7 @@ class [[nodiscard]] offload_awaitable : public not_for_asio {
 }  // namespace detail
 
 /// `co_await offload(thread, [&] { return compute(x); })` runs the function there, and
-/// goes on at home with what it gave or threw.
+/// goes on at home with what it gave. Errors: what the function threw.
 ///
 /// Once begun it cannot be cancelled: a cancelled task waits for it, so references to the
 /// task's locals are safe. A closure that has a name is taken by reference.

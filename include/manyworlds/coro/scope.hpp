@@ -34,10 +34,9 @@ class scope_awaiter;
 ///       co_return;
 ///     });
 ///
-/// The body is a child like the others. A child that throws cancels its siblings; when
-/// all have ended the first error is thrown by the run. A run that is cancelled cancels
-/// its children and waits for them. The body's locals die before its siblings do: what
-/// children share is declared outside.
+/// The body is a child like the others. A child that throws cancels its siblings. A run
+/// that is cancelled cancels its children and waits for them. The body's locals die
+/// before its siblings do: what children share is declared outside.
 ///
 /// There is no public constructor: a scope lives for one run. Thread: the home's, for all
 /// members.
@@ -48,15 +47,20 @@ class scope {
 
   /// Returns what to await. A closure that has a name is taken by reference, one written
   /// in the awaited expression by value.
+  ///
+  /// Errors: the first that a child threw, when all have ended; std::invalid_argument if
+  /// the body gives an empty task.
   template <class Body>
-  [[nodiscard]] static detail::scope_run<Body> run(Body&& body);
+  static detail::scope_run<Body> run(Body&& body);
 
   /// Starts a child at the home's next turn, in the order of spawning. In a scope that is
-  /// cancelled already the child is never started: it is destroyed here.
+  /// cancelled already the child is never started: it is destroyed here. Errors:
+  /// std::invalid_argument for an empty task.
   void spawn(task<void> child);
 
   /// Starts `f(args...)` as a child. The callable and its arguments are moved into the
-  /// child's frame, so that a capturing lambda may be written here.
+  /// child's frame, so that a capturing lambda may be written here. Errors: none here;
+  /// what it throws is the child's.
   template <class F, class... Args>
   requires(!std::convertible_to<F, task<void>>) void spawn(F&& f, Args&&... args);
 
@@ -116,7 +120,7 @@ namespace detail {
 
 /// One run of a scope, not yet started.
 template <class Body>
-class [[nodiscard]] scope_run : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT scope_run : public not_for_asio {
  public:
   explicit scope_run(Body&& body) noexcept : body_(std::forward<Body>(body)) {}
   scope_awaiter<Body> operator co_await() && noexcept {
@@ -168,9 +172,10 @@ task<void> run_called(F f, Args... args) {
 }  // namespace detail
 
 /// Makes a task that calls `f(args...)` and awaits what it gives. Callable and arguments
-/// are moved into its frame, and live as long as it does.
+/// are moved into its frame, and live as long as it does. Errors: what `f` and its task
+/// throw.
 template <class F, class... Args>
-[[nodiscard]] detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
+detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
       std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
       "spawn and call_in_task need a callable that takes these arguments and returns "

@@ -33,7 +33,7 @@ class shield_awaiter : public native_only {
 };
 
 template <class T>
-class [[nodiscard]] shield_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT shield_awaitable : public not_for_asio {
  public:
   explicit shield_awaitable(task<T>&& operation) noexcept
       : operation_(std::move(operation)) {}
@@ -50,9 +50,9 @@ class [[nodiscard]] shield_awaitable : public not_for_asio {
 /// `co_await shield(op)` runs `op` to its end, also in a task that is cancelled (before
 /// or meanwhile). The cancellation is taken at the task's next `co_await`. Use it for
 /// what must not be cut: returning a lease, telling a peer. The task's waiter waits for
-/// `op` too.
+/// `op` too. Errors: those of `op`.
 template <class Awaitable>
-[[nodiscard]] auto shield(Awaitable&& awaitable) {
+auto shield(Awaitable&& awaitable) {
   using result = typename detail::task_for<Awaitable>::value_type;
   return detail::shield_awaitable<result>(
       detail::as_task(std::forward<Awaitable>(awaitable)));

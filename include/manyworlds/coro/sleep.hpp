@@ -3,6 +3,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
@@ -10,7 +11,7 @@ namespace manyworlds::inline v0 {
 namespace detail {
 
 /// A sleep that has not begun.
-class [[nodiscard]] sleep_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT sleep_awaitable : public not_for_asio {
  public:
   explicit sleep_awaitable(time_point until) noexcept : until_(until) {}
   explicit sleep_awaitable(duration span) noexcept : span_(span), is_relative_(true) {}
@@ -61,7 +62,7 @@ inline sleep_awaiter sleep_awaitable::operator co_await() const noexcept {
 }
 
 /// Continues at the back of the home's queue, after what was ready before.
-class yield_awaiter : public native_only, public not_for_asio {
+class MANYWORLDS_MUST_AWAIT yield_awaiter : public native_only, public not_for_asio {
  public:
   yield_awaiter() noexcept = default;
 
@@ -75,19 +76,24 @@ class yield_awaiter : public native_only, public not_for_asio {
 }  // namespace detail
 
 /// `co_await sleep_for(50ms)` goes on that much later by the home's time, and never in
-/// the same turn. A cancellation ends it at once. Throws std::logic_error if the home
+/// the same turn. A cancellation ends it at once. Errors: std::logic_error if the home
 /// keeps no time.
-[[nodiscard]] inline detail::sleep_awaitable sleep_for(duration span) noexcept {
+inline detail::sleep_awaitable sleep_for(duration span) noexcept {
   return detail::sleep_awaitable(span);
 }
 
+template <detail::no_span T>
+void sleep_for(T) {
+  detail::refuse_number<T>();
+}
+
 /// `co_await sleep_until(t)` goes on at that time; a time that has passed means the next
-/// turn.
-[[nodiscard]] inline detail::sleep_awaitable sleep_until(time_point until) noexcept {
+/// turn. Errors: those of `sleep_for`.
+inline detail::sleep_awaitable sleep_until(time_point until) noexcept {
   return detail::sleep_awaitable(until);
 }
 
-/// `co_await yield()` lets other tasks of the home run first.
-[[nodiscard]] inline detail::yield_awaiter yield() noexcept { return {}; }
+/// `co_await yield()` lets other tasks of the home run first. Errors: none.
+inline detail::yield_awaiter yield() noexcept { return {}; }
 
 }  // namespace manyworlds::inline v0

@@ -103,7 +103,7 @@ class stop_awaiter final : public native_only, private branch_owner, private wor
 };
 
 template <class T>
-class [[nodiscard]] stop_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT stop_awaitable : public not_for_asio {
  public:
   stop_awaitable(task<T>&& operation, std::stop_token&& token) noexcept
       : operation_(std::move(operation)), token_(std::move(token)) {}
@@ -118,14 +118,16 @@ class [[nodiscard]] stop_awaitable : public not_for_asio {
 
 }  // namespace detail
 
-/// `co_await stop_on(op, token)` gives what `op` gives, or throws `stopped` once a stop
-/// is requested on any thread.
+/// `co_await stop_on(op, token)` gives what `op` gives, or gives up once a stop is
+/// requested on any thread.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when `stopped`
 /// is thrown. If its value won the race, the value is given. If the stop was requested
 /// before, nothing is started.
+///
+/// Errors: `stopped` when it gave up; those of `op`.
 template <class Awaitable>
-[[nodiscard]] auto stop_on(Awaitable&& awaitable, std::stop_token token) {
+auto stop_on(Awaitable&& awaitable, std::stop_token token) {
   using result = typename detail::task_for<Awaitable>::value_type;
   return detail::stop_awaitable<result>(
       detail::as_task(std::forward<Awaitable>(awaitable)), std::move(token));

@@ -10,9 +10,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// Runs an awaitable on the calling thread until it has ended. Returns its value or
-/// throws what it threw. It blocks the thread, so within a task it throws
-/// std::logic_error.
+/// Runs an awaitable on the calling thread until it has ended, and returns its value.
+///
+/// Errors: what it threw; std::logic_error within a task, since it blocks the thread;
+/// std::invalid_argument for an empty task.
 template <class Awaitable>
 decltype(auto) sync_wait(Awaitable&& awaitable) {
   if (executor::current()) {

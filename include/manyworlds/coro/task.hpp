@@ -27,15 +27,25 @@ class task_awaiter;
 
 /// A coroutine that gives a T when awaited.
 ///
+///     mw::task<float> average(mw::world& w, std::vector<float>& x) {
+///       co_await w.all_reduce(x, mw::avg);
+///       co_return x.front();
+///     }
+///     mw::task<void> show(mw::world& w, std::vector<float>& x) {
+///       std::printf("%f\n", co_await average(w, x));  // starts it, and waits
+///     }
+///
 /// It is lazy: nothing runs before it is awaited or handed to a scope. It is move-only
 /// and one pointer wide. It runs on the executor of its waiter (its home) and always
 /// resumes there, no matter what it awaits.
 ///
 /// A task that is cancelled is not resumed: its frame is destroyed with this object, and
-/// its locals unwind in order. Awaiting a task gives its value or throws what it threw.
-/// It throws std::invalid_argument if the task is empty, as it is once it was awaited.
+/// its locals unwind in order. Awaiting a task gives its value.
+///
+/// Errors: an await throws what the task threw; std::invalid_argument if the task is
+/// empty, as it is once it was awaited.
 template <class T = void>
-class [[nodiscard]] task : public detail::not_for_asio {
+class MANYWORLDS_MUST_AWAIT task : public detail::not_for_asio {
  public:
   /// What the compiler asks of a coroutine.
   using promise_type = detail::task_promise<T>;
@@ -50,7 +60,8 @@ class [[nodiscard]] task : public detail::not_for_asio {
     }
     return *this;
   }
-  task(const task&) = delete;
+  // Compilers print the line, and the reason with it.
+  task(const task&) = delete;  // a task runs once: std::move it
   task& operator=(const task&) = delete;
   ~task() { reset(); }
 
@@ -62,7 +73,7 @@ class [[nodiscard]] task : public detail::not_for_asio {
     return detail::task_awaiter<T>(std::move(*this));
   }
 
-  /// Returns the promise, for combiners and scopes. Throws std::invalid_argument if the
+  /// Returns the promise, for combiners and scopes. Errors: std::invalid_argument if the
   /// task is empty.
   [[nodiscard]] detail::task_promise<T>& promise() const {
     if (!frame_) [[unlikely]]

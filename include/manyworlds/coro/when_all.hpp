@@ -42,7 +42,7 @@ class when_all_range_awaiter final : public range_branches<T> {
 };
 
 template <class... T>
-class [[nodiscard]] when_all_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT when_all_awaitable : public not_for_asio {
  public:
   explicit when_all_awaitable(task<T>&&... tasks) noexcept
       : tasks_(std::move(tasks)...) {}
@@ -55,7 +55,7 @@ class [[nodiscard]] when_all_awaitable : public not_for_asio {
 };
 
 template <class T>
-class [[nodiscard]] when_all_range : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT when_all_range : public not_for_asio {
  public:
   explicit when_all_range(std::vector<task<T>>&& tasks) noexcept
       : tasks_(std::move(tasks)) {}
@@ -72,19 +72,18 @@ class [[nodiscard]] when_all_range : public not_for_asio {
 /// `auto [a, b] = co_await when_all(f(), g())` starts all, left to right, and gives a
 /// tuple of their values (`std::monostate` for void).
 ///
-/// If one fails the others are cancelled; when all have ended the first error is thrown.
-/// A cancellation cancels all: values that some had given already are destroyed then.
+/// If one fails the others are cancelled. A cancellation cancels all: values that some
+/// had given already are destroyed then. Errors: the first error, when all have ended.
 template <class... Awaitables>
-requires(sizeof...(Awaitables) > 0)
-    [[nodiscard]] auto when_all(Awaitables&&... awaitables) {
+requires(sizeof...(Awaitables) > 0) auto when_all(Awaitables&&... awaitables) {
   return detail::when_all_awaitable<typename detail::task_for<Awaitables>::value_type...>(
       detail::as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// Does the same for a number of tasks known at run time. Gives a vector of values, or
-/// nothing.
+/// nothing. Errors: the first error, when all have ended.
 template <class T>
-[[nodiscard]] detail::when_all_range<T> when_all(std::vector<task<T>> tasks) {
+detail::when_all_range<T> when_all(std::vector<task<T>> tasks) {
   return detail::when_all_range<T>(std::move(tasks));
 }
 

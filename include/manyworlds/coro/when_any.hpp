@@ -49,7 +49,7 @@ class when_any_range_awaiter final : public range_branches<T> {
 };
 
 template <class... T>
-class [[nodiscard]] when_any_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT when_any_awaitable : public not_for_asio {
  public:
   explicit when_any_awaitable(task<T>&&... tasks) noexcept
       : tasks_(std::move(tasks)...) {}
@@ -62,7 +62,7 @@ class [[nodiscard]] when_any_awaitable : public not_for_asio {
 };
 
 template <class T>
-class [[nodiscard]] when_any_range : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT when_any_range : public not_for_asio {
  public:
   explicit when_any_range(std::vector<task<T>>&& tasks) noexcept
       : tasks_(std::move(tasks)) {}
@@ -81,19 +81,18 @@ class [[nodiscard]] when_any_range : public not_for_asio {
 ///
 /// The losers are cancelled *and waited for*: their frames are unwound when it gives its
 /// values. If a loser still gave a value, that is delivered too, so more than one may be
-/// filled. If none gave a value, the first error is thrown; an error beside a value is
-/// dropped.
+/// filled. An error beside a value is dropped. Errors: the first error, if none gave a
+/// value.
 template <class... Awaitables>
-requires(sizeof...(Awaitables) > 0)
-    [[nodiscard]] auto when_any(Awaitables&&... awaitables) {
+requires(sizeof...(Awaitables) > 0) auto when_any(Awaitables&&... awaitables) {
   return detail::when_any_awaitable<typename detail::task_for<Awaitables>::value_type...>(
       detail::as_task(std::forward<Awaitables>(awaitables))...);
 }
 
 /// Does the same for a number of tasks known at run time. For none it gives an empty
-/// vector, at once.
+/// vector, at once. Errors: the first error, if none gave a value.
 template <class T>
-[[nodiscard]] detail::when_any_range<T> when_any(std::vector<task<T>> tasks) {
+detail::when_any_range<T> when_any(std::vector<task<T>> tasks) {
   return detail::when_any_range<T>(std::move(tasks));
 }
 

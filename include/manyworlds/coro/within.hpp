@@ -4,6 +4,7 @@
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/branch.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -71,7 +72,7 @@ class within_awaiter final : public native_only, private branch_owner, private t
 };
 
 template <class T>
-class [[nodiscard]] within_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT within_awaitable : public not_for_asio {
  public:
   within_awaitable(task<T>&& operation, duration limit) noexcept
       : operation_(std::move(operation)), limit_(limit) {}
@@ -86,17 +87,24 @@ class [[nodiscard]] within_awaitable : public not_for_asio {
 
 }  // namespace detail
 
-/// `co_await within(op, 2s)` gives what `op` gives, or throws `timed_out` after that time
-/// by the home's clock.
+/// `co_await within(op, 2s)` gives what `op` gives, or gives up after that time by the
+/// home's clock.
 ///
 /// The operation is cancelled then, and waited for: nothing of it is left when
-/// `timed_out` is thrown. If its value won the race, the value is given. Precondition:
-/// the home keeps time, else std::logic_error is thrown.
+/// `timed_out` is thrown. If its value won the race, the value is given.
+///
+/// Errors: `timed_out` when it gave up; those of `op`; std::logic_error if the home keeps
+/// no time.
 template <class Awaitable>
-[[nodiscard]] auto within(Awaitable&& awaitable, duration limit) {
+auto within(Awaitable&& awaitable, duration limit) {
   using result = typename detail::task_for<Awaitable>::value_type;
   return detail::within_awaitable<result>(
       detail::as_task(std::forward<Awaitable>(awaitable)), limit);
+}
+
+template <detail::no_span T, class Awaitable>
+void within(Awaitable&&, T) {
+  detail::refuse_number<T>();
 }
 
 }  // namespace manyworlds::inline v0

@@ -15,9 +15,14 @@ namespace manyworlds::inline v0 {
 /// Runs work first-in first-out, for functions that block or compute: see `offload`. The
 /// destructor runs the work that was posted before, and joins. It must not be called on
 /// the thread itself.
+///
+///     mw::worker_thread disk("disk");
+///     const auto bytes = co_await mw::offload(disk, [&] { return read_file(path); });
+///     use(bytes);  // on the reactor again
 class worker_thread {
  public:
-  /// Starts the thread. The system shows the first 15 characters of the name.
+  /// Starts the thread. The system shows the first 15 characters of the name. Errors:
+  /// std::system_error if there can be no other thread.
   explicit worker_thread(const std::string& name = "mw-worker")
       : thread_([this] { run(); }) {
     pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());

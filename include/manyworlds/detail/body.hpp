@@ -57,7 +57,7 @@ constexpr void refuse_to_await_closure() noexcept {
 /// be spawned, started, or made a named `task<T>`, where g++ 12 makes no mistake.
 /// Awaiting it at once does not compile.
 template <class T>
-class [[nodiscard]] task_with_closure : public task<T> {
+class MANYWORLDS_MUST_AWAIT task_with_closure : public task<T> {
  public:
   explicit task_with_closure(task<T>&& t) noexcept : task<T>(std::move(t)) {}
   task_awaiter<T> operator co_await() && {

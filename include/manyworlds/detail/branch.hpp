@@ -93,7 +93,10 @@ struct is_task<task<T>> : std::true_type {};
 /// Returns any awaitable as a task; a task stays as it is.
 template <class Awaitable>
 auto as_task(Awaitable&& awaitable) {
-  static_assert(is_awaitable<Awaitable>, "this cannot be awaited");
+  static_assert(
+      is_awaitable<Awaitable>,
+      "this cannot be awaited: call the function that gives the task; a task that has "
+      "a name is awaited once, as an rvalue: std::move it");
   if constexpr (is_task<Awaitable>::value) {
     return task(std::move(awaitable));
   } else {

@@ -19,6 +19,13 @@ template <class B>
 concept no_buffer = !std::convertible_to<B, const_buffer_view> &&
                     !std::convertible_to<B, const_device_view>;
 
+/// What a collective cannot write to.
+template <class B>
+concept no_target =
+    (std::ranges::range<B> ||
+     std::is_pointer_v<std::remove_cvref_t<B>>)&&!std::convertible_to<B, buffer_view> &&
+    !std::convertible_to<B, device_view>;
+
 template <class B>
 concept owns_elements = std::ranges::range<B> && !std::is_lvalue_reference_v<B> &&
                         !std::ranges::borrowed_range<B>;

@@ -44,3 +44,9 @@
 // Exports types that are thrown out of a shared library: a program that is compiled
 // with hidden visibility could not catch them otherwise.
 #define MANYWORLDS_EXPORT __attribute__((visibility("default")))
+
+// Marks what does nothing unless it is awaited. A compiler that warns of it prints the
+// text.
+#define MANYWORLDS_MUST_AWAIT \
+  [[nodiscard(                \
+      "nothing is done before it is awaited: co_await it (or spawn or start a task)")]]

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 
 #include "manyworlds/detail/collective_part.hpp"
@@ -64,5 +65,16 @@ class device_request {
   device_scatter_list target;
   device_part part;
 };
+
+/// Refuses what cannot travel as the head of a message.
+template <class Head>
+constexpr void check_head() noexcept {
+  static_assert(
+      std::is_trivially_copyable_v<Head>,
+      "a head is copied byte by byte, so that it is a trivially copyable struct: "
+      "give texts and containers as the data behind it");
+  static_assert(sizeof(Head) <= operation::largest_head,
+                "a head is at most 4 KiB: give the rest as the data behind it");
+}
 
 }  // namespace manyworlds::inline v0::detail

@@ -150,11 +150,14 @@ class asio_operation final
 /// completes on the handler's Asio executor. Use it inside an `asio::awaitable`, or
 /// with any other completion token:
 ///
-///     co_await asio_await(home, op, asio::use_awaitable);
+///     co_await mw::asio_await(rt.home(), w.barrier(), asio::use_awaitable);
 ///
-/// Asio's cancellation (any type) cancels the task. The completion then carries
-/// `stopped`, or the value if it won the race. Values must be default-constructible for
-/// Asio. Lifetime: the handler's io_context must outlive the home's last turn. The home
+/// Asio's cancellation (any type) cancels the task, unless its value wins the race.
+/// Values must be default-constructible for Asio.
+///
+/// Errors: the completion carries what the task threw, or `stopped` if it was cancelled.
+///
+/// Lifetime: the handler's io_context must outlive the home's last turn. The home
 /// may still be inside `asio::post` when `run` has returned already.
 template <class Awaitable, class CompletionToken>
 auto asio_await(executor& home, Awaitable&& awaitable, CompletionToken&& token) {

@@ -58,12 +58,13 @@ class reply_feed {
     std::vector<std::vector<std::byte>> replies;
     /// True if no replies follow these.
     bool is_over = false;
-    /// Why it is over; empty if in order. As `reply_stream::next` throws it, or
-    /// `runtime_stopped` if the runtime ended first.
+    /// Why it is over; empty if in order. It has a cause of `dispatcher::call` or
+    /// `reply_stream::next`, or `runtime_stopped` if the runtime ended first.
     failure why;
   };
 
-  /// Starts the call. The request's bytes are kept as long as they are needed.
+  /// Starts the call. The request's bytes are kept as long as they are needed. Errors:
+  /// world_error (`forked`); those of the call stand in `batch::why`.
   reply_feed(runtime& rt, dispatcher& workers, std::vector<std::byte> request,
              reply_feed_options options = {})
       : state_(std::make_shared<state>(std::move(request), std::move(options))) {

@@ -14,9 +14,14 @@ namespace manyworlds::inline v0 {
 
 /// A foreign loop or thread pool as an executor. `Post` is called with a callable of no
 /// arguments, on any thread, and must run it soon. It must not run two callables of one
-/// coroutine at the same time (use a strand for a pool). It keeps no time: `sleep_for`
-/// and `within` throw there. Operations of worlds keep their deadlines by their own
-/// reactor.
+/// coroutine at the same time (use a strand for a pool). It keeps no time. Operations of
+/// worlds keep their deadlines by their own reactor.
+///
+///     mw::foreign_executor loop([&](auto f) { post_to_loop(std::move(f)); });
+///     // In a coroutine of the library that has the loop:
+///     co_await mw::resume_on(loop, w.recv(x, mw::from{1}));
+///
+/// Errors: `sleep_for` and `within` throw std::logic_error there.
 template <class Post>
 class foreign_executor final : public executor {
  public:
@@ -41,7 +46,7 @@ namespace detail {
 
 /// Awaits a task from a coroutine of any type. See `resume_on`.
 template <class T>
-class resume_on_awaiter {
+class MANYWORLDS_MUST_AWAIT resume_on_awaiter {
  public:
   resume_on_awaiter(executor& where, task<T>&& operation) noexcept
       : where_(where), operation_(std::move(operation)) {}
@@ -86,8 +91,10 @@ class resume_on_awaiter {
 /// The wait is given up by the operation's stop tokens and deadlines. Destroying the
 /// coroutine while it waits withdraws the operation. If it cannot be withdrawn at once,
 /// the program ends with a message.
+///
+/// Errors: those of the operation; `stopped` if it ended as cancelled.
 template <class Awaitable>
-[[nodiscard]] auto resume_on(executor& where, Awaitable&& awaitable) {
+auto resume_on(executor& where, Awaitable&& awaitable) {
   using result = typename detail::task_for<Awaitable>::value_type;
   return detail::resume_on_awaiter<result>(
       where, detail::as_task(std::forward<Awaitable>(awaitable)));

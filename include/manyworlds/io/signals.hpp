@@ -16,9 +16,9 @@ namespace manyworlds::inline v0 {
 /// written in an awaited expression.
 class signal_set {
  public:
-  /// Throws std::invalid_argument for a number that is no signal, or cannot be waited
-  /// for. Those are SIGKILL, SIGSTOP, and the faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL),
-  /// which a thread sends to itself.
+  /// Makes a set of these numbers. Errors: std::invalid_argument for a number that is no
+  /// signal, or cannot be waited for. Those are SIGKILL, SIGSTOP, and the faults
+  /// (SIGSEGV, SIGBUS, SIGFPE, SIGILL), which a thread sends to itself.
   template <std::same_as<int>... Numbers>
   requires(sizeof...(Numbers) > 0)
       signal_set(Numbers... numbers) {  // NOLINT(google-explicit-constructor)
@@ -50,7 +50,7 @@ struct received_signal {
 /// no handler is installed, and nothing happens in programs that do not call this.
 ///
 ///     mw::runtime rt;
-///     rt.start(serve(rt));
+///     auto serving = rt.start(serve(rt));
 ///     rt.start(mw::until_signal({SIGTERM, SIGINT})).get();   // in main, once
 ///     rt.stop(10s);
 ///
@@ -60,9 +60,8 @@ struct received_signal {
 /// runtime block all signals anyway. So call it in main before other threads are started,
 /// and await what it gave when it suits.
 ///
-/// If a thread of the process does not block the signals at the time of the call, it
-/// throws std::logic_error naming the thread. Programs that the process starts later
-/// inherit the blocked signals too, unless they are given another mask.
+/// Programs that the process starts later inherit the blocked signals too, unless they
+/// are given another mask.
 ///
 /// Each signal is taken by one waiter, also among several runtimes. One that comes while
 /// nothing waits is kept, and ends the next wait at once; several of one kind are one. So
@@ -70,9 +69,10 @@ struct received_signal {
 /// at once; SIGKILL always works. Signals to one thread (`raise`, `pthread_kill`) are not
 /// seen; signals to the process are (`kill`, a terminal, systemd, Kubernetes, Slurm).
 ///
-/// Errors: std::system_error if the process is out of descriptors. The await throws
+/// Errors: the call throws std::logic_error naming a thread that does not block the
+/// signals, and std::system_error if the process is out of descriptors. The await throws
 /// std::logic_error where the task does not live on a reactor of this machine (a
 /// simulation sends no signals). The wait may be cancelled.
-[[nodiscard]] task<received_signal> until_signal(signal_set signals);
+task<received_signal> until_signal(signal_set signals);
 
 }  // namespace manyworlds::inline v0

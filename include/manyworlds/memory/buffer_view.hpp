@@ -58,6 +58,11 @@ concept plain_object =
 
 /// Elements in host memory that may be read. A send takes it.
 ///
+///     co_await w.send(x, mw::to{1});  // a whole container
+///     co_await w.send(mw::const_buffer_view(x).slice(0, 16), mw::to{1});
+///     co_await w.send(mw::const_buffer_view(p, 16, mw::dtype::float32), mw::to{1});
+///     co_await w.send({mw::object(head), x}, mw::to{1});  // several, as one message
+///
 /// Lifetime: it owns nothing; the memory must live, and stay unchanged, until the await
 /// on the operation ends. It is made implicitly from lvalues of contiguous containers and
 /// arrays, and from spans. No constructor takes a temporary container, which would be
@@ -67,8 +72,9 @@ class const_buffer_view {
   /// Makes a view without elements: a message of zero bytes.
   constexpr const_buffer_view() noexcept = default;
 
-  /// Throws std::invalid_argument for a null pointer with elements, for an invalid type,
-  /// and for more bytes than an address space has.
+  /// Makes a view of `count` elements at `data`. Errors: std::invalid_argument for a null
+  /// pointer with elements, for an invalid type, and for more bytes than an address space
+  /// has.
   const_buffer_view(const void* data, std::size_t count, dtype type)
       : data_{data}, count_{count}, type_{type} {
     detail::check_view(data, count, type);
@@ -96,7 +102,7 @@ class const_buffer_view {
   constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
   constexpr bool empty() const noexcept { return count_ == 0; }
 
-  /// Returns `count` elements from `offset` on. Throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on. Errors: std::out_of_range beyond the end.
   const_buffer_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
     return {trusted{}, static_cast<const std::byte*>(data_) + offset * size_of(type_),
@@ -131,13 +137,17 @@ class const_buffer_view {
 
 /// Elements in host memory that may be written. A receive or a collective takes it.
 ///
+///     co_await w.recv(x, mw::from{1});  // a whole container
+///     co_await w.recv(mw::buffer_view(x).slice(0, 16), mw::from{1});
+///     co_await w.recv({mw::object(head), x}, mw::from{1});  // one message, to several
+///
 /// Lifetime: the caller touches the memory again only when the await has ended. It is
 /// also a `const_buffer_view`, and adds no member: the same code reads lists of either.
 class buffer_view : public const_buffer_view {
  public:
   constexpr buffer_view() noexcept = default;
 
-  /// Throws as `const_buffer_view` does.
+  /// Makes a view of `count` elements at `data`. Errors: those of `const_buffer_view`.
   buffer_view(void* data, std::size_t count, dtype type)
       : const_buffer_view{data, count, type} {}
 
@@ -159,7 +169,7 @@ class buffer_view : public const_buffer_view {
     return const_cast<void*>(const_buffer_view::data());
   }
 
-  /// Works as `const_buffer_view::slice`.
+  /// Works as `const_buffer_view::slice`. Errors: std::out_of_range beyond the end.
   buffer_view slice(std::size_t offset, std::size_t count) const {
     return {trusted{}, const_buffer_view::slice(offset, count)};
   }

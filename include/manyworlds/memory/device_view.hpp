@@ -37,6 +37,10 @@ class device_stream {
 
 /// Elements in device memory that may be read. A send takes it.
 ///
+///     const mw::const_device_view weights(p, 1 << 20, stream);
+///     co_await w.send(weights, mw::to{1});
+///     co_await w.send(weights.slice(0, 1024), mw::to{2});
+///
 /// Lifetime: it owns nothing; the memory must live until the await on the operation ends.
 /// The stream orders the operation among the caller's own work: it begins after work that
 /// was enqueued there before. Work that is enqueued once the await (or `enqueue()`) has
@@ -45,13 +49,15 @@ class const_device_view {
  public:
   constexpr const_device_view() noexcept = default;
 
-  /// Makes a view of `count` elements at `data`.
+  /// Makes a view of `count` elements at `data`. Errors: std::invalid_argument for a null
+  /// pointer with elements, and for more bytes than an address space has.
   template <element T>
   const_device_view(const T* data, std::size_t count, device_stream on)
       : const_device_view(data, count, dtype_of_v<T>, on) {}
 
-  /// Throws std::invalid_argument for a null pointer with elements, for an invalid type,
-  /// and for more bytes than an address space has.
+  /// Makes a view of `count` elements at `data`. Errors: std::invalid_argument for a null
+  /// pointer with elements, for an invalid type, and for more bytes than an address space
+  /// has.
   const_device_view(const void* data, std::size_t count, dtype type, device_stream on)
       : data_{data}, count_{count}, stream_{on}, type_{type} {
     detail::check_view(data, count, type);
@@ -65,7 +71,7 @@ class const_device_view {
   constexpr std::size_t size_bytes() const noexcept { return count_ * size_of(type_); }
   constexpr bool empty() const noexcept { return count_ == 0; }
 
-  /// Returns `count` elements from `offset` on. Throws std::out_of_range beyond the end.
+  /// Returns `count` elements from `offset` on. Errors: std::out_of_range beyond the end.
   const_device_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, count_);
     return {static_cast<const std::byte*>(data_) + offset * size_of(type_), count, type_,
@@ -86,23 +92,27 @@ class const_device_view {
 
 /// Elements in device memory that may be written. A receive or a collective takes it. It
 /// is also a `const_device_view`, and adds no member.
+///
+///     const mw::device_view kv(p, 1 << 20, stream);
+///     co_await w.recv(kv, mw::from{0});
+///     fill_by_kernel(p, stream.handle());  // on that stream: it sees the data
 class device_view : public const_device_view {
  public:
   constexpr device_view() noexcept = default;
 
-  /// Makes a view of `count` elements at `data`.
+  /// Makes a view of `count` elements at `data`. Errors: those of `const_device_view`.
   template <element T>
   requires(!std::is_const_v<T>) device_view(T* data, std::size_t count, device_stream on)
       : const_device_view(data, count, on) {}
 
-  /// Throws as `const_device_view` does.
+  /// Makes a view of `count` elements at `data`. Errors: those of `const_device_view`.
   device_view(void* data, std::size_t count, dtype type, device_stream on)
       : const_device_view(data, count, type, on) {}
 
   constexpr void* data() const noexcept {
     return const_cast<void*>(const_device_view::data());
   }
-  /// Works as `const_device_view::slice`.
+  /// Works as `const_device_view::slice`. Errors: std::out_of_range beyond the end.
   device_view slice(std::size_t offset, std::size_t count) const {
     detail::check_slice(offset, count, this->count());
     return {static_cast<std::byte*>(data()) + offset * size_of(type()), count, type(),

@@ -105,13 +105,13 @@ concept any_tensor = plain_tensor<T> || any_managed_tensor<T>;
 /// Elements that no collective can compute with (bool, 16-bit integers, complex numbers,
 /// other 8-bit floats and less than a byte) are sent as `readable_bytes`.
 ///
-/// Errors: other memory, another DLPack major version, vector lanes and types that are no
-/// `dtype` throw std::invalid_argument naming shape, strides, type and device.
+/// Errors: std::invalid_argument naming shape, strides, type and device, for other
+/// memory, another DLPack major version, vector lanes and types that are no `dtype`.
 template <any_tensor T>
 const_buffer_view readable(const T& tensor);
 
-/// Returns the tensor's elements, to receive into. It takes what `readable` takes, and
-/// throws for a tensor marked read-only.
+/// Returns the tensor's elements, to receive into. It takes what `readable` takes.
+/// Errors: those of `readable`; std::invalid_argument for a tensor marked read-only.
 template <any_tensor T>
 buffer_view writable(const T& tensor);
 
@@ -123,13 +123,15 @@ buffer_view writable(const T& tensor);
 /// specification says (their number of bits is rounded up to whole bytes once, behind the
 /// last). In a tensor that is marked as padded, each takes a byte.
 ///
-/// Errors: integers and bools of less than a byte in a tensor that is older than DLPack
-/// 1.1, or has no version, throw: it does not say which they are.
+/// Errors: those of `readable`; std::invalid_argument for integers and bools of less than
+/// a byte in a tensor that is older than DLPack 1.1, or has no version. It does not say
+/// whether they are packed.
 template <any_tensor T>
 const_buffer_view readable_bytes(const T& tensor);
 
-/// Returns the tensor's bytes, to receive into. It takes what `readable_bytes` takes, and
-/// throws for a tensor marked read-only.
+/// Returns the tensor's bytes, to receive into. It takes what `readable_bytes` takes.
+/// Errors: those of `readable_bytes`; std::invalid_argument for a tensor marked
+/// read-only.
 template <any_tensor T>
 buffer_view writable_bytes(const T& tensor);
 
@@ -142,7 +144,7 @@ buffer_view writable_bytes(const T& tensor);
 owned_tensor export_tensor(buffer_view view, std::shared_ptr<void> keep_alive,
                            std::span<const std::int64_t> shape = {});
 
-/// Makes the same, marked read-only.
+/// Makes the same, marked read-only. Errors: those of `export_tensor`.
 owned_tensor export_read_only(const_buffer_view view,
                               std::shared_ptr<const void> keep_alive,
                               std::span<const std::int64_t> shape = {});

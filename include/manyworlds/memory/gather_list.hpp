@@ -64,6 +64,8 @@ namespace detail {
 /// with a name is referred to and, like the elements, must live until the await ends. A
 /// temporary vector or batch is moved in; all others are copied. A move costs no
 /// allocation.
+///
+/// Errors: std::invalid_argument if the bytes of all views do not fit a size.
 template <class View>
 class basic_gather_list {
  public:
@@ -81,6 +83,18 @@ class basic_gather_list {
   requires(sizeof...(Views) > 1 && (std::convertible_to<Views, View> && ...))
       basic_gather_list(Views&&... views) {
     copy(std::array<View, sizeof...(Views)>{std::forward<Views>(views)...});
+  }
+
+  // Refuses a braced list of other things, and says what may stand in one.
+  template <class... Views>
+  requires(sizeof...(Views) > 1 && std::derived_from<View, const_buffer_view> &&
+           !(std::convertible_to<Views, View> && ...) &&
+           !(std::convertible_to<Views, const_device_view> && ...))
+      basic_gather_list(Views&&...) {
+    static_assert(sizeof...(Views) == 0,
+                  "a list holds containers that have a name, views and mw::object(x); "
+                  "what is received into must not be const. One view of a pointer is "
+                  "mw::buffer_view(p, count, type)");
   }
 
   // The elements would be gone before the await ends: give the container a name.

@@ -19,6 +19,11 @@ namespace manyworlds::inline v0 {
 /// movable, and usable wherever host memory is: it is a range of bytes, and `as<T>()` a
 /// span.
 ///
+///     mw::shared_pool pool(rt.pools(), 64 << 20);
+///     mw::shared_buffer kv = pool.allocate(1 << 20);
+///     const std::span<float> x = kv.as<float>();
+///     co_await w.send(x, mw::to{1});  // the peer copies it out of the pool
+///
 /// Lifetime: it keeps its pool's memory, also when the pool or the runtime is gone. As
 /// with any memory, its sends and receives must end before it is freed. A forked child
 /// must not touch it: the memory is not there.
@@ -74,6 +79,10 @@ namespace detail {
 /// A pool of memory for shared buffers. Address space is taken at once, memory as buffers
 /// need it. Copies are the same pool, and a moved-from pool is it too. Thread: any.
 ///
+///     mw::shared_pool pool(rt.pools(), std::size_t{1} << 30);
+///     if (!pool.refusal().empty()) std::puts(pool.refusal().c_str());
+///     mw::shared_buffer kv = pool.allocate(16 << 20);
+///
 /// Lifetime: the memory stays until the last copy of the pool and its buffers are gone,
 /// which may outlive the runtime. A peer maps a pool read-only the first time that it
 /// gets something large from it, and unmaps it soon after the pool is gone. A stopped
@@ -84,8 +93,8 @@ namespace detail {
 /// works as with any other memory, and `refusal` says why.
 class shared_pool {
  public:
-  /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Throws
-  /// std::invalid_argument for no bytes or a null `known_to`, std::bad_alloc without
+  /// Makes a pool for worlds of one runtime; `known_to` is its `pools()`. Errors:
+  /// std::invalid_argument for no bytes or a null `known_to`; std::bad_alloc without
   /// address space.
   shared_pool(std::shared_ptr<detail::pool_registry> known_to, std::size_t bytes);
   // A move copies, so that there is no pool without memory.
@@ -93,7 +102,7 @@ class shared_pool {
   shared_pool& operator=(const shared_pool&) noexcept = default;
   ~shared_pool() = default;
 
-  /// Allocates a buffer. Throws std::bad_alloc if no free part is large enough, or the
+  /// Allocates a buffer. Errors: std::bad_alloc if no free part is large enough, or the
   /// machine has no memory for it.
   [[nodiscard]] shared_buffer allocate(std::size_t bytes);
 

@@ -52,7 +52,7 @@ class copy_awaiter : public stream_wait {
 };
 
 /// Stands for a copy that has not begun.
-class [[nodiscard]] copy_awaitable {
+class MANYWORLDS_MUST_AWAIT copy_awaitable {
  public:
   explicit copy_awaitable(const detail::nccl::copy_plan& plan) noexcept : plan_(plan) {}
   awaitable_by_all<copy_awaiter> operator co_await() const noexcept {
@@ -84,23 +84,23 @@ class [[nodiscard]] copy_awaitable {
 /// The memory belongs to the copy until the await ends. A cancelled copy ends after the
 /// slice it was in, when nothing touches the memory.
 ///
-/// Throws std::invalid_argument here if the sizes in bytes differ; when awaited also for
-/// no stream and for host memory that is said to be a device's, `device_error` where CUDA
-/// refuses or fails, std::logic_error where no reactor runs.
+/// Errors: the call throws std::invalid_argument if the sizes in bytes differ. The await
+/// throws it for no stream, and for host memory that is said to be a device's;
+/// device_error where CUDA refuses or fails; std::logic_error where no reactor runs.
 inline detail::copy_awaitable copy(device_view to, const_buffer_view from) {
   detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
   return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), to.stream(), {}, true, false});
 }
 
-/// Copies from a device to host memory.
+/// Copies from a device to host memory. Errors: those of the copy above.
 inline detail::copy_awaitable copy(buffer_view to, const_device_view from) {
   detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
   return detail::copy_awaitable(
       {to.data(), from.data(), to.size_bytes(), from.stream(), {}, false, true});
 }
 
-/// Copies within a device, or between two.
+/// Copies within a device, or between two. Errors: those of the copy above.
 inline detail::copy_awaitable copy(device_view to, const_device_view from) {
   detail::nccl::check_sizes(to.size_bytes(), from.size_bytes());
   return detail::copy_awaitable(

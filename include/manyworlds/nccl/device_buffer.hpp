@@ -13,6 +13,10 @@ namespace manyworlds::inline v0 {
 /// Holds elements in device memory, of a type known at run time. Movable: what was
 /// moved from is empty.
 ///
+///     mw::untyped_device_buffer kv(pool, 4096, mw::dtype::bfloat16, stream);
+///     co_await w.recv(kv, mw::from{0});
+///     co_await w.send(kv.slice(0, 1024), mw::to{1});
+///
 /// Memory is taken and given back in the order of one stream, without waiting for it:
 /// work enqueued there after construction may use it, and so may what was enqueued
 /// there before destruction. Work that uses it on another stream must have ended by
@@ -26,8 +30,9 @@ class untyped_device_buffer {
   /// Makes a buffer with no elements and no stream.
   untyped_device_buffer() noexcept = default;
 
-  /// Throws `device_error`, and std::invalid_argument for no stream and for more elements
-  /// than an address space has.
+  /// Takes memory of the pool. Errors: device_error where CUDA refuses or the stream is
+  /// being captured; std::invalid_argument for no stream, and for more elements than an
+  /// address space has.
   untyped_device_buffer(const device_pool& pool, std::size_t count, dtype type,
                         device_stream on);
 
@@ -57,7 +62,7 @@ class untyped_device_buffer {
   [[nodiscard]] const_device_view view() const& noexcept { return view_; }
   void view() const&& = delete;
 
-  /// Returns a view for an operation that is ordered on another stream.
+  /// Returns a view for an operation that is ordered on another stream. Errors: none.
   [[nodiscard]] device_view view(device_stream on) & {
     return {view_.data(), count(), type(), on};
   }
@@ -66,8 +71,7 @@ class untyped_device_buffer {
   }
   void view(device_stream) const&& = delete;
 
-  /// Returns `count` elements from `offset` on; throws std::out_of_range beyond the
-  /// end.
+  /// Returns `count` elements from `offset` on. Errors: std::out_of_range beyond the end.
   [[nodiscard]] device_view slice(std::size_t offset, std::size_t count) & {
     return view_.slice(offset, count);
   }
@@ -94,12 +98,17 @@ class untyped_device_buffer {
 
 /// Holds elements in device memory: `device_buffer<float> x{pool, 1 << 20, stream}`.
 /// See `untyped_device_buffer`, which it is as well.
+///
+///     mw::device_buffer<float> x(pool, 1 << 20, stream);
+///     fill_by_kernel(x.data(), stream.handle());
+///     co_await w.all_reduce(x, mw::sum);
 template <element T>
 class device_buffer : public untyped_device_buffer {
  public:
   using value_type = T;
 
   device_buffer() noexcept = default;
+  /// Takes memory of the pool. Errors: those of `untyped_device_buffer`.
   device_buffer(const device_pool& pool, std::size_t count, device_stream on)
       : untyped_device_buffer(pool, count, dtype_of_v<T>, on) {}
 

@@ -8,7 +8,7 @@
 
 namespace manyworlds::inline v0 {
 
-/// Thrown for memory, a stream, a copy or a wait that CUDA refused. The text says what
+/// Is thrown for memory, a stream, a copy or a wait that CUDA refused. The text says what
 /// was asked, CUDA's error by name and words, and what to do.
 class MANYWORLDS_EXPORT device_error : public std::runtime_error {
  public:

@@ -19,7 +19,7 @@ class stream_awaiter : public stream_wait {
 };
 
 /// Stands for a wait that has not begun.
-class [[nodiscard]] stream_awaitable {
+class MANYWORLDS_MUST_AWAIT stream_awaitable {
  public:
   explicit stream_awaitable(device_stream on) noexcept : on_(on) {}
   awaitable_by_all<stream_awaiter> operator co_await() const noexcept {
@@ -39,7 +39,7 @@ class [[nodiscard]] stream_awaitable {
 /// that thread, which may block on the driver's locks. A cancelled wait ends when the
 /// stream gets there, since what it does uses the waiter's memory.
 ///
-/// Throws `device_error` if the stream's device failed, or the stream is being captured;
+/// Errors: device_error if the stream's device failed, or the stream is being captured;
 /// std::invalid_argument for no stream; std::logic_error where no reactor runs.
 inline detail::stream_awaitable on(device_stream stream) noexcept {
   return detail::stream_awaitable(stream);

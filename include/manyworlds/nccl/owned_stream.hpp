@@ -11,10 +11,14 @@ namespace manyworlds::inline v0 {
 /// Owns a stream on one CUDA device, which does not wait for the default stream.
 /// Movable. Destroying it does not wait: what was enqueued is still done, so await
 /// `on(stream)` first where memory is to be given back.
+///
+///     mw::owned_stream stream(0);
+///     fill_by_kernel(p, stream.handle());
+///     co_await mw::on(stream);  // until the kernel has ended
 class owned_stream {
  public:
   /// Priorities are CUDA's: 0 is the lowest and the default, lower numbers come first;
-  /// one that the device does not have becomes the nearest. Throws `device_error`.
+  /// one that the device does not have becomes the nearest. Errors: device_error.
   explicit owned_stream(int device, int priority = 0);
 
   owned_stream(owned_stream&& other) noexcept

@@ -41,13 +41,18 @@ struct pinned_pool_options {
 /// as is what was moved from. It goes with the last of its copies and buffers. Thread:
 /// any.
 ///
+///     mw::pinned_pool pinned({.limit = std::size_t{1} << 30});
+///     mw::pinned_buffer<float> host(pinned, 1 << 20);
+///     co_await mw::copy(host, on_device);
+///
 /// Asking the driver takes milliseconds and stalls other threads that use a GPU. So
 /// memory is taken in slabs, each for buffers of about one size (at most a quarter more
 /// than asked for), and kept when they are given back. `trim` returns unused slabs.
 class pinned_pool {
  public:
-  /// Throws std::invalid_argument for a slab that is no power of two of at least 4 KiB,
-  /// or larger than the limit; `device_error` if there is no such device.
+  /// Makes a pool, which takes no memory yet. Errors: std::invalid_argument for a slab
+  /// that is no power of two of at least 4 KiB, or larger than the limit; device_error if
+  /// there is no such device.
   explicit pinned_pool(pinned_pool_options options = {});
   // Moving copies, so that there is no pool without memory.
   pinned_pool(const pinned_pool&) noexcept = default;
@@ -70,6 +75,11 @@ class pinned_pool {
 /// is. Movable: what was moved from is empty. Contents are not set; it begins at a line
 /// of its own.
 ///
+///     mw::pinned_buffer<float> host(pinned, 1 << 20);
+///     std::fill(host.begin(), host.end(), 1.0f);
+///     co_await mw::copy(on_device, host);
+///     co_await w.send(host, mw::to{1});  // it is host memory for a world
+///
 /// All that the GPU does with the memory must have ended before it is destroyed: unlike
 /// a `device_buffer` it is not given back in the order of a stream.
 template <element T>
@@ -78,7 +88,8 @@ class pinned_buffer {
   using value_type = T;
 
   pinned_buffer() noexcept = default;
-  /// Throws `device_error` if the pool's limit would be exceeded, or CUDA refuses.
+  /// Takes memory of the pool. Errors: device_error if the pool's limit would be
+  /// exceeded, or CUDA refuses; std::invalid_argument for more elements than memory has.
   pinned_buffer(const pinned_pool& pool, std::size_t count) {
     if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T))
       throw std::invalid_argument("pinned_buffer: more elements than memory has");

@@ -16,6 +16,14 @@ enum class log_level : std::uint8_t { debug, info, warning, error, silent };
 /// Receives a runtime's lines. Thread: any of the runtime's, several at once. Lifetime:
 /// it must outlive the runtime, and the threads that a runtime's end has named as left
 /// behind; static lifetime is safest.
+///
+///     class counting_log final : public mw::log_sink {
+///       void write(mw::log_level level, std::string_view line) noexcept override {
+///         if (level == mw::log_level::error) ++errors;
+///         plain_.write(level, line);
+///       }
+///       mw::stderr_log plain_;
+///     };
 class log_sink {
  public:
   virtual ~log_sink() = default;

@@ -29,9 +29,8 @@ struct accept_options {
 
 namespace detail {
 
-[[nodiscard]] task<void> run_accept(runtime& rt, store& st, accept_options options,
-                                    std::unique_ptr<kept_body> body,
-                                    std::stop_token until);
+task<void> run_accept(runtime& rt, store& st, accept_options options,
+                      std::unique_ptr<kept_body> body, std::stop_token until);
 
 }  // namespace detail
 
@@ -56,11 +55,11 @@ namespace detail {
 /// for and disturbs no world.
 ///
 /// Thread: the runtime's reactor. Lifetime: the runtime and the store must outlive it.
-/// Errors: world_error (`invalid_argument`) for wrong options.
+/// Errors: world_error (`invalid_argument`) for wrong options. An error of a body, of a
+/// world or of the store does not end it.
 template <class Body>
-[[nodiscard]] detail::task_keeping<Body> accept(runtime& rt, store& st,
-                                                accept_options options, Body&& body,
-                                                std::stop_token until = {}) {
+detail::task_keeping<Body> accept(runtime& rt, store& st, accept_options options,
+                                  Body&& body, std::stop_token until = {}) {
   return detail::task_keeping<Body>(detail::run_accept(
       rt, st, options, detail::keep_body(std::forward<Body>(body)), std::move(until)));
 }

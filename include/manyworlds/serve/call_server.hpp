@@ -1,6 +1,7 @@
 // Call server: a worker's side of a dispatcher.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,13 @@ class server_session;
 }  // namespace detail
 
 /// One call, as the worker's handler sees it. Lifetime: that of the handler's task.
+///
+///     const auto answer = [&](mw::served_call& call) -> mw::task<void> {
+///       for (const std::string& token : tokens_of(call.data())) {
+///         co_await call.reply(token);
+///       }
+///     };
+///     mw::call_server server(answer);
 class served_call {
  public:
   served_call(const served_call&) = delete;
@@ -50,11 +58,11 @@ class served_call {
   ///
   /// Lifetime: `data` must live until the await ends.
   ///
-  /// Errors: `invalid_argument` for a reply larger than the leader takes; the first
-  /// cause if the world is over; `cancelled` once the world is no longer served. Under
+  /// Errors: world_error with the causes of any operation; `invalid_argument` for a reply
+  /// larger than the leader takes; `cancelled` once the world is no longer served. Under
   /// a shield it ends in these cases too, and a call that was cancelled waits for no
   /// reader.
-  [[nodiscard]] task<void> reply(gather_list data);
+  task<void> reply(gather_list data);
   // Refuses, with a sentence, what cannot be sent.
   template <detail::not_sendable B>
   void reply(B&&) {
@@ -75,6 +83,11 @@ class served_call {
   bool is_late_ = false;
   std::stop_source stop_;
 };
+
+namespace detail {
+template <class F>
+concept no_handler = !std::convertible_to<F, std::function<task<void>(served_call&)>>;
+}  // namespace detail
 
 /// Options of a call server.
 struct call_server_options {
@@ -112,6 +125,13 @@ class call_server {
 
   /// Errors: std::invalid_argument if there is no handler.
   explicit call_server(handler handle, call_server_options options = {});
+  // Refuses what is no handler, and says what one is.
+  template <detail::no_handler F>
+  explicit call_server(F&&, call_server_options = {}) {
+    static_assert(std::is_void_v<F>,
+                  "a handler takes a mw::served_call& and gives a mw::task<void>: "
+                  "[&](mw::served_call& call) -> mw::task<void> {...}");
+  }
   call_server(const call_server&) = delete;
   call_server& operator=(const call_server&) = delete;
   ~call_server();
@@ -120,10 +140,11 @@ class call_server {
   /// Meant as the body of `keep` or `connect`. Returns when the server was drained, at
   /// once if it was drained before. No handler is left when it ends.
   ///
-  /// Errors: the cause by which the world is over. This is `closed` when the leader has
-  /// left in order, as after `dispatcher::drain`. A leader that breaks the protocol
-  /// breaks the world (`protocol_error`).
-  [[nodiscard]] task<void> serve(world& w);
+  /// Errors: world_error with the causes of any operation by which the world is over.
+  /// This is `closed` when the leader has left in order, as after `dispatcher::drain`. A
+  /// leader that breaks the protocol breaks the world (`protocol_error`).
+  /// `invalid_argument`: the world has not two members.
+  task<void> serve(world& w);
 
   /// Takes no new calls of any leader, and ends when no `serve` is left. The leaders
   /// are told. Calls that were begun go on to their end. Calls that are still on their
@@ -133,8 +154,8 @@ class call_server {
   ///
   /// Cancelling it does not undo it. It waits for handlers as long as they run, and for
   /// a leader until it answers or its world breaks. A runtime that is stopped drains by
-  /// itself; its `drain` bounds it.
-  [[nodiscard]] task<void> drain();
+  /// itself; its `drain` bounds it. Errors: none.
+  task<void> drain();
 
   /// Publishes a word for the leaders' `pick`. Its meaning is the application's. Only
   /// the newest word is sent.

@@ -25,9 +25,8 @@ struct connect_options {
 
 namespace detail {
 
-[[nodiscard]] task<void> run_connect(runtime& rt, store& st, connect_options options,
-                                     std::unique_ptr<kept_body> body,
-                                     after_close closing);
+task<void> run_connect(runtime& rt, store& st, connect_options options,
+                       std::unique_ptr<kept_body> body, after_close closing);
 
 }  // namespace detail
 
@@ -41,11 +40,10 @@ namespace detail {
 /// s. So does one of another secret or version, which refuses it. Another acceptor may
 /// not refuse, so it goes on waiting and warns in the log.
 ///
-/// Lifetime: the runtime and the store must outlive it.
+/// Lifetime: the runtime and the store must outlive it. Errors: those of `keep`.
 template <class Body>
-[[nodiscard]] detail::task_keeping<Body> connect(runtime& rt, store& st,
-                                                 connect_options options, Body&& body,
-                                                 after_close closing = after_close::end) {
+detail::task_keeping<Body> connect(runtime& rt, store& st, connect_options options,
+                                   Body&& body, after_close closing = after_close::end) {
   return detail::task_keeping<Body>(detail::run_connect(
       rt, st, options, detail::keep_body(std::forward<Body>(body)), closing));
 }

@@ -136,7 +136,7 @@ class call_awaiter;
 
 /// A call, not yet awaited. See `dispatcher::call`.
 template <class Pick>
-class [[nodiscard]] dispatched_call : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT dispatched_call : public not_for_asio {
  public:
   using value_type = reply_stream;
 
@@ -147,13 +147,17 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
         pick_(std::forward<Pick>(pick)) {}
 
   /// Limits the whole call, its replies included. The limit travels to the worker.
-  [[nodiscard]] dispatched_call&& within(duration limit) && noexcept {
+  MANYWORLDS_MUST_AWAIT dispatched_call&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
   /// Ends the call, its replies included, when the token is triggered. The worker's
   /// handler ends too.
-  [[nodiscard]] dispatched_call&& stop(std::stop_token token) && noexcept {
+  MANYWORLDS_MUST_AWAIT dispatched_call&& stop(std::stop_token token) && noexcept {
     request_.token = std::move(token);
     return std::move(*this);
   }
@@ -197,8 +201,10 @@ class [[nodiscard]] dispatched_call : public not_for_asio {
 /// get what it has not begun. When the runtime drains, `call` throws `closed`, calls
 /// that were admitted go on to their end, and `serve` returns when none is left.
 ///
-/// Thread: the reactor of the worlds, from tasks. Elsewhere it throws std::logic_error
-/// (outside of tasks) or world_error `invalid_argument` (on another reactor).
+/// Thread: the reactor of the worlds, from tasks.
+///
+/// Errors: std::logic_error outside of tasks, and world_error (`invalid_argument`) on
+/// another reactor. `call` and `serve` list more.
 ///
 /// Lifetime: it may be destroyed at any time there, or anywhere after the runtime has
 /// ended. Calls and streams that are still open fail with `no_member_left`, and `serve`
@@ -214,10 +220,11 @@ class dispatcher {
   /// other lanes are free. Meant as the body of `keep` or `accept`. Returns when the
   /// worker was drained by `drain`, or when the runtime stops and no call is left.
   ///
-  /// Errors: the world's failure when it breaks or the worker leaves. The worker's
-  /// calls are given to others, or fail. A worker that breaks the protocol breaks its
-  /// world (`protocol_error`).
-  [[nodiscard]] task<void> serve(world& w);
+  /// Errors: world_error with the causes of any operation when the world breaks or the
+  /// worker leaves (`closed`). The worker's calls are given to others, or fail. A worker
+  /// that breaks the protocol breaks its world (`protocol_error`). `invalid_argument`:
+  /// the world has not two members.
+  task<void> serve(world& w);
 
   /// Sends a request and returns its replies once the first of them, or the end, has
   /// come. `data` is anything that a world can send. Lifetime: `data` must live until
@@ -228,14 +235,19 @@ class dispatcher {
   /// while the await lasts. A chosen worker that is full is waited for. Calls that wait
   /// are served in the order they came.
   ///
-  /// Errors, as world_error: `overloaded` if too many wait; `no_member_left` if there
-  /// was no worker for `dispatch_options::patience`; `timed_out`, `cancelled`; the
-  /// cause by which the last worker that was tried was lost; what a handler threw
-  /// before its first reply; `closed` when the runtime stops; `invalid_argument` for a
-  /// request that the worker does not take, or a `pick` out of range. Exceptions of
-  /// `pick` pass through.
+  /// Errors: world_error with one of these, or what `pick` threw.
+  /// - `overloaded`: too many calls wait for a worker.
+  /// - `no_member_left`: there was no worker for `dispatch_options::patience`, or the
+  ///   dispatcher was destroyed.
+  /// - `timed_out`, `cancelled`: of the call's `within` and `stop`.
+  /// - `closed`: the runtime stops.
+  /// - `invalid_argument`: a request that the worker does not take, or a `pick` out of
+  ///   range.
+  /// - `handler_failed`, or a cause that the handler chose: it threw before its first
+  ///   reply.
+  /// - The causes of a break, or `closed`: the last worker that was tried was lost so.
   template <class Pick>
-  [[nodiscard]] detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
+  detail::dispatched_call<Pick> call(gather_list data, Pick&& pick) {
     static_assert(worker_policy<std::remove_reference_t<Pick>>,
                   "pick takes a std::span<const mw::worker_status>, const, and gives an "
                   "index or nothing (std::optional<std::size_t>)");
@@ -243,7 +255,7 @@ class dispatcher {
     return detail::dispatched_call<Pick>(core_, std::move(data),
                                          std::forward<Pick>(pick));
   }
-  [[nodiscard]] detail::dispatched_call<least_depth> call(gather_list data) {
+  detail::dispatched_call<least_depth> call(gather_list data) {
     return call(std::move(data), least_depth());
   }
 
@@ -254,8 +266,9 @@ class dispatcher {
   }
 
   /// Gives the worker nothing new, and ends when its `serve` does: its calls have ended
-  /// then, or its world is over. Ends at once for a worker that is gone.
-  [[nodiscard]] task<void> drain(worker_id worker);
+  /// then, or its world is over. Ends at once for a worker that is gone. Errors: those of
+  /// `dispatcher`.
+  task<void> drain(worker_id worker);
 
   /// Returns the workers that serve at the moment, longest first.
   [[nodiscard]] std::vector<worker_status> workers() const;
@@ -273,8 +286,8 @@ class dispatcher {
 
 namespace detail {
 
-[[nodiscard]] task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core,
-                                              call_request request, pick_reference pick);
+task<reply_stream> perform_call(std::shared_ptr<dispatch_core> core, call_request request,
+                                pick_reference pick);
 
 template <class Pick>
 class call_awaiter : public native_only {

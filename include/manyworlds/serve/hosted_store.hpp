@@ -17,6 +17,10 @@ class tcp_store_server;
 /// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
 /// with its process: worlds that are formed do not notice, others cannot form until a
 /// store is there again. Connections that it refuses are reported in the runtime's log.
+///
+///     mw::runtime rt;
+///     mw::hosted_store host(rt, "127.0.0.1:0");
+///     mw::tcp_store store(rt, host.address());
 class hosted_store {
  public:
   /// Takes an address as "127.0.0.1:29500", or a name as MASTER_ADDR has it:
@@ -25,8 +29,9 @@ class hosted_store {
   /// store has no authentication (PyTorch's protocol knows none): beyond loopback,
   /// `insecure` must be set.
   ///
-  /// Errors: std::invalid_argument for what is neither, or a name that has no address;
-  /// std::system_error naming the address if it is in use or not ours.
+  /// Errors: std::invalid_argument for what is neither, for a name that has no address,
+  /// and beyond loopback without `insecure`; std::system_error naming the address if it
+  /// is in use or not ours; world_error (`forked`).
   hosted_store(runtime& rt, std::string_view address, bool insecure = false);
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;

@@ -11,6 +11,7 @@
 
 #include "manyworlds/coro/awaitable.hpp"
 #include "manyworlds/detail/call_deadline.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/native_only.hpp"
 
 namespace manyworlds::inline v0 {
@@ -51,20 +52,24 @@ class next_reply_awaiter : public native_only {
 };
 
 /// The next reply of a stream, not yet awaited.
-class [[nodiscard]] next_reply : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT next_reply : public not_for_asio {
  public:
   using value_type = std::optional<std::vector<std::byte>>;
 
   explicit next_reply(call_state* call) noexcept : call_(call) {}
 
   /// Gives up waiting after `limit`, with cause `timed_out`; the call goes on.
-  [[nodiscard]] next_reply&& within(duration limit) && noexcept {
+  MANYWORLDS_MUST_AWAIT next_reply&& within(duration limit) && noexcept {
     limit_ = limit;
     return std::move(*this);
   }
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
   /// Gives up waiting when the token is triggered, with cause `cancelled`; the call goes
   /// on.
-  [[nodiscard]] next_reply&& stop(std::stop_token token) && noexcept {
+  MANYWORLDS_MUST_AWAIT next_reply&& stop(std::stop_token token) && noexcept {
     token_ = std::move(token);
     return std::move(*this);
   }
@@ -83,6 +88,11 @@ class [[nodiscard]] next_reply : public not_for_asio {
 /// The replies of one call, in order. Movable. Destroying it before its end cancels the
 /// call at the worker.
 ///
+///     mw::reply_stream replies = co_await workers.call(request).within(30s);
+///     while (auto reply = co_await replies.next().within(5s)) {
+///       use(*reply);
+///     }
+///
 /// Thread: the dispatcher's reactor, one `next` at a time. Precondition of a move or
 /// destruction: no `next` waits, and the runtime has not ended.
 class reply_stream {
@@ -97,16 +107,17 @@ class reply_stream {
   /// Returns the next reply, or nothing when the worker's handler has returned. Replies
   /// that had come are given before a failure is.
   ///
-  /// Errors, given at each call:
-  /// - the cause of the world's break if the worker was lost, or what the worker's
-  ///   handler threw (see `served_call`); the text says how many replies came;
-  /// - `timed_out` and `cancelled` of the call's own `within` and `stop`;
+  /// Errors: world_error, at each call.
+  /// - The causes of a break, or `closed`, if the worker was lost; the text says how many
+  ///   replies came.
+  /// - `handler_failed`, or `overloaded`, `invalid_argument` or `unsupported` that the
+  ///   handler threw.
+  /// - `timed_out` and `cancelled` of the call's own `within` and `stop`.
   /// - `timed_out` and `cancelled` of this wait, after which `next` may be called
-  ///   again;
+  ///   again.
   /// - `no_member_left` if the dispatcher was destroyed.
-  [[nodiscard]] detail::next_reply next() noexcept {
-    return detail::next_reply(call_.get());
-  }
+  /// - `invalid_argument` if there is no call, or another task waits for the next reply.
+  detail::next_reply next() noexcept { return detail::next_reply(call_.get()); }
 
   /// Returns the next reply if one has come already: it takes the rest of a burst
   /// without a suspension. Nothing says neither that the stream has ended nor that it

@@ -65,19 +65,20 @@ class world_manager {
   world_manager(const world_manager&) = delete;
   world_manager& operator=(const world_manager&) = delete;
 
-  /// Forms the world. Cancelled, it gives up the world. Errors: as of forming the
-  /// world, and `invalid_argument` for the name of a world that is not over.
-  [[nodiscard]] task<void> form(world_options options);
+  /// Forms the world. Cancelled, it gives up the world. Errors: the causes of forming;
+  /// `invalid_argument` for the name of a world that is not over, or is being formed or
+  /// removed.
+  task<void> form(world_options options);
   /// Forms the next epoch with the same options. Breaks a world that is not yet over
-  /// first.
-  [[nodiscard]] task<void> reform(world_name name);
+  /// first. Errors: those of `form`; unknown_world.
+  task<void> reform(world_name name);
   /// Leaves in order and removes the name; ends when nothing of the world is left.
   /// Errors: those of `leave` if the world breaks meanwhile, but not why it was over
-  /// before.
-  [[nodiscard]] task<void> remove(world_name name);
+  /// before; `invalid_argument` if it is being removed already; unknown_world.
+  task<void> remove(world_name name);
   /// Removes all worlds, side by side, even if some end by an error. Waits for those
-  /// that another task is removing.
-  [[nodiscard]] task<void> remove_all();
+  /// that another task is removing. Errors: none.
+  task<void> remove_all();
 
   /// Returns the world. Operations on a world that broke throw its first cause. Errors:
   /// unknown_world.
@@ -106,8 +107,8 @@ class world_manager {
   class removal;
 
   [[nodiscard]] std::shared_ptr<entry> get(std::string_view name) const;
-  [[nodiscard]] task<void> form_next(entry& e);
-  [[nodiscard]] task<void> remove_entry(std::unique_ptr<removal> of);
+  task<void> form_next(entry& e);
+  task<void> remove_entry(std::unique_ptr<removal> of);
 
   runtime& runtime_;
   store& store_;

@@ -143,7 +143,7 @@ class run_on_awaiter {
 };
 
 template <class T>
-class [[nodiscard]] run_on_awaitable {
+class MANYWORLDS_MUST_AWAIT run_on_awaitable {
  public:
   run_on_awaitable(executor& where, task<T>&& operation) noexcept
       : where_(where), operation_(std::move(operation)) {}
@@ -161,7 +161,7 @@ class [[nodiscard]] run_on_awaitable {
 /// Runs a task with `where` as its home: `co_await run_on(where, op())`. The task stays
 /// there from its start to the end of its frame; the waiter goes on at its own home.
 /// Cancelling waits until the far side has ended the task. Precondition: `where` turns
-/// until then, and outlives the await.
+/// until then, and outlives the await. Errors: what the task threw.
 template <class T>
 detail::run_on_awaitable<T> run_on(executor& where, task<T> operation) noexcept {
   return detail::run_on_awaitable<T>(where, std::move(operation));

@@ -100,12 +100,18 @@ class store_users {
 
 /// A key-value service. Keys and values are byte strings.
 ///
+///     co_await store.set("model", "/models/7b");
+///     const std::string path = co_await store.get("model", 30s);  // waits for the key
+///     if (co_await store.add("ready", 1) == members) std::puts("all are there");
+///
 /// Operations may be awaited from any task and several at a time; each resumes at the
 /// home of its task. Each ends within its limit, which counts from its start, also when
 /// nothing answers. Cancelling one waits until nothing of it is left; a request that
-/// was sent may have taken effect or not. Errors: store_error (unreachable, timed_out,
-/// protocol, too_large, refused). Lifetime: the store must outlive its operations,
-/// unless it says otherwise.
+/// was sent may have taken effect or not. Lifetime: the store must outlive its
+/// operations, unless it says otherwise.
+///
+/// Errors: every operation throws store_error, of the kinds `unreachable`, `protocol` and
+/// `too_large`; others stand at the operation.
 class store {
  public:
   /// Limit of operations that wait for an answer only, not for a key to be set.
@@ -147,8 +153,8 @@ class store {
                                 std::string desired, duration limit = default_limit);
   /// Works as `compare_set`, for a `desired` that holds a random number of the caller
   /// and so is stored by no other. If the connection is lost between question and
-  /// answer, it reads the key and asks again if nothing has happened: it never fails
-  /// with `may_have_happened`. The limit applies to each request.
+  /// answer, it reads the key and asks again if nothing has happened, up to 16 times. The
+  /// limit applies to each request.
   task<std::string> compare_set_unique(std::string key, std::string expected,
                                        std::string desired,
                                        duration limit = default_limit);
@@ -163,7 +169,7 @@ class store {
   /// Performs any of the operations above. Thread: any. Lifetime: all that the task
   /// needs is read before this returns, or kept by the task. A world that is dropped
   /// while it forms lets go of its store at once, but its last request goes on.
-  [[nodiscard]] virtual task<store_reply> perform(store_request request) = 0;
+  virtual task<store_reply> perform(store_request request) = 0;
 
   [[nodiscard]] const std::shared_ptr<detail::store_users>& users() const noexcept {
     return users_;

@@ -46,11 +46,16 @@ struct tcp_store_options {
 /// and `compare_set` are not repeated once they were sent: they fail with
 /// `may_have_happened` (see `compare_set_unique`).
 ///
+///     mw::tcp_store store(rt, "node1:29500");
+///     mw::world w(rt, store, {.name = "left", .rank = 1, .size = 2});
+///     co_await w;
+///
 /// A wait that ends at its limit takes up to 100 ms longer to ask which keys are missing,
 /// or whether the store answers at all.
 ///
 /// Lifetime: it lives on `home` (a service reactor), which must turn while operations
-/// are awaited and outlive this. Thread: operations may be awaited on any.
+/// are awaited and outlive this. Thread: operations may be awaited on any. Errors: those
+/// of `store`.
 class tcp_store final : public store {
  public:
   /// Takes "host:port", "127.0.0.1:29500" or "[::1]:29500". Errors:
@@ -69,7 +74,7 @@ class tcp_store final : public store {
 
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
   [[nodiscard]] std::string trouble() const override;
-  [[nodiscard]] task<store_reply> perform(store_request request) override;
+  task<store_reply> perform(store_request request) override;
 
  private:
   class client;

@@ -38,6 +38,12 @@ enum class process_state : unsigned char {
 /// Lifetime: what is made from it (engines, reactors, sockets) ends before the
 /// simulation.
 ///
+///     mw::simulated_process& first = sim.add_process("server");
+///     mw::simulated_runtime server(sim, first);
+///     sim.kill(first);
+///     mw::simulated_process& next = sim.add_process("server", first);  // with its ports
+///     mw::simulated_runtime successor(sim, next);
+///
 /// It listens on its own alias of the loopback address: 127.0.0.1 and the wildcard mean
 /// that alias, both to listen on and to connect to, so that an address it publishes leads
 /// to it from every process.

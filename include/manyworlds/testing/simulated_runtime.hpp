@@ -26,7 +26,7 @@ namespace manyworlds::inline v0 {
 /// a process that was stopped or killed: what they own is freed.
 class simulated_runtime {
  public:
-  /// Adds a process on a host of its own.
+  /// Adds a process on a host of its own. Errors: those of `runtime`.
   simulated_runtime(simulation& sim, std::string name, runtime_options options = {})
       : simulated_runtime(sim, sim.add_process(std::move(name)), std::move(options)) {}
   /// Runs in a process that was added before, such as the successor of a killed one.

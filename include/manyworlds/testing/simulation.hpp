@@ -66,6 +66,13 @@ struct simulated_event {
 /// then jumps to the next timer or event. The same seed and the same calls give the same
 /// run.
 ///
+///     mw::simulation sim(seed);
+///     mw::simulated_runtime server(sim, "server"), client(sim, "client");
+///     auto served = server->start(serve(*server, store));
+///     auto asked = client->start(ask(*client, store));
+///     sim.after(1s, [&] { sim.partition(server.process(), client.process()); });
+///     CHECK(sim.run_until([&] { return asked.is_ready(); }, 1min));
+///
 /// A reactor that can do nothing is put to sleep by `reactor::prepare_wait`, as by a
 /// foreign loop, so that a lost wake-up is a hang here too. A hang is an answer:
 /// `run_until` returns false and `describe` tells which process waits for what.

@@ -19,6 +19,12 @@ using collective_operation = world_operation<void, collective_request>;
 
 /// The collectives of a world on host memory, with any backend. A part of `world`.
 ///
+///     std::vector<float> all(x.size() * static_cast<std::size_t>(w.size()));
+///     co_await w.broadcast(x, mw::root{0});
+///     co_await w.all_reduce(x, mw::sum).within(10s);
+///     co_await w.all_gather(x, all);
+///     co_await w.barrier();
+///
 /// Every member starts the same collectives in the same order, each from one buffer of
 /// elements to another. They take effect one after the other, beside sends and
 /// receives, which they do not wait for. A collective ends when this member's part is
@@ -31,7 +37,7 @@ using collective_operation = world_operation<void, collective_request>;
 /// larger. Results are the same bits on all members, and from run to run. Size, members
 /// and place decide which algorithm computes them (`algorithms.hpp`).
 ///
-/// Errors:
+/// Errors: the causes of any operation. Of these, here:
 /// - `invalid_argument`: the arguments alone are wrong. Nothing is started here; the
 ///   world of members that entered that collective rightly breaks (`mismatch`, naming
 ///   both).
@@ -41,8 +47,8 @@ using collective_operation = world_operation<void, collective_request>;
 /// - `overdue`: ranks did not enter within `world_options::collective_break`, or a
 ///   deadline (`within`) passed here. Breaks the world. The absent ranks are named in
 ///   the log after `collective_log`.
-///
-/// A stop is waited out: the others count on this member.
+/// - `cancelled`: the token of `stop` was triggered before the start. A later stop is
+///   waited out: the others count on this member.
 template <class World>
 class collective_calls {
  public:

@@ -21,6 +21,12 @@ using device_operation = world_operation<Result, device_request>;
 /// The operations of a world of backend `nccl` on device memory. In a world of another
 /// backend all of them are `unsupported`. A part of `world`.
 ///
+///     mw::device_buffer<float> kv(pool, 1 << 20, stream);
+///     fill_by_kernel(kv.data(), stream.handle());
+///     co_await w.all_reduce(kv, mw::sum);  // begins after the kernel
+///     const mw::ticket sent = co_await w.send(kv, mw::to{1}).enqueue();
+///     co_await w.settled(sent);
+///
 /// An operation begins when the work that is on its views' streams now is done. Work
 /// that is enqueued there after the await has ended comes after it. Views of one
 /// operation may name several streams. All its memory is on the world's device and
@@ -37,10 +43,23 @@ using device_operation = world_operation<Result, device_request>;
 /// `.enqueue()` ends with a ticket when the stream has the operation. Work that is then
 /// enqueued on the views' streams comes after it. `settled(ticket)` tells that it is
 /// done and that the world had not broken.
+///
+/// Errors: the causes of any operation, and:
+/// - `unsupported`: the world has another backend; the loaded NCCL or a GPU cannot do it.
+/// - `invalid_argument`: views that do not fit together, lie elsewhere or have no usable
+///   stream; the device is suspended; another operation of the group could not begin.
+/// - `closed`: also if rank 0 has left, without which nothing is matched, or a member
+///   before the device was ready.
+/// - `buffers_lost`: the world is broken and its stream does not drain.
+/// - `device_failed`, `nccl_failed`, `stalled`, `overdue`, `mismatch`: they break the
+///   world. So do `size_disagrees` and `unsupported` for a communicator that was given
+///   and does not fit, and `invalid_argument` for a capture that `native` left open.
 template <class World>
 class device_calls {
  public:
   /// Ends when the data has left the buffers. Up to 336 runs of views of equal size.
+  /// Errors: those of `device_calls`; `cancelled_by_peer` if the peer has discarded the
+  /// lane.
   detail::device_operation<void> send(device_gather_list data, to peer, lane on = {},
                                       user_word user = {},
                                       source_position where = source_position()) {
@@ -50,8 +69,11 @@ class device_calls {
                                           detail::device_request(std::move(data), {}));
   }
   /// Fills the buffers with the next message of that lane. It must come from device
-  /// memory, with as many bytes of the same type (or of uint8 on either side). Errors:
-  /// `memory_mismatch`, `size_mismatch`, `type_mismatch`; the message stays there.
+  /// memory, with as many bytes of the same type (or of uint8 on either side).
+  ///
+  /// Errors: those of `device_calls`; `memory_mismatch`, `size_mismatch`,
+  /// `type_mismatch`, whereupon the message stays there; `cancelled_by_peer` if the
+  /// sender gave it up; `cancelled` also if the lane is discarded.
   detail::device_operation<message_info> recv(device_scatter_list data, from peer,
                                               lane on = {},
                                               source_position where = source_position()) {
@@ -61,14 +83,12 @@ class device_calls {
         detail::device_request({}, std::move(data)));
   }
   /// Sends a head in host memory, and device memory behind it that the peer receives
-  /// apart. Lifetime: `head` must live until the await ends.
+  /// apart. Lifetime: `head` must live until the await ends. Errors: those of `send`.
   template <class Head>
   detail::device_operation<void> send_message(const Head& head, device_gather_list data,
                                               to peer, lane on = {}, user_word user = {},
                                               source_position where = source_position()) {
-    static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= detail::operation::largest_head,
-                  "a head is at most 4 KiB");
+    detail::check_head<Head>();
     detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
@@ -138,7 +158,8 @@ class device_calls {
         core(), operation_kind::device_ready, no_rank, {}, where));
   }
   /// Ends when the operation of the ticket, and all that were handed to the stream
-  /// before it, are done. Fails if the world broke, also after they were done.
+  /// before it, are done. Errors: those of `device_calls`, also if the world broke after
+  /// they were done; `invalid_argument` for a ticket of another epoch.
   detail::device_operation<void> settled(ticket at,
                                          source_position where = source_position()) {
     detail::device_operation<void> wait(
@@ -148,7 +169,8 @@ class device_calls {
   }
   /// Calls `call(ncclComm_t, cudaStream_t)` where operations are launched, behind those
   /// that were handed over before. It gives access to the rest of NCCL, and to
-  /// capturing graphs. Ends when the call has returned, and throws what it threw.
+  /// capturing graphs. Ends when the call has returned. Errors: what the call threw;
+  /// those of `device_calls`.
   ///
   /// The call must not block (the world breaks after `device_options::blocked_call`),
   /// leave a capture open, or end the communicator. What it launches is in no order
@@ -168,13 +190,17 @@ class device_calls {
   }
   /// Collectives: the communicator returns its device memory when what was started
   /// before is done, and takes it again. In between, operations on device memory are
-  /// `invalid_argument`; those on host memory go on. `unsupported` before NCCL 2.29.7.
+  /// `invalid_argument`; those on host memory go on.
+  ///
+  /// Errors: those of `device_calls`; `unsupported` before NCCL 2.29.7;
+  /// `invalid_argument` if it is suspended already.
   detail::device_operation<void> suspend_device(
       source_position where = source_position()) {
     return detail::device_operation<void>(detail::operation_request(
         core(), operation_kind::suspend_device, no_rank, {}, where));
   }
-  /// Takes the memory again; see `suspend_device`.
+  /// Takes the memory again; see `suspend_device`. Errors: those of `device_calls`;
+  /// `invalid_argument` if it is not suspended.
   detail::device_operation<void> resume_device(
       source_position where = source_position()) {
     return detail::device_operation<void>(detail::operation_request(

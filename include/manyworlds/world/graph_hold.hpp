@@ -15,9 +15,16 @@ namespace manyworlds::inline v0 {
 /// once, when the world breaks or is left; it destroys the graph and its executables.
 /// It is not called after the hold is destroyed. In a world without a device a hold
 /// does nothing. Thread: the world's reactor, also for `drop()`.
+///
+///     auto capture = [&](ncclComm* on, CUstream_st* from) { graph.capture(on, from); };
+///     co_await w.native(capture);
+///     mw::graph_hold held(w, [&] { graph.destroy(); });
+///     graph.launch();
 template <class Drop>
 class graph_hold final : private detail::graph_entry {
  public:
+  /// Registers the graph. Errors: world_error (`invalid_argument`) for a handle without a
+  /// world.
   graph_hold(const world& w, Drop destroys)
       : detail::graph_entry([](detail::graph_entry& self) noexcept {
           static_cast<graph_hold&>(self).drop_();

@@ -53,7 +53,7 @@ class outcome_awaiter : public native_only {
 };
 
 template <class Awaitable>
-class [[nodiscard]] outcome_awaitable : public not_for_asio {
+class MANYWORLDS_MUST_AWAIT outcome_awaitable : public not_for_asio {
  public:
   explicit outcome_awaitable(Awaitable&& awaitable)
       : awaitable_(std::forward<Awaitable>(awaitable)) {}
@@ -68,9 +68,10 @@ class [[nodiscard]] outcome_awaitable : public not_for_asio {
 }  // namespace detail
 
 /// Gives the value, or the failure that a world_error would have carried, and never
-/// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Other exceptions pass.
+/// throws one: `auto r = co_await outcome(w.recv(x, from{1}))`. Errors: exceptions of the
+/// operation that are no world_error.
 template <class Awaitable>
-[[nodiscard]] auto outcome(Awaitable&& awaitable) {
+auto outcome(Awaitable&& awaitable) {
   return detail::outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
 }
 

@@ -10,6 +10,13 @@ namespace manyworlds::inline v0 {
 
 /// The value of `co_await outcome(op)`: the operation's value, or the failure that it
 /// would have thrown. It reads like std::expected, which libstdc++ 12 lacks in C++20.
+///
+///     const auto got = co_await mw::outcome(w.recv(x, mw::from{1}).within(1s));
+///     if (got) {
+///       use(got->bytes);
+///     } else if (got.error().cause != mw::cause::timed_out) {
+///       throw mw::world_error(got.error());
+///     }
 template <class T>
 class [[nodiscard]] result {
  public:
@@ -30,7 +37,7 @@ class [[nodiscard]] result {
   T* operator->() noexcept { return &*value_; }
   const T* operator->() const noexcept { return &*value_; }
 
-  /// Returns the value, or throws world_error.
+  /// Returns the value. Errors: world_error with the failure, if there is no value.
   T& value() & {
     if (!value_) throw world_error(failure_);
     return *value_;
@@ -60,6 +67,7 @@ class [[nodiscard]] result<void> {
   [[nodiscard]] bool has_value() const noexcept { return !failure_; }
   explicit operator bool() const noexcept { return has_value(); }
   void operator*() const noexcept {}
+  /// Returns if nothing failed. Errors: world_error with the failure.
   void value() const {
     if (failure_) throw world_error(failure_);
   }

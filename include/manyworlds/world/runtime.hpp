@@ -12,6 +12,7 @@
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/observe/turn_times.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/world/runtime_options.hpp"
@@ -29,6 +30,13 @@ class runtime_core;
 /// Owns a reactor for user coroutines and a service thread. The service thread does
 /// what must go on while those block: listening, hellos, heartbeats, forming.
 ///
+///     mw::runtime rt(mw::runtime_options{.listen = "0.0.0.0:7000", .secret = secret});
+///     mw::tcp_store store(rt, "node1:29500");
+///     auto serving = rt.start(serve(rt, store));  // or rt.run(...), on this thread
+///     rt.start(mw::until_signal({SIGTERM, SIGINT})).get();
+///     rt.stop(10s);
+///     serving.get();
+///
 /// The first of these calls decides which thread turns the reactor: `run` (the calling
 /// thread), `start` (a thread of the runtime), or `poll` (a foreign loop). Two runtimes
 /// in one process are independent.
@@ -45,32 +53,51 @@ class runtime_core;
 ///   behind. `exit()` in a task does that to a runtime of static lifetime. Do not rely
 ///   on it: `stop` the runtime and let its tasks end.
 ///
-/// In a forked child all functions throw world_error (`forked`), and the destructor
-/// touches nothing that the parent uses.
+/// In a forked child the destructor touches nothing that the parent uses.
+///
+/// Errors: world_error (`forked`) in a forked child, of the functions that name it;
+/// others stand at the functions.
 class runtime {
  public:
-  /// Errors: std::system_error (the address is in use, io_uring was demanded and is
-  /// refused ...) or std::invalid_argument (a bad address, no secret beyond loopback).
+  /// Errors: std::system_error if the address is in use, io_uring was demanded and is
+  /// refused, or descriptors are short. std::invalid_argument for a bad address, no
+  /// secret beyond loopback, a secret in a build without OpenSSL, or a heartbeat under 1
+  /// ms.
   explicit runtime(runtime_options options = {});
-  runtime(const runtime&) = delete;
+  // Compilers print the line, and the reason with it.
+  runtime(const runtime&) = delete;  // pass a mw::runtime&
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
   /// Runs a task to its end on the calling thread, which turns the reactor. Returns its
-  /// value or throws what it threw; std::logic_error if another thread turns the
-  /// reactor. If `stop` cancels it, this returns, or throws `stopped` if a value was
-  /// expected.
+  /// value. If `stop` cancels it, this returns if the task has no value.
+  ///
+  /// Errors: what the task threw; `stopped` if a value is expected and `stop` cancelled
+  /// it; std::logic_error if the reactor is turned elsewhere, or by a simulation;
+  /// std::invalid_argument for an empty task; `forked`.
   template <class T>
   T run(task<T> t, source_position where = source_position());
 
   /// Hands a task to the reactor. The first call starts the reactor's thread unless
   /// `run` or `poll` turns it. What the task throws is thrown by `get()`, or else
-  /// logged as an error, with the place of this call. Thread: any.
+  /// logged as an error, with the place of this call. Thread: any. Errors:
+  /// std::invalid_argument for an empty task; `forked`.
   template <class T>
   started<T> start(task<T> t, source_position where = source_position());
 
+  // Refuse what is no task, and say what to do about it.
+  template <detail::no_task T>
+  void run(T&&) {
+    detail::refuse_to_start<T>();
+  }
+  template <detail::no_task T>
+  void start(T&&) {
+    detail::refuse_to_start<T>();
+  }
+
   /// Hands a task to the service thread, where user code cannot delay it. It must not
   /// block, and is cancelled when the runtime ends. Meant for stores and the like.
+  /// Errors: those of `start`.
   started<void> start_service(task<void> t, source_position where = source_position());
 
   /// Refuses new worlds at once, and cancels the tasks that have not ended by
@@ -89,10 +116,11 @@ class runtime {
   [[nodiscard]] std::stop_token draining() const noexcept;
 
   // Inside a foreign loop, always on one thread.
-  /// Runs one bounded turn. True if something was done.
+  /// Runs one bounded turn. True if something was done. Errors: std::logic_error if `run`
+  /// or `start` has the reactor turned; `forked`.
   bool poll();
   /// Arms the wake-up of `descriptor`, looks again, and returns how long the loop may
-  /// sleep on it; nothing means without a limit.
+  /// sleep on it; nothing means without a limit. Errors: those of `poll`.
   [[nodiscard]] std::optional<duration> prepare_wait();
   /// Returns a descriptor that polls readable when `poll` has something to do.
   [[nodiscard]] int descriptor();
@@ -112,6 +140,7 @@ class runtime {
   /// Returns the same for programs.
   [[nodiscard]] std::string dump_json() const;
   /// Serves both over a Unix socket that `mwstat PID` finds. It is off unless called.
+  /// Errors: std::system_error if there is no descriptor or no free name.
   void serve_dumps();
 
   /// Returns the registry for shared pools from which this runtime's worlds send:

@@ -144,11 +144,17 @@ class started_task final : public started_base {
 
 /// A handle on a started task. Copies refer to the same task.
 ///
+///     mw::started<float> asked = rt.start(ask(w));
+///     while (!asked.wait_for(1s)) std::puts("still waiting");
+///     use(asked.get());
+///
 /// If `get()` is not called, what the task throws is not lost: the runtime logs an
 /// error with its text when the last handle is dropped. If a handle is kept, it does so
 /// a second after the task's end. `runtime::dump` lists it too.
+///
+/// Errors: std::invalid_argument of all members once it was moved from.
 template <class T>
-class [[nodiscard]] started {
+class [[nodiscard("(void) it if nothing shall wait for its end")]] started {
  public:
   explicit started(std::shared_ptr<detail::started_task<T>> state)
       : state_(std::make_shared<holding>(state), state.get()) {}
@@ -157,10 +163,12 @@ class [[nodiscard]] started {
   [[nodiscard]] bool is_ready() const { return existing().has_ended(); }
   /// Waits until the task has ended, and returns whether it has. Blocks the thread.
   [[nodiscard]] bool wait_for(duration limit) const { return existing().wait_for(limit); }
-  /// Blocks until the task has ended. Returns its value, once, or throws what it threw.
-  /// If `runtime::stop` cancelled the task, this returns, or throws `stopped` if a
-  /// value is expected. Inside a task it would block the thread that tasks run on, so
-  /// there it throws std::logic_error unless `is_ready()`.
+  /// Blocks until the task has ended. Returns its value, once. If `runtime::stop`
+  /// cancelled the task, this returns if the task has no value.
+  ///
+  /// Errors: what the task threw; `stopped` if a value is expected and the task was
+  /// cancelled; std::logic_error inside a task unless `is_ready()`, since it would block
+  /// the thread that tasks run on.
   T get() {
     detail::started_task<T>& task = existing();
     if (executor::current() && !task.has_ended()) refuse_to_block();

@@ -20,7 +20,7 @@ struct world_view {
   [[nodiscard]] rank_t size() const noexcept {
     return static_cast<rank_t>(members.size());
   }
-  /// Returns the process of a rank. Throws std::out_of_range if there is none.
+  /// Returns the process of a rank. Errors: std::out_of_range if there is none.
   [[nodiscard]] const process_address& member(rank_t rank) const {
     return members.at(static_cast<std::size_t>(rank));
   }

@@ -12,6 +12,7 @@
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/detail/access.hpp"
 #include "manyworlds/detail/buffer_refusal.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/memory/gather_list.hpp"
@@ -56,6 +57,13 @@ class formation_awaiter {
 /// A handle on one member's end of a world. It is movable. Dropping the handle of a
 /// live world breaks it (`abandoned`, told to the others): `leave()` first.
 ///
+///     mw::world w(rt, store, {.name = "left", .rank = 0, .size = 2});
+///     co_await w;  // until both members are connected
+///     co_await w.send(x, mw::to{1});
+///     co_await w.recv(y, mw::from{1}).within(1s);  // giving up leaves the world up
+///     co_await w.all_reduce(x, mw::sum);
+///     co_await w.leave();
+///
 /// Constructing describes; the first `co_await w` starts the forming, every other joins
 /// its outcome. The world belongs to its runtime's reactor. Operations may be awaited
 /// by tasks of any runtime and thread, for one post there and one back.
@@ -64,8 +72,21 @@ class formation_awaiter {
 /// library no longer touches them, no matter how it ended (law 4). Operations take
 /// effect in the order they are awaited, per peer and lane (law 5).
 ///
-/// Errors: operations throw world_error, with the world's first cause once it is
-/// broken, otherwise with the cause that ended that operation alone.
+/// Errors: world_error. Every function throws it with `invalid_argument` if the handle
+/// has no world. Operations throw it with a cause of their own list, or of these sets:
+/// - The causes of a break: `peer_died`, `silent_peer`, `connection_lost`, `replaced`,
+///   `abandoned`, `stalled`, `overdue`, `mismatch`, `protocol_error`,
+///   `out_of_resources`, `broken_by_user`, `runtime_stopped`, `not_turned`,
+///   `device_failed`, `nccl_failed`, `forked`. The first one stays: every later
+///   operation fails with it.
+/// - The causes of forming: `not_joined`, `rank_taken`, `size_disagrees`,
+///   `backend_disagrees`, `store_unreachable`, `wrong_secret`, `wrong_version`,
+///   `device_unavailable`, `device_busy`, `device_degraded`; `invalid_argument` for wrong
+///   options; those of a break.
+/// - The causes of any operation: those of a break, or of forming where that failed;
+///   `not_formed` before the world is up; `closed` when this member or the peer has left;
+///   `invalid_argument` for a rank or lane that is not there; `timed_out` of `within`,
+///   `cancelled` of `stop`.
 ///
 /// A broken world is never mended in place: a member that did not see the break could
 /// still send into it. `reform()` gives the next epoch of the same name.
@@ -84,14 +105,16 @@ class world : public device_calls<world>,
   world(runtime& rt, store& st, world_options options);
   world(world&& other) noexcept = default;
   world& operator=(world&& other) noexcept;
-  world(const world&) = delete;
+  // Compilers print the line, and the reason with it.
+  world(const world&) = delete;  // one handle: std::move it, or pass a mw::world&
   world& operator=(const world&) = delete;
   ~world();
 
   /// Forms the world and ends when it is connected to all members, at `options.form` at
-  /// the latest. Cancelling the wait does not stop the forming. Errors: world_error
-  /// (`not_joined` naming the rank, `rank_taken` naming its holder,
-  /// `store_unreachable`, `wrong_secret` ...).
+  /// the latest. Cancelling the wait does not stop the forming.
+  ///
+  /// Errors: the causes of forming, where `not_joined` names the rank and `rank_taken`
+  /// its holder; `closed` if this member has left before.
   [[nodiscard]] detail::awaitable_by_all<detail::formation_awaiter> operator co_await()
       const {
     static_cast<void>(existing_core());
@@ -121,19 +144,22 @@ class world : public device_calls<world>,
   /// live on several hosts; empty unless it is up. Thread: the world's reactor.
   [[nodiscard]] std::string transport() const;
 
-  /// Waits until the world is broken or closed, and gives the cause.
-  [[nodiscard]] task<class failure> broken() const;
+  /// Waits until the world is broken or closed, and gives the cause. Errors: none.
+  task<class failure> broken() const;
   /// Waits until nothing of a broken or closed world touches any buffer and its
-  /// resources are free.
-  [[nodiscard]] task<void> drained() const;
+  /// resources are free. Errors: none.
+  task<void> drained() const;
   /// Leaves in order: what was sent is delivered, within `options.drain`, and the
-  /// others see `closed`. Errors: world_error with the first cause, if the world is
-  /// broken or breaks meanwhile.
-  [[nodiscard]] task<void> leave();
-  /// Breaks the world here and at the others, with cause `broken_by_user`.
+  /// others see `closed`.
+  ///
+  /// Errors: the causes of a break or of forming, if the world is broken or breaks
+  /// meanwhile; `abandoned` if it is still forming.
+  task<void> leave();
+  /// Breaks the world here and at the others, with cause `broken_by_user`. Errors: none.
   void fail(std::string reason);
   /// Forms the next epoch of the same name. This one is broken first if it is not over.
-  [[nodiscard]] task<world> reform();
+  /// Errors: the causes of forming.
+  task<world> reform();
   /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
   /// dead. This world is broken first if it is not over. A member that lives and does
@@ -145,11 +171,17 @@ class world : public device_calls<world>,
   /// - `not_joined`, naming the missing member. Also if as many members are silent as
   ///   take part, since they may have gone on themselves; and if two of those that take
   ///   part cannot reach each other. Call it again after that, or `reform()`.
-  /// - `runtime_stopped`: the world's runtime ends.
-  [[nodiscard]] task<world> shrink();
+  /// - `runtime_stopped`: the world's runtime ends. `forked`: this is a forked child.
+  /// - `not_formed`: this world was never up. `closed`: this member has left it.
+  /// - `invalid_argument`: it is being shrunk already, or this member forms another epoch
+  ///   of it.
+  /// - `device_unavailable`, `device_busy`, `device_degraded`: the GPU can serve no other
+  ///   world.
+  task<world> shrink();
   /// Forms the next epoch like `reform()`, at the size and with the rank that it had
-  /// before it was shrunk. Fresh processes join with the ranks that are free.
-  [[nodiscard]] task<world> grow();
+  /// before it was shrunk. Fresh processes join with the ranks that are free. Errors: the
+  /// causes of forming.
+  task<world> grow();
   /// Returns the rank that a member had in the world that was shrunk to this one; the
   /// same rank if this is no shrunk world.
   [[nodiscard]] rank_t previous_rank_of(rank_t rank) const;
@@ -161,7 +193,8 @@ class world : public device_calls<world>,
   using device_calls::send;
   using device_calls::send_message;
 
-  /// Ends when the data was accepted and the buffers may be reused.
+  /// Ends when the data was accepted and the buffers may be reused. Errors: the causes of
+  /// any operation; `cancelled_by_peer` if the peer has discarded the lane.
   world_operation<void, gather_list> send(gather_list data, to peer, lane on = {},
                                           user_word user = {},
                                           source_position where = source_position()) {
@@ -172,8 +205,13 @@ class world : public device_calls<world>,
   }
   /// Fills the buffers with the next message of that lane. It must have as many bytes,
   /// and elements of the same type, or of uint8 (`std::byte`) on either side. A list of
-  /// several types is sent as uint8. Errors: `size_mismatch`, `type_mismatch`; the
-  /// message stays at the head of its lane and can be received with the right buffers.
+  /// several types is sent as uint8.
+  ///
+  /// Errors: the causes of any operation, and:
+  /// - `size_mismatch`, `type_mismatch`; `memory_mismatch` if it lies in device memory.
+  ///   It stays at the head of its lane and can be received with the right buffers.
+  /// - `cancelled_by_peer`: the sender gave the message up after a part of it.
+  /// - `cancelled`: the lane was discarded meanwhile.
   world_operation<message_info, scatter_list> recv(
       scatter_list data, from peer, lane on = {},
       source_position where = source_position()) {
@@ -184,6 +222,7 @@ class world : public device_calls<world>,
   }
   /// Describes the next message and consumes nothing. Without a lane it looks at lane
   /// 0, or at the first message of a lane on which this member has not received yet.
+  /// Errors: the causes of any operation; `cancelled` also if the lane is discarded.
   world_operation<message_info> arrival(from peer,
                                         source_position where = source_position());
   world_operation<message_info> arrival(from peer, lane on,
@@ -209,7 +248,7 @@ class world : public device_calls<world>,
   /// Sends a trivially copyable head, and perhaps data behind it. The peer receives the
   /// data apart, once it has read the head and chosen its buffers. Data that is given
   /// must be received even if it has no bytes. Lifetime: `head` must live until the
-  /// await ends.
+  /// await ends. Errors: those of `send`.
   template <class Head>
   world_operation<void, gather_list> send_message(
       const Head& head, to peer, lane on = {}, user_word user = {},
@@ -230,6 +269,9 @@ class world : public device_calls<world>,
   /// false), such a `recv` waits for the next message. The next `recv_message` skips a
   /// payload of no bytes that was not received. Without a lane it takes from lane 0, or
   /// the first message of a lane on which this member has not received yet.
+  ///
+  /// Errors: the causes of any operation; `size_mismatch` if the head has another size,
+  /// whereupon the message stays; `cancelled_by_peer` and `cancelled` as of `recv`.
   template <class Head>
   world_operation<message<Head>> recv_message(from peer,
                                               source_position where = source_position()) {
@@ -302,12 +344,74 @@ class world : public device_calls<world>,
   void all_to_all(B&&, Rest&&...) {
     detail::refuse_buffer<B, false>();
   }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_gather(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_reduce(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void all_to_all(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void gather(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce_scatter(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Out, class In, class... Rest>
+  requires(!detail::no_buffer<In>) void scatter(In&&, Out&&, Rest&&...) {
+    detail::refuse_buffer<Out, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> &&
+           !std::ranges::range<By>) void all_reduce(Both&&, By&&, Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> &&
+           !std::ranges::range<By>) void broadcast(Both&&, By&&, Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_target Both, class By, class... Rest>
+  requires(!detail::no_buffer<Both> && !std::ranges::range<By>) void reduce(Both&&, By&&,
+                                                                            Rest&&...) {
+    detail::refuse_buffer<Both, true>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::not_sendable<B>) void send(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::not_receivable<B>) void recv(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class... Rest>
+  void arrival(R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class B, class... Rest>
+  requires(!detail::no_buffer<B>) void broadcast(B&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
 
   /// Starts several operations as one, left to right. None waits for another to end, so
   /// that sends and receives among members cannot block each other. Unmatched ones on
-  /// device memory form one NCCL group. Throws the first error when all have ended.
+  /// device memory form one NCCL group. If one of those cannot begin, the others of the
+  /// group end with `invalid_argument`.
+  ///
+  /// Errors: those of the operations, of which the first is thrown when all have ended.
   template <class... Results, class... Lists>
-  [[nodiscard]] task<void> group(world_operation<Results, Lists>... operations) {
+  task<void> group(world_operation<Results, Lists>... operations) {
     detail::launch_group together((std::size_t{operations.is_unmatched()} + ... + 0));
     (operations.join(together), ...);
     co_await when_all(std::move(operations)...);
@@ -329,15 +433,9 @@ class world : public device_calls<world>,
   [[noreturn]] static void refuse_without_world();
 
   template <class Head>
-  static void check_head() {
-    static_assert(std::is_trivially_copyable_v<Head>, "a head is copied byte by byte");
-    static_assert(sizeof(Head) <= detail::operation::largest_head,
-                  "a head is at most 4 KiB");
-  }
-  template <class Head>
   detail::operation_request message_with(const Head& head, to peer, lane on,
                                          user_word user, source_position where) {
-    check_head<Head>();
+    detail::check_head<Head>();
     detail::operation_request r(existing_core(), operation_kind::send, peer.rank(), on,
                                 where);
     r.user = user;
@@ -347,7 +445,7 @@ class world : public device_calls<world>,
   }
   template <class Head>
   detail::operation_request message_request(from peer, lane on, source_position where) {
-    check_head<Head>();
+    detail::check_head<Head>();
     detail::operation_request r(existing_core(), operation_kind::receive, peer.rank(), on,
                                 where);
     r.head_bytes = sizeof(Head);

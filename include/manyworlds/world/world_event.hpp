@@ -44,20 +44,25 @@ struct world_event {
 /// world. It never delays a world: when `capacity` events wait, the oldest is dropped
 /// for the next and counted, so that the latest state is always there. Copies share
 /// what waits. Thread: any; `next` resumes on its caller's executor.
+///
+///     mw::world_events events = worlds.events();
+///     for (;;) {
+///       const mw::world_event e = co_await events.next();
+///       if (e.kind == mw::world_event_kind::suspect) use(e.world.view(), e.rank);
+///     }
 class world_events {
  public:
   explicit world_events(std::shared_ptr<detail::world_event_queue> queue) noexcept
       : queue_(std::move(queue)) {}
 
-  /// Waits for the next event. Errors: world_error (`runtime_stopped`) when the runtime
+  /// Waits for the next event. Errors: world_error (`runtime_stopped`) once the runtime
   /// of the worlds has ended and everything was taken.
-  [[nodiscard]] task<world_event> next() const { return next_of(queue_); }
+  task<world_event> next() const { return next_of(queue_); }
   /// Returns the number of events dropped so far.
   [[nodiscard]] std::uint64_t missed() const noexcept;
 
  private:
-  [[nodiscard]] static task<world_event> next_of(
-      std::shared_ptr<detail::world_event_queue> queue);
+  static task<world_event> next_of(std::shared_ptr<detail::world_event_queue> queue);
 
   std::shared_ptr<detail::world_event_queue> queue_;
 };

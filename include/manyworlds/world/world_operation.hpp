@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "manyworlds/coro/awaitable.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/detail/foreign_continuation.hpp"
 #include "manyworlds/detail/native_only.hpp"
 #include "manyworlds/detail/operation_awaiter.hpp"
@@ -101,8 +102,13 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
 /// still be modified, and is awaited once, by a task or by any other coroutine. All is
 /// inline down to the start of the operation: moving lists through memory would cost a
 /// small message 30 ns.
+///
+///     co_await w.send(x, mw::to{1}, mw::lane{7}).delivered().within(1s);
+///     co_await w.recv(y, mw::any).stop(token);
+///     auto all = w.barrier();  // nothing has begun yet
+///     co_await std::move(all).within(1s);
 template <class Result, class List = detail::no_list>
-class [[nodiscard]] world_operation : public detail::not_for_asio {
+class MANYWORLDS_MUST_AWAIT world_operation : public detail::not_for_asio {
   static constexpr bool is_on_device = std::is_same_v<List, detail::device_request>;
 
  public:
@@ -112,52 +118,57 @@ class [[nodiscard]] world_operation : public detail::not_for_asio {
                            List&& list = List()) noexcept
       : request_(std::move(request)), list_(std::move(list)) {}
 
-  /// Gives up after `limit` with a world_error of cause `timed_out`, not with the
-  /// exception `timed_out` as the free `within` does. The world stays up, except that
-  /// an entered collective breaks it (`overdue`). A send over TCP that was sent in full
-  /// waits a second more for the peer's word on it. A stopped peer gives none, and may
-  /// later take the message.
-  [[nodiscard]] world_operation&& within(duration limit) && noexcept {
+  /// Gives up after `limit`. The world stays up, except that an entered collective breaks
+  /// it. A send over TCP that was sent in full waits a second more for the peer's word on
+  /// it. A stopped peer gives none, and may later take the message.
+  ///
+  /// Errors: world_error (`timed_out`, of a collective `overdue`), not the exception
+  /// `timed_out` as of the free `within`.
+  MANYWORLDS_MUST_AWAIT world_operation&& within(duration limit) && noexcept {
     request_.limit = limit;
     return std::move(*this);
   }
-  /// Gives up with cause `cancelled` when the token is triggered; a collective is
-  /// waited for.
-  [[nodiscard]] world_operation&& stop(std::stop_token token) && noexcept {
+  template <detail::no_span T>
+  void within(T) && {
+    detail::refuse_number<T>();
+  }
+  /// Gives up when the token is triggered; a collective that was entered is waited for.
+  /// Errors: world_error (`cancelled`).
+  MANYWORLDS_MUST_AWAIT world_operation&& stop(std::stop_token token) && noexcept {
     request_.stop = std::move(token);
     return std::move(*this);
   }
   /// Makes a send end when the peer's receive has taken the message, not when it was
   /// accepted.
-  [[nodiscard]] world_operation&& delivered() && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& delivered() && noexcept {
     request_.delivered = true;
     return std::move(*this);
   }
   /// Makes a receive that names its lane discard the lane, like `world::discard`, if it
   /// is given up by its deadline, its token or its task.
-  [[nodiscard]] world_operation&& discarding() && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& discarding() && noexcept {
     request_.discards = true;
     return std::move(*this);
   }
   /// Launches an operation on device memory in the order of its start, without matching
   /// it with those of the peers.
-  [[nodiscard]] world_operation&& unmatched() && noexcept requires is_on_device {
+  MANYWORLDS_MUST_AWAIT world_operation&& unmatched() && noexcept requires is_on_device {
     list_.part.unmatched = true;
     return std::move(*this);
   }
-  /// Makes an operation on device memory end when the stream has it.
-  [[nodiscard]] world_operation<ticket, List> enqueue() && noexcept requires
-      is_on_device {
+  /// Makes an operation on device memory end when the stream has it. Errors: those of the
+  /// operation.
+  world_operation<ticket, List> enqueue() && noexcept requires is_on_device {
     list_.part.enqueued = true;
     return world_operation<ticket, List>(std::move(request_), std::move(list_));
   }
   /// Resumes a coroutine of another library there.
-  [[nodiscard]] world_operation&& resume_on(executor& where) && noexcept {
+  MANYWORLDS_MUST_AWAIT world_operation&& resume_on(executor& where) && noexcept {
     resumption_ = &where;
     return std::move(*this);
   }
 
-  /// Starts the operation when it is awaited.
+  /// Starts the operation when it is awaited. Errors: those of the function that gave it.
   detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>
   operator co_await() && noexcept {
     return detail::awaitable_by_all<detail::operation_awaiter_for<Result, List>>(

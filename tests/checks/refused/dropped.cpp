@@ -1,5 +1,7 @@
 // What does nothing unless it is awaited.
 // drops: every marked line
+// says: nothing is done before it is awaited: co_await it
+// says: (void) it if nothing shall wait for its end
 mw::task<void> edge(mw::world&) { co_return; }
 void all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher& workers,
          mw::reply_stream& replies, mw::channel<int>& c, mw::event& e, mw::executor& here,

@@ -1,7 +1,7 @@
 // A coroutine of another library awaits what only tasks can.
-// cases: 4
-// says: only a mw::task can await this
-// says: mw::resume_on(executor, op)
+// marks: every wrong line
+// (A compiler says once what is wrong with one type: so each line has a type of its own.)
+template <int>
 struct other {
   struct promise_type {
     other get_return_object() { return {}; }
@@ -12,18 +12,16 @@ struct other {
   };
 };
 mw::task<int> three() { co_return 3; }
-other all(mw::runtime& rt, mw::channel<int>& c) {
-#ifndef WRONG
+// clang-format off
+#ifdef WRONG
+other<1> a() { co_await three(); }                  // refused: only a mw::task can await this
+other<2> b() { co_await mw::sleep_for(1s); }        // refused: only a mw::task can await this
+other<3> c(mw::channel<int>& c) { co_await c.pop(); }  // refused: mw::resume_on(executor, op)
+other<4> d() { co_await mw::within(three(), 1s); }  // refused: mw::resume_on(executor, op)
+// clang-format on
+#else
+other<0> all(mw::runtime& rt, mw::channel<int>& c) {
   co_await mw::resume_on(rt.home(), three());
   co_await mw::resume_on(rt.home(), c.pop());
-#elif WRONG == 1
-  co_await three();
-#elif WRONG == 2
-  co_await mw::sleep_for(1s);
-#elif WRONG == 3
-  co_await c.pop();
-#elif WRONG == 4
-  co_await mw::within(three(), 1s);
-#endif
-  (void)rt, (void)c;
 }
+#endif

@@ -1,24 +1,20 @@
 // Containers that are gone before the await ends.
-// cases: 6
-// says: give it a name in a statement before
-mw::task<void> all(mw::world& w, mw::dispatcher& workers, mw::served_call& call) {
-  std::vector<float> x(4);
-#ifndef WRONG
+// marks: every wrong line
+using floats = std::vector<float>;
+// clang-format off
+#ifdef WRONG
+void a(mw::world& w) { w.send(floats(4), mw::to{1}); }                        // refused: give it a name in a statement before
+void b(mw::world& w) { w.recv(floats(4), mw::from{1}); }                      // refused: give it a name in a statement before
+void c(mw::world& w) { w.all_reduce(std::vector<int>(4), mw::sum); }          // refused: give it a name in a statement before
+void d(mw::world& w) { w.broadcast(std::string("text"), mw::root{0}); }       // refused: give it a name in a statement before
+void e(mw::dispatcher& d) { d.call(std::vector<char>(4)); }                   // refused: give it a name in a statement before
+void f(mw::served_call& c) { c.reply(std::vector<std::byte>(4)); }            // refused: give it a name in a statement before
+// clang-format on
+#else
+mw::task<void> all(mw::world& w) {
+  floats x(4);
   co_await w.send(x, mw::to{1});
   co_await w.recv(x, mw::from{1});
   co_await w.all_reduce(x, mw::sum);
-#elif WRONG == 1
-  co_await w.send(std::vector<float>(4), mw::to{1});
-#elif WRONG == 2
-  co_await w.recv(std::vector<float>(4), mw::from{1});
-#elif WRONG == 3
-  co_await w.all_reduce(std::vector<float>(4), mw::sum);
-#elif WRONG == 4
-  co_await w.broadcast(std::string("text"), mw::root{0});
-#elif WRONG == 5
-  co_await workers.call(std::string("a prompt")).within(1s);
-#elif WRONG == 6
-  co_await call.reply(std::to_string(7));
-#endif
-  (void)workers, (void)call;
 }
+#endif
