@@ -191,6 +191,13 @@ TEST_CASE(
   running<void> little_copy(m.reactor, copies(little, y));
   little_busy.open();
   busy.open();
+  // Both streams are done before the reactor turns: which copy ends first is its choice.
+  const auto is_done = [](mw::device_stream stream) {
+    return eventually(
+        [&] { return cuda().cudaStreamQuery(stream.handle()) == cudaSuccess; }, 20s);
+  };
+  REQUIRE(is_done(m.stream));
+  REQUIRE(is_done(m.other));
   m.reactor.run_until([&] { return copy.ended() && little_copy.ended(); });
   CHECK(to == numbers);
   CHECK(little == counting(1000, 3));

@@ -5,6 +5,9 @@ import sys
 PROGRAM = os.path.abspath(sys.argv[1])
 ARGUMENTS = sys.argv[2:]
 failures = []
+# All that is started here inherits it: another test may run the same program at the same time.
+MARK = f"MANYWORLDS_TEST_RUN={os.getpid()}"
+os.environ.update([MARK.split("=")])
 
 
 def claim(what, holds, seen=""):
@@ -14,12 +17,15 @@ def claim(what, holds, seen=""):
 
 
 def claim_nothing_is_left():
-    """It starts all other processes from its own binary."""
+    """It starts all other processes from its own binary, and they inherit this test's mark."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.readlink(f"/proc/{pid}/exe") == PROGRAM:
-                found.append(int(pid))
+            if os.readlink(f"/proc/{pid}/exe") != PROGRAM:
+                continue
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if MARK.encode() in environment.read().split(b"\0"):
+                    found.append(int(pid))
         except OSError:
             pass  # ended meanwhile, or somebody else's
     claim("nothing is left running", not found, found)
