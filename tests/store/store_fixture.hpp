@@ -146,6 +146,16 @@ inline const char* text_of(store_kind kind) {
   return "";
 }
 
+/// A folder of this process for a store, and the store.
+struct own_folder {
+  own_folder() = default;
+  ~own_folder() { std::filesystem::remove_all(path); }
+
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("folder_store-" + std::to_string(::getpid()));
+  folder_store files{path};
+};
+
 /// One store of a kind, with all that it needs.
 class store_under_test {
  public:
@@ -170,15 +180,6 @@ class store_under_test {
   }
 
  private:
-  struct own_folder {
-    own_folder() = default;
-    ~own_folder() { std::filesystem::remove_all(path); }
-
-    const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                       ("folder_store-" + std::to_string(::getpid()));
-    folder_store files{path};
-  };
-
   std::optional<memory_store> memory_;
   std::optional<own_folder> folder_;
   std::optional<service_thread> service_;
