@@ -1,4 +1,4 @@
-// Death notice: who has died holding a futex is told, and nobody else.
+// Death notice: the death of a process that held a futex is told, and no other end.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 

@@ -177,7 +177,7 @@ inline verdict going_cold(memory_model model, mutation planted,
       require(writer.reserve(1) == shm::room::enough, "it fits");
       writer.fill(0, {at, {at}});
       writer.publish(1);
-      require(!out.notify(0u), "nobody sleeps");
+      require(!out.notify(0u), "no receiver sleeps");
     }
   });
   explorer.add_thread("reader", [&] {

@@ -78,7 +78,7 @@ TEST_CASE("law 11: a descriptor that is no shared memory is refused") {
   CHECK_FALSE(refusal_of(::open("/dev/zero", O_RDWR | O_CLOEXEC)).empty());
 }
 
-TEST_CASE("nobody can cut off or grow a segment once it is made") {
+TEST_CASE("a segment can be neither cut off nor grown once it is made") {
   std::string why_not;
   const auto mine = shm_segment::make(why_not);
   REQUIRE_MESSAGE(mine, why_not);

@@ -118,7 +118,7 @@ TEST_CASE("law 11: a request without its nonce pairs with no process") {
     CHECK(m.listening.pairings.empty());
     REQUIRE(m.listening.lines.size() == 1);
     CHECK(m.listening.lines[0].find("does not know its nonce") != std::string::npos);
-    // It disturbs nobody else.
+    // It disturbs no other process.
     CHECK(m.request(m.listening.expected));
   }
 }

@@ -44,10 +44,10 @@ class rivals_store final : public store {
     if (request.operation == store_operation::compare_set) ++tries;
     if (rival_takes && request.operation == store_operation::compare_set) {
       rival_takes = rival_goes_on.load();
-      join_entries nobody;
-      nobody.mark = static_cast<std::uint64_t>(tries);
+      join_entries none_left;
+      none_left.mark = static_cast<std::uint64_t>(tries);
       store_request rival(store_operation::set, request.keys, request.limit);
-      rival.value = nobody.encode();
+      rival.value = none_left.encode();
       co_await under_.perform(std::move(rival));
     }
     co_return co_await under_.perform(std::move(request));
