@@ -37,7 +37,7 @@ inline constexpr std::array<std::string_view, 9> collective_kinds{
   return std::nullopt;
 }
 
-/// One member's buffers for a collective whose root is rank 0. The size is that of all
+/// One member's buffers for a collective with rank 0 as root. The size is that of all
 /// members' data together, as in nccl-tests; each has at least an element. Reductions add
 /// floats, the others move bytes.
 class collective_data {

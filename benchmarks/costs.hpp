@@ -19,7 +19,7 @@ struct usage {
 
 /// Memory of this process, in KiB.
 struct memory_use {
-  /// Nobody else's: heap, stacks, what it changed of its program.
+  /// What no other process maps: heap, stacks, what it changed of its program.
   double own = 0;
   /// Its part of what it maps together with others: a page of two processes counts half.
   double shared = 0;

@@ -1,4 +1,4 @@
-// Idle cost: what a process does while nobody asks anything of it.
+// Idle cost: what a process does while it is asked for nothing.
 #pragma once
 
 #include <manyworlds/mw.hpp>
@@ -8,11 +8,11 @@ namespace mwbench {
 struct idle_cost {
   double cpu_percent = 0;
   double wake_ups_per_s = 0;
-  /// Over tcp: heartbeats. In shared memory they are words that nobody sends.
+  /// Over tcp these are heartbeats. In shared memory heartbeats are words, never sent.
   double segments_per_s = 0;
 };
 
-/// Of so many seconds, which begin when the last traffic has settled.
+/// Measures `seconds`, which begin when the last traffic has settled.
 [[nodiscard]] mw::task<idle_cost> sleep_and_look(double seconds);
 
 }  // namespace mwbench

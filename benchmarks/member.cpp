@@ -51,11 +51,11 @@ mw::socket_address way_to(const mw::socket_address& other) {
 
 void member::tell_turns() {
   report out(common_.json, common_.transport());
-  const auto tell = [&](std::string_view whose, const mw::time_histogram& times) {
+  const auto tell = [&](std::string_view part, const mw::time_histogram& times) {
     out.row({
         {"bench", "turns"},
         {"transport", common_.transport()},
-        {"whose", whose},
+        {"part", part},
         {"turns", times.count()},
         {"p50_us", us(times.quantile(0.5))},
         {"p99_us", us(times.quantile(0.99))},

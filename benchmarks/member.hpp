@@ -93,7 +93,7 @@ class member {
     arguments.insert(arguments.end(), {"--store", address_, "--role", std::move(role)});
     return child(arguments, environment);
   }
-  /// The other ranks of `size`, in the leader; nobody if a launcher has started them.
+  /// Starts the other ranks of `size`, in the leader; none if a launcher has done so.
   [[nodiscard]] std::vector<child> start_others(mw::rank_t size) const {
     std::vector<child> others;
     if (!common_.leads() || common_.has_launcher()) return others;
@@ -126,7 +126,7 @@ class member {
 [[nodiscard]] mw::task<line> plain_connection(mw::world& w);
 /// 64 KiB each way, at once, on a lane of its own.
 [[nodiscard]] mw::task<void> exchange(mw::world& w, mw::rank_t peer);
-/// Waits for a message that nobody sends, until its world closes.
+/// Waits for a message that is never sent, until its world closes.
 [[nodiscard]] mw::task<void> park(mw::world& w, mw::rank_t peer, mw::lane on);
 
 }  // namespace mwbench

@@ -50,7 +50,7 @@ struct verification {
 };
 
 /// Buffers are of bytes, or of the views that cut them into pieces. What is verified is
-/// filled and compared while nobody measures.
+/// filled and compared outside of the measured time.
 template <class Buffer>
 mw::task<void> ping(mw::world& w, Buffer out, const pieces& out_at, Buffer in,
                     const pieces& in_at, int count, samples& into, verification& v) {

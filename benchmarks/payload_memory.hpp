@@ -15,7 +15,7 @@ class payload_memory {
   payload_memory(mw::runtime& rt, const p2p_options& o, std::size_t bytes);
 
   [[nodiscard]] std::span<char> bytes() const noexcept { return bytes_; }
-  /// So many bytes from `offset` on, in as many pieces as asked for, in no order.
+  /// `size` bytes from `offset` on, in as many pieces as asked for, in no order.
   [[nodiscard]] std::vector<std::span<char>> scattered(std::size_t offset,
                                                        std::size_t size) const;
 

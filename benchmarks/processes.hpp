@@ -24,7 +24,7 @@ class line {
 
   /// The two ends of a new connection over loopback.
   [[nodiscard]] static std::pair<line, line> make();
-  /// Throws std::system_error unless somebody listens there.
+  /// Throws std::system_error if no socket listens there.
   [[nodiscard]] static line to(const manyworlds::socket_address& address);
   /// The end that `child` gave to this process: its standard input.
   [[nodiscard]] static line to_parent() noexcept { return line(0); }
@@ -75,7 +75,8 @@ class child {
   class line line_;
 };
 
-/// Nobody outlives `seconds`, and a child not even the one who measures.
+/// Ends this process after `seconds`, and a child also when the process that measures
+/// ends.
 void bound_this_process(unsigned seconds, bool is_child) noexcept;
 
 /// How many CPUs this thread may use.
@@ -85,7 +86,7 @@ void bound_this_process(unsigned seconds, bool is_child) noexcept;
 /// at its end the thread may use them all again.
 class pinned_thread {
  public:
-  /// Throws std::runtime_error if there are not so many.
+  /// Throws std::runtime_error if this thread may use too few CPUs.
   explicit pinned_thread(int nth);
   pinned_thread(const pinned_thread&) = delete;
   pinned_thread& operator=(const pinned_thread&) = delete;

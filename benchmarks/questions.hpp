@@ -130,7 +130,7 @@ struct scale_options {
   int pings = 2000;
   /// Formings of a world of many members.
   int repeat = 5;
-  /// The two processes whose worlds are counted.
+  /// Whether the two processes with the counted worlds are pinned.
   bool pin = false;
 };
 void scale(const common_options& common, const scale_options& options);

@@ -72,7 +72,7 @@ def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
                              "wrong", "p50_us", "p99_us", "spread"], names
 
 
-def beside_nobody(program, *options):
+def without_peers(program, *options):
     """What a comparison in `peers` says where no peer is installed."""
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", program)
     with tempfile.TemporaryDirectory() as empty:
@@ -90,14 +90,14 @@ def beside_nobody(program, *options):
 
 
 def a_peer_that_is_missing_is_named_with_its_package(question, package, *options):
-    about, rows = beside_nobody("compare.py", "--question", question, "--rounds", "1", *options)
+    about, rows = without_peers("compare.py", "--question", question, "--rounds", "1", *options)
     assert any(package in note for note in about["notes"]), about
     assert [(row["who"], row["size"]) for row in rows] == [
         ("manyworlds", 8), ("manyworlds", 65536)], rows
 
 
 def a_fault_is_told_beside_what_the_peers_make_of_it():
-    _, (row,) = beside_nobody("fail.py", "--kills", "1", "--stops", "0")
+    _, (row,) = without_peers("fail.py", "--kills", "1", "--stops", "0")
     assert (row["who"], row["fault"], row["noticed"]) == ("manyworlds", "kill", 1), row
     check_positive(row, "ms")
 

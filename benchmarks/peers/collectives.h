@@ -40,7 +40,7 @@ void peer_close(void);
 void peer_prepare(const struct collective* c);
 void peer_run(const struct collective* c);
 void peer_barrier(void);
-/// Everybody's `count` numbers, in the order of ranks.
+/// Gathers `count` numbers of each rank, in the order of ranks.
 void peer_all_gather(const double* mine, double* all, int count);
 
 #ifdef __cplusplus

@@ -33,7 +33,7 @@ def arguments():
                        help="of collectives")
     parse.add_argument("--members", type=sizes, default="2,4")
     parse.add_argument("--collective-seconds", type=float, default=0.2, help="a size")
-    parse.add_argument("--rounds", type=int, default=7, help="turns of everybody")
+    parse.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
     parse.add_argument("--inner-rounds", type=int, default=2, help="within a turn")
     parse.add_argument("--pings", type=int, default=10000, help="in an inner round, at most")
     parse.add_argument("--seconds", type=float, default=1, help="a size of two pairs at once")
@@ -42,21 +42,21 @@ def arguments():
                        "line")
     parse.add_argument("--build", default=os.environ.get("PEERS_BUILD", os.path.join(
         ROOT, "build", "peers")), help="for the drivers")
-    parse.add_argument("--plot", metavar="FILE.svg", help="curves of everybody; needs --json")
+    parse.add_argument("--plot", metavar="FILE.svg", help="curves of all contestants; needs --json")
     options = parse.parse_args()
     if options.plot and not options.json:
         parse.error("--plot draws what --json FILE keeps: say both")
     return options
 
 
-def ask_collectives(everybody, options, note, rows):
+def ask_collectives(contestants, options, note, rows):
     for members in options.members:
         for kind in options.kinds:
             asked = options.collective_sizes if kind != "barrier" else [0]
             gathered = take_turns(f"{kind} of {members}",
-                                  lambda one: one.collective(kind, members, asked), everybody,
+                                  lambda one: one.collective(kind, members, asked), contestants,
                                   options.rounds, note)
-            new = rows_from("collectives", gathered, everybody)
+            new = rows_from("collectives", gathered, contestants)
             rows.extend(row | {"kind": kind, "members": members} for row in new)
 
 
@@ -76,7 +76,7 @@ def main():
                 "collectives": line_up.of_collectives}
     asked = list(line_ups) if options.question == "all" else [options.question]
     line_ups = {question: line_ups[question](options.mwbench, options) for question in asked}
-    about = machine([one for everybody in line_ups.values() for one in everybody])
+    about = machine([one for contestants in line_ups.values() for one in contestants])
     busy, notes, rows = Busy(), [], []
 
     def note(text):
@@ -84,10 +84,10 @@ def main():
             notes.append(text)
             print(text, file=sys.stderr)
 
-    def ask_all(question, everybody, sizes):
-        gathered = take_turns(question, lambda one: getattr(one, question)(sizes), everybody,
+    def ask_all(question, contestants, sizes):
+        gathered = take_turns(question, lambda one: getattr(one, question)(sizes), contestants,
                               options.rounds, note)
-        rows.extend(rows_from(question, gathered, everybody))
+        rows.extend(rows_from(question, gathered, contestants))
 
     for question, sizes in (("p2p", options.sizes), ("pairs", options.pair_sizes)):
         if question in line_ups:

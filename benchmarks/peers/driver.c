@@ -2,8 +2,7 @@
 // transport.h: the same counts, the same clock, the same buffers. One JSON object a size.
 //   driver p2p SIZES ROUNDS PINGS     two ranks
 //   driver pairs SIZES SECONDS        each even rank with the next, all pairs at once
-//   driver wait                       rank 0 waits for rank 1, which does nothing any
-//   more
+//   driver wait                       rank 0 waits for rank 1, which does nothing more
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>

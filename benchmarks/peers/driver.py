@@ -3,7 +3,7 @@ buffers and checks; and one more, for fail.py. One JSON object a size, by rank 0
 
   driver.py LIBRARY p2p SIZES ROUNDS PINGS
   driver.py LIBRARY KIND SIZES SECONDS MEMBERS
-  driver.py LIBRARY wait OPERATION        rank 0 waits for rank 1, which does nothing any more
+  driver.py LIBRARY wait OPERATION        rank 0 waits for rank 1, which does nothing more
 
 LIBRARY is torch or multiworld. Coroutines, since MultiWorld has no other form; torch's calls block
 inside one that never suspends, which costs less than a microsecond."""
@@ -153,17 +153,17 @@ class Collective:
     def expected(self):
         """What this member's target begins with."""
         own = slice(self.rank * self.part, (self.rank + 1) * self.part)
-        everybody = [self.values(r) for r in range(self.members)]
+        of_all = [self.values(r) for r in range(self.members)]
         if self.rank != 0 and self.kind in ("reduce", "gather"):
             return self.target
-        return {"broadcast": lambda: everybody[0],
-                "reduce": lambda: sum(everybody),
-                "all_reduce": lambda: sum(everybody),
-                "reduce_scatter": lambda: sum(everybody)[own],
-                "scatter": lambda: everybody[0][own],
-                "gather": lambda: torch.cat([v[:self.part] for v in everybody]),
-                "all_gather": lambda: torch.cat([v[:self.part] for v in everybody]),
-                "all_to_all": lambda: torch.cat([v[own] for v in everybody]),
+        return {"broadcast": lambda: of_all[0],
+                "reduce": lambda: sum(of_all),
+                "all_reduce": lambda: sum(of_all),
+                "reduce_scatter": lambda: sum(of_all)[own],
+                "scatter": lambda: of_all[0][own],
+                "gather": lambda: torch.cat([v[:self.part] for v in of_all]),
+                "all_gather": lambda: torch.cat([v[:self.part] for v in of_all]),
+                "all_to_all": lambda: torch.cat([v[own] for v in of_all]),
                 "barrier": lambda: self.target}[self.kind]()
 
     def check(self):
@@ -203,10 +203,10 @@ async def collective(peer, kind, size, seconds):
     times = await calls(peer, kind, run, int(max(LEAST_CALLS, min(MOST_CALLS, seconds * 1e6 / each))))
     mean = sum(times) / len(times)
     times.sort()
-    everybody = await peer.gather_numbers([mean, times[len(times) // 2],
-                                           times[(len(times) - 1) * 99 // 100]])
+    of_all = await peer.gather_numbers([mean, times[len(times) // 2],
+                                        times[(len(times) - 1) * 99 // 100]])
     if peer.rank == 0:
-        means, p50s, p99s = zip(*everybody)
+        means, p50s, p99s = zip(*of_all)
         say({"size": size} | rounded(time_us=sum(means) / peer.members, p50_us=max(p50s),
                                      p99_us=max(p99s)))
 
@@ -255,7 +255,7 @@ async def take_part(library, rank, members, port, question, arguments):
 
 
 def start_others(members):
-    """Forked, so that nobody but the first waits for the library to be loaded; they end with it."""
+    """Forked, so that only the first waits for the library to be loaded; the others end with it."""
     first = os.getpid()
     for rank in range(1, members):
         if os.fork() == 0:

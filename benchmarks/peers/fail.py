@@ -52,7 +52,7 @@ class Struck:
         self.environment = environment or {}
 
     def fail(self, fault, limit):
-        # A file, since nobody reads it meanwhile and a pipe would be full some time.
+        # A file: nothing reads it meanwhile, and a pipe would be full some time.
         with tempfile.TemporaryFile() as errors:
             job = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=errors, env=os.environ | self.environment,
@@ -144,8 +144,8 @@ class Lines:
         return None
 
 
-def everybody(options):
-    """Each as its users have it: nobody's recovery mode is switched on, nor a timeout set."""
+def contestants(options):
+    """Each as its users have it: no recovery mode is switched on, and no timeout is set."""
     mpi = [line_up.open_mpi(options), line_up.mpich(options)]
     ucx = line_up.ucx(options, "UCX", line_up.UCX_SHM)
     python = [line_up.torch_gloo(options), line_up.multiworld(options)]
@@ -202,7 +202,7 @@ def main():
             notes.append(text)
             print(text, file=sys.stderr)
 
-    present = present_of(everybody(options), note)
+    present = present_of(contestants(options), note)
     about, busy = machine(present), Busy()
     for fault, rounds, limit in (("kill", options.kills, options.stop_limit),
                                  ("stop", options.stops, options.stop_limit)):

@@ -37,11 +37,11 @@ def commit():
         return "unknown"
 
 
-def machine(everybody):
-    """With what is compared: `everybody` who is here."""
+def machine(contestants):
+    """The machine, with the versions of those `contestants` that are here."""
     with open("/proc/cpuinfo") as table:
         names = [line.split(": ")[1].strip() for line in table if line.startswith("model name")]
-    versions = {one.name: one.version() for one in everybody if not one.missing()}
+    versions = {one.name: one.version() for one in contestants if not one.missing()}
     return {"bench": "machine", "commit": commit(), "versions": versions,
             "processor": names[0] if names else "unknown", "cpus": len(names),
             "kernel": os.uname().release, "load": os.getloadavg()[0],

@@ -35,14 +35,14 @@ class Peer:
         await started
 
     async def barrier(self):
-        """It has none: a sum of one number waits for everybody too."""
+        """It has none: a sum of one number waits for all members too."""
         await self.communicator.all_reduce(torch.zeros(1), world_name=WORLD)
 
     async def gather_numbers(self, mine):
         mine = torch.tensor(mine, dtype=torch.float64)
-        everybody = [torch.empty_like(mine) for _ in range(self.members)]
-        await self.communicator.all_gather(everybody, mine, world_name=WORLD)
-        return [one.tolist() for one in everybody]
+        of_all = [torch.empty_like(mine) for _ in range(self.members)]
+        await self.communicator.all_gather(of_all, mine, world_name=WORLD)
+        return [one.tolist() for one in of_all]
 
     def prepare(self, c):
         """A call that can be repeated. Sums are formed in place, as in torch."""

@@ -34,9 +34,9 @@ class Peer:
 
     async def gather_numbers(self, mine):
         mine = torch.tensor(mine, dtype=torch.float64)
-        everybody = [torch.empty_like(mine) for _ in range(self.members)]
-        dist.all_gather(everybody, mine)
-        return [one.tolist() for one in everybody]
+        of_all = [torch.empty_like(mine) for _ in range(self.members)]
+        dist.all_gather(of_all, mine)
+        return [one.tolist() for one in of_all]
 
     def prepare(self, c):
         """A call that can be repeated. Sums are formed in place: torch has no other form."""

@@ -1,5 +1,5 @@
-"""Everybody takes turns, A B C D A B C D ..., and medians over the rounds are compared: a machine that
-drifts favours nobody."""
+"""The contestants take turns, A B C D A B C D ..., and medians over the rounds are compared: a machine
+that drifts favours none."""
 
 import statistics
 import sys
@@ -7,11 +7,11 @@ import sys
 from programs import Failed
 
 
-def present_of(everybody, note):
-    for one in everybody:
+def present_of(contestants, note):
+    for one in contestants:
         if one.missing():
             note(f"{one.name} is not here: install {one.package}")
-    return [one for one in everybody if not one.missing()]
+    return [one for one in contestants if not one.missing()]
 
 
 def turns_of(question, ask, present, rounds, note):
@@ -27,10 +27,10 @@ def turns_of(question, ask, present, rounds, note):
                 present.remove(one)
 
 
-def take_turns(question, ask, everybody, rounds, note):
+def take_turns(question, ask, contestants, rounds, note):
     """{name: {size: {what: [a value a round]}}} of those who are here and answer."""
     gathered = {}
-    for one, answer in turns_of(question, ask, present_of(everybody, note), rounds, note):
+    for one, answer in turns_of(question, ask, present_of(contestants, note), rounds, note):
         for size, row in answer.items():
             into = gathered.setdefault(one.name, {}).setdefault(size, {})
             for what, value in row.items():
@@ -39,8 +39,8 @@ def take_turns(question, ask, everybody, rounds, note):
     return gathered
 
 
-def rows_from(question, gathered, everybody):
-    compared = {one.name: one.compared for one in everybody}
+def rows_from(question, gathered, contestants):
+    compared = {one.name: one.compared for one in contestants}
     rows = []
     for name, sizes in gathered.items():
         for size, values in sizes.items():
