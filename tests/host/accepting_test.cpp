@@ -1,4 +1,4 @@
-// What may be sent before anybody receives it, whatever carries it.
+// What may be sent before it is received, whatever carries it.
 #include <deque>
 
 #include "cluster.hpp"
@@ -195,7 +195,8 @@ TEST_SUITE("host accepting") {
     }
   }
 
-  TEST_CASE("both sides may give up a message at the same moment, and nobody is blamed") {
+  TEST_CASE(
+      "both sides may give up a message at the same moment, and neither is blamed") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       for (std::size_t stage = 0; stage < 8; ++stage) {

@@ -13,8 +13,8 @@ TEST_SUITE("host added algorithm") {
             CAPTURE(size);
             CAPTURE(count);
             cluster c(size, where);
-            everybody all(operation_kind::all_to_all, size, count, sum, 0, false,
-                          variable);
+            collective_run all(operation_kind::all_to_all, size, count, sum, 0, false,
+                               variable);
             algorithm_bench::run(c, all, host::all_to_all_in_rounds);
             all.check();
           }

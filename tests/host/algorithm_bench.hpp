@@ -13,7 +13,8 @@ namespace manyworlds::host_tests {
 /// One member's part, with the messages of its algorithm sent by its backend.
 class algorithm_bench final : host::schedule_port {
  public:
-  algorithm_bench(cluster& c, everybody& all, rank_t self, host::collective_function by)
+  algorithm_bench(cluster& c, collective_run& all, rank_t self,
+                  host::collective_function by)
       : backend_(c.at(self)),
         op_(all.ops[static_cast<std::size_t>(self)]),
         core_(c[self], self, all.size),
@@ -27,7 +28,7 @@ class algorithm_bench final : host::schedule_port {
 
   void start() { task_.promise().start(end_).resume(); }
 
-  static void run(cluster& c, everybody& all, host::collective_function by) {
+  static void run(cluster& c, collective_run& all, host::collective_function by) {
     std::deque<algorithm_bench> members;
     for (rank_t r = 0; r < all.size; ++r) members.emplace_back(c, all, r, by);
     for (algorithm_bench& m : members) m.start();

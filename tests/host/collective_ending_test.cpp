@@ -7,7 +7,7 @@ using namespace manyworlds::host_tests;
 using namespace std::chrono_literals;
 
 TEST_SUITE("host collectives: their end") {
-  TEST_CASE("nobody passes a barrier before the last has entered it") {
+  TEST_CASE("no member passes a barrier before the last has entered it") {
     for (const algorithm use : {algorithm::flat, algorithm::logarithmic}) {
       const algorithm_rule rule{operation_kind::barrier, placement::anywhere, 4, 0, use};
       host_backend_options o;
@@ -51,7 +51,7 @@ TEST_SUITE("host collectives: their end") {
     CHECK_FALSE(ops[0].ended());
   }
 
-  TEST_CASE("law 8: what a member did before it entered is nobody's lateness") {
+  TEST_CASE("law 8: what a member did before it entered does not count as lateness") {
     cluster c(2, ground::simulated);
     // As in a long turn: nothing has looked at the clock since.
     c.sim().run_for(70s);

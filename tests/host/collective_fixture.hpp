@@ -65,11 +65,11 @@ inline std::int32_t reduced(reduction by, rank_t size, std::size_t i) {
 }
 
 /// One collective of all members: its buffers, and what they must hold at its end.
-struct everybody {
+struct collective_run {
   /// `count` elements are one rank's part, or of broadcast, reduce and all_reduce the
   /// whole. `variable`: rank r's part has r more (and rank 1's none).
-  everybody(operation_kind kind, rank_t size, std::size_t count, reduction by,
-            rank_t root, bool in_place, bool variable);
+  collective_run(operation_kind kind, rank_t size, std::size_t count, reduction by,
+                 rank_t root, bool in_place, bool variable);
 
   [[nodiscard]] std::size_t part_of(rank_t r) const {
     return counts[static_cast<std::size_t>(r)];
@@ -106,8 +106,9 @@ struct everybody {
   std::deque<collective_op> ops;
 };
 
-inline everybody::everybody(operation_kind k, rank_t members, std::size_t count,
-                            reduction by, rank_t root, bool in_place, bool variable)
+inline collective_run::collective_run(operation_kind k, rank_t members, std::size_t count,
+                                      reduction by, rank_t root, bool in_place,
+                                      bool variable)
     : kind(k), size(members), counts(static_cast<std::size_t>(members), count) {
   if (variable) {
     for (std::size_t r = 0; r < counts.size(); ++r) counts[r] = r == 1 ? 0 : count + r;
@@ -188,8 +189,8 @@ inline everybody::everybody(operation_kind k, rank_t members, std::size_t count,
   }
 }
 
-inline void everybody::put_in_place(rank_t r, std::span<std::int32_t>& in,
-                                    std::span<std::int32_t>& out) {
+inline void collective_run::put_in_place(rank_t r, std::span<std::int32_t>& in,
+                                         std::span<std::int32_t>& out) {
   const auto at = static_cast<std::size_t>(r);
   if (out.empty() || in.empty()) return;
   switch (kind) {

@@ -122,14 +122,14 @@ TEST_SUITE("host collectives: disagreement") {
                     p.a.failure_detail);
       CHECK(p.b.failed(cause::invalid_argument));
       CHECK(p.text() == "");
-      everybody all(all_reduce, 2, 10, sum, 0, true, false);
+      collective_run all(all_reduce, 2, 10, sum, 0, true, false);
       all.start(p.c);
       REQUIRE(p.c.until([&] { return all.ended(); }));
       all.check();
     }
   }
 
-  TEST_CASE("counts whose low bits are alike are told apart before anything is reduced") {
+  TEST_CASE("counts with equal low bits are told apart before anything is reduced") {
     std::vector<float> few(std::size_t{1} << 20, 1);
     std::vector<float> many(std::size_t{1} << 21, 1);
     const entered first{operation_kind::reduce, few, few, sum, 0};

@@ -73,7 +73,7 @@ struct dispute {
   std::deque<part> parts;
 };
 
-/// All that can be for so many members, but for those where all agree.
+/// All roots that `size` members can name, but for those where all agree.
 std::vector<std::vector<rank_t>> disagreeing_roots(rank_t size) {
   std::vector<std::vector<rank_t>> all{{}};
   for (rank_t r = 0; r < size; ++r) {
@@ -181,7 +181,7 @@ TEST_SUITE("host collectives: roots") {
       dispute d(broadcast, {0, 1}, 2);
       d.parts[0].op.where = source_position("src/leader.cpp", 12);
       d.parts[1].op.where =
-          source_position("/home/somebody/project/train/worker.cpp", 345);
+          source_position("/home/operator/project/train/worker.cpp", 345);
       d.start(1 - late);
       d.c.settle();
       d.start(late);
@@ -285,7 +285,7 @@ TEST_SUITE("host collectives: roots") {
       CAPTURE(seed);
       std::mt19937_64 random(seed);
       cluster c(3, ground::simulated, {}, seed);
-      std::deque<everybody> all;
+      std::deque<collective_run> all;
       for (int i = 0; i < 60; ++i) {
         const operation_kind kind = rooted[random() % 4];
         const std::size_t count = random() % 3 == 0 ? 20'000 : 3;

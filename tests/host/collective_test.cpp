@@ -31,7 +31,7 @@ class only {
   algorithm_rule rule_;
 };
 
-void run(cluster& c, everybody& all) {
+void run(cluster& c, collective_run& all) {
   all.start(c);
   REQUIRE(c.until([&] { return all.ended(); }));
   all.check();
@@ -55,7 +55,7 @@ TEST_SUITE("host collectives") {
               CAPTURE(size);
               CAPTURE(count);
               CAPTURE(in_place);
-              everybody all(kind, size, count, sum, (size - 1) / 2, in_place, false);
+              collective_run all(kind, size, count, sum, (size - 1) / 2, in_place, false);
               run(c, all);
             }
           }
@@ -77,7 +77,7 @@ TEST_SUITE("host collectives") {
             CAPTURE(name_of(kind));
             CAPTURE(count);
             CAPTURE(in_place);
-            everybody all(kind, 4, count, sum, 2, in_place, true);
+            collective_run all(kind, 4, count, sum, 2, in_place, true);
             run(c, all);
           }
         }
@@ -93,9 +93,9 @@ TEST_SUITE("host collectives") {
         host_backend_options o;
         o.one_host = is_shared(g);
         cluster c(3, g, o);
-        everybody all(kind, 3, 150'000, sum, 1, false, false);
+        collective_run all(kind, 3, 150'000, sum, 1, false, false);
         run(c, all);
-        everybody again(kind, 3, 150'000, sum, 2, true, false);
+        collective_run again(kind, 3, 150'000, sum, 2, true, false);
         run(c, again);
       }
     }
@@ -111,7 +111,7 @@ TEST_SUITE("host collectives") {
         for (const reduction by : {sum, prod, min, max, avg}) {
           CAPTURE(name_of(kind));
           CAPTURE(name_of(by));
-          everybody all(kind, 4, 100, by, 0, false, false);
+          collective_run all(kind, 4, 100, by, 0, false, false);
           run(c, all);
         }
       }
@@ -153,7 +153,7 @@ TEST_SUITE("host collectives") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(3, g);
-      std::deque<everybody> started;
+      std::deque<collective_run> started;
       for (int i = 0; i < 40; ++i) {
         const operation_kind kind = with_data[static_cast<std::size_t>(i) % 8];
         started.emplace_back(kind, 3, static_cast<std::size_t>(i) * 37, sum,
@@ -189,7 +189,7 @@ TEST_SUITE("host collectives") {
     CHECK(got == std::vector<std::uint64_t>(10, 7));
   }
 
-  TEST_CASE("messages of collectives are nobody's fresh messages") {
+  TEST_CASE("no receive on fresh lanes takes a message of a collective") {
     cluster c(2, ground::simulated);
     receive_op waits;
     waits.peer = no_rank;

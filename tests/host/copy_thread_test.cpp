@@ -42,7 +42,7 @@ struct begun {
   /// The receive's memory is ours again.
   void check_untouched() {
     std::fill(got.begin(), got.end(), std::uint8_t{9});
-    // Long enough for a slice that somebody still reads.
+    // Long enough for a slice that is still being read.
     for (int turn = 0; turn < 2000; ++turn) c.turn();
     CHECK(all_are(got, 9));
   }
@@ -78,7 +78,8 @@ TEST_SUITE("host copy thread") {
     }
   }
 
-  TEST_CASE("messages that come at once are each whole, whoever read which part") {
+  TEST_CASE(
+      "messages that come at once are each whole, whichever thread read which part") {
     cluster c(2, ground::shared);
     constexpr std::size_t each = std::size_t{9} << 20;
     constexpr std::size_t count = 4;

@@ -1,5 +1,5 @@
-// Messages whose payload another backend brings: the host backend matches them by their
-// description.
+// Messages with a payload that another backend brings: the host backend matches them by
+// their description.
 #include <array>
 
 #include "cluster.hpp"

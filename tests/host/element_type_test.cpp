@@ -127,7 +127,7 @@ TEST_SUITE("host element types") {
         send_op s;
         send(c, s, 0, 1, sent);
         c.settle();
-        // As a list of several types it has no one type of its own.
+        // As a list of several types it has no single type of its own.
         for (const bool wrong_first : {true, false}) {
           std::vector<buffer_view> mixed{first, wrong};
           if (wrong_first) std::swap(mixed[0], mixed[1]);

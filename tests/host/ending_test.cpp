@@ -16,7 +16,8 @@ void leave(cluster& c, rank_t rank, duration limit = 5s) {
 }  // namespace
 
 TEST_SUITE("host ending") {
-  TEST_CASE("a leave loses nothing of what was sent, and nobody calls it a failure") {
+  TEST_CASE(
+      "a leave loses nothing of what was sent, and neither side calls it a failure") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);
@@ -94,7 +95,7 @@ TEST_SUITE("host ending") {
     }
   }
 
-  TEST_CASE("a leave ends by its deadline though nobody takes what was offered") {
+  TEST_CASE("a leave ends by its deadline though what was offered is not taken") {
     cluster c(2, ground::simulated);
     const auto large = pattern(100'000);
     send_op s;
@@ -157,7 +158,7 @@ TEST_SUITE("host ending") {
   }
 
   TEST_CASE(
-      "law 11: what became of a list after its sender's world ended accuses nobody") {
+      "law 11: what became of a list after its sender's world ended accuses no member") {
     // Where it may not be read it comes in pieces that the sender gathers.
     if (testing::reading_is_refused_here()) return;
     cluster c(2, ground::shared);

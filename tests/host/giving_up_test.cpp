@@ -153,7 +153,7 @@ TEST_SUITE("host giving up") {
         give_up(c, 0, s);
         REQUIRE(c.until([&] { return s.ended(); }));
         std::fill(sent.begin(), sent.end(),
-                  0x11);  // ours again: nothing reads it any more
+                  0x11);  // ours again: nothing reads it now
 
         std::uint64_t word = 6;
         std::uint64_t word_got = 0;

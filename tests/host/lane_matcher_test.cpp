@@ -103,7 +103,7 @@ TEST_SUITE("host lane matcher") {
     CHECK(b.receive_from(1, 5).done());
   }
 
-  TEST_CASE("a receive whose message was withdrawn unbegun keeps its place") {
+  TEST_CASE("a receive keeps its place when its message is withdrawn unbegun") {
     bench b;
     receive_op& first = b.receive_from(1, 5);
     receive_op& second = b.receive_from(1, 5);
@@ -116,7 +116,7 @@ TEST_SUITE("host lane matcher") {
     b.matcher.unpost(second);
   }
 
-  TEST_CASE("a receive whose message was withdrawn half way is told") {
+  TEST_CASE("a receive is told when its message is withdrawn half way") {
     bench b;
     receive_op& r = b.receive_from(1, 5);
     inbound_message* m = b.offered(1, 5);

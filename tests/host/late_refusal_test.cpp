@@ -1,5 +1,5 @@
 // Reading that was allowed when two processes met, and is refused in the midst of a
-// message: by a filter that came later, or since its process may not be traced any more.
+// message: by a filter that came later, or since its process may no longer be traced.
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct half_read {
 }  // namespace
 
 TEST_SUITE("host late refusal") {
-  TEST_CASE("law 1: a message whose reading is refused half way arrives whole") {
+  TEST_CASE("law 1: a message arrives whole though its reading is refused half way") {
     for (const int error : {EPERM, EACCES, ENOSYS}) {
       where_reading_is_allowed([error] {
         CAPTURE(error);

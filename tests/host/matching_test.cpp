@@ -74,8 +74,7 @@ TEST_SUITE("host matching") {
   }
 
   TEST_CASE(
-      "a message whose size differs stays at the head, and the failure names both "
-      "sizes") {
+      "a message of another size stays at the head, and the failure names both sizes") {
     for (const std::size_t bytes : {std::size_t{16}, std::size_t{100'000}}) {
       CAPTURE(bytes);
       cluster c(2);
@@ -187,7 +186,7 @@ TEST_SUITE("host matching") {
     }
   }
 
-  TEST_CASE("a lane with a posted receive is nobody else's") {
+  TEST_CASE("a lane with a posted receive is fresh to no other receive") {
     cluster c(2);
     std::uint64_t head = 1;
     std::uint64_t got = 0;

@@ -49,7 +49,7 @@ TEST_SUITE("host without memory") {
   }
 
   TEST_CASE("a known lane in use for which there is no memory in the order stays known") {
-    // An order of so many lanes begins a new block now and then.
+    // An order of a thousand lanes begins a new block now and then.
     host::known_lanes known(1000);
     const auto all_are_in_use = [](std::uint64_t) { return true; };
     for (std::uint64_t lane = 1; lane <= 1000; ++lane) known.insert(lane, all_are_in_use);

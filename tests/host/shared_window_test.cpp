@@ -63,7 +63,7 @@ const lane_status* status_of(const std::vector<lane_status>& all, std::uint64_t 
 TEST_SUITE("host shared window") {
   TEST_CASE(
       "law 10: however many messages lie on lanes that are not received on, a message "
-      "whose receive waits comes") {
+      "with a waiting receive comes") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g, narrow());
@@ -317,7 +317,7 @@ TEST_SUITE("host shared window") {
     }
   }
 
-  TEST_CASE("offers that are not received leave room for one whose receive waits") {
+  TEST_CASE("offers that are not received leave room for one with a waiting receive") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);
@@ -621,7 +621,7 @@ TEST_SUITE("host shared window") {
     }
   }
 
-  TEST_CASE("a receive whose message is taken back meets the other members' messages") {
+  TEST_CASE("a receive meets the other members' messages when its own is taken back") {
     for (const ground g : {ground::epoll, ground::asking}) {
       CAPTURE(std::string(name_of(g)));
       for (const bool waits_for_window : {true, false}) {
