@@ -145,7 +145,7 @@ TEST_CASE("law 2: a thread that waits in cudaFree keeps no abort from its kernel
   CHECK(application.has_ended_after(20s));
 }
 
-TEST_CASE("a slow abort keeps nobody waiting, and is not stuck") {
+TEST_CASE("a slow abort keeps no caller waiting, and is not stuck") {
   NEEDS_OWN_DEVICES(2);
   if (!runs_alone({"EMULATED_NCCL_ABORT=slow", "EMULATED_NCCL_REVOKE=slow"})) return;
   nccl_members ranks(2);
@@ -208,7 +208,7 @@ TEST_CASE(
   nccl_members alone(1);
   nccl_member& only = alone[0];
   nccl::device& device = only.device();
-  const ncclUniqueId nobody_comes = alone.make_id();
+  const ncclUniqueId unmet = alone.make_id();
   CHECK(device.roots() == 1);
   only.make(0, quick_options());
   alone.form();
@@ -224,9 +224,8 @@ TEST_CASE(
   CHECK(refused.text.find("before all members came") != std::string::npos);
   // So that its thread ends.
   only.make(0, quick_options());
-  alone.for_each_done([&](nccl_member& each, int rank) {
-    each->create(nobody_comes, rank, 1, each.done);
-  });
+  alone.for_each_done(
+      [&](nccl_member& each, int rank) { each->create(unmet, rank, 1, each.done); });
   CHECK(only->error().text == "");
 }
 
@@ -264,7 +263,7 @@ TEST_CASE("a call that NCCL does not return from is got out, and its world break
   if (!runs_alone({"EMULATED_NCCL_FIFO=4"})) return;
   nccl_members ranks(2);
   ranks.form();
-  // Nobody answers: the fifth finds the queue full.
+  // No rank answers: the fifth call finds the queue full.
   struct many_calls final : work {
     explicit many_calls(nccl_member& of)
         : work([](work& w) noexcept { static_cast<many_calls&>(w).call(); }), of(of) {}

@@ -105,7 +105,7 @@ TEST_CASE("a blocking creation that is stuck is counted until NCCL lets it go") 
   ranks.home().run_until([&] { return ranks[1].done.times == 1; });
   CHECK(ranks[1]->error().why == cause::overdue);
   ranks.await([&] { return ranks[1].device().stuck() == 1; });
-  // The missing rank comes after all, and finds that nobody is there any more.
+  // The missing rank comes after all, and finds that no other is left.
   const int before = ranks[0].done.times;
   ranks[0]->create(id, 0, 2, ranks[0].done);
   ranks.home().run_until([&] { return ranks[0].done.times > before; });
@@ -285,7 +285,7 @@ TEST_CASE("twenty worlds are made and freed at once and leave nothing behind") {
     return !first[0].device().has_lifecycle() && !first[1].device().has_lifecycle();
   });
   CHECK(first[0].device().stuck() == 0);
-  // Given back by whoever lets go of it last.
+  // The last holder gives it back.
   first.await([&] {
     return first[0].device().reserved() == quick_options().most_multiprocessors;
   });
@@ -310,7 +310,7 @@ TEST_CASE("a creation is refused where its device is used by another rank of its
 
 namespace {
 
-/// Communicators of somebody else's, each with a stream.
+/// Communicators that the application made, each with a stream.
 class foreign_communicators {
  public:
   explicit foreign_communicators(int count, int blocking = 1) {
@@ -402,7 +402,7 @@ TEST_CASE("what was adopted and is owned is freed") {
   CHECK(all_reduce_works(ranks));
 }
 
-TEST_CASE("whoever owns an adopted communicator quiesces it when the world breaks") {
+TEST_CASE("the owner of an adopted communicator quiesces it when the world breaks") {
   NEEDS_OWN_DEVICES(2);
   foreign_communicators theirs(2);
   nccl_members ranks(2);

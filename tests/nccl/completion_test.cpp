@@ -138,7 +138,8 @@ TEST_CASE("streams are ordered against the world's as they were when asked") {
   CHECK_FALSE(before.is_drained());
 }
 
-TEST_CASE("law 9: who asks how far a stream has got waits for nobody who is in CUDA") {
+TEST_CASE(
+    "law 9: who asks how far a stream has got waits for no thread that is in CUDA") {
   NEEDS_DEVICE();
   if (!runs_alone({"EMULATED_CUDA_DRIVER_LOCK=1"})) return;
   for (const completion_by by : ways()) {

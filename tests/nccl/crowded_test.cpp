@@ -146,7 +146,7 @@ task<void> stall(member& m, world_options options, bool in_company) {
 }
 
 /// Rank 1 of the first world is stuck in user code when its promise is asked for: rank 0
-/// goes on with its other world, whose member is rank 2.
+/// goes on with its other world, of which rank 2 is the other member.
 struct stuck_reactor {
   std::binary_semaphore is_stuck{0};
   std::binary_semaphore may_go_on{0};
@@ -193,8 +193,8 @@ struct stuck_reactor {
   }
 };
 
-/// Rank 1 is a member of all worlds: of the first, whose other member will be killed or
-/// stopped in its midst, and of those with rank 2, which are to serve throughout.
+/// Rank 1 is a member of all worlds: of the first, in the midst of which the other member
+/// will be killed or stopped, and of those with rank 2, which are to serve throughout.
 class beside_a_fault {
  public:
   beside_a_fault(int victim_rank, int signal, int others)
@@ -531,8 +531,8 @@ TEST_SUITE("crowded gpu") {
   }
 
   TEST_CASE(
-      "law 4: worlds whose kernels stand behind each other in one connection all give "
-      "their buffers back when their member is killed") {
+      "law 4: worlds with kernels that stand behind each other in one connection all "
+      "give their buffers back when their member is killed") {
     if (runs_with_connections(1)) return;
     run_processes(1, behind_each_other::lead, behind_each_other::follow);
   }

@@ -42,7 +42,7 @@ inline bool is_emulated() {
 }
 
 /// The device of the first rank: another than 0 for tests that look after GPU 0.
-/// Set by a test in whose course creations are given up before a member came to them:
+/// Set by a test that has creations given up before a member came to them:
 /// NCCL's thread and socket for each wait until the process ends (2.28.9
 /// src/bootstrap.cc, bootstrapRoot), and are not that test's leak.
 inline bool keeps_roots = false;

@@ -152,7 +152,8 @@ TEST_CASE("an NCCL that is too old is named with the version that is needed") {
   CHECK(says(refused, "2.18.0"));
 }
 
-TEST_CASE("a forked child gets an error, and the end of its registry waits for nobody") {
+TEST_CASE(
+    "a forked child gets an error, and the end of its registry waits for no thread") {
   NEEDS_DEVICE();
   nccl::device_registry registry;
   const auto known = device_of(registry.open(0, {}));

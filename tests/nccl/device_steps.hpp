@@ -1,4 +1,4 @@
-// Device steps: one operation of a kind after the other, on device memory whose numbers
+// Device steps: one operation of a kind after the other, on device memory. Its numbers
 // tell the step, the rank and the place; all that comes out is looked at.
 #pragma once
 

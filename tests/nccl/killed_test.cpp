@@ -14,8 +14,8 @@ namespace {
 
 using floats = std::vector<float>;
 
-/// From a death to the error at a member whose application stands in cudaFree: some 10 ms
-/// on a GPU. It is less than any silence takes to be suspicious.
+/// From a death to the error at a member with its application in cudaFree: some 10 ms on
+/// a GPU. It is less than any silence takes to be suspicious.
 constexpr duration heard_within =
     testing::has_address_sanitizer || testing::has_thread_sanitizer ? 5s : 1s;
 

@@ -320,7 +320,7 @@ void launch_model::enter_next(member& m) {
         request.token = number;
         send(m, 0, request);
       }
-      // Those whose operation it is not go on at once.
+      // Members that are no side of the operation go on at once.
       if (p.receiver != m.rank && p.sender != m.rank) enter_next(m);
       return;
     }

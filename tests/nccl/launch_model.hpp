@@ -35,7 +35,7 @@ class launch_model {
  public:
   explicit launch_model(const model_options& o);
 
-  /// Runs until nothing happens any more. What has not ended then waits in a circle.
+  /// Runs until nothing more happens. What has not ended then waits in a circle.
   void run();
   /// Operations that were launched somewhere, or entered by all, and did not end.
   [[nodiscard]] std::vector<std::string> unfinished() const;

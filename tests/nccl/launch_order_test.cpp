@@ -78,7 +78,7 @@ pair_request request_from(rank_t sender, std::uint64_t token) {
   return request;
 }
 
-/// A world of three with places whose device is open.
+/// A world of three with places and an open device.
 struct placing {
   placing() : leader(3, said) {
     leader.use_places();
@@ -443,7 +443,7 @@ TEST_SUITE("launch leader") {
     CHECK_FALSE(w.leader.due());
   }
 
-  TEST_CASE("time in which nobody was asked counts against nobody") {
+  TEST_CASE("time in which no member was asked counts against none") {
     heard said;
     launch_leader leader(3, said);
     leader.use_places();
@@ -503,7 +503,7 @@ TEST_SUITE("launch leader") {
     CHECK(w.said.take<propose_message>().size() == 2);
   }
 
-  TEST_CASE("law 11: no more than so many are proposed at a time") {
+  TEST_CASE("law 11: no more than a limited number is proposed at a time") {
     placing w;
     for (std::uint64_t i = 0; i < 3000; ++i) {
       w.leader.place_pair(2, request_from(1, i), {});

@@ -396,7 +396,7 @@ TEST_SUITE("gpu worlds") {
     });
   }
 
-  TEST_CASE("devices that cannot be had are named before anybody is kept waiting") {
+  TEST_CASE("devices that cannot be had are named before any member is kept waiting") {
     NEEDS_DEVICE();
     run_members(1, [](member& m, world_options options) -> task<void> {
       options.form = 20s;

@@ -60,7 +60,7 @@ class numbered_messages {
   duration longest_gap_{0};
 };
 
-/// The leader of two worlds of two, whose other members send numbered messages.
+/// The leader of two worlds of two. Their other members send numbered messages.
 struct leader_of_two {
   leader_of_two(member& m, other_processes& others)
       : others(others),

@@ -583,7 +583,7 @@ TEST_SUITE("multiworld") {
   }
 
   TEST_CASE(
-      "B9: a world whose worker is killed is formed anew at once, and nothing grows") {
+      "B9: a world is formed anew at once when its worker is killed, and nothing grows") {
     run_processes(1, made_anew::lead, made_anew::follow);
   }
 

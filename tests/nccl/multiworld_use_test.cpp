@@ -377,8 +377,8 @@ struct parked_receives {
 
 // --- B11
 
-/// Worlds whose first message goes either way, its receive posted long before it or long
-/// after.
+/// Worlds with a first message that goes either way, its receive posted long before it or
+/// long after.
 struct first_message {
   struct way {
     const char* name;

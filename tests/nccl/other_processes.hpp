@@ -95,8 +95,8 @@ inline bool takes_long() { return setting("MANYWORLDS_TEST_LONG", "0") != "0"; }
 using leader_part = std::function<task<void>(member&, other_processes&)>;
 using other_part = std::function<task<void>(member&)>;
 
-/// Runs `lead` as member 0 in the test's own process and `follow` in each other one,
-/// whose member has the process's number as its rank. `lead` starts the others.
+/// Runs `lead` as member 0 in the test's own process and `follow` in each other one.
+/// The process's number is the rank of its member. `lead` starts the others.
 inline void run_processes(int others, const leader_part& lead, const other_part& follow) {
   if (testing::skips_without_device()) return;
   const auto here = rank_process::here();

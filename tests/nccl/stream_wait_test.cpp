@@ -45,7 +45,7 @@ TEST_CASE("law 7: a reactor sleeps while its coroutines wait for streams") {
   }
 }
 
-TEST_CASE("law 2: a wait that cannot even begin holds up nobody else on the reactor") {
+TEST_CASE("law 2: a wait that cannot even begin holds up nothing else on the reactor") {
   NEEDS_DEVICE();
   if (!runs_alone({"EMULATED_CUDA_DRIVER_LOCK=1"})) return;
   reactor_fixture reactor(mw::engine_kind::epoll);

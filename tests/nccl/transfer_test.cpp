@@ -78,7 +78,7 @@ TEST_SUITE("gpu transfers") {
     });
   }
 
-  TEST_CASE("both members send first, large, and nobody hangs") {
+  TEST_CASE("both members send first, large, and neither hangs") {
     NEEDS_DEVICES(2);
     in_world(2, [](member& m, world& w) -> task<void> {
       auto out = co_await m.on_device(ramp(500'000, static_cast<float>(m.rank)));
@@ -137,7 +137,7 @@ TEST_SUITE("gpu transfers") {
     });
   }
 
-  TEST_CASE("a receive from any takes whoever has sent") {
+  TEST_CASE("a receive from any takes what any member has sent") {
     NEEDS_DEVICES(3);
     in_world(3, [](member& m, world& w) -> task<void> {
       auto x = co_await m.on_device(std::vector<float>(8, static_cast<float>(m.rank)));
@@ -291,7 +291,7 @@ TEST_SUITE("gpu transfers") {
   }
 
   TEST_CASE(
-      "law 10: a receive whose views wait to be looked at is given up, or its lane "
+      "law 10: a receive with views that wait to be looked at is given up, or its lane "
       "discarded, at once") {
     NEEDS_DEVICES(2);
     in_world(2, [](member& m, world& w) -> task<void> {
@@ -347,7 +347,7 @@ TEST_SUITE("gpu transfers") {
             CHECK((co_await w.broken()).cause != cause::none);
             co_return;
           }
-          // Nobody enters with it: it is on the stream when the leave begins.
+          // No other member enters it: it is on the stream when the leave begins.
           const ticket launched = co_await w.all_reduce(x, sum).unmatched().enqueue();
           bool left = true;
           try {
