@@ -11,7 +11,7 @@ cudaStreamCaptureStatus status_of(cudaStream_t asked) {
   return status;
 }
 
-// What a call gives in another thread whose mode is this.
+// What a call gives in another thread that has this mode.
 template <class Call>
 cudaError_t in_another_thread(cudaStreamCaptureMode mode, Call call) {
   auto result = cudaErrorUnknown;

@@ -140,7 +140,7 @@ TEST_CASE("freed memory is poisoned when the stream gets there" * unseen) {
   static_cast<void>(cudaGetLastError());
 }
 
-// Whose memory is the address sanitizer's to watch once it is freed.
+// Whether the address sanitizer watches memory once it is freed.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool address_sanitizer = true;
 #elif defined(__has_feature)

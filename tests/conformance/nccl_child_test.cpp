@@ -182,7 +182,7 @@ TEST_CASE("survivors shrink past a dead rank, and wait for each other" * unseen)
   CHECK(ranks.ended_well(2));
 }
 
-TEST_CASE("a shrink that excludes its caller, or nobody, is an invalid argument" *
+TEST_CASE("a shrink that excludes its caller, or no rank, is an invalid argument" *
           unseen) {
   crew ranks{wrong_lists, 2};
   ranks.share_id();

@@ -15,7 +15,7 @@ ncclResult_t make_alone(ncclConfig_t config) {
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   ncclComm_t comm = nullptr;
   const auto result = ncclCommInitRankConfig(&comm, 1, id, 0, &config);
-  // An id that nobody uses keeps its root.
+  // An id that no rank uses keeps its root.
   if (comm == nullptr) REQUIRE(ncclCommInitRank(&comm, 1, id, 0) == ncclSuccess);
   CHECK(settled(comm) == ncclSuccess);
   CHECK(ncclCommDestroy(comm) == ncclSuccess);
@@ -187,7 +187,7 @@ TEST_CASE("memory is registered, and a window by all" * unseen) {
   CHECK(ranks.all_ended_well());
 }
 
-// Research 1.13: communicators whose kernels do not fit beside each other wait, in
+// Research 1.13: communicators with kernels that do not fit beside each other wait, in
 // whatever order their launches came.
 TEST_CASE("communicators that over-commit a device wait for each other" * unseen) {
   if (!only_emulated() || !has_devices(2)) return;

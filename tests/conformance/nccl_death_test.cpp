@@ -34,7 +34,7 @@ void outlive(rank& me, ncclResult_t expected) {
     CHECK_FALSE(within(hanging, [&] { return state_of(comm) != ncclSuccess; }));
   else
     CHECK(within(limit, [&] { return state_of(comm) == expected; }));
-  // Reported or not: it hangs until somebody aborts it.
+  // Reported or not: it hangs until it is aborted.
   CHECK(stream.hangs());
   CHECK(aborts_within(comm, limit));
   // Trap 11: the event of an operation cut short is a success.
@@ -163,7 +163,7 @@ TEST_CASE("an abort waits until the co-located peer dies" * unseen) {
   CHECK(ranks.ended_well(0));
 }
 
-TEST_CASE("a rank whose id's maker is dead waits in its creation until it aborts" *
+TEST_CASE("a rank with the id of a dead maker waits in its creation until it aborts" *
           unseen) {
   crew ranks{wait_in_birth, 2};
   ranks.share_id();

@@ -44,7 +44,7 @@ class beside {
   std::thread thread_;
 };
 
-// Of a non-blocking communicator alone, whose creation is told by its state.
+// Begins a non-blocking communicator of one rank: its state tells of its creation.
 ncclComm_t begin_alone(const rank& me) {
   const auto id = me.shared_id();
   auto config = config_with(0);
@@ -219,7 +219,7 @@ SCENARIO_OF_RANKS(abort_of_a_group) {
   ncclCommAbort(comm);
 }
 
-// A kernel that tells in whose slices it runs.
+// A kernel that tells which process's slices it runs in.
 struct observer {
   static constexpr int enough = 5;
   std::atomic<bool> is_running{false};
@@ -238,7 +238,8 @@ struct observer {
     auto* const await = find<void(int)>("cudaEmulatedAwaitSlice");
     is_running = true;
     static_cast<void>(within(limit, [&] { return may_look.load(); }));
-    // Whose a slice is, is found at its beginning: not those in which the other came.
+    // A slice gets its process at its beginning: those in which the other came do not
+    // count.
     const long came = slice();
     static_cast<void>(within(limit, [&] { return slice() > came + 1; }));
     // One that returns in the slice in which it was called was called in its own.

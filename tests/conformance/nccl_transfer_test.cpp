@@ -217,7 +217,7 @@ TEST_CASE("a communicator of one rank copies at once, also when it does not bloc
 }
 
 // src/enqueue.cc taskAppend: "Empty collectives can be discarded."
-TEST_CASE("a collective of nothing is dropped and waits for nobody" * unseen) {
+TEST_CASE("a collective of nothing is dropped and waits for no rank" * unseen) {
   if (!has_devices(2)) return;
   const clique c{2};
   cudaSetDevice(0);

@@ -1,4 +1,4 @@
-// An engine with one stream, whose other end is whoever holds the engine.
+// An engine with one stream. The holder of the engine is its other end.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class fed_engine final : public engine {
  public:
   static constexpr socket_handle stream{1};
 
-  /// How much of it was taken: nothing while nobody receives.
+  /// How much of `piece` was taken: nothing while no receive waits.
   std::size_t give(std::span<const std::byte> piece) {
     if (!receive_) return 0;
     std::size_t count = 0;

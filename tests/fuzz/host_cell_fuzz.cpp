@@ -27,7 +27,7 @@ shm::shared_parts parts_of_side_1(shm::shm_segment& made_by_peer,
   parts.segment = shm::shm_segment::attach(::dup(made_by_peer.descriptor()), why_not);
   if (!parts.segment) std::abort();
   parts.wake_socket = std::move(wake_socket);
-  // The fuzzer's own memory stands for the peer's: reading it harms nobody.
+  // The fuzzer's own memory stands for the peer's: reading it does no harm.
   shm::memory_probe probe;
   probe.address = reinterpret_cast<std::uintptr_t>(probe.content.data());
   parts.memory = shm::remote_memory::of(::getpid(), probe, parts.memory_refusal);

@@ -57,7 +57,7 @@ task<void> talk(process& self, memory_store& store, rank_t rank, conversation& c
   ++c.ended_well;
 }
 
-/// Waits for a world whose rank 0 the stranger says it is.
+/// Waits for a world of which the stranger says that it is rank 0.
 task<void> follow(process& self, memory_store& store) {
   try {
     world w(self.rt(), store,

@@ -27,7 +27,7 @@ struct quiet_slot final : shm::slot_listener {
   void wake_ups_ended() noexcept override {}
 };
 
-/// Our side of a link whose other side is the input.
+/// Our side of a link. The input is its other side.
 class victim {
  public:
   explicit victim(const shm::shm_segment& peers)

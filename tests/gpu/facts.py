@@ -25,7 +25,7 @@ SECRETS = ("KEY", "SECRET", "TOKEN", "PASSW", "CREDENTIAL")
 ALWAYS = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
           "CUDA_MPS_PIPE_DIRECTORY", "CUDA_LAUNCH_BLOCKING")
 
-# cudaDeviceAttr, whose numbers never change.
+# cudaDeviceAttr: its numbers never change.
 ATTRIBUTES = {
     "multiprocessors": 16,
     "compute_mode": 20,

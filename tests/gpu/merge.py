@@ -14,7 +14,7 @@ import sys
 sys.dont_write_bytecode = True
 import page
 
-# TEST_CASE("name" * unseen), whose name may be several strings.
+# TEST_CASE("name" * unseen): the name may be several strings.
 CASE = re.compile(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)(\*[^)]*)?\)')
 conformance = pathlib.Path(__file__).resolve().parent.parent / "conformance"
 

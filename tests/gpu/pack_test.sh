@@ -12,7 +12,7 @@ root=$folder/root
 
 skip() { echo "skipped: $*"; exit 77; }
 
-# Namespaces of its own, as root, or as whoever may be root in one of users.
+# Namespaces of its own, as root, or as a user that may be root in a namespace of users.
 apart=(unshare --mount --pid --fork)
 if ! "${apart[@]}" true 2>/dev/null; then
   apart=(unshare --user --map-root-user --mount --pid --fork)

@@ -38,7 +38,7 @@ def has_ended(process, seconds):
 
 
 def status_of(process, seconds):
-    """Its status, or None where it had to be killed: it had not ended after so many seconds. What it
+    """Its status, or None where it had to be killed: it had not ended after `seconds`. What it
     has left behind is killed too."""
     in_time = has_ended(process, seconds)
     kill(process)

@@ -147,7 +147,7 @@ class Suite:
         part = {"part": name, **count, "seconds": round(time.monotonic() - began, 1),
                 "limit": limit, "cases": told}
         self.parts.append(part)
-        # Also for one whose machine is taken away.
+        # After each part: the machine may be taken away before the next ends.
         self.write()
         bad = count["failed"] + count["hung"] + count["crashed"]
         self.say(f"{name}: {count['passed']} passed, {count['skipped']} skipped, {bad} failed")

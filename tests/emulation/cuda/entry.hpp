@@ -33,8 +33,8 @@ constexpr call_rules contextless{false, false, true};
 constexpr call_rules lockless{false, false, true, true};
 constexpr call_rules asking{true, false, false, false, true};
 
-// The device whose context the calling thread has; without one, that which the runtime
-// would make it have.
+// The device of the context that the calling thread has; without one, that of the context
+// which the runtime would make it have.
 int current_device();
 // As cudaSetDevice: from CUDA 12.0 on it makes the device's context ("Runtime
 // initialization" of the CUDA programming guide, and the notes of cudaSetDevice).

@@ -11,8 +11,8 @@ void node::run() const {
 }
 
 node::~node() {
-  // Whoever waits for the graphs to be gone may free what release still uses: release
-  // first.
+  // A thread that waits for the graphs to be gone may free what release still uses:
+  // release first.
   if (release_) release_();
   if (in_graph_ && key_ != nullptr) machine::here().held.remove(key_);
 }

@@ -9,7 +9,7 @@ using namespace emulated;
 
 namespace {
 
-// Those whose values are ints; the others' are 64-bit words.
+// Whether the attribute's value is an int; other values are 64-bit words.
 bool is_switch(cudaMemPoolAttr attribute) {
   return attribute >= cudaMemPoolReuseFollowEventDependencies &&
          attribute <= cudaMemPoolReuseAllowInternalDependencies;

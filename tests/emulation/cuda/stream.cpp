@@ -14,7 +14,7 @@
 namespace emulated {
 namespace {
 
-// A worker without work goes after this long, so that streams that nobody destroys (the
+// A worker without work goes after this long, so that streams never destroyed (the
 // legacy one, those of threads) leave no thread behind.
 constexpr std::chrono::milliseconds idle_limit{100};
 

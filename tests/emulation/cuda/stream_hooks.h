@@ -43,7 +43,7 @@ void cudaEmulatedBreakDevice(int device, cudaError_t error);
 int cudaEmulatedReaches(int device, const void* memory);
 
 /* 1 if the process has made the device's context: by cudaSetDevice, by a call of a thread
- * whose device it is, or by the driver's functions. */
+ * that uses the device, or by the driver's functions. */
 int cudaEmulatedHasContext(int device);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ abort_flag::~abort_flag() { ::close(descriptor_); }
 
 void abort_flag::raise() {
   std::lock_guard lock{guard};
-  // Release: pairs with the acquire in raised(), whose reader then sees why it was
+  // Release: pairs with the acquire in raised(). Its reader then sees why the flag was
   // raised.
   raised_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;

@@ -35,7 +35,7 @@ ncclUniqueId id_of_root(const std::string& name);
 std::optional<std::string> root_of_id(const ncclUniqueId& id);
 
 /// Gives `own` as number `index` of `count` to the root called `name` and takes
-/// everybody's. Without the root it waits for an abort. Empty when interrupted.
+/// those of all. Without the root it waits for an abort. Empty when interrupted.
 std::optional<std::vector<member_card>> check_in(const std::string& name, int index,
                                                  int count, const member_card& own,
                                                  interrupts cut);

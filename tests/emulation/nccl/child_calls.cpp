@@ -58,7 +58,7 @@ ncclResult_t conceive(const shared_communicator& parent, ncclComm_t* made,
 ncclResult_t survivors(const communicator& c, int* excluded, int count,
                        std::vector<int>& remaining) {
   if (excluded == nullptr) return missing("ncclCommShrink", "excludeRanksList");
-  if (count <= 0) return complain(ncclInvalidArgument, "nobody to exclude");
+  if (count <= 0) return complain(ncclInvalidArgument, "no rank to exclude");
   std::sort(excluded, excluded + count);
   if (std::binary_search(excluded, excluded + count, c.rank))
     return complain(ncclInvalidArgument, "an excluded rank called ncclCommShrink");

@@ -84,7 +84,7 @@ class contribution {
   const void* data_;
 };
 
-/// Takes `size` bytes at `offset` of everybody's contribution and reduces them in rank
+/// Takes `size` bytes at `offset` of each rank's contribution and reduces them in rank
 /// order, so that all ranks see the same bits.
 class reducer {
  public:

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <unordered_map>
 
-// The handle is an address that is never given out twice, so that a freed one is known
-// for ever.
+// The handle is an address that is never given out twice, so that a freed one stays
+// known.
 struct ncclComm {
   char unused = 0;
 };
@@ -122,13 +122,13 @@ void add_sibling(const shared_communicator& c) {
 }
 
 std::vector<shared_communicator> give_up(const shared_communicator& c) {
-  // It has met nobody.
+  // It has met no other rank.
   if (c->members.empty()) return {c};
   std::lock_guard lock{everyone().guard};
   auto& group = everyone().by_name[c->name];
   std::size_t here = 0;
   for (const auto& member : c->members) here += member.process == this_process();
-  // One that was cut short while it formed is nobody's sibling, but the others may have
+  // One that was cut short while it formed is no other's sibling, but those may have
   // formed, and wait for it to be given up.
   std::vector<shared_communicator> free;
   if (!c->initialised) free.push_back(c);
@@ -139,9 +139,9 @@ std::vector<shared_communicator> give_up(const shared_communicator& c) {
 }
 
 use::use(shared_communicator c, const char* call) : c_(std::move(c)) {
-  const void* nobody = nullptr;
-  outermost_ = c_->user.compare_exchange_strong(nobody, this_thread());
-  if (!outermost_ && nobody != this_thread()) end_by(call);
+  const void* found = nullptr;
+  outermost_ = c_->user.compare_exchange_strong(found, this_thread());
+  if (!outermost_ && found != this_thread()) end_by(call);
   if (outermost_) c_->user_call.store(call);
 }
 

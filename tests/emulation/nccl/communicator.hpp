@@ -20,7 +20,7 @@
 namespace nccl_emulation {
 
 /// The connections to one other rank. Each carries messages one way, and consent the
-/// other way, so that nobody has to read what it did not ask for.
+/// other way, so that no rank has to read what it did not ask for.
 struct peer_lines {
   descriptor out;
   descriptor in;

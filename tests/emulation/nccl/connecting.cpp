@@ -23,8 +23,8 @@ struct connection {
   std::vector<int> ranks;
 };
 
-// Which algorithm it is goes by the call and the size: Tree, Ring and NVLS, whose limits
-// are in src/graph/tuning.cc.
+// The call and the size choose the algorithm: Tree, Ring or NVLS. Their limits are in
+// src/graph/tuning.cc.
 connection of_collective(const communicator& c, const task& t) {
   constexpr std::size_t tree_limit = std::size_t{64} * 1024;
   constexpr std::size_t ring_limit = std::size_t{1024} * 1024;
@@ -103,7 +103,7 @@ ncclResult_t use_device(communicator& c) {
   return result;
 }
 
-// Nobody goes on before all are through: src/transport.cc, "We need to sync ranks here
+// No rank goes on before all are through: src/transport.cc, "We need to sync ranks here
 // since some ranks might run too fast after connection setup".
 ncclResult_t make(communicator& c, const std::vector<connection>& wanted) {
   const auto given_up = [] {

@@ -147,7 +147,7 @@ class mover {
       l.wants_out = false;
       now = take(l.fd, &l.front, sizeof l.front, l.done);
       if (now == progress::moved) {
-        // A disagreement is not an error in NCCL: both sides wait for ever.
+        // A disagreement is not an error in NCCL: both sides wait without end.
         if (!(l.front.about == message.about)) l.broken = true;
         next(l, l.front.needs_consent != 0 ? 1 : 2);
       }

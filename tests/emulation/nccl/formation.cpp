@@ -84,7 +84,7 @@ bool shares_device(const communicator& c) {
   });
 }
 
-// src/init.cc, initTransportsRank: nobody may launch before all have allocated, "That
+// src/init.cc, initTransportsRank: no rank may launch before all have allocated, "That
 // could cause a deadlock".
 bool await_all(const communicator& c, interrupts cut) {
   char word = 0;

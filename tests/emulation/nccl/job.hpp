@@ -10,8 +10,8 @@
 
 namespace nccl_emulation {
 
-/// One thread, joined once, by whoever first sees the communicator ready or aborts it
-/// (NCCL 2.28.9 src/group.cc ncclGroupJobComplete, ncclGroupJobAbort).
+/// One thread, joined once, by the call that first sees the communicator ready or aborts
+/// it (NCCL 2.28.9 src/group.cc ncclGroupJobComplete, ncclGroupJobAbort).
 class background_job {
  public:
   explicit background_job(std::function<void()> run) : thread_(std::move(run)) {}

@@ -97,7 +97,7 @@ ncclResult_t grow(const shared_communicator& parent, int count, const ncclUnique
       {c, false, [=] {
          const interrupts cut{c->flag.get(), parent ? parent->flag.get() : nullptr};
          const auto root = parent ? invitation(parent, own, meeting, cut) : own;
-         if (root.empty()) return complain(ncclInternalError, "nobody was invited");
+         if (root.empty()) return complain(ncclInternalError, "no rank was invited");
          if (parent) parent->invitation_open = false;
          return join(c, {root}, c->cut());
        }});

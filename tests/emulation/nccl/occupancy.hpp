@@ -1,4 +1,4 @@
-// The multiprocessors of a device: communicators whose operations do not fit wait.
+// The multiprocessors of a device: communicators wait while their operations do not fit.
 #pragma once
 
 #include "abort_flag.hpp"

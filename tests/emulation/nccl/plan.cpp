@@ -24,7 +24,7 @@ class plan {
                           [](const task& t) { return !t.point_to_point(); });
     if (!captured) ticket_ = c_->order.take();
   }
-  // A stream whose device broke never runs it; the communicator must not wait for it
+  // The stream of a broken device never runs it; the communicator must not wait for it
   // then.
   ~plan() {
     if (ticket_) c_->order.leave(*ticket_);

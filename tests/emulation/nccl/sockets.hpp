@@ -30,15 +30,15 @@ class descriptor {
 
 enum class outcome { done, interrupted, dead };
 
-/// A name nobody else has.
+/// A name that nothing else has.
 std::string fresh_name(const char* purpose);
 
 descriptor listen_at(const std::string& name);
 
-/// Empty when nobody listens there.
+/// Empty when no socket listens there.
 descriptor connect_to(const std::string& name);
 
-/// Waits until `fd` is ready for `events` or hung up; `timeout_ms` < 0 waits for ever.
+/// Waits until `fd` is ready for `events` or hung up; `timeout_ms` < 0 waits without end.
 /// `dead` here means that the time is up.
 outcome wait_ready(int fd, short events, interrupts cut, int timeout_ms = -1);
 

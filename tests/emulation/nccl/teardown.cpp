@@ -35,7 +35,7 @@ ncclResult_t close_down(communicator& c, ending_mode mode, interrupts cut) {
 }
 
 ncclResult_t reclaim(const shared_communicator& c, ending_mode mode) {
-  // An abort has raised the flag: nothing can cut it short any more.
+  // An abort has raised the flag: nothing can cut it short now.
   const auto patience = [&](communicator& each) {
     return each.flag->raised() ? interrupts{} : each.cut();
   };
