@@ -164,8 +164,8 @@ TEST_CASE("destroying a foreign coroutine withdraws its operation") {
 }
 
 TEST_CASE(
-    "destroying a foreign coroutine whose operation cannot be withdrawn says so and "
-    "ends") {
+    "destroying a foreign coroutine says so and ends if its operation cannot be "
+    "withdrawn") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();

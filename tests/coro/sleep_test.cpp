@@ -37,7 +37,7 @@ TEST_CASE("a sleep cancelled half way unwinds its task and disarms its timer") {
   CHECK(l.alive() == 0);
 }
 
-TEST_CASE("a sleep for ever does not overflow the clock") {
+TEST_CASE("a sleep without end does not overflow the clock") {
   CHECK(later(time_point(1h), duration::max()) == time_point::max());
 }
 

@@ -1,4 +1,4 @@
-// Folder store: a store of one's own, whose keys are files of a folder. The worked
+// Folder store: a store of one's own. Its keys are files of a folder. The worked
 // example of src/EXTENDING.md, against users' headers alone.
 #pragma once
 

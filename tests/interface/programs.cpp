@@ -426,7 +426,7 @@ int run_kv() {
   auto given = first.start(prefill_side<Memory>(first, st));
   auto fetched = second.start(decode<Memory>(second, st));
   const bool is_over = fetched.wait_for(20s);
-  first.stop(10s);  // takes nobody more, and ends with its last peer
+  first.stop(10s);  // takes no more peers, and ends with its last one
   if (!is_over || !given.wait_for(20s)) {
     std::printf("not over after 20 s\n%s\n", second.dump().c_str());
     return 1;

@@ -1,4 +1,4 @@
-// Operations awaited from elsewhere whose runtime ends before it comes to them.
+// Operations awaited from elsewhere: their runtime ends before it comes to them.
 #include <doctest/doctest.h>
 
 #include <memory>

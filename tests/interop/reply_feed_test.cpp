@@ -42,7 +42,7 @@ class calls {
     (void)leading_->wait_for(20s);
   }
 
-  // Outlives the runtimes, whose tasks use it to their end.
+  // Outlives the runtimes: their tasks use it to their end.
   std::optional<dispatcher> workers{std::in_place, dispatch_options{.patience = 20s}};
   std::atomic<int> replied{0};
   std::atomic<int> unwound{0};
@@ -78,7 +78,7 @@ class calls {
   std::optional<started<void>> working_;
 };
 
-/// All that comes, or up to so many, each checked against its number.
+/// Takes all that comes, or up to `at_most`, and checks each against its number.
 int read_numbers(reply_feed& feed, int at_most, failure& why) {
   int next = 0;
   for (;;) {

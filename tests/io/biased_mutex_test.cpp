@@ -13,7 +13,7 @@ using manyworlds::biased_mutex;
 TEST_SUITE("io biased mutex") {
   TEST_CASE("its owner and the others exclude each other") {
     biased_mutex mutex;
-    // Two words that are equal whenever nobody holds the mutex.
+    // Two words that are equal whenever no thread holds the mutex.
     std::uint64_t first = 0;
     std::uint64_t second = 0;
     std::atomic<bool> over{false};

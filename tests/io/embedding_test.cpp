@@ -1,4 +1,4 @@
-// The reactor inside somebody else's epoll loop: `descriptor`, `prepare_wait` and `turn`.
+// The reactor inside a foreign epoll loop: `descriptor`, `prepare_wait` and `turn`.
 #include <doctest/doctest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -53,7 +53,7 @@ struct dns_question {
     return q;
   }
 
-  /// Header and question again, with this code and so many answers to follow.
+  /// Header and question again, with this code and this number of answers to follow.
   [[nodiscard]] std::string reply(char code, char answers, char more_flags = 0) const {
     std::string r = message;
     r[2] = static_cast<char>(0x81 | more_flags);

@@ -197,7 +197,7 @@ TEST_CASE("every step that racing threads hand to a closing reactor runs or is r
   CHECK(ran + refused == steps.size());
 }
 
-TEST_CASE("a poller that may be slept on for ever does not keep its loop awake") {
+TEST_CASE("a poller that may be slept on without end does not keep its loop awake") {
   struct patient final : poller {
     bool poll() noexcept override { return false; }
     bool prepare_sleep(std::optional<duration>& limit) noexcept override {

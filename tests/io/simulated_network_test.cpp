@@ -7,7 +7,7 @@ using namespace std::chrono_literals;
 
 TEST_SUITE_BEGIN("simulated network");
 
-TEST_CASE("a port where nobody listens refuses") {
+TEST_CASE("a port without a listener refuses") {
   mw::simulation sim(1);
   simulated_node a(sim, "a");
   simulated_node b(sim, "b");
@@ -19,7 +19,7 @@ TEST_CASE("a port where nobody listens refuses") {
   CHECK(a.process().open_sockets() == 0);
 }
 
-TEST_CASE("an address of nobody is unreachable") {
+TEST_CASE("an address of no process is unreachable") {
   mw::simulation sim(1);
   simulated_node a(sim, "a");
   mw::stream s;
@@ -190,7 +190,7 @@ TEST_CASE("a full backlog makes connects wait") {
   CHECK(errors[0].has_value() != errors[1].has_value());
   net.close(listening.handle());
   sim.run_for(20s);
-  // Nobody listens any more when the waiting one knocks again.
+  // No listener is left when the waiting one knocks again.
   CHECK((errors[0] == ECONNREFUSED || errors[1] == ECONNREFUSED));
   a.end();
 }

@@ -196,20 +196,20 @@ TEST_CASE("sending to a peer that is gone is an errno, not a signal") {
     p.right.close();
     int error = 0;
     for (const time_limit limit; error == 0 && !limit.passed();) {
-      error = f.run(p.left.send_all(bytes_of("anybody?"))).error();
+      error = f.run(p.left.send_all(bytes_of("a knock."))).error();
     }
     CHECK((error == EPIPE || error == ECONNRESET));
   }
 }
 
-TEST_CASE("connecting where nobody listens is refused and leaves nothing open") {
+TEST_CASE("connecting where no listener is left is refused and leaves nothing open") {
   FOR_EVERY_ENGINE(kind) {
     reactor_fixture f(kind);
     listener gone(f, socket_address::loopback(0));
-    const socket_address nobody = gone.address();
+    const socket_address unused = gone.address();
     gone.close();
     stream s;
-    CHECK(f.run(stream::connect(f, nobody, s)).error() == ECONNREFUSED);
+    CHECK(f.run(stream::connect(f, unused, s)).error() == ECONNREFUSED);
     CHECK(!s.is_open());
     CHECK(f.run(stream::connect(f, socket_address(), s)).error() == EAFNOSUPPORT);
   }

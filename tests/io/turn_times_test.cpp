@@ -11,7 +11,7 @@ TEST_SUITE_BEGIN("turn_times");
 
 namespace {
 
-/// An engine whose clock goes on only when it is told to, and which takes time to poll.
+/// An engine with a clock that goes on only when it is told to. A poll takes time.
 class slow_clock final : public engine {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "slow clock"; }

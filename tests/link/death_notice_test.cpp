@@ -27,15 +27,15 @@ bool is_readable(int fd) {
 }  // namespace
 
 TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn down") {
-  // It takes 20 ms to tear down. A guest whose host has to find the memory first touches
-  // a gigabyte in three to eight seconds: more of it, and the child was not heard in
-  // time.
+  // It takes 20 ms to tear down. A virtual machine touches a gigabyte in three to eight
+  // seconds, if its host has to find the memory first: more of it, and the child was not
+  // heard in time.
   const std::size_t bytes = std::size_t{1} << 30;
   if (testing::available_memory() < 2 * bytes) {
     MESSAGE("less than 2 GiB of memory are free: nothing to tear down");
     return;
   }
-  // On a busy machine whoever waits may be late in any one attempt.
+  // On a busy machine the waiting thread may be late in any one attempt.
   bool came_first = false;
   for (int attempt = 0; attempt < 3 && !came_first; ++attempt) {
     futex_page page;
@@ -85,7 +85,7 @@ TEST_CASE("a killed peer is noticed within 100 ms, before its memory is torn dow
   CHECK(came_first);
 }
 
-TEST_CASE("a killed peer is noticed whose forked child keeps its descriptors") {
+TEST_CASE("a killed peer is noticed though its forked child keeps its descriptors") {
   futex_page page;
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);

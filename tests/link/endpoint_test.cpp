@@ -1,4 +1,4 @@
-// Links between runtimes: one for each pair, whoever dials, and their orderly end.
+// Links between runtimes: one for each pair, whichever side dials, and their orderly end.
 #include "io/system_environment.hpp"
 #include "link_fixture.hpp"
 #include "support/eventually.hpp"
@@ -67,7 +67,7 @@ TEST_CASE("all worlds of two runtimes share one link, which outlives each of the
   CHECK(b.run(all[1].broken()).cause == cause::broken_by_user);
   for (std::size_t i = 2; i < all.size(); i += 2) check_alive(a, all[i], b, all[i + 1]);
   for (std::size_t i = 2; i < all.size(); i += 2) a.run(all[i].leave());
-  // Nobody uses it now; it lingers for the next world.
+  // No world uses it now; it lingers for the next world.
   CHECK(a.run(links_of(a.rt)) == 1);
 }
 

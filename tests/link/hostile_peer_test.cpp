@@ -89,7 +89,7 @@ TEST_CASE(
 TEST_CASE("garbage, huge and truncated first words end their own connection") {
   memory_store store;
   node n;
-  const std::string http = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n";
+  const std::string http = "GET / HTTP/1.1\r\nHost: server\r\n\r\n";
   const raw_peer browser(endpoint_of(n));
   browser.say(std::as_bytes(std::span(http)));
   CHECK(browser.is_hung_up_on(5s));
@@ -123,7 +123,7 @@ TEST_CASE("garbage, huge and truncated first words end their own connection") {
 }
 
 TEST_CASE(
-    "a link that is no link any more ends with a named error, and nothing else does") {
+    "a link that breaks the protocol ends with a named error, and nothing else does") {
   pair p;
   struct bad {
     const char* says;
@@ -213,8 +213,8 @@ TEST_CASE(
 #endif
 #if !defined(NEEDS_DESCRIPTORS_ITSELF)
 TEST_CASE(
-    "without descriptors nobody gets in who needs one, no world breaks; with some again, "
-    "everybody does") {
+    "without descriptors no peer gets in that needs one, no world breaks; with some "
+    "again, every peer does") {
   for (const bool shared : {false, true}) {
     CAPTURE(shared);
     // In a child: the limit is the process's.

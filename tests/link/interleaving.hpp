@@ -111,7 +111,7 @@ class explorer {
   }
 
   void ended(bool waiting) {
-    if (waiting) return report("a thread waits for ever");
+    if (waiting) return report("a thread waits without end");
     if (!at_the_end_) return;
     // Once more with all results known, so that plain variables hold this schedule's end.
     for (std::size_t at = 0; at != threads_.size(); ++at) step(at, 0);

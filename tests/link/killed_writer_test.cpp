@@ -16,7 +16,7 @@ TEST_SUITE_BEGIN("killed writer");
 
 namespace {
 
-/// Kills its process after so many more stores: where the writers of this file's
+/// Kills its process after `count` more stores: where the writers of this file's
 /// processes die. Only a forked child counts, so only it dies.
 struct stores_left {
   int count = -1;
@@ -103,14 +103,14 @@ bool survives(int store, Body body) {
   return WIFEXITED(child.reap());
 }
 
-/// As a ring is whose writer has come to `position`.
+/// Makes the ring as it is once its writer has come to `position`.
 void fill_lap_before(shm::cell_ring& ring, std::uint32_t position) {
   for (std::uint32_t back = shm::cell_ring::capacity; back > 0; --back)
     ring.at(position - back).sequence = position - back + 1;
   ring.consumed = position;
 }
 
-/// How much of the batch a reader sees: cells whose content is not theirs are a failure.
+/// How much of the batch a reader sees: a cell with another's content is a failure.
 std::uint32_t whole_cells(shm::cell_ring& ring, std::uint32_t position) {
   shm::ring_reader reader(ring, position);
   std::uint32_t seen = 0;
@@ -198,7 +198,7 @@ TEST_CASE("a sender killed between an offer and its cell has offered nothing") {
     const shm::offer_ticket ticket{0, 1};
     shm::offer_receiver receiver(offers.as());
     CHECK(receiver.still_offered(ticket) == (store > 0));
-    // What is shown can be taken, though nobody is there any more.
+    // What is shown can be taken, though its writer is gone.
     CHECK(seen == (through ? 1U : 0U));
     if (through) {
       CHECK(receiver.take(ticket));

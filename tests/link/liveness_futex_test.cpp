@@ -23,7 +23,7 @@ using shm::robust_futex_list;
 bool says_dead(const liveness_futex& futex) {
   return (futex.load() & FUTEX_OWNER_DIED) != 0;
 }
-bool says_nobody(const liveness_futex& futex) {
+bool says_no_holder(const liveness_futex& futex) {
   return (futex.load() & ~std::uint32_t{FUTEX_WAITERS}) == 0;
 }
 
@@ -102,7 +102,7 @@ TEST_CASE(
       CHECK(WIFSIGNALED(child.reap()));
       const bool was_promised = when != hold_step::announced;
       CHECK(says_dead(page.futex()) == was_promised);
-      CHECK(says_nobody(page.futex()) == !was_promised);
+      CHECK(says_no_holder(page.futex()) == !was_promised);
       // Killed before the holder woke the watcher, the kernel must know of it.
       if (watched && when == hold_step::written)
         CHECK((page.futex().load() & FUTEX_WAITERS) != 0);
@@ -120,7 +120,7 @@ TEST_CASE(
       CHECK(WIFSIGNALED(child.reap()));
       const bool still_held = when == hold_step::announced || when == hold_step::listed;
       CHECK(says_dead(page.futex()) == still_held);
-      CHECK(says_nobody(page.futex()) == !still_held);
+      CHECK(says_no_holder(page.futex()) == !still_held);
     }
   }
 }
@@ -151,7 +151,7 @@ TEST_CASE("killed at any moment, a futex never says that the dead thread holds i
     child.kill();
     child.reap();
     for (const std::size_t at : {0u, 1u}) {
-      CHECK((says_dead(page.futex(at)) || says_nobody(page.futex(at))));
+      CHECK((says_dead(page.futex(at)) || says_no_holder(page.futex(at))));
       ++(says_dead(page.futex(at)) ? deaths : goodbyes);
     }
   }

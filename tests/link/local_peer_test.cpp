@@ -49,7 +49,7 @@ void check_shared(const shm_slot& one, const shm_slot& other) {
 
 }  // namespace
 
-TEST_CASE("two runtimes of one host have a local link, whoever dials") {
+TEST_CASE("two runtimes of one host have a local link, whichever dials") {
   node a;
   node b;
   CHECK(pair_up(a, b));
@@ -138,7 +138,7 @@ TEST_CASE(
   CHECK(again.index() == 100);
 }
 
-TEST_CASE("a slot that nobody claims is given back when its link ends, or with time") {
+TEST_CASE("an unclaimed slot is given back when its link ends, or with time") {
   node a;
   shm_slot mine;
   {
@@ -148,7 +148,7 @@ TEST_CASE("a slot that nobody claims is given back when its link ends, or with t
     REQUIRE(claim(b, a, 1, 0));
     REQUIRE(allocate_slot(b, a, 2, 0));
   }
-  // Its link is over; the memory is there while somebody holds a place in it.
+  // Its link is over; the memory is there while a place in it is held.
   CHECK(eventually([&] { return local_links(a) == 0; }));
   reinterpret_cast<unsigned char*>(&mine.link()->outgoing(mine.index()))[0] = 1;
   std::weak_ptr<shm::shared_link> memory = mine.link();

@@ -17,7 +17,7 @@ using namespace manyworlds::shm;
 
 namespace {
 
-/// A control group of version 1 that kills nobody: who is over its limit gets ENOMEM.
+/// A control group of version 1 kills no process: one over the limit gets ENOMEM.
 /// (Under version 2 the kernel ends a process of the group instead, which its peers
 /// notice as any death.)
 class memory_group {
@@ -35,7 +35,7 @@ class memory_group {
 
   [[nodiscard]] bool is_there() const { return is_there_; }
   [[nodiscard]] bool join() const { return write("cgroup.procs", "0"); }
-  // One call, that touches no new page: at its limit, one that does would wait for ever.
+  // One call, that touches no new page: at the limit, one that does would never return.
   [[nodiscard]] bool set_limit(const char* bytes) const {
     return ::write(limit_, bytes, std::strlen(bytes)) > 0;
   }

@@ -56,7 +56,7 @@ struct stranger : two_ends {
   std::string verdict(std::uint32_t name) {
     const char* wrong = nullptr;
     const auto pool = us.pool_of_peer(name, wrong);
-    return wrong ? wrong : pool ? "fine" : "not to be had";
+    return wrong ? wrong : pool ? "fine" : "not available";
   }
   pool_exchange us;
   unique_descriptor line;

@@ -1,4 +1,4 @@
-// Process watch: the last notice, which nobody can hold back or take over.
+// Process watch: the last notice, which no process can hold back or take over.
 #include "link/process_watch.hpp"
 
 #include <sys/socket.h>

@@ -57,7 +57,7 @@ TEST_CASE("that a peer may not be read is one warning, with the usual causes, fo
   node c;
   REQUIRE(pair_up(*a, b));
   REQUIRE(pair_up(c, *a));
-  // Of each peer in turn, for whoever looks closer.
+  // It is said of each peer in turn, and is a warning once.
   CHECK(a->log.gets(not_read, 2));
   CHECK(a->log.count(not_read, log_level::warning) == 1);
   CHECK(a->log.count(not_read) == 2);
@@ -67,7 +67,7 @@ TEST_CASE("that a peer may not be read is one warning, with the usual causes, fo
     CHECK(a->log.count(cause, log_level::warning) == 1);
 }
 
-TEST_CASE("a dump says whose memory may not be read") {
+TEST_CASE("a dump says which side's memory may not be read") {
   const auto a = node_where(refused(SYS_process_vm_readv, EPERM));
   node b;
   shared_world w(*a, b, "dumped");

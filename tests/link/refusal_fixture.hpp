@@ -1,4 +1,5 @@
-// Runtimes whose threads are refused system calls, and whether what they send arrives.
+// Runtimes with threads that are refused system calls, and whether what they send
+// arrives.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ inline call_filter refused(long call, int error) {
   return call_filter().refuse(call, error);
 }
 
-/// Meets the refusals on all its threads; nobody else does.
+/// The node meets the refusals on all its threads; no other node does.
 inline std::unique_ptr<node> node_where(const call_filter& calls,
                                         runtime_options options = {}) {
   std::unique_ptr<node> made;

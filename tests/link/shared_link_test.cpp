@@ -182,7 +182,7 @@ TEST_CASE("a slot that was silent for long gets wake-ups, and loses nothing") {
   a.close();
 }
 
-TEST_CASE("law 9: slots whose steps take all of a turn have their turns in turn") {
+TEST_CASE("law 9: slots with steps that take all of a turn have their turns in turn") {
   two_parts parts;
   one_side a(engine_kind::epoll, std::move(parts.first));
   one_side b(engine_kind::epoll, std::move(parts.second));

@@ -140,7 +140,7 @@ TEST_CASE("planted: waiting for a chunk without a fence on either side is found"
   for (const auto model : {memory_model::tso, memory_model::weak})
     for (const int thread : {0, 1})
       CHECK(chunk_reuse(model, {.without_fences = thread})
-                .failure.starts_with("a thread waits for ever"));
+                .failure.starts_with("a thread waits without end"));
 }
 
 TEST_CASE(

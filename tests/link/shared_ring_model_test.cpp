@@ -16,7 +16,7 @@ using interleaving::none;
 namespace {
 
 void loses_a_wake_up(const verdict& seen) {
-  CHECK_MESSAGE(seen.failure.starts_with("a thread waits for ever"), seen.failure);
+  CHECK_MESSAGE(seen.failure.starts_with("a thread waits without end"), seen.failure);
 }
 void tears_a_cell(const verdict& seen) {
   CHECK_MESSAGE(seen.failure.starts_with("each cell comes once"), seen.failure);

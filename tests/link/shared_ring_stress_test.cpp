@@ -51,7 +51,7 @@ TEST_CASE("two threads: no cell is lost or torn, no wake-up is missed, for a sec
       }
       both.write(batch);
       if (both.sender.notify(9u)) wake();
-      // Whoever waits for an answer meets a missed wake-up; the next batch would mend it.
+      // A wait for the answer meets a missed wake-up; the next batch would mend it.
       for (int look = 0; read != both.writer.position() && !missed; ++look) {
         if (look > 1000) std::this_thread::yield();
         missed = clock_type::now() - begun > 10s;

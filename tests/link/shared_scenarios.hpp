@@ -189,7 +189,7 @@ inline verdict going_cold(memory_model model, mutation planted,
       while (reader.ready()) (void)reader.pop();
       if (reader.position() == cells) return;
       if (!cool(in, lines, std::ref(look_again))) continue;
-      // A lost cell shows as a wait for ever.
+      // A lost cell shows as a wait without end.
       wait_until(lines.wake_ups.slots[0], [](std::uint64_t slots) { return slots != 0; });
       require(in.take().contains(0), "the wake-up is for the slot");
       in.start_polling(0);

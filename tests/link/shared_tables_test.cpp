@@ -140,7 +140,7 @@ TEST_CASE("a run comes back whole, however it is given back") {
   CHECK(chunks.allocate(64) == 0);
 }
 
-TEST_CASE("what is no run any more is not given back with another that it is part of") {
+TEST_CASE("what is no longer a run is not given back with another that it is part of") {
   slab chunks;
   chunks.writer.allow(5);
   for (unsigned index = 0; index != 4; ++index) chunks.allocate();
@@ -172,7 +172,7 @@ TEST_CASE("a run that ends beyond the slab is not valid, whatever its state says
     CHECK_FALSE(chunks.reader.valid(index, 4));
 }
 
-TEST_CASE("a run whose length its reader has changed is corrupt") {
+TEST_CASE("a run is corrupt when its reader has changed its length") {
   for (const int state : {1, 3, 5, 255}) {
     slab chunks;
     chunks.writer.allow(4);

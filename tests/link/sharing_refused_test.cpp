@@ -102,7 +102,7 @@ TEST_CASE("where memfd_create is refused there is tcp, said once, and the same b
   check_tcp_and_said_once(refused(SYS_memfd_create, EACCES), "sysctl vm.memfd_noexec");
 }
 
-TEST_CASE("where memory can be sealed by nobody there is tcp, said once") {
+TEST_CASE("where no memory can be sealed there is tcp, said once") {
   call_filter no_seals;
   no_seals.refuse_with_value(SYS_fcntl, 1, F_ADD_SEALS, EINVAL);
   check_tcp_and_said_once(no_seals, "sealing shared memory: Invalid argument");
@@ -190,7 +190,7 @@ TEST_CASE("law 9: a memory limit that is hit by traffic makes messages wait, not
   }
 }
 
-TEST_CASE("law 12: a limit of file sizes costs shared memory, and kills nobody") {
+TEST_CASE("law 12: a limit of file sizes costs shared memory, and kills no process") {
   const int result = in_child([] {
     const ::rlimit small{65536, RLIM_INFINITY};
     if (::setrlimit(RLIMIT_FSIZE, &small) != 0) return not_possible_here;

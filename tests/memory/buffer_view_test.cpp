@@ -112,7 +112,7 @@ TEST_CASE("the bytes of a view are the same memory") {
   static_assert(std::is_same_v<decltype(bytes), const mw::buffer_view>);
 }
 
-TEST_CASE("a pointer that cannot be so many elements is refused by name") {
+TEST_CASE("a pointer that cannot be that many elements is refused by name") {
   int x = 0;
   CHECK_THROWS_WITH_AS(mw::buffer_view(nullptr, 3, mw::dtype::float16),
                        "buffer view: null pointer with 3 elements of float16",

@@ -76,7 +76,7 @@ TEST_CASE("a shared buffer is a buffer as any other") {
   CHECK(k.pool.allocate(0).size() == 0);
 }
 
-TEST_CASE("its memory is found by what lies in it, as long as somebody has it") {
+TEST_CASE("its memory is found by what lies in it, as long as it is held") {
   known_pool k;
   REQUIRE_MESSAGE(k.pool.refusal().empty(), k.pool.refusal());
   std::uint64_t id = 0;
@@ -101,7 +101,8 @@ TEST_CASE("its memory is found by what lies in it, as long as somebody has it") 
   CHECK(k.registry->removals() != before);
 }
 
-TEST_CASE("law 11: whoever gets its descriptor can neither write to it nor cut it off") {
+TEST_CASE(
+    "law 11: a process that gets its descriptor can neither write to it nor cut it off") {
   known_pool k;
   REQUIRE_MESSAGE(k.pool.refusal().empty(), k.pool.refusal());
   shared_buffer memory = k.pool.allocate(100);

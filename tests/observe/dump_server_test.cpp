@@ -37,7 +37,7 @@ class client {
     [[maybe_unused]] const auto sent =
         ::send(fd_, words.data(), words.size(), MSG_NOSIGNAL);
   }
-  /// What comes while at most so much is read every 20 ms.
+  /// What comes while at most 64 KiB are read every 20 ms.
   [[nodiscard]] std::size_t hear_slowly() const {
     std::size_t all = 0;
     std::string part(64 * 1024, '\0');

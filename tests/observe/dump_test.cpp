@@ -168,7 +168,7 @@ TEST_CASE("after a break a dump tells why the world and its pending operations e
   CHECK(has(text, "the test says so"));
 }
 
-TEST_CASE("a dump taken on the reactor itself asks nobody") {
+TEST_CASE("a dump taken on the reactor itself asks no other thread") {
   kept_log log;
   runtime rt(logging_to(log, log_level::silent));
   auto look = [&]() -> task<std::string> { co_return rt.dump(); };
@@ -178,7 +178,7 @@ TEST_CASE("a dump taken on the reactor itself asks nobody") {
   CHECK_FALSE(has(text, "it has not answered"));
 }
 
-TEST_CASE("a runtime that nobody turns is described all the same") {
+TEST_CASE("a runtime that no thread turns is described all the same") {
   kept_log log;
   runtime rt(logging_to(log, log_level::silent));
   const std::string text = rt.dump();

@@ -55,7 +55,7 @@ TEST_CASE("an idle reactor answers, on its own thread") {
   CHECK_FALSE(on_thread.unanswered_for());
 }
 
-TEST_CASE("a stuck reactor is asked once, however often, and answers nobody late") {
+TEST_CASE("a stuck reactor is asked once, however often, and gives no late answer") {
   std::atomic<int> looks{0};
   turned_reactor r;
   inquiry<int> number(r.home, [&] { return ++looks; });
@@ -66,7 +66,7 @@ TEST_CASE("a stuck reactor is asked once, however often, and answers nobody late
   CHECK(number.unanswered_for().value() > 0ns);
   CHECK(looks == 0);
   block.let_go();
-  // The question of before may run first, for nobody, or for us.
+  // The earlier question may run first, and its answer is ours or is dropped.
   auto answer = number.ask(20s);
   REQUIRE(answer);
   CHECK(*answer == 1);

@@ -67,7 +67,7 @@ TEST_CASE("lines below the runtime's level are not written") {
   memory_store store;
   auto wrong = [&]() -> task<void> {
     world_options o;
-    o.name = "nobody";
+    o.name = "sizeless";
     o.size = 0;
     world w(rt, store, o);
     bool refused = false;
@@ -79,7 +79,7 @@ TEST_CASE("lines below the runtime's level are not written") {
     CHECK(refused);
   };
   rt.run(wrong());
-  CHECK_FALSE(log.has("nobody"));
+  CHECK_FALSE(log.has("sizeless"));
 }
 
 TEST_SUITE_END();

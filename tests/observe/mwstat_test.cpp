@@ -83,9 +83,9 @@ TEST_CASE("mwstat says what to do when a process serves no dumps") {
   CHECK(silent.status != 0);
   CHECK(silent.output ==
         "mwstat: pid " + self + " serves no dumps: call runtime::serve_dumps() there\n");
-  const ran nobody = mwstat("4194304");
-  CHECK(nobody.status != 0);
-  CHECK(nobody.output == "mwstat: there is no process 4194304\n");
+  const ran missing = mwstat("4194304");
+  CHECK(missing.status != 0);
+  CHECK(missing.output == "mwstat: there is no process 4194304\n");
 }
 
 #else

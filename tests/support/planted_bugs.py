@@ -3,7 +3,7 @@
 
 A test is a program of this build with its arguments: a doctest case on a machine, or seeds of a
 scenario. The original must pass it within the bug's limit: a test that takes longer would find any bug.
-A bug whose text is not found exactly once fails: the source has changed, and the list must follow it.
+A bug fails if its text is not found exactly once: the source has changed, and the list must follow it.
 """
 
 import argparse
@@ -184,7 +184,7 @@ def main():
     parser.add_argument("--machine", nargs="+", action="append", default=[],
                         metavar=("NAME", "VARIABLE=VALUE"))
     parser.add_argument("--ninja", default="ninja")
-    parser.add_argument("--only", help="bugs whose description contains this")
+    parser.add_argument("--only", help="bugs with this in their description")
     args = parser.parse_args()
     bugs = [bug for each in args.lists for bug in json.loads(pathlib.Path(each).read_text())]
     if args.list:

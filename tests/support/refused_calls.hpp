@@ -38,7 +38,7 @@ class call_filter {
     fail_with(error);
     return *this;
   }
-  /// Every call whose number is above that.
+  /// Refuses every call with a number above that.
   call_filter& refuse_above(long call, int error) {
     load_number();
     add(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, static_cast<std::uint32_t>(call), 0, 1));

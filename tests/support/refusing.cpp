@@ -2,8 +2,8 @@
 //
 //   refusing [docker] [CALL[=ERRNO]]... -- PROGRAM [ARGUMENT]...
 //
-//   docker   what Docker's default profile and capabilities leave (of a host whose
-//            kernel and Docker are so old that process_vm_readv is refused as well,
+//   docker   what Docker's default profile and capabilities leave (of a host with
+//            a kernel and Docker so old that process_vm_readv is refused as well,
 //            which it is by other engines still)
 //   CALL     one call of the list below; ERRNO is EPERM if it is not said
 #include <errno.h>
