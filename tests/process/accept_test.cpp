@@ -1,4 +1,4 @@
-// Elastic workers: processes that come, die, stop and come again, and nobody else
+// Elastic workers: processes that come, die, stop and come again, and no other process
 // notices.
 #include <atomic>
 #include <deque>

@@ -1,4 +1,4 @@
-// Messages whose size the receiver learns as they come.
+// Messages of a size that the receiver learns as they come.
 #pragma once
 
 #include <cstdint>

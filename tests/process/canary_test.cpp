@@ -232,7 +232,7 @@ TEST_CASE("law 4: ... nor of one that read from its memory") {
     m.first.order("arrival held 1");
     m.first.expect("arrived held");
     m.second.stop();
-    // Reading needs nobody at the other end; it is given up where a quarter has come.
+    // Reading needs no help from the other end; it is given up where a quarter has come.
     m.take(0, "cut", "quarter");
     CHECK(m.first.expect_one_of({"lost cut", "took cut"}) == "lost cut cancelled");
     m.second.go_on();

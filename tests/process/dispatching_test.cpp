@@ -37,7 +37,7 @@ class dispatching {
   ~dispatching() {
     lead.rt.stop();
     for (auto& each : leading_) (void)each.wait_for(10s);
-    // With its tasks gone nobody else uses it.
+    // With its tasks gone nothing else uses it.
     workers_.reset();
   }
 

@@ -37,7 +37,7 @@ struct notice {
   duration after{0};
 };
 
-/// Kills a member with so much memory while a receive waits for it.
+/// Kills a member with `megabytes` of memory while a receive waits for it.
 notice kill_with(std::size_t megabytes) {
   site here(engine_kind::epoll);
   process victim = here.worker("heavy");
@@ -66,7 +66,7 @@ TEST_CASE("a killed peer is noticed before its gigabytes are torn down") {
       MESSAGE("skipped: " << megabytes << " MiB and two GiB to spare are not free here");
       continue;
     }
-    // On a busy machine whoever waits may be late in any one attempt.
+    // On a busy machine the waiting thread may be late in any one attempt.
     bool came_first = false;
     for (int attempt = 0; attempt < 3 && !came_first; ++attempt) {
       const notice n = kill_with(megabytes);
@@ -82,7 +82,7 @@ TEST_CASE("a killed peer is noticed before its gigabytes are torn down") {
   }
 }
 
-TEST_CASE("a killed peer is noticed, and replaced, whose forked child lives on") {
+TEST_CASE("a killed peer is noticed, and replaced, though its forked child lives on") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

@@ -55,7 +55,7 @@ TEST_CASE("B9: a name is formed again at once, a hundred times, and nothing grow
 }
 
 TEST_CASE(
-    "B10: nobody joins: the forming ends by its deadline, naming the rank; a retry "
+    "B10: no member joins: the forming ends by its deadline, naming the rank; a retry "
     "works") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));

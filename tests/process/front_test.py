@@ -21,7 +21,7 @@ LIMIT = 30  # seconds for each wait
 
 
 class Process:
-    """A program, whose lines are kept."""
+    """A program. Its lines are kept."""
 
     def __init__(self, *arguments):
         self.lines = []
@@ -39,7 +39,7 @@ class Process:
                 self.changed.notify_all()
 
     def expect(self, pattern, times=1):
-        """The last of so many lines that match; None if they do not come."""
+        """The last of `times` lines that match; None if they do not come."""
         def found():
             return [m for m in (re.search(pattern, line) for line in self.lines) if m]
         with self.changed:
@@ -57,7 +57,7 @@ class Process:
 
 
 def ask(port, prompt, tokens, pause_ms):
-    """The response to a request, whose events are still to be read."""
+    """The response to a request. Its events are still to be read."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     connection.request("GET", f"/generate?prompt={prompt}&tokens={tokens}&pause_ms={pause_ms}")
     response = connection.getresponse()

@@ -1,4 +1,4 @@
-// Transfers of a member whose buffers outlive them: what comes back is filled with
+// Transfers of a member with buffers that outlive them: what comes back is filled with
 // canaries at once.
 #pragma once
 

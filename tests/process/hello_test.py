@@ -22,7 +22,7 @@ LIMIT = 40
 
 
 class Terminal:
-    """A process whose output goes to a terminal, as its user would see it."""
+    """A process that writes to a terminal, as its user would see it."""
 
     def __init__(self, *arguments):
         self.seen = ""

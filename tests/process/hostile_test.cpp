@@ -149,7 +149,7 @@ TEST_CASE("law 11: an offer of memory that is not there ends its world, by name"
   }
 }
 
-TEST_CASE("a peer that reads nothing any more holds up those who wait for it only") {
+TEST_CASE("a peer that no longer reads holds up only those who wait for it") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     const std::vector<std::uint64_t> message(1 << 17);

@@ -19,7 +19,7 @@
 //   recv NAME PEER LANE         got NAME LANE TEXT | error ...
 //   park NAME PEER COUNT        that many receives on lanes from 1; parked NAME | error
 //   collect NAME KIND ELEMENTS COUNT
-//                               so many collectives of that kind; collecting NAME, then
+//                               COUNT collectives of that kind; collecting NAME, then
 //                               under way NAME (after ten) | collected NAME N | wrong
 //                               NAME N | error NAME CAUSE RANK N
 //   leave NAME                  left NAME | error ...
@@ -29,14 +29,14 @@
 //                               once formed: over ...
 //   suspicions NAME             suspicions NAME N
 //   block MILLISECONDS          blocks the reactor's thread; blocking | unblocked
-//   touch MEGABYTES             has so much memory, page by page; touched
-//   scribble PART SEED          for ever, over part of the shared memory; at it
-//   flip                        for ever, what stands in its cells; at it
-//   deaf                        reads nothing any more; at it
+//   touch MEGABYTES             has that much memory, page by page; touched
+//   scribble PART SEED          without end, over part of the shared memory; at it
+//   flip                        without end, what stands in its cells; at it
+//   deaf                        no longer reads; at it
 //   deafen NAME PEER BYTES      the same, in the midst of a message; at it
 //   unmapped NAME PEER BYTES    offers memory that is not there
 //   refuse CALL                 to its reactor's thread; refused
-//   hide                        nobody may trace it or read its memory; hidden
+//   hide                        no process may trace it or read its memory; hidden
 //   fork                        has a child that holds its descriptors; forked
 //   work NAME                   answers a dispatcher's calls (call_orders.hpp)
 //   give_blocks NAME            gives blocks to those who ask (block_orders.hpp); error

@@ -40,7 +40,7 @@ inline void become(uid_t user) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/// Nobody may read our memory or trace us any more, but root.
+/// From now on only root may read our memory or trace us.
 inline void hide() { ::prctl(PR_SET_DUMPABLE, 0); }
 
 }  // namespace manyworlds::process_tests

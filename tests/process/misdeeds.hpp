@@ -91,7 +91,7 @@ inline void flip() {
   }).detach();
 }
 
-/// Does not read any more, and shows that it lives and goes on. On the reactor.
+/// No longer reads, and shows that it lives and goes on. On the reactor.
 [[noreturn]] inline void turn_deaf() {
   std::thread([segments = mapped_segments()] {
     for (std::uint64_t progress = 1;; ++progress) {
@@ -123,8 +123,8 @@ inline task<void> turn_deaf_within(world& w, const std::vector<std::string>& ord
   co_await scope::run(body);
 }
 
-/// Offers memory of which the end is gone before anybody can have read it: of either
-/// half, whoever reads it, something is there.
+/// Offers memory of which the end is gone before a peer can have read it. Of each half
+/// something is there, whichever side reads it.
 inline task<void> offer_unmapped(world& w, std::vector<std::string> order) {
   const std::size_t bytes = std::stoul(order[3]);
   void* at =

@@ -15,7 +15,7 @@ namespace {
 /// Shorter than the pause, longer than going on one after the other takes anywhere.
 const std::vector<std::string> limits{"heartbeat=50", "suspect=1000", "broken=1200"};
 constexpr duration pause = 2s;
-/// In which nobody is to be accused: both look at each other many times.
+/// In this time neither may be accused: both look at each other many times.
 constexpr duration after_pause = 300ms;
 
 struct pausing_pair {

@@ -119,7 +119,7 @@ class leader {
 
 /// What a receiver of numbered messages has seen; read it when its task has ended.
 struct received {
-  /// Ends when so many have come, or no more will.
+  /// Ends when `count` have come, or no more will.
   task<void> come(std::uint64_t count) {
     while (messages < count && !error) co_await changed;
   }

@@ -19,7 +19,7 @@ namespace {
 using world_tests::kept_log;
 
 constexpr std::size_t large = std::size_t{4} << 20;
-constexpr uid_t nobody = 65534;
+constexpr uid_t nobody_uid = 65534;
 constexpr const char* not_read = "may not be read";
 constexpr const char* tcp_is_used = "tcp is used";
 
@@ -151,15 +151,15 @@ TEST_CASE("reading that is refused in mid-traffic loses nothing, on either side"
   }
 }
 
-TEST_CASE("a process that may not be traced any more is asked for what it sends") {
+TEST_CASE("a process that may no longer be traced is asked for what it sends") {
   if (::geteuid() != 0) {
     MESSAGE("refused here: becoming another user, whom rights bind; not tested");
     return;
   }
   site here(engine_kind::epoll);
-  process other = here.worker("hidden", {"user=" + std::to_string(nobody)});
+  process other = here.worker("hidden", {"user=" + std::to_string(nobody_uid)});
   link_tests::child_process reader([&](link_tests::child_process::voice) {
-    become(nobody);
+    become(nobody_uid);
     {
       kept_log log;
       event under_way;

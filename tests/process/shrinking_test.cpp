@@ -151,8 +151,8 @@ TEST_CASE("the coordinator dies at any moment of the shrinking; the others go on
     const auto until = clock::now() + moment * 100us;
     while (clock::now() < until) continue;
     all.kill(0);
-    // With it, and broken at once, or without it; whoever is back first calls again, or
-    // the other would wait for its call.
+    // With it, and broken at once, or without it; the one that is back first calls again,
+    // or the other would wait for its call.
     std::map<rank_t, place> last;
     const auto limit = clock::now() + 20s;
     while ((last[1].size != 2 || last[2].size != 2) && clock::now() < limit) {
@@ -232,7 +232,8 @@ TEST_CASE("who lives and does not call is left out; all grow again with their ra
   all.expect_all("passed crew");
 }
 
-TEST_CASE("a replacement that races with everybody's reform gets the rank of the dead") {
+TEST_CASE(
+    "a replacement that races with the reform of all others gets the rank of the dead") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

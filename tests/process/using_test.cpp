@@ -44,7 +44,7 @@ TEST_CASE("B4: ten thousand sends at once arrive in the order they were started"
       co_await scope::run(body);
     };
     auto sending = us.rt.start(send_all());
-    // The window is full before anybody takes a message.
+    // The window is full before the peer takes a message.
     CHECK(!sending.wait_for(200ms));
     peer.order("drain order 0 16 10000");
     us.finish(sending);

@@ -27,5 +27,5 @@ def claim_nothing_is_left():
                 if MARK.encode() in environment.read().split(b"\0"):
                     found.append(int(pid))
         except OSError:
-            pass  # ended meanwhile, or somebody else's
+            pass  # ended meanwhile, or another user's
     claim("nothing is left running", not found, found)

@@ -133,7 +133,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "A4: in a single world the death of one member ends it for all, and nobody hangs") {
+    "A4: in a single world the death of one member ends it for all, and none hangs") {
   for (const engine_kind e : engines()) {
     CAPTURE(name_of(e));
     site here(e);

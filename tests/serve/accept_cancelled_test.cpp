@@ -6,7 +6,7 @@ namespace manyworlds::dispatch_tests {
 TEST_SUITE_BEGIN("serve");
 
 TEST_CASE(
-    "accepting may be cancelled at any moment of a forming: nothing uses it any more, "
+    "accepting may be cancelled at any moment of a forming: nothing uses it afterwards, "
     "and who was not met is met by the next that accepts") {
   int was_met = 0;
   for (int i = 0; i < 40; ++i) {

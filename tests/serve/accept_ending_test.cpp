@@ -12,7 +12,8 @@ namespace manyworlds::world_tests {
 
 TEST_SUITE_BEGIN("serve");
 
-TEST_CASE("a stop request takes nobody more, and awaits the bodies that run") {
+TEST_CASE(
+    "after a stop request no more peers are taken, and the bodies that run are awaited") {
   memory_store store;
   node front;
   node early;

@@ -15,7 +15,7 @@ namespace manyworlds::world_tests {
 
 TEST_SUITE_BEGIN("serve");
 
-TEST_CASE("who connects meets who accepts: nobody gave them names, ranks or sizes") {
+TEST_CASE("who connects meets who accepts: neither was given names, ranks or sizes") {
   memory_store store;
   node front;
   node worker;
@@ -98,7 +98,7 @@ TEST_CASE(
   front.finish(accepted);
 }
 
-TEST_CASE("law 11: a peer with another secret is refused, and disturbs nobody") {
+TEST_CASE("law 11: a peer with another secret is refused, and disturbs no other") {
   memory_store store;
   runtime_options with_secret;
   with_secret.secret = "the right one, 16 bytes at least";

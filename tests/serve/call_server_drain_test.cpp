@@ -92,7 +92,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a worker whose runtime is stopped drains by itself, and ends early") {
+TEST_CASE("a worker drains by itself, and ends early, when its runtime is stopped") {
   site s({.tries = 1});
   worker& left = s.add("left");
   worker& right = s.add("right");
@@ -110,8 +110,8 @@ TEST_CASE("a worker whose runtime is stopped drains by itself, and ends early") 
 }
 
 TEST_CASE(
-    "a leader whose runtime is stopped takes no new calls, ends those it has, and leaves "
-    "its workers") {
+    "a leader takes no new calls, ends those it has, and leaves its workers when its "
+    "runtime is stopped") {
   site s;
   worker& left = s.add("left");
   s.await_workers(1);

@@ -1,4 +1,4 @@
-// Connect and accept: entries that are taken in vain, or twice.
+// Connect and accept: entries that are taken without effect, or twice.
 #include "dispatch_fixture.hpp"
 #include "serve/acceptor.hpp"
 
@@ -66,7 +66,7 @@ TEST_CASE("a connector that no acceptor takes says once where it waits, and for 
   CHECK(connected.is_ready());
 }
 
-TEST_CASE("an acceptor that was slow meets nobody twice: the second entry is dropped") {
+TEST_CASE("an acceptor that was slow meets no peer twice: the second entry is dropped") {
   site s;
   join_queue queue(access::core(*s.leader.rt), s.store, "decode");
   auto take_all = [&]() -> task<void> {

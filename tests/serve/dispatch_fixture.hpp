@@ -104,7 +104,7 @@ class worker : public process {
   std::vector<std::optional<duration>> time_left;
   std::uint64_t replies = 0;
   int given_up = 0, ended = 0;
-  /// Of `ended`, how many whose token was triggered.
+  /// How many of `ended` had their token triggered.
   int stopped_early = 0;
 
  private:

@@ -12,7 +12,7 @@ using call_wire::control_entry;
 using call_wire::order_head;
 using call_wire::order_kind;
 
-/// `head`, then so many bytes.
+/// Sends `head`, then `size` bytes.
 template <class Head>
 task<void> say(world& w, Head head, std::size_t size = 0) {
   const std::vector<std::byte> data(size, std::byte{'x'});

@@ -257,7 +257,7 @@ TEST_CASE("what a handler throws travels with its text, and ends its call alone"
   s.await(*busy);
   CHECK(busy->why.cause == cause::overloaded);
   CHECK(busy->why.detail == "no blocks left");
-  // Nobody else was asked.
+  // No other worker was asked.
   CHECK(left.begun.size() == 2);
   CHECK(s.workers->workers().at(0).depth == 0);
 }

@@ -53,7 +53,7 @@ TEST_CASE("a stop from another thread ends a call") {
   REQUIRE(s.until([&] { return left.ended == 1; }, 1s));
 }
 
-TEST_CASE("a call that is stopped before it starts asks nobody") {
+TEST_CASE("a call that is stopped before it starts is sent to no worker") {
   site s;
   worker& left = s.add("left");
   s.await_workers(1);
@@ -99,8 +99,8 @@ TEST_CASE("the worker ends a handler at its deadline also when the leader is sil
 }
 
 TEST_CASE(
-    "a call whose time passes while it is queued, or while its large request is "
-    "sent, asks nobody") {
+    "no handler begins for a call if its time passes while it is queued, or while its "
+    "large request is sent") {
   site s({.in_flight_per_worker = 1});
   worker& left = s.add("left");
   s.await_workers(1);

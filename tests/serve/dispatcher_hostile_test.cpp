@@ -89,7 +89,7 @@ std::vector<lie> lies_of_workers() {
          head.word = 2565;
          co_await say(w, head);
        })},
-      {"so much given up that the next reply wraps",
+      {"a number given up that makes the next reply wrap",
        "has sent more than the call's window", after_request([](world& w) -> task<void> {
          answer_head head = an_answer(answer_kind::sent);
          head.word = ~std::uint64_t{0};

@@ -1,4 +1,4 @@
-// Dispatcher: picks that take long together, or do what nobody expects.
+// Dispatcher: picks that take long together, or do what is not expected.
 #include "dispatch_liars.hpp"
 
 namespace manyworlds::dispatch_tests {
@@ -10,11 +10,11 @@ TEST_CASE("law 9: calls that no worker suits are all asked about, but not in one
   site s;
   worker& left = s.add("left");
   s.await_workers(1);
-  const auto nobody = [&](std::span<const worker_status>) {
+  const auto no_pick = [&](std::span<const worker_status>) {
     ++picks;
     return std::optional<std::size_t>();
   };
-  for (int i = 0; i < 600; ++i) (void)s.call("echo", nobody);
+  for (int i = 0; i < 600; ++i) (void)s.call("echo", no_pick);
   s.sim.run_for(100ms);
   CHECK(s.workers->queued() == 600);
   const int before = picks;
@@ -49,11 +49,11 @@ TEST_CASE("law 9: a worker that tells its load without end does not buy more pic
       loud.start(keep(*loud.rt, s.store, {.name = "loud", .rank = 1, .size = 2}, body));
   s.await_workers(1);
   int picks = 0;
-  const auto nobody = [&](std::span<const worker_status>) {
+  const auto no_pick = [&](std::span<const worker_status>) {
     ++picks;
     return std::optional<std::size_t>();
   };
-  for (int i = 0; i < 100; ++i) (void)s.call("echo", nobody);
+  for (int i = 0; i < 100; ++i) (void)s.call("echo", no_pick);
   s.sim.run_for(100ms);
   s.leader.stop();
   auto open = [&]() -> task<void> {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr duration in_time = 1500ms;
 
-/// So many calls, of which a stopped worker gets its share.
+/// Starts `count` calls, of which a stopped worker gets its share.
 std::vector<std::shared_ptr<story>> ask(site& s, int count) {
   std::vector<std::shared_ptr<story>> told;
   for (int i = 0; i < count; ++i) told.push_back(s.call("echo " + std::to_string(i)));
@@ -135,7 +135,8 @@ TEST_CASE("where most workers seem stopped at once no call is asked twice") {
   }
 }
 
-TEST_CASE("a call whose replies have begun stays with its worker while that is stopped") {
+TEST_CASE(
+    "once its replies have begun a call stays with its worker while that is stopped") {
   site s;
   worker& left = s.add("left");
   s.await_workers(1);
@@ -186,7 +187,7 @@ TEST_CASE("a call that its second worker refuses as too large stays with the fir
 }
 
 TEST_CASE(
-    "a call whose worker is lost while it waits for a second one goes to one that was "
+    "a call that loses its worker while it waits for a second one goes to one that was "
     "silent for a moment") {
   site s;
   s.add("busy", {.concurrent = 1});

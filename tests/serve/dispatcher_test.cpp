@@ -41,7 +41,7 @@ TEST_CASE("a call waits for the first worker") {
 TEST_CASE("without a worker a call ends by no_member_left after the patience given") {
   for (const duration patience : {duration(0s), duration(700ms)}) {
     site s({.patience = patience});
-    s.lead("nobody");
+    s.lead("absent");
     const auto told = s.call("echo hello");
     const time_point begun = s.sim.now();
     s.await(*told);

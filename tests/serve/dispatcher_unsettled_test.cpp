@@ -8,8 +8,8 @@ TEST_SUITE_BEGIN("serve");
 
 namespace {
 
-// More than travels unasked, less than fits on the way: whoever has asked for it before
-// it was stopped finds all of it there, with its withdrawal behind.
+// More than travels unasked, less than fits on the way: a worker that has asked for it
+// before it was stopped finds all of it there, with its withdrawal behind.
 const std::string large(100'000, 'x');
 
 }  // namespace
@@ -31,7 +31,7 @@ TEST_CASE(
     // Answered before it stopped, by some seeds.
     if (!late->why) continue;
     CHECK(late->why.cause == cause::timed_out);
-    // All of it was sent, and nobody has answered its withdrawal.
+    // All of it was sent, and its withdrawal is unanswered.
     unsettled += s.sim.now() - stopped > 1400ms;
     s.sim.run_for(1s);
     const auto first = s.call("echo first");

@@ -7,8 +7,7 @@ namespace manyworlds::dispatch_tests {
 
 TEST_SUITE_BEGIN("serve");
 
-TEST_CASE(
-    "the slot of a request that was given up is nobody's until its worker has ended it") {
+TEST_CASE("the slot of a given-up request stays unused until its worker has ended it") {
   site s({.in_flight_per_worker = 1, .tries = 1});
   s.lead("liar");
   process liar(s, "liar");

@@ -51,13 +51,13 @@ TEST_CASE("a member without rank 0 says that rank 0 has not come") {
                             "not proposed a world; did it join?") == 1);
 }
 
-TEST_CASE("a member whose store is not there says once a second which store that is") {
+TEST_CASE("a member names its store once a second while that is not there") {
   site s;
-  const std::string nobody = "10.9.9.9:29500";
-  tcp_store st(*s.leader.rt, nobody);
+  const std::string missing = "10.9.9.9:29500";
+  tcp_store st(*s.leader.rt, missing);
   (void)s.leader.start(keep(*s.leader.rt, st, member(1), idle));
   s.sim.run_for(3500ms);
-  CHECK(s.leader.told.count("tcp://" + nobody) >= 3);
+  CHECK(s.leader.told.count("tcp://" + missing) >= 3);
   s.leader.end();
 }
 

@@ -28,7 +28,7 @@ task<void> enter(join_queue& queue, std::uint64_t first, std::uint64_t last) {
     co_await queue.enter(join_entry(id, "record " + std::to_string(id)));
 }
 
-/// Somebody else takes everybody when we are just about to: once, or each time.
+/// Another acceptor takes all entries when we are just about to: once, or each time.
 class rivals_store final : public store {
  public:
   [[nodiscard]] std::string address() const override { return "memory"; }

@@ -231,7 +231,7 @@ TEST_CASE("a secret that rank 0 refuses ends keep; one that it refused itself do
   CHECK(is_worth_another_try(f));
 }
 
-TEST_CASE("keep tries again when nobody joins, and ends when its runtime stops") {
+TEST_CASE("keep tries again when no member joins, and ends when its runtime stops") {
   memory_store store;
   node a;
   auto never = [](world&) -> task<void> { co_return; };
@@ -278,7 +278,7 @@ TEST_CASE(
   };
   node a;
   node b;
-  auto forming_one = a.rt.start(keep(a.rt, store, options("nobody", 0), waits));
+  auto forming_one = a.rt.start(keep(a.rt, store, options("unjoined", 0), waits));
   auto used = a.rt.start(keep(a.rt, store, options("edge", 0), waits));
   world_options impatient = options("pausing", 0);
   impatient.form = 1ms;

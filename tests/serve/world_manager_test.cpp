@@ -138,7 +138,7 @@ TEST_CASE("B10, W14: a world that could not be formed does not spoil its name") 
   CHECK(both.status("left").state == world_state::up);
 }
 
-TEST_CASE("wrong options are told, and are nobody's name") {
+TEST_CASE("wrong options are told, and take no name") {
   managed both;
   CHECK(both.a.run(managed::form_one(both.of_a, {.rank = 0, .size = 2})).cause ==
         cause::invalid_argument);
@@ -182,7 +182,7 @@ TEST_CASE("reform gives the next epoch, to which old references refer") {
   check_alive(both.a, w, both.b, both.of_b["left"]);
 }
 
-TEST_CASE("a name whose world is up, or is being formed, is not formed a second time") {
+TEST_CASE("a name is not formed a second time while its world is up or is being formed") {
   managed both;
   auto first = both.a.rt.start(managed::form_one(both.of_a, named_options("left", 0)));
   const failure meanwhile =
@@ -215,7 +215,7 @@ TEST_CASE("a form that is cancelled gives the world up, and the name is free") {
     } catch (const timed_out&) {
       co_return;
     }
-    throw std::runtime_error("formed with nobody");
+    throw std::runtime_error("formed alone");
   };
   both.a.run(given_up());
   CHECK(both.status("left").state == world_state::broken);
@@ -285,18 +285,18 @@ TEST_CASE("remove_all leaves every world in order, and breaks what is only formi
   CHECK(both.b.run(both.of_b["right"].broken()).cause == cause::closed);
 }
 
-TEST_CASE("remove_all ends when those that somebody else removes are gone, or cut off") {
+TEST_CASE("remove_all ends when those that another task removes are gone, or cut off") {
   for (const duration limit : {duration(10s), duration(0s)}) {
     managed both;
     both.form("left");
-    auto somebody = [&]() -> task<void> {
+    auto other_task = [&]() -> task<void> {
       co_await when_any(remove_one(both.of_a, "left"), sleep_for(limit));
     };
     auto all = [&]() -> task<void> {
       co_await both.of_a.remove_all();
       CHECK(both.of_a.list().empty());
     };
-    auto side_by_side = [&]() -> task<void> { co_await when_all(somebody(), all()); };
+    auto side_by_side = [&]() -> task<void> { co_await when_all(other_task(), all()); };
     both.a.run(side_by_side());
   }
 }

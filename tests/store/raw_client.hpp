@@ -52,7 +52,7 @@ class raw_client {
     validate.number = tcp_store_magic;
     send(validate);
   }
-  /// So many bytes, or what came before the end.
+  /// `size` bytes, or what came before the end.
   std::string receive(std::size_t size) {
     std::string bytes(size, '\0');
     std::size_t have = 0;
@@ -90,7 +90,7 @@ class raw_client {
   int fd_;
 };
 
-/// A port where nobody listens, as nobody else is given it while this lives: it is bound.
+/// A port without a listener. While this lives it is bound, so no other gets it.
 class unused_port {
  public:
   unused_port() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {

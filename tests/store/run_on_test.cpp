@@ -19,7 +19,7 @@ TEST_SUITE_BEGIN("run_on");
 
 namespace {
 
-/// Tells in whose turn it was destroyed.
+/// Tells on which executor it was destroyed.
 struct witness {
   explicit witness(executor*& died_on) : died_on(died_on) {}
   witness(const witness&) = delete;

@@ -45,7 +45,7 @@ class service_thread {
           reactor_.reset();
         }) {}
   ~service_thread() {
-    // Set on the reactor's own thread: once it has ended nobody may wake it.
+    // Set on the reactor's own thread: once it has ended no thread may wake it.
     reactor_->post(stop_);
     thread_.join();
   }

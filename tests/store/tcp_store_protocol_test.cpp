@@ -136,7 +136,7 @@ TEST_CASE("a request cut at any byte is begun and not complete") {
   }
 }
 
-TEST_CASE("whoever does not begin with the magic number is refused by name") {
+TEST_CASE("a client that does not begin with the magic number is refused by name") {
   CHECK(error_of("GET / HTTP/1.1\r\n").find("first byte is 0x47") != std::string::npos);
   CHECK(error_of("\x16\x03\x01").find("not a TCPStore client") != std::string::npos);
   CHECK(error_of("\x0d\x01\0\0\0"s).find("first byte is 0x0d") != std::string::npos);

@@ -34,8 +34,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE(
-    "a client that does not read its replies holds up nobody and costs bounded memory") {
+TEST_CASE("a client that reads no replies holds up no other and costs bounded memory") {
   for_each_engine([](engine_kind kind) {
     tcp_store_server_options options;
     options.stall_limit = 500ms;

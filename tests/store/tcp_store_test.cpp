@@ -20,7 +20,7 @@ TEST_SUITE_BEGIN("tcp_store");
 
 namespace {
 
-/// A listener whose connections are treated by the given script, one after the other.
+/// Treats the connections of a listener by the given script, one after the other.
 template <class Script>
 task<void> act(reactor& home, listener& l, Script& script) {
   for (int connection = 0;; ++connection) {
@@ -83,15 +83,15 @@ TEST_CASE(
     "an unreachable store is an error within the limit that names address, key and "
     "reason") {
   service_thread service(engine_kind::epoll);
-  const unused_port nobody;
-  tcp_store st(service.home(), nobody.address().text());
+  const unused_port unused;
+  tcp_store st(service.home(), unused.address().text());
   const auto asking = [&]() -> task<void> {
     const store_failure f = co_await failure_of(st.set("join/1", "x", 60ms));
     CHECK(f.kind == store_error_kind::unreachable);
     CHECK(f.elapsed >= 60ms);
     CHECK(f.elapsed < 5s);
     const std::string start =
-        "store tcp://" + nobody.address().text() +
+        "store tcp://" + unused.address().text() +
         ": set of \"join/1\" failed, the store is unreachable after ";
     CHECK(f.text().find(start) == 0);
     CHECK(f.text().find("connecting: Connection refused") != std::string::npos);
@@ -190,7 +190,7 @@ TEST_CASE("a store that accepts and says nothing is unreachable within the limit
 }
 
 TEST_CASE(
-    "a store that stops answering during a wait is told from a key that nobody sets") {
+    "a store that stops answering during a wait is told from a key that is never set") {
   const auto falls_silent = [](stream& s, int) -> task<void> {
     co_await welcome(s);
     co_await hear(s, 1000);

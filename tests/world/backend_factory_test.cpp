@@ -1,4 +1,4 @@
-// A backend whose abort is asynchronous and slow, as a GPU's is: law 4 holds all the
+// A backend with an asynchronous and slow abort, as a GPU's is: law 4 holds all the
 // same, and nothing else waits for it.
 #include <algorithm>
 #include <atomic>

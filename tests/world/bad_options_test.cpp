@@ -95,7 +95,7 @@ TEST_CASE("members that disagree on the size are both told, with both sizes") {
 
 TEST_CASE("a store that does not answer is store_unreachable, by the deadline") {
   node n;
-  // Nobody listens at port 1.
+  // Nothing listens at port 1.
   tcp_store nowhere(n.rt, "127.0.0.1:1");
   world w(n.rt, nowhere, {.name = "far", .rank = 0, .size = 2, .form = 500ms});
   const auto begun = clock::now();

@@ -56,7 +56,7 @@ TEST_CASE("two live handles of one member: the second is refused, forming or up"
   world up_too(a.rt, store, member(0));
   check_refused(a.run(forming(up_too)), {"rank 0"});
   check_alive(a, w0, b, w1);
-  // Over, it is no live handle any more.
+  // Over, it is no longer a live handle.
   w0 = world();
   CHECK(b.run(w1.broken()).cause == cause::abandoned);
   w1 = world(b.rt, store, member(1));
@@ -115,7 +115,7 @@ TEST_CASE("one name in two stores is two worlds, also for one runtime") {
   CHECK(!b.finish(third));
 }
 
-TEST_CASE("a runtime that ends waits for a world whose forming has just been asked for") {
+TEST_CASE("a runtime that ends waits for a world that has just been asked to form") {
   memory_store store;
   auto rt = std::make_unique<runtime>(runtime_options{.log_from = log_level::silent});
   std::promise<void> is_held;

@@ -1,6 +1,6 @@
 // Operations on a world from tasks of several runtimes, with stop tokens triggered on
-// other threads and deadlines that race with completion: every operation ends once, and a
-// message is lost to nobody.
+// other threads and deadlines that race with completion: every operation ends once, and
+// no message is lost.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -27,7 +27,7 @@ TEST_CASE(
 TEST_CASE("a tcp store may be destroyed while it is being asked for a forming world") {
   node n;
   for (int round = 0; round < 20; ++round) {
-    // Nobody listens at port 1.
+    // Nothing listens at port 1.
     tcp_store nowhere(n.rt, "127.0.0.1:1");
     world w(n.rt, nowhere, {.name = "dropped", .rank = 0, .size = 2, .form = 10s});
     access::core(w).begin_forming();

@@ -15,7 +15,7 @@ task<enum cause> why_no_more_events(world_events of) {
 }  // namespace
 
 TEST_CASE(
-    "who waits for an event is resumed when those who tell it hold no lock any more") {
+    "who waits for an event is resumed when those who tell it no longer hold a lock") {
   node listener;
   world_event_hub hub;
   const world_events of = hub.subscribe(1);

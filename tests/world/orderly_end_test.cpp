@@ -29,7 +29,7 @@ mw::task<mw::failure> leave_once_formed(mw::runtime& rt, mw::store& st) {
 
 TEST_SUITE_BEGIN("world");
 
-TEST_CASE("a runtime that ends as soon as its world is closed breaks it for nobody") {
+TEST_CASE("a runtime that ends as soon as its world is closed breaks it for no member") {
   mw::memory_store st;
   mw::runtime leaving({.log_from = mw::log_level::silent});
   for (int round = 0; round < 100; ++round) {

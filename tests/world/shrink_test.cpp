@@ -36,7 +36,7 @@ TEST_CASE("only a world that was formed, and not left, can be shrunk") {
   CHECK(p.a.run(shrinking(p.wa)).cause == cause::closed);
 }
 
-TEST_CASE("nobody need have died: those that shrink an up world keep their ranks") {
+TEST_CASE("no member need have died: those that shrink an up world keep their ranks") {
   auto store = std::make_unique<memory_store>();
   node a;
   node b;
@@ -154,11 +154,11 @@ TEST_CASE("a world that all others have left is closed to shrink(), and formed a
   CHECK_FALSE(p.b.run(leaving(p.wb)));
   CHECK(p.a.run(over(p.wa)).cause == cause::closed);
   CHECK(p.a.run(shrinking(p.wa)).cause == cause::closed);
-  // Nobody else forms it: an error, and no endless wait.
+  // No other member forms it: an error, and no endless wait.
   CHECK(p.a.run(forming_again(p.wa)).cause == cause::not_joined);
 }
 
-TEST_CASE("a world whose runtime has ended is neither shrunk nor formed again") {
+TEST_CASE("a world is neither shrunk nor formed again once its runtime has ended") {
   memory_store store;
   auto a = std::make_unique<node>();
   node b;

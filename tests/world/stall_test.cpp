@@ -1,5 +1,5 @@
-// Whose stall breaks a world: that of a peer whose reactor could go on, not of one that
-// is blocked in user code (law 8).
+// The stall that breaks a world: that of a peer with a reactor that could go on, not of
+// one that is blocked in user code (law 8).
 #include <future>
 
 #include "world/backend_factory.hpp"
@@ -11,7 +11,7 @@ TEST_SUITE_BEGIN("world");
 
 namespace {
 
-/// The default backend, whose complaints are ours to make.
+/// The default backend. Its complaints are ours to make.
 class complaining final : public backend_factory {
  public:
   std::unique_ptr<backend> make_backend(backend_parts parts) override {

@@ -15,7 +15,7 @@ constexpr int messages = 60;
 
 task<void> form_one(world& w) { co_await w; }
 
-/// Sends that nobody reads: of more than a cell's size, and accepted at once.
+/// Sends that are never read: of more than a cell's size, and accepted at once.
 task<void> send_unread(world& w) {
   const std::vector<std::uint64_t> message(512, 7);
   constexpr int in_a_window = 15;
@@ -26,7 +26,7 @@ task<void> send_unread(world& w) {
 
 }  // namespace
 
-TEST_CASE("law 6: what nobody read when its world broke takes no room from the next") {
+TEST_CASE("law 6: what was unread when its world broke takes no room from the next") {
   memory_store store;
   node a;
   node b;

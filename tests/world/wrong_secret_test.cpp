@@ -31,7 +31,7 @@ void check_named(const failure& f, rank_t refused) {
 
 TEST_SUITE_BEGIN("world" * doctest::skip(!can_prove()));
 
-TEST_CASE("members whose secrets differ, or of whom one has none, are both told so") {
+TEST_CASE("members with different secrets, or one of them without, are both told so") {
   for (const secrets& s : unlike) {
     CAPTURE(s.of_leader);
     CAPTURE(s.of_other);
