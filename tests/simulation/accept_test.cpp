@@ -89,7 +89,7 @@ class counting_store final : public mw::store {
 
 TEST_SUITE_BEGIN("simulation");
 
-TEST_CASE("whoever was taken by an acceptor that died is with another within 3 s") {
+TEST_CASE("a peer that was taken by an acceptor that died is with another within 3 s") {
   cluster all(3);
   meetings seen;
   std::size_t taken = 0;

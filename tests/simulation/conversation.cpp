@@ -161,7 +161,7 @@ mw::task<void> conversation::send_all(mw::rank_t peer, lane_style style) {
     if (style == lane_style::paired) {
       const message_word first = word;
       ++word.number;
-      // Both of a pair come, or nobody knows how many to wait for.
+      // Both of a pair come, or the receiver cannot know how many to wait for.
       const auto [a, b] =
           co_await mw::when_all(send_one(peer, style, first, size, patience{}),
                                 send_one(peer, style, word, small_size, patience{}));

@@ -31,7 +31,7 @@ class conversation {
   [[nodiscard]] mw::task<void> send_all(mw::rank_t peer, lane_style style);
   [[nodiscard]] mw::task<void> receive_all(mw::rank_t peer, lane_style style);
   [[nodiscard]] mw::task<void> receive_from_any();
-  /// Nobody leaves before all are to.
+  /// No member leaves before all are to.
   [[nodiscard]] mw::task<void> stay();
   [[nodiscard]] mw::task<void> counted(mw::task<void> part);
   [[nodiscard]] mw::task<void> ended(std::size_t parts);

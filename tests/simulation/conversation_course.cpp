@@ -8,7 +8,7 @@
 namespace manyworlds_tests {
 
 mw::task<void> conversation::hold(mw::task<void> collectives) {
-  auto everybody = [this, &collectives](mw::scope& s) -> mw::task<void> {
+  auto all_parts = [this, &collectives](mw::scope& s) -> mw::task<void> {
     scope_ = &s;
     s.spawn(note_the_end());
     const std::size_t lanes = spawn_lanes(s);
@@ -17,7 +17,7 @@ mw::task<void> conversation::hold(mw::task<void> collectives) {
     co_await ended(lanes + 2);
     s.cancel();
   };
-  co_await mw::scope::run(everybody);
+  co_await mw::scope::run(all_parts);
   if (is_over()) throw mw::world_error(world_.failure());
   co_await part();
 }

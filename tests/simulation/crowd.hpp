@@ -41,10 +41,10 @@ class crowd final : private mw::log_sink {
 
   /// Counting begins anew.
   void forget() { std::fill(efforts_.begin(), efforts_.end(), effort{}); }
-  /// Messages of that many bytes do not count any more.
+  /// Messages of that many bytes no longer count.
   void pass_over(std::uint64_t bytes) { uncounted_ = bytes; }
   [[nodiscard]] const effort& of(std::size_t process) const { return efforts_[process]; }
-  /// The greatest of each, by whoever it is.
+  /// The greatest of each, whichever process made it.
   [[nodiscard]] effort greatest() const;
   /// Memberships that are up, and that have broken by a member's death.
   [[nodiscard]] std::size_t up() const { return up_; }

@@ -47,9 +47,9 @@ void check_no_faster_than_members(const effort& half, const effort& whole) {
 /// One world of all.
 struct assembly {
   explicit assembly(std::size_t count) : members(count), all(count) {
-    std::vector<std::size_t> everybody(count);
-    std::iota(everybody.begin(), everybody.end(), std::size_t{0});
-    all.form("assembly", everybody);
+    std::vector<std::size_t> processes(count);
+    std::iota(processes.begin(), processes.end(), std::size_t{0});
+    all.form("assembly", processes);
     REQUIRE(all.sim.run_until([&] { return all.up() == members; }, 60s));
     show("formed", members, all.greatest());
   }
@@ -63,7 +63,7 @@ struct leader_of_worlds {
     for (std::size_t w = 1; w <= workers; ++w)
       all.form("edge" + std::to_string(w), {0, w});
     REQUIRE(all.sim.run_until([&] { return all.up() == 2 * workers; }, 60s));
-    show("leader of so many formed", workers, all.of(0));
+    show("leader of workers formed", workers, all.of(0));
   }
   [[nodiscard]] std::uint64_t most_messages_of_a_worker(std::size_t but = 0) const {
     std::uint64_t most = 0;

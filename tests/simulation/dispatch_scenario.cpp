@@ -20,9 +20,9 @@ namespace manyworlds_tests {
 
 namespace {
 
-/// What a worker whose places are all taken has.
+/// How many calls a worker has when all its places are taken.
 constexpr std::size_t places = 16;
-/// What a call may take whose worker is stopped.
+/// What a call may take when its worker is stopped.
 constexpr mw::duration in_time = 1500ms;
 
 /// One leader, two to four workers, and users who ask one call after the other.

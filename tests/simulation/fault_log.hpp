@@ -45,7 +45,7 @@ class fault_log {
   std::vector<process_life> processes;
   /// From then on everything may end.
   std::optional<mw::time_point> closing;
-  /// Whoever knows no epoch finds none in the store either.
+  /// A process that knows no epoch finds none in the store either.
   bool store_was_emptied = false;
 
   /// Whether something happened to a world of these members that can have broken it at

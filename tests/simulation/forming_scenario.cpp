@@ -127,7 +127,7 @@ void forming_scenario::begin_trouble() {
     });
   }
   if (kind_ == trouble::rival) {
-    // Once the world is up nobody may be pushed out of it.
+    // Once the world is up no member may be pushed out of it.
     return all_.sim.after(1s, [this] {
       member_process& rival = settle("rival");
       rival.start(claim_in_vain(rival));
@@ -137,7 +137,7 @@ void forming_scenario::begin_trouble() {
                    [this] { at_the_step(); });
 }
 
-// When nobody has used the links for as long as they are kept, more or less.
+// When the links have been idle for as long as they are kept, more or less.
 void forming_scenario::join(std::size_t member) {
   auto start = [this, member] {
     member_process& m = all_.at(member);

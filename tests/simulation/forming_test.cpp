@@ -27,7 +27,7 @@ mw::task<void> stay_in(member_process& self, mw::rank_t rank, const bool& over,
 TEST_SUITE_BEGIN("simulation");
 
 TEST_CASE(
-    "whose link is cut at any step of forming, no member is left in a world alone") {
+    "no member is left in a world alone when its link is cut at any step of forming") {
   constexpr std::uint64_t steps_of_forming = 400;
   for (std::uint64_t step = 1; step <= steps_of_forming; ++step) {
     CAPTURE(step);

@@ -199,7 +199,7 @@ void history::check_failure(op_entry& op, const mw::failure& f) {
       break;
   }
   if (!expected) {
-    complain("law 1: an operation that nobody gave up failed: " + f.text() + ", in " +
+    complain("law 1: an operation that was not given up failed: " + f.text() + ", in " +
              text(op));
   }
 }

@@ -38,7 +38,7 @@ void history::check_deliveries() {
   for (const auto& [key, arrivals] : receipts_) {
     const auto sent = sends_.find(key);
     if (sent == sends_.end()) {
-      complain("law 6: nobody sent what came: " + name_of(key));
+      complain("law 6: what came was not sent: " + name_of(key));
       continue;
     }
     std::uint64_t last = 0;
@@ -79,9 +79,9 @@ void history::check_deliveries() {
           arrivals != receipts_.end() &&
           std::any_of(arrivals->second.begin(), arrivals->second.end(),
                       [&](const arrival& a) { return a.number == op.number; });
-      // Whoever is killed has no time to write down what it took.
+      // A process that is killed has no time to write down what it took.
       if (!came && !there.killed) {
-        complain("law 1: delivered to nobody: " + text(op));
+        complain("law 1: delivered to no member: " + text(op));
       }
     }
   }
@@ -96,8 +96,8 @@ std::vector<const world_entry*> history::ends_of(const world_entry& view) const 
   return ends;
 }
 
-// Whoever leaves in order has delivered what was accepted: here all wait for the last
-// word.
+// A member that leaves in order has delivered what was accepted: here all wait for the
+// last word.
 void history::check_farewells() {
   for (const auto& [key, all] : sends_) {
     const op_entry& any = ops_[all.front()];

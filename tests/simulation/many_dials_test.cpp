@@ -26,7 +26,7 @@ mw::simulation_options for_hundreds() {
 mw::task<void> ask_once(mw::endpoint& from, mw::process_address whom,
                         mw::time_point deadline, int& answered) {
   mw::claim_query query;
-  query.name = "nobody's";
+  query.name = "unknown";
   query.rank = 0;
   (void)co_await from.ask(std::move(whom), mw::encode(query), deadline);
   ++answered;

@@ -114,8 +114,8 @@ mw::task<void> requests_scenario::answer(mw::world& w, std::size_t request) {
   const bool all_sent = std::get<0>(ended) && std::get<1>(ended) && std::get<2>(ended);
   if (!all_sent) {
     all_.story.complain(
-        fmt::format("law 10: an answer on lane {} whose receive waits was "
-                    "not sent",
+        fmt::format("law 10: an answer on lane {} was not sent though its "
+                    "receive waits",
                     on.number()));
   }
 }

@@ -50,7 +50,7 @@ class random_scenario {
 
   mw::simulated_random random_;
   cluster all_;
-  /// So many hosts are shared by all processes; 0: each has its own.
+  /// The number of hosts that all processes share; 0: each has its own.
   std::size_t hosts_;
   /// Who stands for each of the processes that the plans name: after a kill another one.
   std::vector<member_process*> holders_;
@@ -182,7 +182,7 @@ void random_scenario::do_fault() {
       all_.kill(victim);
       is_vacant_[at] = true;
       const std::uint64_t how = random_.below(4);
-      // At once: before anybody can have noticed. Or never.
+      // At once: before a peer can have noticed. Or never.
       if (how == 0) replace(at);
       if (how == 1 || how == 2) {
         all_.sim.after(random_.at_most(3s), [this, at] { replace(at); });

@@ -37,7 +37,7 @@ enum class placement : unsigned char { apart, together };
 [[nodiscard]] seed_report run_shrinking_seed(std::uint64_t seed, std::size_t lines = 60,
                                              placement where = placement::apart);
 
-/// A world whose store is lost and comes back, empty, at a step of its forming.
+/// A world of which the store is lost and comes back, empty, at a step of the forming.
 [[nodiscard]] seed_report run_lost_store_seed(std::uint64_t seed, std::size_t lines = 60,
                                               placement where = placement::apart);
 /// A world that a member fails, over connections as slow as the cause is long.
@@ -46,7 +46,7 @@ enum class placement : unsigned char { apart, together };
 /// A lane for each request, and two thirds of them given up: the rest is answered.
 [[nodiscard]] seed_report run_requests_seed(std::uint64_t seed, std::size_t lines = 60,
                                             placement where = placement::apart);
-/// A world of 2 to 4 whose members disagree on the root of one collective.
+/// A world of 2 to 4 members that disagree on the root of one collective.
 [[nodiscard]] seed_report run_disagreeing_seed(std::uint64_t seed, std::size_t lines = 60,
                                                placement where = placement::apart);
 /// Calls of 4 to 16 users over 2 to 4 workers, which are stopped one by one or all at

@@ -11,7 +11,7 @@
 
 namespace manyworlds_tests {
 
-/// MANYWORLDS_TEST_SEEDS, or so many.
+/// MANYWORLDS_TEST_SEEDS, or `otherwise`.
 inline std::uint64_t seed_count(std::uint64_t otherwise) {
   const char* wanted = std::getenv("MANYWORLDS_TEST_SEEDS");
   return wanted ? std::strtoull(wanted, nullptr, 10) : otherwise;

@@ -39,7 +39,7 @@ void check(cluster& all) {
 
 TEST_SUITE_BEGIN("simulation");
 
-TEST_CASE("who lives on one host shares its memory, and nobody else does") {
+TEST_CASE("processes on one host share its memory, and no others do") {
   membership near_ends[2];
   membership far_ends[2];
   cluster all(1, sharing());

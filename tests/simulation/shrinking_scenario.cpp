@@ -104,7 +104,7 @@ mw::task<void> shrinking_scenario::survive(std::size_t self) {
   while (w) {
     note_formed(self, w);
     m.worlds["survivors"] = &w;
-    // Whoever is up can be spoken to.
+    // A member that is up can be spoken to.
     const auto passed = co_await mw::outcome(w.barrier());
     if (!passed && w.state() == mw::world_state::up)
       all_.story.complain("law 2: a barrier failed alone: " + passed.error().text());
@@ -200,7 +200,7 @@ void shrinking_scenario::check_the_end() {
   }
   // The absent one may be as many as the rest.
   if (kind_ != trouble::absent && alive > 0 && up == 0)
-    all_.story.complain("law 9: nobody goes on");
+    all_.story.complain("law 9: no member goes on");
 }
 
 seed_report shrinking_scenario::run() {

@@ -17,7 +17,7 @@ namespace manyworlds_tests {
 
 namespace mw = manyworlds;
 
-/// A task that nobody awaits, and how it ended.
+/// A task that no other awaits, and how it ended.
 class root_task final : mw::continuation {
  public:
   root_task(mw::reactor& home, mw::task<void> body)

@@ -65,7 +65,7 @@ mw::task<void> release(member_process& from, mw::link_hold& hold) {
 TEST_SUITE_BEGIN("simulation");
 
 TEST_CASE(
-    "section 9: a member whose world is failed after a pause says so before its link "
+    "section 9: when its world is failed after a pause a member says so before its link "
     "ends") {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     CAPTURE(seed);
@@ -130,7 +130,7 @@ TEST_CASE("a link that nothing uses ends after a pause too") {
   CHECK(link_between(b, a) == nullptr);
 }
 
-TEST_CASE("a link whose peer does not answer the offer of its end is ended") {
+TEST_CASE("a link is ended though its peer does not answer the offer of its end") {
   cluster all(1);
   member_process& a = all.add("a");
   member_process& b = all.add("b");

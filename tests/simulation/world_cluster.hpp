@@ -45,7 +45,7 @@ class forgetful_store final : public mw::store {
   void restart() { lives_.emplace_back(); }
 
  private:
-  // Whoever waits for a key of an earlier life waits there until its limit.
+  // A wait for a key of an earlier life lasts until its limit.
   std::list<mw::memory_store> lives_{1};
 };
 
@@ -115,7 +115,7 @@ class cluster {
       if (sim.now() >= limit || is_runaway()) return finished();
       const auto enough = [&] { return is_runaway() || finished(); };
       const mw::duration piece = std::min<mw::duration>(looking, limit - sim.now());
-      // With everybody dead nothing moves the clock but us.
+      // With all processes dead nothing moves the clock but us.
       if (!sim.run_until(enough, piece) && sim.is_stuck()) sim.run_for(piece);
       look();
     }
@@ -133,7 +133,7 @@ class cluster {
   void cut(member_process& a, member_process& b);
   void slow_down(member_process& m, mw::duration span);
   void fail_world(const std::string& name);
-  /// A paused machine: nobody has listened, so nobody is to blame.
+  /// A paused machine: no process has listened, so none is to blame.
   void freeze(mw::duration span);
   void empty_store() {
     faults.store_was_emptied = true;

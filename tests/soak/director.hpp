@@ -34,7 +34,7 @@ struct course {
   mw::time_point begin{};
   std::vector<noted_process> processes;
   std::vector<noted_event> events;  ///< in their order
-  /// Ends that nobody wanted.
+  /// Ends that were not wanted.
   std::vector<std::string> complaints;
 };
 
@@ -61,7 +61,7 @@ class director {
   void kill(std::size_t slot);
   void signal(std::size_t slot, int number, event what);
   void plan_actions();
-  /// Whose end nobody wanted is told.
+  /// Complains if the process of `slot` has come to an end that was not wanted.
   void look_after(std::size_t slot);
   void wait_for_all();
   [[nodiscard]] pid_t pid_of(std::size_t slot) const {

@@ -24,7 +24,7 @@ std::uint64_t given(std::uint64_t number, mw::rank_t rank, std::uint64_t at) {
   return mixed(number << 8 | static_cast<std::uint64_t>(rank)) + at * 0x9e3779b97f4a7c15u;
 }
 
-/// Whose input has a part for each member.
+/// Whether the input has a part for each member.
 bool takes_parts(kind k) {
   return k == kind::scatter || k == kind::all_to_all || k == kind::reduce_scatter;
 }

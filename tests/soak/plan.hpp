@@ -57,7 +57,7 @@ struct plan {
   std::vector<planned_world> worlds;
   std::vector<planned_fault> faults;
   std::vector<planned_runtime> runtimes;  ///< by slot
-  /// From then on nothing is done to anybody.
+  /// From then on nothing is done to any process.
   mw::duration healed{};
   /// From then on all say their last.
   mw::duration quiet{};

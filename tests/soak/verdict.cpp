@@ -55,7 +55,7 @@ void verdict::broke(std::size_t process, std::uint64_t instance, const mw::failu
   story_.broke(process, instance, f, when);
 }
 
-// Nobody lies here, and there is enough of everything.
+// No member lies here, and there is enough of everything.
 void verdict::check_cause(std::size_t process, const mw::failure& f) {
   switch (f.cause) {
     case mw::cause::protocol_error:
@@ -165,13 +165,13 @@ void verdict::check_gaps() {
   const mw::time_point quiet = course_.begin + plan_.quiet;
   for (const auto& [world, last] : last_message_) {
     if (last == mw::time_point()) {
-      complain("law 2: nothing came in " + world + ", which nobody disturbed");
+      complain("law 2: nothing came in " + world + ", which was not disturbed");
     } else {
       figures_.longest_gap = std::max(figures_.longest_gap, quiet - last);
     }
   }
   if (figures_.longest_gap <= longest_gap) return;
-  complain(fmt::format("law 2: nothing came for {} ms in a world that nobody disturbed",
+  complain(fmt::format("law 2: nothing came for {} ms in an undisturbed world",
                        figures_.longest_gap / 1ms));
 }
 

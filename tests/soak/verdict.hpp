@@ -25,7 +25,7 @@ struct figures {
   std::map<std::string, std::size_t> errors;  ///< by cause
   /// From a kill to the break of a world at another member.
   std::vector<mw::duration> notices;
-  /// Between two messages of a world to whose members nothing happened.
+  /// Between two messages of a world with undisturbed members.
   mw::duration longest_gap{};
 };
 
