@@ -22,7 +22,7 @@ loaded.loader.exec_module(reference)
 left_out = {
     "values: names of members, lanes and elements": "to root any_rank from lane user_word device_stream small_float "
     "dtype_of ticket source_position inline_text store_keys signal_set socket_address incarnation version_number",
-    "options, whose fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
+    "options: their fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
     "connect_options call_server_options dispatch_options reply_feed_options tcp_store_options store_limits "
     "pinned_pool_options simulation_options",
     "what operations and members give": "process_identity process_address undelivered_messages failure message "
