@@ -68,7 +68,7 @@ everything_builds() {
 
 format_is_right() {
   if ! command -v clang-format-14 >/dev/null; then
-    say "skipped: clang-format 14 is not to be had here, and other versions differ"
+    say "skipped: clang-format 14 cannot be installed here, and other versions format otherwise"
     return
   fi
   (cd "$root" && find include src tests examples benchmarks -name '*.[ch]pp' -print0 |
