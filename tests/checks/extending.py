@@ -1,5 +1,6 @@
 """The lines with a `+` that src/EXTENDING.md shows are added to copies of their sources, beside the lines that
-it shows with them, and what comes out compiles, with its static_asserts.
+it shows with them, and what comes out compiles, with its static_asserts. The code of a store, of an engine and of a
+transport compiles from top to bottom, each as one source.
 
 extending.py FOLDER COMPILER ..."""
 
@@ -37,7 +38,13 @@ for name, text in changed.items():
     copy = folder / name
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text)
-for name in changed:
-    if name.endswith(".cpp"):
-        command = [*compiler, "-std=c++20", "-fsyntax-only", f"-I{overlay}", f"-I{root}/include", f"-I{root}/src"]
-        subprocess.run([*command, str(folder / name)], check=True)
+
+users, inside = [f"-I{root}/include"], [f"-I{root}/include", f"-I{root}/src"]
+compiled = [(folder / name, [f"-I{overlay}", *inside]) for name in changed if name.endswith(".cpp")]
+for title, sees in {"A store": users, "An engine": inside, "A transport": inside}.items():
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.M | re.S)
+    source = folder / (title.split()[1] + ".cpp")
+    source.write_text("\n".join(re.findall(r"^```cpp\n(.*?)^```", section, re.M | re.S)))
+    compiled.append((source, sees))
+for source, sees in compiled:
+    subprocess.run([*compiler, "-std=c++20", "-Wall", "-Wextra", "-fsyntax-only", *sees, str(source)], check=True)

@@ -18,6 +18,7 @@
 #include "io/poll_budget.hpp"
 #include "io/posix_network.hpp"
 #include "io/request_list.hpp"
+#include "io/system_environment.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -165,6 +166,22 @@ class poll_engine final : public engine {
   std::map<key, request_list> parked_;
   std::vector<pollfd> asked_ = std::vector<pollfd>(1);
   std::size_t sent_ = 0;  ///< in bulk, since the last poll
+};
+
+/// This machine, with another engine.
+class poll_machine final : public environment {
+ public:
+  engine_choice make_engine(engine_kind) override {
+    return {std::make_unique<poll_engine>(), {}};
+  }
+  void fill_random(std::span<std::byte> bytes) override { real_.fill_random(bytes); }
+  process_identity identity() const override { return real_.identity(); }
+  bool starts_threads() const noexcept override { return true; }
+  void attach(reactor&) override {}
+  void detach(reactor&) noexcept override {}
+
+ private:
+  system_environment real_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -1,6 +1,6 @@
 // Worlds over a transport and an engine of one's own, which src/EXTENDING.md shows.
 #include "io/poll_engine.hpp"
-#include "io/system_environment.hpp"
+#include "late_backend.hpp"
 #include "toy_backend.hpp"
 #include "world_fixture.hpp"
 
@@ -8,23 +8,7 @@ namespace manyworlds::world_tests {
 
 namespace {
 
-/// This machine, with another engine.
-class poll_machine final : public environment {
- public:
-  engine_choice make_engine(engine_kind) override {
-    return {std::make_unique<poll_engine>(), {}};
-  }
-  void fill_random(std::span<std::byte> bytes) override { real_.fill_random(bytes); }
-  process_identity identity() const override { return real_.identity(); }
-  bool starts_threads() const noexcept override { return true; }
-  void attach(reactor&) override {}
-  void detach(reactor&) noexcept override {}
-
- private:
-  system_environment real_;
-};
-
-runtime_options over(toy_exchange& exchange) {
+runtime_options over(backend_factory& exchange) {
   return {.shared_memory = false, .backends = &exchange};
 }
 
@@ -109,6 +93,62 @@ TEST_CASE("members leave over it in order") {
   CHECK(p.wa.state() == world_state::closed);
   p.b.run(p.wb.leave());
   CHECK(p.wb.state() == world_state::closed);
+}
+
+TEST_CASE(
+    "law 5: a wrapper begins sends late, counts their bytes and keeps their order") {
+  late_exchange exchange(20ms);
+  pair p({.name = "late", .form = 10s}, over(exchange), over(exchange));
+  CHECK(p.wa.transport() == "late");
+  const auto sending = [&]() -> task<void> {
+    const std::uint64_t first = 1, second = 2;
+    co_await when_all(p.wa.send(object(first), to(1)), p.wa.send(object(second), to(1)));
+  };
+  const auto receiving = [&]() -> task<std::uint64_t> {
+    std::uint64_t first = 0, second = 0;
+    co_await p.wb.recv(object(first), from(0));
+    co_await p.wb.recv(object(second), from(0));
+    co_return 10 * first + second;
+  };
+  const auto began = clock::now();
+  auto sent = p.a.rt.start(sending());
+  CHECK(p.b.run(receiving()) == 12);
+  CHECK(clock::now() - began >= 20ms);
+  p.a.finish(sent);
+  CHECK(exchange.bytes() == 2 * sizeof(std::uint64_t));
+  auto met = p.a.rt.start(meeting_all(p.wa));
+  CHECK(!p.b.run(meeting_all(p.wb)));
+  CHECK(!p.a.finish(met));
+}
+
+TEST_CASE("a send that a wrapper holds is given up, broken or delivered") {
+  late_exchange exchange(1h);
+  pair p({.name = "late", .form = 10s}, over(exchange), over(exchange));
+  const auto sending = [&](const std::uint64_t& word, duration limit) -> task<failure> {
+    const auto sent = co_await outcome(p.wa.send(object(word), to(1)).within(limit));
+    co_return sent.error();
+  };
+  const auto turn = []() -> task<void> { co_await yield(); };
+  const std::uint64_t first = 1, second = 2;
+  CHECK(p.a.run(sending(first, 1ms)).cause == cause::timed_out);
+  auto held = p.a.rt.start(sending(second, 1h));
+  p.a.run(turn());
+
+  SUBCASE("by a break") {
+    p.wa.fail("enough");
+    CHECK(p.a.finish(held).cause == cause::broken_by_user);
+  }
+  SUBCASE("before its member leaves") {
+    std::uint64_t came = 0;
+    const auto receiving = [&]() -> task<void> {
+      co_await p.wb.recv(object(came), from(0));
+    };
+    auto received = p.b.rt.start(receiving());
+    p.a.run(p.wa.leave());
+    CHECK(!p.a.finish(held));
+    p.b.finish(received);
+    CHECK(came == 2);
+  }
 }
 
 TEST_SUITE_END();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/stream.hpp"
 #include "manyworlds/detail/member_work.hpp"
 #include "memory/view_cursor.hpp"
 #include "world/backend_factory.hpp"
@@ -43,22 +45,7 @@ struct toy_wire {
   std::array<end, 2> ends;
 };
 
-/// Lets the two ends of a connection find each other. Thread: any.
-class toy_exchange final : public backend_factory {
- public:
-  std::unique_ptr<backend> make_backend(backend_parts parts) override;
-  [[nodiscard]] std::shared_ptr<toy_wire> wire_of(const std::string& connection) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(wires_, [](const auto& each) { return each.second.expired(); });
-    std::shared_ptr<toy_wire> wire = wires_[connection].lock();
-    if (!wire) wires_[connection] = wire = std::make_shared<toy_wire>();
-    return wire;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<toy_wire>> wires_;
-};
+class toy_exchange;
 
 class toy_backend final : public backend {
  public:
@@ -130,6 +117,23 @@ class toy_backend final : public backend {
   work* quiet_ = nullptr;
   work* gone_ = nullptr;
   member_timer<&toy_backend::deadline_passed> deadline_{*this};
+};
+
+/// Lets the two ends of a connection find each other. Thread: any.
+class toy_exchange final : public backend_factory {
+ public:
+  std::unique_ptr<backend> make_backend(backend_parts parts) override;
+  [[nodiscard]] std::shared_ptr<toy_wire> wire_of(const std::string& connection) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(wires_, [](const auto& each) { return each.second.expired(); });
+    std::shared_ptr<toy_wire> wire = wires_[connection].lock();
+    if (!wire) wires_[connection] = wire = std::make_shared<toy_wire>();
+    return wire;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<toy_wire>> wires_;
 };
 
 inline std::unique_ptr<backend> toy_exchange::make_backend(backend_parts parts) {
