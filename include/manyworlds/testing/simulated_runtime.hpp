@@ -13,9 +13,9 @@ namespace manyworlds::inline v0 {
 /// Owns a runtime that a simulation turns. Its tasks are started as on any runtime, and
 /// run whenever the simulation does:
 ///
-///     simulation sim(seed);
-///     simulated_runtime server(sim, "server");
-///     simulated_runtime client(sim, "client");
+///     mw::simulation sim(seed);
+///     mw::simulated_runtime server(sim, "server");
+///     mw::simulated_runtime client(sim, "client");
 ///     auto served = server->start(serve(*server, store));
 ///     auto asked = client->start(ask(*client, store));
 ///     sim.after(2s, [&] { sim.kill(server.process()); });
