@@ -23,6 +23,7 @@ SOURCES = {
         "examples/service.cpp",
         "examples/service.cpp",
     ],
+    "examples/coming_from.md": ["tests/interface/add_up.cpp"],
     "src/nccl/using.md": [
         "examples/gpu_world.cpp",
         "tests/interface/programs.cpp",
