@@ -21,6 +21,7 @@
 
 namespace manyworlds::host_tests {
 
+using testing::all_are;
 using testing::pattern;
 
 struct member {

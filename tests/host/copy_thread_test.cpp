@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::size_t size = std::size_t{48} << 20;
 
-bool all_are(const std::vector<std::uint8_t>& memory, std::uint8_t what) {
-  return std::all_of(memory.begin(), memory.end(),
-                     [what](std::uint8_t b) { return b == what; });
-}
-
 /// Its thread is started with its first slice, without which no message is whole.
 bool has_copy_thread() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

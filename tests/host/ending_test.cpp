@@ -151,8 +151,7 @@ TEST_SUITE("host ending") {
       REQUIRE(c.until([&] { return c[1].quiet.runs == 1; }));
       std::fill(got.begin(), got.end(), 0x33);
       c.settle();
-      CHECK(
-          std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 0x33; }));
+      CHECK(all_are(got, 0x33));
       CHECK(r.ends == 0);
     }
   }

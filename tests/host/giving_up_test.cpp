@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::size_t large_bytes = 8U << 20;
 
-bool all_of_it_is(const std::vector<std::uint8_t>& bytes, std::uint8_t value) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [=](std::uint8_t b) { return b == value; });
-}
-
 // As the world does: gives up, and waits for the end if it is not at once.
 void give_up(cluster& c, rank_t at, test_operation& op) {
   if (c.at(at).withdraw(op)) {
@@ -78,7 +73,7 @@ TEST_SUITE("host giving up") {
         CHECK(again.done());
         CHECK(s.done());
         CHECK(got == sent);
-        CHECK(all_of_it_is(lost, 0xA5));
+        CHECK(all_are(lost, 0xA5));
         CHECK(c[0].events.quiet());
         CHECK(c[1].events.quiet());
       }

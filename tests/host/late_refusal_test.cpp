@@ -137,8 +137,7 @@ TEST_SUITE("host late refusal") {
       CHECK(m.c.until([&] { return m.s.ended(); }));
       CHECK(m.s.done());
       // Law 4: nothing came into what was given back.
-      CHECK(std::all_of(m.got.begin(), m.got.end(),
-                        [](std::uint8_t b) { return b == 0x5a; }));
+      CHECK(all_are(m.got, 0x5a));
       CHECK(m.c[1].events.quiet());
     });
   }

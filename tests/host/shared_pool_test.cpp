@@ -173,7 +173,7 @@ TEST_SUITE("host shared pool") {
       CHECK((s.done() ? r.done() : r.failed(cause::cancelled_by_peer)));
       // The next message is whole.
       carry(c, memory, got);
-      CHECK(std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 2; }));
+      CHECK(all_are(got, 2));
       memory = {};
     }
   }
