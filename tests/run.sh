@@ -42,18 +42,17 @@ configure_sanitized() {
     -Ddebug=true -Dtests=enabled "${how[@]}" "${warnings[@]}"
 }
 
-# Compiling keeps the processors busy and most tests wait: the sanitized tests are built beside the others,
-# at the lowest priority. Each "runs" under true, as meson has no word for building tests alone.
+# Each "runs" under true, as meson has no word for building tests alone.
 build_ahead() {
-  local name
-  for name in "$@"; do
-    configure_sanitized "$name" &&
-      meson test -C "$root/build-$name" --logbase ahead --wrapper true ${suites_of[$name]}
-  done >"$build/ahead.log" 2>&1
+  configure_sanitized "$1" >"$build/ahead-$1.log" 2>&1 &&
+    meson test -C "$root/build-$1" --logbase ahead --wrapper true ${suites_of[$1]} \
+      >>"$build/ahead-$1.log" 2>&1
+  touch "$build/ahead-$1.done"
 }
 
 # What was not built ahead is built here, and its errors are printed.
 sanitized() {
+  while [ ! -e "$build/ahead-$1.done" ] && kill -0 "$beside" 2>/dev/null; do sleep 1; done
   say "${sanitizers[$1]} sanitizer, in $root/build-$1"
   if configure_sanitized "$1"; then
     run_tests "$root/build-$1" testlog 5 ${suites_of[$1]}
@@ -78,6 +77,36 @@ format_is_right() {
 consumer_works() {
   bash "$root/tests/consumers/run.sh" "$1" "$build" "$build/consumers/$1" \
     >"$build/consumer-$1.log" 2>&1 || { cat "$build/consumer-$1.log"; return 1; }
+}
+
+# What is compiled to see whether it compiles. Without ninja, as another one may run in this folder.
+compiled_checks() {
+  say "headers, refused lines, and the library as one file"
+  run_tests "$build" compiled 1 --no-rebuild --suite compiled
+  for consumer in pkgconfig cmake meson source; do
+    step "a $consumer project uses the library" consumer_works "$consumer"
+  done
+  step "clang-format agrees" format_is_right
+}
+
+# Most tests wait, and compiling keeps the processors busy: it is done beside them, at a low priority. What
+# runs what it has compiled gets a fourth of a busy processor. Its output and its counts are kept for the end.
+compile_beside() {
+  (
+    renice -n 19 "$BASHPID" >/dev/null
+    build_ahead asan
+    build_ahead tsan
+  )
+  renice -n 5 "$BASHPID" >/dev/null
+  passed=0 failed=0
+  compiled_checks >"$build/compiled.log" 2>&1
+  echo "$passed $failed" >"$build/compiled.counts"
+}
+
+count_compiled() {
+  wait "$beside"
+  cat "$build/compiled.log"
+  count $(cat "$build/compiled.counts" || echo 0 1)
 }
 
 # In a sanitized build the library is src/all.cpp: all sources, and their headers once.
@@ -111,7 +140,8 @@ fi
 require_packages "${packages[@]}"
 
 command -v mold >/dev/null && export CXX_LD=mold
-jobs=$(nproc)
+# Most tests wait.
+jobs=$((2 * $(nproc)))
 # How many seeds the simulation tries: tests read it, the library reads no environment.
 declare -A seeds=([quick]=100 [default]=300 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
@@ -139,8 +169,9 @@ step "everything builds" everything_builds
 
 # Processes mostly wait, and what they run is what the unit tests run: without the sanitizers but in --full.
 [ "$level" = full ] && suites_of[asan]+=' --suite process --suite soak'
-{ renice -n 19 "$BASHPID" >/dev/null; build_ahead asan tsan; } &
-ahead=$!
+rm -f "$build"/ahead-*.done "$build/compiled.counts"
+compile_beside &
+beside=$!
 
 say "unit and process tests"
 crowded=()
@@ -149,17 +180,12 @@ run_tests "$build" unit 1 --suite unit --suite checks --suite process "${crowded
 as_in_docker
 say "soak: 60 s of 8 processes in 30 worlds, hurt at random"
 run_tests "$build" soak 1 --suite soak
-say "headers, the library as one file, and planted bugs"
+say "planted bugs, and the GPU suite on the emulation"
 run_tests "$build" slow_checks 1 --suite slow_checks
-for consumer in pkgconfig cmake meson source; do
-  step "a $consumer project uses the library" consumer_works "$consumer"
-done
-step "clang-format agrees" format_is_right
-
-wait "$ahead"
-export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 10))
+export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 20))
 unset MANYWORLDS_TEST_CROWD
 sanitized asan
 sanitized tsan
+count_compiled
 [ "$level" = full ] && step "clang-tidy finds nothing" tidy_finds_nothing
 finish
