@@ -37,6 +37,11 @@ using collective_operation = world_operation<void, collective_request>;
 /// larger. Results are the same bits on all members, and from run to run. Size, members
 /// and place decide which algorithm computes them (`algorithms.hpp`).
 ///
+/// A collective that fails may have written a part of its result, or of a reduction. The
+/// contents of `out` are then undefined, and so are those of a `data` that it writes.
+/// `in` is as it was, unless it overlaps `out`: try again from there, in the world of
+/// those that are left.
+///
 /// Errors: the causes of any operation. Of these, here:
 /// - `invalid_argument`: the arguments alone are wrong. Nothing is started here; the
 ///   world of members that entered that collective rightly breaks (`mismatch`, naming

@@ -44,6 +44,9 @@ using device_operation = world_operation<Result, device_request>;
 /// enqueued on the views' streams comes after it. `settled(ticket)` tells that it is
 /// done and that the world had not broken.
 ///
+/// The contents of buffers after a collective that failed are those that
+/// `collective_calls` tells.
+///
 /// Errors: the causes of any operation, and:
 /// - `unsupported`: the world has another backend; the loaded NCCL or a GPU cannot do it.
 /// - `invalid_argument`: views that do not fit together, lie elsewhere or have no usable
