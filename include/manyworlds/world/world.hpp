@@ -165,6 +165,9 @@ class world : public device_calls<world>,
   /// dead. This world is broken first if it is not over. A member that lives and does
   /// not call is waited for, for half of `options.form` at most.
   ///
+  /// Some of them may have ended a collective that failed at others: agree on where to
+  /// go on in the new world, say by an `all_reduce` of the round with `mw::min`.
+  ///
   /// Errors: world_error, at `options.form` at the latest:
   /// - `expelled`: the others have gone on without this member, as they do when it was
   ///   silent for too long.
