@@ -163,7 +163,8 @@ class world : public device_calls<world>,
   /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
   /// dead. This world is broken first if it is not over. A member that lives and does
-  /// not call is waited for, for half of `options.form` at most.
+  /// not call is waited for, for half of `options.form` at most. Giving up the await, by
+  /// a deadline or a cancellation, ends this try alone: it may be called again.
   ///
   /// Some of them may have ended a collective that failed at others: agree on where to
   /// go on in the new world, say by an `all_reduce` of the round with `mw::min`.
