@@ -29,9 +29,11 @@ struct process_identity {
 enum class cause : std::uint8_t {
   none,
   // The world is broken.
-  peer_died,         ///< the peer process ended
+  peer_died,         ///< the peer process ended, or the link to it did: by its end, a
+                     ///< reset or a timeout of the network, which `detail` tells
   silent_peer,       ///< the peer process was silent for the world's silence limit
-  connection_lost,   ///< the connection ended, though the peer process lives
+  connection_lost,   ///< the world's connection to the peer ended while the link to the
+                     ///< process went on, or the peer has made a new link
   replaced,          ///< another process took the rank of a dead or silent member
   abandoned,         ///< a member dropped its last handle without leaving
   stalled,           ///< a begun transfer made no progress
