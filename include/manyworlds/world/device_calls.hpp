@@ -86,18 +86,20 @@ class device_calls {
         detail::device_request({}, std::move(data)));
   }
   /// Sends a head in host memory, and device memory behind it that the peer receives
-  /// apart. Lifetime: `head` must live until the await ends. Errors: those of `send`.
+  /// apart. Lifetime: a head that has a name must live until the await ends; one written
+  /// in the call is kept. Errors: those of `send`.
   template <class Head>
-  detail::device_operation<void> send_message(const Head& head, device_gather_list data,
-                                              to peer, lane on = {}, user_word user = {},
-                                              source_position where = source_position()) {
-    detail::check_head<Head>();
+  world_operation<void, detail::list_behind<detail::device_request, Head>> send_message(
+      Head&& head, device_gather_list data, to peer, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
+    detail::check_head<std::remove_cvref_t<Head>>();
     detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
-    r.head_bytes = sizeof(Head);
-    return detail::device_operation<void>(std::move(r),
-                                          detail::device_request(std::move(data), {}));
+    r.head_bytes = sizeof head;
+    return world_operation<void, detail::list_behind<detail::device_request, Head>>(
+        std::move(r),
+        detail::put_behind<Head>(head, detail::device_request(std::move(data), {})));
   }
 
   /// Every member gets the root's `data`.

@@ -251,21 +251,24 @@ class world : public device_calls<world>,
 
   /// Sends a trivially copyable head, and perhaps data behind it. The peer receives the
   /// data apart, once it has read the head and chosen its buffers. Data that is given
-  /// must be received even if it has no bytes. Lifetime: `head` must live until the
-  /// await ends. Errors: those of `send`.
+  /// must be received even if it has no bytes. Lifetime: a head that has a name must
+  /// live until the await ends; one written in the call is kept. Errors: those of `send`.
   template <class Head>
-  world_operation<void, gather_list> send_message(
-      const Head& head, to peer, lane on = {}, user_word user = {},
+  world_operation<void, detail::list_behind<gather_list, Head>> send_message(
+      Head&& head, to peer, lane on = {}, user_word user = {},
       source_position where = source_position()) {
-    return world_operation<void, gather_list>(message_with(head, peer, on, user, where));
+    return world_operation<void, detail::list_behind<gather_list, Head>>(
+        message_with(head, peer, on, user, where),
+        detail::put_behind<Head>(head, gather_list()));
   }
   template <class Head>
-  world_operation<void, gather_list> send_message(
-      const Head& head, gather_list data, to peer, lane on = {}, user_word user = {},
+  world_operation<void, detail::list_behind<gather_list, Head>> send_message(
+      Head&& head, gather_list data, to peer, lane on = {}, user_word user = {},
       source_position where = source_position()) {
     detail::operation_request r = message_with(head, peer, on, user, where);
     r.gives_payload = true;
-    return world_operation<void, gather_list>(std::move(r), std::move(data));
+    return world_operation<void, detail::list_behind<gather_list, Head>>(
+        std::move(r), detail::put_behind<Head>(head, std::move(data)));
   }
   /// Receives the head of the next message and the size of what follows it. The next
   /// `recv` of that lane takes what follows, even if it has no bytes, so that a
