@@ -76,6 +76,14 @@ auto m5(mw::runtime& rt, mw::store& st) {
 void m6(mw::dispatcher& d, floats& x) { d.call(x, [] { return 0; }); }  // refused: pick takes a std::span<const mw::worker_status>
 mw::task<void> m7(mw::task<int> t) { co_await t; }                // refused: a task is awaited once, as an rvalue: std::move it
 void m8(mw::world& w, const std::vector<char>& c) { w.recv(c, mw::from{1}); }  // refused: what is received into must not be const
+void m9(mw::world& w, mw::scope& s, floats& x) { auto h = w.send(x, mw::to{1}); s.spawn(h); }  // refused: spawn it where it is made, or std::move it
+void m10(mw::scope& s, mw::task<int> t) { s.spawn(t); }           // refused: spawn it where it is made, or std::move it
+void m11(mw::scope& s, mw::task<void> t) { s.spawn(t); }          // refused: a task runs once: std::move it
+void m12(mw::world& w, mw::scope& s) { s.spawn(w); }              // refused: spawn it where it is made, or std::move it
+void m13(mw::world& w, mw::scope& s) { s.spawn(w.shrink()); }     // refused: what this await gives owns something
+void m14(mw::world& w, mw::scope& s) { s.spawn(mw::outcome(w.barrier())); }  // refused: what this await gives owns something
+void m15(mw::world& w, mw::scope& s) { s.spawn(w.send(floats(4), mw::to{1})); }  // refused: give it a name in a statement before
+void m16(mw::scope& s) { s.spawn(three); }                        // refused: spawn also takes an operation as it is
 // clang-format on
 #else
 mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher& d,
@@ -99,6 +107,10 @@ mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher&
   co_await mw::when_all(three(), w.barrier());
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
     s.spawn([]() -> mw::task<void> { co_return; });
+    s.spawn(three());
+    s.spawn(w.send(x, mw::to{1}).within(5s));
+    auto named = w.recv(y, mw::from{1});
+    s.spawn(std::move(named));
     co_return;
   });
   auto picked = co_await d.call(x, [&](auto all) { return all.size(); });
