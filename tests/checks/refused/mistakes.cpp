@@ -37,6 +37,11 @@ void h4(mw::world);
 void h5(mw::world& w) { h4(w); }                                  // refused: or pass a mw::world&
 void h6(mw::runtime);
 void h7(mw::runtime& rt) { h6(rt); }                              // refused: pass a mw::runtime&
+mw::task<void> h8(mw::world& w, floats& x) { auto h = w.send(x, mw::to{1}); co_await h; }  // refused: std::move it, or await it where it is made
+mw::task<void> h9(mw::world& w, floats& x) { auto h = w.recv(x, mw::from{1}); const auto m = co_await h; (void)m; }  // refused: std::move it, or await it where it is made
+mw::task<void> h10(mw::world& w) { auto h = w.barrier(); (void)co_await mw::outcome(h); }  // refused: std::move it, or await it where it is made
+void h11(mw::world& w) { auto h = w.arrival(mw::from{1}); mw::within(h, 5s); }  // refused: std::move it, or await it where it is made
+mw::task<void> h12() { co_await 7; }                               // refused: it is no task and no operation
 
 // Bodies and handlers.
 mw::task<void> by_value(mw::world) { co_return; }
@@ -74,7 +79,7 @@ auto m5(mw::runtime& rt, mw::store& st) {
   return mw::keep(rt, st, {.name = "x", .rank = 0, .size = 2}, [](mw::world&) { return three(); });  // refused: gives a mw::task<void>
 }
 void m6(mw::dispatcher& d, floats& x) { d.call(x, [] { return 0; }); }  // refused: pick takes a std::span<const mw::worker_status>
-mw::task<void> m7(mw::task<int> t) { co_await t; }                // refused: a task is awaited once, as an rvalue: std::move it
+mw::task<void> m7(mw::task<float> t) { co_await t; }                // refused: an operation, or a task, that has a name is awaited once, as an rvalue: std::move it
 void m8(mw::world& w, const std::vector<char>& c) { w.recv(c, mw::from{1}); }  // refused: what is received into must not be const
 void m9(mw::world& w, mw::scope& s, floats& x) { auto h = w.send(x, mw::to{1}); s.spawn(h); }  // refused: spawn it where it is made, or std::move it
 void m10(mw::scope& s, mw::task<int> t) { s.spawn(t); }           // refused: spawn it where it is made, or std::move it
@@ -111,6 +116,8 @@ mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher&
     s.spawn(w.send(x, mw::to{1}).within(5s));
     auto named = w.recv(y, mw::from{1});
     s.spawn(std::move(named));
+    auto all = w.all_reduce(x, mw::sum);
+    co_await std::move(all).within(5s);
     co_return;
   });
   auto picked = co_await d.call(x, [&](auto all) { return all.size(); });
