@@ -410,6 +410,31 @@ class world : public device_calls<world>,
   requires(!detail::no_buffer<B>) void broadcast(B&&, R&&, Rest&&...) {
     detail::refuse_rank<R>();
   }
+  template <detail::no_rank_name R, detail::is_target Both, class... Rest>
+  void reduce(Both&&, reduction, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce(In&&, Out&&, reduction, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void gather(In&&, Out&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void scatter(In&&, Out&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void all_reduce(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void reduce(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void reduce_scatter(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
 
   /// Starts several operations as one, left to right. None waits for another to end, so
   /// that sends and receives among members cannot block each other. Unmatched ones on

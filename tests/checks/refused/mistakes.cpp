@@ -21,6 +21,22 @@ void f7(mw::world& w, floats& x) { w.send(x, 1); }                // refused: a 
 void f8(mw::world& w, floats& x) { w.recv(x, 1L); }               // refused: a rank says what it is for
 void f9(mw::world& w) { w.arrival(1U); }                          // refused: a rank says what it is for
 void f10(mw::world& w, floats& x) { w.broadcast(x, short{0}); }   // refused: a rank says what it is for
+void f11(mw::world& w, floats& x) { w.scatter(x, x, 0LL); }         // refused: a rank says what it is for
+void f12(mw::world& w, floats& x) { w.gather(x, x, 0UL); }         // refused: a rank says what it is for
+void f13(mw::world& w, floats& x) { w.reduce(x, x, mw::sum, 0ULL); }  // refused: a rank says what it is for
+void f14(mw::world& w, floats& x) { w.reduce(x, mw::sum, true); }  // refused: a rank says what it is for
+void f15(mw::world& w, floats& x, const floats& c) { w.scatter(c, x, 'a'); }  // refused: a rank says what it is for
+
+// No reduction.
+using ints = std::vector<int>;
+using longs = std::vector<long>;
+void r1(mw::world& w, floats& x) { w.all_reduce(x); }             // refused: a reduction is missing
+void r2(mw::world& w, ints& x) { w.all_reduce(x, x); }            // refused: a reduction is missing
+void r3(mw::world& w, longs& x) { w.reduce(x, mw::root{0}); }     // refused: a reduction is missing
+void r4(mw::world& w, const floats& c, floats& x) { w.reduce(c, x, mw::root{0}); }  // refused: a reduction is missing
+void r5(mw::world& w, std::span<float> x) { w.reduce_scatter(x, x); }  // refused: a reduction is missing
+void r6(mw::world& w, std::span<int> x) { w.all_reduce(x, 0); }   // refused: a reduction is missing
+void r7(mw::world& w, mw::device_view x) { w.all_reduce(x); }     // refused: a reduction is missing
 
 // What is no task.
 void g1(mw::runtime& rt) { rt.start([] { return three(); }); }    // refused: run and start take a task
@@ -105,6 +121,11 @@ mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher&
   co_await w.send_message(7, mw::to{1});
   co_await w.all_reduce(c, x, mw::sum);
   co_await w.all_gather(c, y);
+  co_await w.reduce(x, mw::sum, mw::root{0});
+  co_await w.reduce(c, x, mw::sum, mw::root{0});
+  co_await w.gather(c, x, mw::root{0});
+  co_await w.scatter(c, x, mw::root{0});
+  co_await w.reduce_scatter(c, x, mw::max);
   co_await mw::keep(rt, st, options, edge);
   auto task = three();
   auto started = rt.start(std::move(task));
