@@ -64,9 +64,9 @@ void operation_awaiter::begin() noexcept {
   }
   is_starting_ = false;
   if (outcome_ != outcome::pending) return;
-  if (limit_) {
+  if (limit) {
     reactor& user = core_->runtime().user();
-    user.timers().arm(interruptible().limit, later(user.now(), *limit_));
+    user.timers().arm(interruptible().limit, later(user.now(), *limit));
   }
   if (token_.stop_possible()) {
     interruptible().on_token.emplace(std::move(token_), on_stop{this});
@@ -151,9 +151,7 @@ bool operation_awaiter::give_up(reason why) noexcept {
   if (is_collective(kind)) {
     // The others count on this member: a stop waits, a deadline is the world's.
     if (why == reason::late) {
-      core_->break_with(
-          core_->describe_failure(cause::overdue, no_rank, kind,
-                                  "the deadline of a collective passed at this member"));
+      core_->break_for_the_deadline_of(*this);
     } else if (why == reason::task_cancelled && must_end_) {
       core_->break_for_the_end_of(*this);
     }

@@ -50,8 +50,8 @@ using collective_operation = world_operation<void, collective_request>;
 ///   Breaks the world.
 /// - `closed`: a member has left, for this and all later collectives.
 /// - `overdue`: ranks did not enter within `world_options::collective_break`, or a
-///   deadline (`within`) passed here. Breaks the world. The absent ranks are named in
-///   the log after `collective_log`.
+///   deadline (`within`) passed here. Breaks the world, naming the absent ranks. The log
+///   names them after `collective_log`.
 /// - `cancelled`: the token of `stop` was triggered before the start. A later stop is
 ///   waited out: the others count on this member.
 template <class World>
