@@ -129,6 +129,7 @@ void operation_awaiter::make_failure() noexcept {
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());
     failure_->operation = kind;
+    name_message(*failure_);
     core_->tally().note_error(failure_->cause);
     return;
   }
@@ -140,6 +141,14 @@ void operation_awaiter::make_failure() noexcept {
   }
   failure_ = std::make_unique<failure>(
       core_->describe_failure(failed_with, with, kind, std::move(failure_detail)));
+  name_message(*failure_);
+}
+
+void operation_awaiter::name_message(failure& f) const noexcept {
+  if (!is_point_to_point(kind)) return;
+  f.operation_peer = peer != no_rank ? peer : info.source;
+  const bool is_own = (on.number() & lane::reserved) != 0;
+  if (!takes_fresh_lanes && !is_own) f.operation_lane = on;
 }
 
 bool operation_awaiter::give_up(reason why) noexcept {

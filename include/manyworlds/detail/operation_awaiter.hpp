@@ -110,6 +110,8 @@ class operation_awaiter : public operation {
   bool queue(work& w) noexcept;
   void work_is_done() noexcept;
   void make_failure() noexcept;
+  /// Names the peer and the lane of a message.
+  void name_message(failure& f) const noexcept;
   [[nodiscard]] bool is_invalid() const noexcept;
   /// Returns why it is. Precondition: `is_invalid()`.
   [[nodiscard]] std::string invalid_text() const;
