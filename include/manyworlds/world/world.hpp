@@ -97,6 +97,7 @@ class world : public device_calls<world>,
   /// Makes a handle without a world, like one that was moved from. It may be assigned
   /// to, asked for `bool` or dropped; all else throws world_error (`invalid_argument`).
   world() noexcept = default;
+  /// Returns whether the handle has a world.
   [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
   /// Describes a world. Lifetime: the store must live until the world is formed, or the
   /// handle dropped. It is never used afterwards (for stores that the library does not
