@@ -45,6 +45,9 @@ def plainer(text):
     # What warnings say: Doxygen takes the parentheses for a function's.
     text = re.sub(r'\[\[nodiscard\((?:"[^"]*"\s*)+\)\]\]', "[[nodiscard]]", text)
     text = text.replace("MANYWORLDS_MUST_AWAIT ", "[[nodiscard]] ")
+    # Short names for what users know, so that Doxygen links it.
+    text = text.replace("detail::collective_operation", "world_operation<void>")
+    text = text.replace("detail::device_operation<", "world_operation<")
     # Machinery: what stands in detail, and definitions below the line that ends the interface.
     text = re.sub(r"^namespace detail \{\n.*?^\}  // namespace detail\n", "", text, flags=re.M | re.S)
     text = re.sub(r"^// -{20,}\n.*?(?=^\}  // namespace manyworlds)", "", text, flags=re.M | re.S)

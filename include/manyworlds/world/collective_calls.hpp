@@ -25,11 +25,13 @@ using collective_operation = world_operation<void, collective_request>;
 ///     co_await w.all_gather(x, all);
 ///     co_await w.barrier();
 ///
-/// Every member starts the same collectives in the same order, each from one buffer of
-/// elements to another. They take effect one after the other, beside sends and
-/// receives, which they do not wait for. A collective ends when this member's part is
-/// done: its buffers may be used again and hold the result. A root that only gives, or
-/// a member that only gives to the root, may be done before the others have entered.
+/// Each function returns a `world_operation`: `within` and `stop` modify it, and it is
+/// awaited or spawned. Every member starts the same collectives in the same order, each
+/// from one buffer of elements to another. They take effect one after the other, beside
+/// sends and receives, which they do not wait for. A collective ends when this member's
+/// part is done: its buffers may be used again and hold the result. A root that only
+/// gives, or a member that only gives to the root, may be done before the others have
+/// entered.
 ///
 /// Both buffers have the same element type (any of NCCL's). They must not overlap,
 /// except as NCCL allows it. `in` and `out` of `all_reduce` and `reduce` may be the

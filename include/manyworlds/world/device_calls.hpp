@@ -27,10 +27,11 @@ using device_operation = world_operation<Result, device_request>;
 ///     const mw::ticket sent = co_await w.send(kv, mw::to{1}).enqueue();
 ///     co_await w.settled(sent);
 ///
-/// An operation begins when the work that is on its views' streams now is done. Work
-/// that is enqueued there after the await has ended comes after it. Views of one
-/// operation may name several streams. All its memory is on the world's device and
-/// belongs to the caller. The library no longer touches it when the await has ended,
+/// Each function returns a `world_operation`, which `within`, `stop`, `unmatched` and
+/// `enqueue` modify. An operation begins when the work that is on its views' streams now
+/// is done. Work that is enqueued there after the await has ended comes after it. Views
+/// of one operation may name several streams. All its memory is on the world's device
+/// and belongs to the caller. The library no longer touches it when the await has ended,
 /// except for cause `buffers_lost`.
 ///
 /// Every operation is matched over the link before it is handed to NCCL. A parked
