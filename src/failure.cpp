@@ -165,6 +165,17 @@ std::string_view unnamed_subject(cause c) noexcept {
   }
 }
 
+/// Returns the name of the operation, and of a message its peer and lane.
+std::string operation_text(const failure& f) {
+  std::string text(name_of(f.operation));
+  if (!is_message(f.operation) && f.operation != operation_kind::arrival) return text;
+  if (f.operation_peer == no_rank && !f.operation_lane) return text;
+  text += f.operation == operation_kind::send ? " to " : " from ";
+  text += f.operation_peer == no_rank ? "any" : fmt::format("rank {}", f.operation_peer);
+  if (f.operation_lane) text += fmt::format(" on lane {}", f.operation_lane->number());
+  return text;
+}
+
 /// Returns the subject with a space behind it, or an empty text.
 std::string subject_of(const failure& f) {
   if (!is_about_member(f.cause)) return {};
@@ -250,9 +261,9 @@ std::string failure::text() const {
   }
   if (operation != operation_kind::none && operation != operation_kind::form &&
       !is_bare_call) {
-    text += fmt::format(", in {}", name_of(operation));
+    text += ", in " + operation_text(*this);
     if (!call.empty()) text += " " + call;
-    if (!is_about_member(cause) && rank != no_rank)
+    if (!is_about_member(cause) && rank != no_rank && operation_peer == no_rank)
       text += fmt::format(" with rank {}", rank);
     if (!is_about_member(cause) && operation == operation_kind::call && peer.pid != 0)
       text += fmt::format(" (pid {})", peer.pid);

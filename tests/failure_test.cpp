@@ -38,6 +38,27 @@ TEST_CASE("a death is told with world, epoch, rank, pid, time to notice and oper
   CHECK(text.ends_with("0.4 ms, in recv"));
 }
 
+TEST_CASE("the peer and the lane of a message are told beside the member that failed") {
+  failure f = death();
+  f.operation_peer = 2;
+  f.operation_lane = lane(7);
+  CHECK(f.text().ends_with("0.4 ms, in recv from rank 2 on lane 7"));
+  f.operation = operation_kind::send;
+  CHECK(
+      f.text().ends_with("rank 1 (pid 4711) died; noticed after at most 0.4 ms, in "
+                         "send to rank 2 on lane 7"));
+  f.operation = operation_kind::arrival;
+  f.operation_lane = std::nullopt;
+  CHECK(f.text().ends_with("in arrival from rank 2"));
+  f.operation_peer = no_rank;
+  f.operation_lane = lane();
+  CHECK(f.text().ends_with("in arrival from any on lane 0"));
+  f.cause = cause::timed_out;
+  f.operation = operation_kind::receive;
+  f.operation_peer = 1;
+  CHECK(f.text() == "left@3: timed out, in recv from rank 1 on lane 0");
+}
+
 TEST_CASE("what is not known is not printed") {
   failure f = death();
   f.peer.pid = 0;

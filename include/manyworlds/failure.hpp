@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,11 @@ struct process_identity {
 enum class cause : std::uint8_t {
   none,
   // The world is broken.
-  peer_died,         ///< the peer process ended
+  peer_died,         ///< the peer process ended, or the link to it did: by its end, a
+                     ///< reset or a timeout of the network, which `detail` tells
   silent_peer,       ///< the peer process was silent for the world's silence limit
-  connection_lost,   ///< the connection ended, though the peer process lives
+  connection_lost,   ///< the world's connection to the peer ended while the link to the
+                     ///< process went on, or the peer has made a new link
   replaced,          ///< another process took the rank of a dead or silent member
   abandoned,         ///< a member dropped its last handle without leaving
   stalled,           ///< a begun transfer made no progress
@@ -146,11 +149,19 @@ class MANYWORLDS_EXPORT failure {
   std::uint64_t epoch = 0;
   /// Distinguishes worlds of one name in one process, also before there is an epoch.
   std::uint64_t world_instance = 0;
-  rank_t rank = no_rank;  ///< the member that failed, or the peer of the operation
+  /// The member that the cause is about: the one that broke the world, has left or is
+  /// absent. Of an operation that failed by itself, as by its deadline, the peer.
+  /// `no_rank` if no member is known.
+  rank_t rank = no_rank;
   /// The process of that member.
   process_identity peer;
   /// What was being done, if anything.
   operation_kind operation = operation_kind::none;
+  /// The receiver of a send; the sender of a receive or an `arrival`, or `no_rank` for
+  /// any. It need not be the member that failed.
+  rank_t operation_peer = no_rank;
+  /// The lane of a send, of a receive or of an `arrival` that names one.
+  std::optional<lane> operation_lane;
   /// Why it failed.
   enum cause cause = cause::none;
   /// Time from the peer's last sign of life to the notice: an upper bound of the time
@@ -168,7 +179,8 @@ class MANYWORLDS_EXPORT failure {
     return cause >= cause::peer_died && cause <= cause::forked;
   }
   /// Returns a line like
-  /// "left@3 broken: rank 1 (pid 4711) died; noticed after at most 0.4 ms, in recv".
+  /// "left@3 broken: rank 2 (pid 4711) died; noticed after at most 0.4 ms, in recv from
+  /// rank 1 on lane 0".
   [[nodiscard]] std::string text() const;
 };
 

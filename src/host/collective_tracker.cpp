@@ -233,11 +233,14 @@ const char* collective_tracker::on_refuse(rank_t peer, const frame& f) {
   return nullptr;
 }
 
+// The others are asked at half of a deadline, so that it can name the absent.
 duration collective_tracker::period() const noexcept {
-  return std::clamp(core_.options.collective_log / 10, shortest_period, longest_period);
+  return std::clamp(std::min(core_.options.collective_log / 10, limit_ / 2),
+                    shortest_period, longest_period);
 }
 
-void collective_tracker::begin(std::uint64_t number, operation_kind kind) noexcept {
+void collective_tracker::begin(std::uint64_t number, operation_kind kind,
+                               std::optional<duration> limit) noexcept {
   MW_ASSERT(number_ == 0, "one collective at a time");
   MW_ASSERT(number > 0 && number <= entered_, "a collective begins that was entered");
   number_ = number;
@@ -245,9 +248,12 @@ void collective_tracker::begin(std::uint64_t number, operation_kind kind) noexce
   since_ = core_.home.recently();
   asked_ = false;
   logged_ = false;
-  if (core_.size < 2 || timer_.is_armed()) return;
-  // Armed at most once a period, however many collectives pass meanwhile. The time that
-  // this turn has taken so far does not count as lateness of the timer.
+  limit_ = limit.value_or(duration::max());
+  const bool is_hasty = limit_ < 2 * longest_period;
+  if (core_.size < 2 || (timer_.is_armed() && !is_hasty)) return;
+  // Armed at most once a period, however many collectives without a near deadline pass
+  // meanwhile. The time that this turn has taken so far does not count as lateness of
+  // the timer.
   since_ = core_.home.now();
   look_later();
 }
@@ -294,7 +300,8 @@ collective_status collective_tracker::status() const {
   status.kind = kind_;
   status.number = number_;
   status.waited = core_.home.now() - since_;
-  status.is_known = asked_ && core_.home.now() - asked_at_ >= answer_limit;
+  status.is_known =
+      asked_ && core_.home.now() - asked_at_ >= std::min(answer_limit, period() / 2);
   if (status.is_known) status.absent = absent();
   return status;
 }

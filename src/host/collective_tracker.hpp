@@ -93,8 +93,10 @@ class collective_tracker {
   /// left.
   void tell_closed(std::uint64_t number, rank_t culprit);
 
-  /// Starts the clock of a collective that is carried out from now on.
-  void begin(std::uint64_t number, operation_kind kind) noexcept;
+  /// Starts the clock of a collective that is carried out from now on, and that the
+  /// world gives up after `limit`.
+  void begin(std::uint64_t number, operation_kind kind,
+             std::optional<duration> limit) noexcept;
   void end() noexcept {
     MW_ASSERT(number_ != 0, "a collective ends that has begun");
     number_ = 0;
@@ -169,6 +171,7 @@ class collective_tracker {
   std::uint64_t number_ = 0;  ///< the number of the collective under way, or 0
   operation_kind kind_ = operation_kind::none;
   time_point since_{};
+  duration limit_ = duration::max();
   bool asked_ = false;
   time_point asked_at_{};
   bool logged_ = false;

@@ -193,7 +193,7 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   is_reported_ = false;
   op.begun = true;
   op.bytes_moved = shape.bytes;
-  tracker_.begin(op.backend.number, op.kind);
+  tracker_.begin(op.backend.number, op.kind, op.limit);
   const collective_signature signature(shape, use, op.backend.number);
   schedule_.open(std::move(shape), signature);
   task_ = carry_out(schedule_, use);

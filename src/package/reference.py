@@ -5,7 +5,8 @@ Doxygen 1.9 wants a comment above each member, and does not know all of C++20. S
 these changes:
 
 - A comment holds for the overloads and the constants that follow it without an empty line.
-- Members that mean the same everywhere get a sentence of `usual`, or one of `own_sentence`.
+- Members that mean the same everywhere get a sentence of `usual`, or one of `own_sentence`; moving and copying always.
+- What is deleted is left out.
 - What it misreads is written in another way, or left out: see `plainer`.
 """
 
@@ -27,7 +28,8 @@ usual = {
     r"\b(?:begin|end)\(\)": "Iterates over the elements.",
     r"\boperator==": "Compares the values.",
     r"\boperator<=>": "Orders the values.",
-    r"\boperator=\(": "Assigns.",
+    r"\boperator=\(.*&&": "Takes what the other has.",
+    r"\boperator=\(": "Copies the other.",
     r"\boperator co_await\(": "Gives what is awaited.",
     r"\busing value_type =": "The type of the value.",
 }
@@ -43,6 +45,9 @@ def plainer(text):
     # What warnings say: Doxygen takes the parentheses for a function's.
     text = re.sub(r'\[\[nodiscard\((?:"[^"]*"\s*)+\)\]\]', "[[nodiscard]]", text)
     text = text.replace("MANYWORLDS_MUST_AWAIT ", "[[nodiscard]] ")
+    # Short names for what users know, so that Doxygen links it.
+    text = text.replace("detail::collective_operation", "world_operation<void>")
+    text = text.replace("detail::device_operation<", "world_operation<")
     # Machinery: what stands in detail, and definitions below the line that ends the interface.
     text = re.sub(r"^namespace detail \{\n.*?^\}  // namespace detail\n", "", text, flags=re.M | re.S)
     text = re.sub(r"^// -{20,}\n.*?(?=^\}  // namespace manyworlds)", "", text, flags=re.M | re.S)
@@ -51,6 +56,7 @@ def plainer(text):
         r"^ *template <detail::(?:not_|no_|dying)[^{;]*\{\n(?:(?! *\}$)[^\n]*\n)*? *\}\n", "", text, flags=re.M
     )
     text = re.sub(r"^  // Refuses a braced list.*?^  \}\n", "", text, flags=re.M | re.S)
+    text = re.sub(r"^ *template [^\n]*\n *requires detail::lacks_[^\n]*\n[^\n]*\}\n", "", text, flags=re.M)
     # Constraints between a template's head and its function: Doxygen takes them for a part of the name.
     return re.sub(r"\n *requires ?\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) ?", "\n", text)
 
@@ -63,6 +69,15 @@ def without_text(line):
 class Declaration:
     def __init__(self, line, code, scope, comment, block):
         self.line, self.head, self.scope, self.comment, self.block = line, code, scope, comment, block
+        self.last = line
+
+    def is_deleted(self):
+        return self.bare().endswith("= delete")
+
+    def is_move_or_copy(self):
+        """Of the class in which it stands."""
+        made = re.escape(self.scope[1])
+        return bool(re.search(rf"\b(?:{made}|operator=)\((?:const )?{made}(?:<\w+>)?&&?", self.bare()))
 
     def bare(self):
         return template.sub("", self.head).split(" {")[0].rstrip("; ")
@@ -101,6 +116,8 @@ def declarations(lines):
                     going_on.comment = ["trailing"]
                 found.append(going_on)
                 comment = []
+        if going_on:
+            going_on.last = number
         for letter in code + " ":
             if going_on and scopes[-1]:
                 going_on.head += letter
@@ -122,6 +139,8 @@ def own_sentence(one):
     bare, (kind, name) = one.bare(), one.scope
     if kind in ("class", "struct") and name:
         made = re.match(before_names + rf"(~?){re.escape(name)}\(", bare)
+        if made and one.is_move_or_copy():
+            return "Takes what the other has." if "&&" in bare else "Copies the other."
         if made:
             return "Ends it." if made[1] else "Makes one."
     for pattern, sentence in usual.items():
@@ -138,21 +157,25 @@ def own_sentence(one):
 
 
 def with_comments(text):
-    lines, above, last = text.splitlines(), {}, None
+    lines, above, hidden, last = text.splitlines(), {}, set(), None
     for one in declarations(lines):
+        if one.is_deleted():
+            hidden.update(range(one.line, one.last + 1))
+            continue
         indent = lines[one.line][: len(lines[one.line]) - len(lines[one.line].lstrip())]
         if one.comment:
             last = one
             continue
         beside = last and last.block == one.block and last.comment != ["trailing"]
         sentence = own_sentence(one)
-        if beside and last.name() == one.name():
+        if beside and last.name() == one.name() and not one.is_move_or_copy():
             above[one.line] = last.comment
         elif sentence:
             above[one.line] = [f"{indent}/// {sentence}"]
         elif beside and constant.match(last.bare()) and constant.match(one.bare()):
             above[one.line] = last.comment
-    return "\n".join("\n".join([*above.get(number, []), line]) for number, line in enumerate(lines)) + "\n"
+    shown = [[*above.get(number, []), line] for number, line in enumerate(lines) if number not in hidden]
+    return "\n".join("\n".join(each) for each in shown) + "\n"
 
 
 def main():

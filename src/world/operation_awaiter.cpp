@@ -64,9 +64,9 @@ void operation_awaiter::begin() noexcept {
   }
   is_starting_ = false;
   if (outcome_ != outcome::pending) return;
-  if (limit_) {
+  if (limit) {
     reactor& user = core_->runtime().user();
-    user.timers().arm(interruptible().limit, later(user.now(), *limit_));
+    user.timers().arm(interruptible().limit, later(user.now(), *limit));
   }
   if (token_.stop_possible()) {
     interruptible().on_token.emplace(std::move(token_), on_stop{this});
@@ -129,6 +129,7 @@ void operation_awaiter::make_failure() noexcept {
   if (failed_with == cause::none) {
     failure_ = std::make_unique<failure>(core_->first_failure());
     failure_->operation = kind;
+    name_message(*failure_);
     core_->tally().note_error(failure_->cause);
     return;
   }
@@ -140,6 +141,14 @@ void operation_awaiter::make_failure() noexcept {
   }
   failure_ = std::make_unique<failure>(
       core_->describe_failure(failed_with, with, kind, std::move(failure_detail)));
+  name_message(*failure_);
+}
+
+void operation_awaiter::name_message(failure& f) const noexcept {
+  if (!is_point_to_point(kind)) return;
+  f.operation_peer = peer != no_rank ? peer : info.source;
+  const bool is_own = (on.number() & lane::reserved) != 0;
+  if (!takes_fresh_lanes && !is_own) f.operation_lane = on;
 }
 
 bool operation_awaiter::give_up(reason why) noexcept {
@@ -151,9 +160,7 @@ bool operation_awaiter::give_up(reason why) noexcept {
   if (is_collective(kind)) {
     // The others count on this member: a stop waits, a deadline is the world's.
     if (why == reason::late) {
-      core_->break_with(
-          core_->describe_failure(cause::overdue, no_rank, kind,
-                                  "the deadline of a collective passed at this member"));
+      core_->break_for_the_deadline_of(*this);
     } else if (why == reason::task_cancelled && must_end_) {
       core_->break_for_the_end_of(*this);
     }

@@ -1,6 +1,7 @@
 #include "world/world_core.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -297,6 +298,25 @@ void world_core::break_for_the_end_of(const operation& op) noexcept {
   break_with(describe_failure(
       cause::runtime_stopped, options_.rank, op.kind,
       "its task was cancelled by the end of the runtime, and the others wait for it"));
+}
+
+void world_core::break_for_the_deadline_of(const operation& op) noexcept {
+  MW_ASSERT(is_collective(op.kind), "other operations are withdrawn at their deadline");
+  std::string text = fmt::format("its deadline passed at rank {}", options_.rank);
+  rank_t culprit = no_rank;
+  // What is under way in host memory says nothing of an operation on a device.
+  const auto status = backend_ && !op.device ? backend_->collective() : std::nullopt;
+  if (status && !status->is_known) {
+    text += ", and the others have not said yet whether they have entered it";
+  } else if (status && status->absent.empty()) {
+    text += ", though all members have entered it: see dump()";
+  } else if (status) {
+    culprit = status->absent.front();
+    text += fmt::format(": {} {} waits for {} {}", name_of(status->kind), status->number,
+                        status->absent.size() == 1 ? "rank" : "ranks",
+                        fmt::join(status->absent, ", "));
+  }
+  break_with(describe_failure(cause::overdue, culprit, op.kind, std::move(text)));
 }
 
 void world_core::break_for_cancelled_collectives() noexcept {

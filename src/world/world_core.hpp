@@ -131,6 +131,9 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   void break_for_cancelled_collectives() noexcept;
   /// Does the same for the collective `op`.
   void break_for_the_end_of(const operation& op) noexcept;
+  /// Breaks the world since the deadline of the collective `op` has passed. Names the
+  /// ranks that have not entered what is under way, as far as they are known.
+  void break_for_the_deadline_of(const operation& op) noexcept;
 
   /// Returns the device of a world that is up; null if it has none.
   [[nodiscard]] device_control* device() const noexcept {

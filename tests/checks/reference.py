@@ -16,6 +16,11 @@ namespace manyworlds::inline v0 {
 class planted {
  public:
   planted() = default;
+  /// Describes one.
+  explicit planted(int a);
+  planted(planted&& other) noexcept;
+  planted(const planted&) = delete;
+  planted& operator=(const planted&) = delete;
   [[nodiscard]] int size() const noexcept { return 0; }
   /// Is documented.
   void first(int a) {}
@@ -52,6 +57,9 @@ def main():
     asked = sorted(line.split("Member ")[1].split("(")[0] for line in refused.stderr.splitlines() if "Member " in line)
     if asked != ["fifth", "second"] or not refused.returncode:
         wrong.append(f"of the planted members it asks for {asked}: {refused.returncode} {refused.stderr}")
+    read = subprocess.run([sys.executable, str(maker), "--read", str(header)], capture_output=True, text=True).stdout
+    if read.count("Describes one.") != 1 or read.count("Takes what the other has.") != 1 or "delete" in read:
+        wrong.append(f"a move says what another constructor does, or what is deleted is shown:\n{read}")
     return wrong
 
 

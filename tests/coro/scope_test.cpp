@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "coro/test_executor.hpp"
+#include "manyworlds/coro/channel.hpp"
+#include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/within.hpp"
 
 namespace manyworlds::testing {
@@ -99,6 +102,83 @@ TEST_CASE("a failing body cancels its children") {
     CHECK(caught);
   });
   CHECK(l.made == 1);
+  CHECK(l.alive() == 0);
+}
+
+TEST_CASE("a child may be anything that a task can await, and what it gives is dropped") {
+  test_executor home;
+  lifetimes l;
+  run(home, [](test_executor& home, lifetimes& l) -> task<void> {
+    event happened;
+    channel<int> numbers(1);
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(happened.wait());
+      s.spawn(numbers.push(7));
+      s.spawn(number_after(2ms, 8, l));
+      s.spawn(when_all(sleeper(l, 3ms), sleeper(l, 4ms)));
+      s.spawn(within(sleep_for(1h), 1h));
+      s.spawn(scope::run([&](scope& inner) -> task<void> {
+        inner.spawn(sleeper(l, 5ms));
+        co_return;
+      }));
+      auto named = sleep_for(6ms);
+      s.spawn(std::move(named));
+      co_await sleep_for(7ms);
+      CHECK(s.size() == 3);  // the body, the event and the deadline
+      happened.set();
+      co_await yield();
+      CHECK(numbers.try_pop() == 7);
+      s.cancel();
+    });
+    CHECK(home.elapsed() == 7ms);
+    CHECK(l.made == 4);
+    CHECK(l.alive() == 0);
+  }(home, l));
+}
+
+TEST_CASE("what a spawned awaitable throws is the run's error, and cancels the others") {
+  test_executor home;
+  std::string what;
+  run(home, [](std::string& what) -> task<void> {
+    try {
+      co_await scope::run([&](scope& s) -> task<void> {
+        s.spawn(sleep_for(1h));
+        s.spawn(within(sleep_for(1h), 2ms));
+        co_return;
+      });
+    } catch (const timed_out&) {
+      what = "timed out";
+    }
+  }(what));
+  CHECK(what == "timed out");
+  CHECK(home.elapsed() == 2ms);
+}
+
+TEST_CASE("an awaitable that is spawned into a cancelled scope is never begun") {
+  lifetimes l;
+  int begun = 0;
+  struct counted {
+    tracked local;
+    int* begun;
+    bool await_ready() const noexcept { return false; }
+    void await_start(continuation& k) const noexcept {
+      ++*begun;
+      k.resume();
+    }
+    bool await_cancel() const noexcept { return false; }
+    bool await_must_resume() const noexcept { return true; }
+    void await_resume() const noexcept {}
+  };
+  run([&]() -> task<void> {
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(counted{tracked(l), &begun});
+      co_await yield();
+      s.cancel();
+      s.spawn(counted{tracked(l), &begun});
+    });
+  });
+  CHECK(begun == 1);
+  CHECK(l.made > 0);
   CHECK(l.alive() == 0);
 }
 

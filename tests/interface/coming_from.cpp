@@ -52,7 +52,7 @@ mw::task<void> point_to_point(mw::world& w) {
     co_await w.send(x, mw::to{0});
     for (int i = 0; i < 2; ++i) {
       co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
-        s.spawn([&]() -> mw::task<void> { co_await w.send(x, mw::to{0}); });
+        s.spawn(w.send(x, mw::to{0}));
         co_await w.recv(y, mw::from{0});
       });
     }

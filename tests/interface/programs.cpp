@@ -202,10 +202,10 @@ int run_dispatch() {
 
 // --- members that sum, and go on without those that die
 
-mw::task<void> sum_with_those_left(mw::world w, std::vector<float>& x) {
+mw::task<void> keep_adding(mw::world w, std::span<const float> mine, std::span<float> x) {
   while (w.size() > 1) {
-    const auto summed = co_await mw::outcome(w.all_reduce(x, mw::sum));
-    if (!summed) w = co_await w.shrink();  // the same order, without the dead
+    const auto summed = co_await mw::outcome(w.all_reduce(mine, x, mw::sum));
+    if (!summed) w = co_await w.shrink();  // x may be half a sum; mine is as it was
   }
 }
 
@@ -218,25 +218,23 @@ mw::task<void> count_formed(mw::runtime& rt, mw::store& st, std::atomic<int>& fo
   }
 }
 
-mw::task<void> form_and_sum(mw::runtime& rt, mw::store& st, int rank,
-                            std::vector<float>& x) {
+mw::task<void> form_and_sum(mw::runtime& rt, mw::store& st, int rank) {
   mw::world w(rt, st, {.name = "sum", .rank = rank, .size = 3});
   co_await w;
-  co_await sum_with_those_left(std::move(w), x);
+  const std::vector<float> mine(8, 1.0f);
+  std::vector<float> x(8);
+  co_await keep_adding(std::move(w), mine, x);
 }
 
 int run_survivors() {
   mw::memory_store st;
   std::array<std::atomic<int>, 3> formed{};
-  std::array<std::vector<float>, 3> numbers;
-  numbers.fill(std::vector<float>(8, 1.0f));
   std::array<mw::runtime, 3> members;
   std::vector<mw::started<void>> summing, counting;
   for (int rank = 0; rank < 3; ++rank) {
     counting.push_back(
         members.at(rank).start(count_formed(members.at(rank), st, formed.at(rank))));
-    summing.push_back(members.at(rank).start(
-        form_and_sum(members.at(rank), st, rank, numbers.at(rank))));
+    summing.push_back(members.at(rank).start(form_and_sum(members.at(rank), st, rank)));
   }
   // The last goes first, in the middle of a sum; then the second, out of the next world.
   const auto until = std::chrono::steady_clock::now() + 20s;

@@ -1,4 +1,6 @@
 // What errors say: who did it, what each member entered, and where.
+#include <deque>
+
 #include "world_fixture.hpp"
 
 namespace manyworlds::world_tests {
@@ -68,7 +70,7 @@ TEST_CASE("after one's own leave() it is oneself that has left, in every operati
     CHECK(begins(text, text_after(f) + "rank 0 (pid "));
     CHECK(has(text, ") has left, in "));
     CHECK(has(text, "(this member called leave())"));
-    CHECK_FALSE(has(text, "rank 1"));
+    CHECK_FALSE(has(text, "rank 1 (pid"));
   }
 }
 
@@ -86,6 +88,53 @@ TEST_CASE("what a peer's leave() closes names the peer, in every operation") {
     CHECK(begins(text, text_after(f) + "rank 0 (pid "));
     CHECK(has(text, ") has left, in "));
   }
+}
+
+TEST_CASE("a message that another member's failure ends names its own peer and lane") {
+  memory_store store;
+  std::deque<node> nodes(3);
+  std::vector<world> worlds;
+  std::vector<started<failure>> formed;
+  for (rank_t r = 0; r < 3; ++r)
+    worlds.emplace_back(nodes[static_cast<std::size_t>(r)].rt, store,
+                        world_options{.name = "three", .rank = r, .size = 3});
+  for (std::size_t r = 0; r < 3; ++r)
+    formed.push_back(nodes[r].rt.start(forming(worlds[r])));
+  for (std::size_t r = 0; r < 3; ++r) REQUIRE_FALSE(nodes[r].finish(formed[r]));
+
+  auto send = [](world& w) -> task<failure> {
+    const floats x(1 << 20);
+    co_return (co_await outcome(w.send(x, to{1}, lane{7}))).error();
+  };
+  auto receive = [](world& w) -> task<failure> {
+    floats x(8);
+    co_return (co_await outcome(w.recv(x, from{1}).within(10s))).error();
+  };
+  auto look = [](world& w) -> task<failure> {
+    co_return (co_await outcome(w.arrival(any))).error();
+  };
+  auto sent = nodes[0].rt.start(send(worlds[0]));
+  auto received = nodes[0].rt.start(receive(worlds[0]));
+  auto looked = nodes[0].rt.start(look(worlds[0]));
+  worlds[2] = world();
+  const failure s = nodes[0].finish(sent);
+  const failure r = nodes[0].finish(received);
+  const failure l = nodes[0].finish(looked);
+  for (const failure& f : {s, r, l}) {
+    const std::string text = f.text();
+    CAPTURE(text);
+    CHECK(f.rank == 2);
+    CHECK(f.cause == cause::abandoned);
+    CHECK(begins(text, "three@1 broken: rank 2 (pid "));
+  }
+  CHECK(s.operation_peer == 1);
+  CHECK(s.operation_lane == lane{7});
+  CHECK(has(s.text(), ", in send to rank 1 on lane 7"));
+  CHECK(has(r.text(), ", in recv from rank 1 on lane 0"));
+  CHECK(l.operation_peer == no_rank);
+  CHECK_FALSE(l.operation_lane);
+  CHECK(has(l.text(), ", in arrival"));
+  CHECK_FALSE(has(l.text(), "lane"));
 }
 
 TEST_CASE(

@@ -115,4 +115,41 @@ using await_result_t =
     decltype(std::declval<std::remove_reference_t<detail::awaiter_of<A>>&>()
                  .await_resume());
 
+namespace detail {
+
+/// Refuses what cannot be awaited, with one sentence for all functions that await.
+template <class A>
+constexpr void refuse_to_await() noexcept {
+  constexpr bool has_name = is_awaitable<std::remove_cvref_t<A>>;
+  static_assert(!has_name,
+                "an operation, or a task, that has a name is awaited once, as an rvalue: "
+                "std::move it, or await it where it is made");
+  static_assert(has_name,
+                "this cannot be awaited: it is no task and no operation. Call the "
+                "function that gives one");
+}
+
+/// The type that awaiting it would give without its name: no further error is printed.
+template <class A>
+struct refused_await {
+  using type = void;
+};
+template <class A>
+requires is_awaitable<std::remove_cvref_t<A>>
+struct refused_await<A> {
+  using type = await_result_t<std::remove_cvref_t<A>>;
+};
+template <class A>
+using refused_result = typename refused_await<A>::type;
+
+/// Stands for what cannot be awaited.
+template <class T>
+struct refused_awaiter {
+  bool await_ready() const noexcept;
+  void await_suspend(std::coroutine_handle<>) const noexcept;
+  T await_resume() const;
+};
+
+}  // namespace detail
+
 }  // namespace manyworlds::inline v0

@@ -23,6 +23,12 @@ class scope_run;
 template <class Body>
 class scope_awaiter;
 
+/// Holds for what a child of a scope is made of to await it: an operation, or anything
+/// else that a task can await and that is no task<void>.
+template <class A>
+concept awaited_in_child =
+    !std::convertible_to<A, task<void>> && is_awaitable<std::decay_t<A>>;
+
 }  // namespace detail
 
 /// Tasks that run side by side and end before `co_await scope::run(body)` does, on every
@@ -30,7 +36,8 @@ class scope_awaiter;
 ///
 ///     co_await scope::run([&](scope& s) -> task<void> {
 ///       s.spawn(first());
-///       s.spawn(second());
+///       s.spawn(w.send(x, mw::to{1}));
+///       s.spawn([&]() -> task<void> { co_await w.recv(y, mw::from{1}); });
 ///       co_return;
 ///     });
 ///
@@ -58,11 +65,22 @@ class scope {
   /// std::invalid_argument for an empty task.
   void spawn(task<void> child);
 
+  /// Starts a child that awaits an operation, or anything else that a task can await. It
+  /// is moved into the child's frame, also if it has a deadline or a token. What the
+  /// await gives is dropped: a value that owns something does not compile.
+  ///
+  /// Lifetime: what an operation refers to, such as its buffers, must live until the
+  /// child has ended; the body's locals may be gone before. Errors: none here; what the
+  /// await throws is the child's.
+  template <detail::awaited_in_child Awaitable>
+  void spawn(Awaitable&& awaitable);
+
   /// Starts `f(args...)` as a child. The callable and its arguments are moved into the
   /// child's frame, so that a capturing lambda may be written here. Errors: none here;
   /// what it throws is the child's.
   template <class F, class... Args>
-  requires(!std::convertible_to<F, task<void>>) void spawn(F&& f, Args&&... args);
+  requires(!std::convertible_to<F, task<void>> &&
+           !detail::awaited_in_child<F>) void spawn(F&& f, Args&&... args);
 
   /// Cancels all children, also the body and those that have not started. The run then
   /// ends without an error. A child that calls it is cancelled at its next `co_await`.
@@ -179,14 +197,40 @@ detail::task_keeping<F, Args...> call_in_task(F&& f, Args&&... args) {
   static_assert(
       std::is_invocable_r_v<task<void>, std::decay_t<F>&, std::decay_t<Args>&&...>,
       "spawn and call_in_task need a callable that takes these arguments and returns "
-      "task<void>");
+      "task<void>; spawn also takes an operation as it is, s.spawn(w.send(...))");
   return detail::task_keeping<F, Args...>(
       detail::run_called<std::decay_t<F>, std::decay_t<Args>...>(
           std::forward<F>(f), std::forward<Args>(args)...));
 }
 
+namespace detail {
+
+template <class Awaitable>
+task<void> await_and_drop(Awaitable awaitable) {
+  static_cast<void>(co_await std::move(awaitable));
+}
+
+}  // namespace detail
+
+template <detail::awaited_in_child Awaitable>
+void scope::spawn(Awaitable&& awaitable) {
+  constexpr bool is_named = std::is_lvalue_reference_v<Awaitable>;
+  constexpr bool owns_nothing =
+      is_named || std::is_void_v<await_result_t<std::decay_t<Awaitable>>> ||
+      std::is_trivially_destructible_v<await_result_t<std::decay_t<Awaitable>>>;
+  static_assert(!is_named,
+                "what is spawned is awaited once, by its child: spawn it where it is "
+                "made, or std::move it");
+  static_assert(owns_nothing,
+                "what this await gives owns something, which would be lost: spawn a "
+                "lambda, [&]() -> mw::task<void> {...}, that awaits it and uses it");
+  if constexpr (!is_named && owns_nothing)
+    spawn(detail::await_and_drop<Awaitable>(std::forward<Awaitable>(awaitable)));
+}
+
 template <class F, class... Args>
-requires(!std::convertible_to<F, task<void>>) void scope::spawn(F&& f, Args&&... args) {
+requires(!std::convertible_to<F, task<void>> &&
+         !detail::awaited_in_child<F>) void scope::spawn(F&& f, Args&&... args) {
   spawn(task<void>(call_in_task(std::forward<F>(f), std::forward<Args>(args)...)));
 }
 

@@ -93,11 +93,10 @@ struct is_task<task<T>> : std::true_type {};
 /// Returns any awaitable as a task; a task stays as it is.
 template <class Awaitable>
 auto as_task(Awaitable&& awaitable) {
-  static_assert(
-      is_awaitable<Awaitable>,
-      "this cannot be awaited: call the function that gives the task; a task that has "
-      "a name is awaited once, as an rvalue: std::move it");
-  if constexpr (is_task<Awaitable>::value) {
+  if constexpr (!is_awaitable<Awaitable>) {
+    refuse_to_await<Awaitable>();
+    return task<refused_result<Awaitable>>();
+  } else if constexpr (is_task<Awaitable>::value) {
     return task(std::move(awaitable));
   } else {
     return await_in_task<Awaitable>(std::forward<Awaitable>(awaitable));

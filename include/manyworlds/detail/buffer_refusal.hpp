@@ -5,7 +5,10 @@
 #include <ranges>
 #include <type_traits>
 
+#include "manyworlds/address.hpp"
+#include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/memory/gather_list.hpp"
+#include "manyworlds/memory/reduction.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -25,6 +28,26 @@ concept no_target =
     (std::ranges::range<B> ||
      std::is_pointer_v<std::remove_cvref_t<B>>)&&!std::convertible_to<B, buffer_view> &&
     !std::convertible_to<B, device_view>;
+
+/// What a collective can write to.
+template <class B>
+concept is_target =
+    std::convertible_to<B, buffer_view> || std::convertible_to<B, device_view>;
+
+/// What stands behind the first buffer where no reduction does: a second buffer, or a
+/// root or rank.
+template <class First, class Second = void, class...>
+inline constexpr bool is_after_buffer =
+    is_target<Second> ||
+    (is_target<First> && (std::convertible_to<Second, root> || no_rank_name<Second>));
+template <class First>
+inline constexpr bool is_after_buffer<First, void> = true;
+
+/// The arguments of a reduction without its kind, and else right so far.
+template <class First, class... Rest>
+concept lacks_reduction =
+    !no_buffer<First> && !(std::convertible_to<Rest, reduction> || ...) &&
+    is_after_buffer<First, Rest...>;
 
 template <class B>
 concept owns_elements = std::ranges::range<B> && !std::is_lvalue_reference_v<B> &&

@@ -33,6 +33,13 @@ constexpr void refuse_rank() noexcept {
       "a receive, mw::root{0} in a collective");
 }
 
+template <class T>
+constexpr void refuse_without_reduction() noexcept {
+  static_assert(std::is_void_v<T>,
+                "a reduction is missing: give mw::sum, mw::prod, mw::max, mw::min or "
+                "mw::avg behind the buffers");
+}
+
 /// What is given to `run` or `start` and is no task.
 template <class T>
 concept no_task = !requires(std::remove_cvref_t<T> & t) {

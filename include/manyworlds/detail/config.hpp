@@ -49,4 +49,4 @@
 // text.
 #define MANYWORLDS_MUST_AWAIT \
   [[nodiscard(                \
-      "nothing is done before it is awaited: co_await it (or spawn or start a task)")]]
+      "nothing is done before it is awaited: co_await it, spawn it, or start a task")]]

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,8 +82,9 @@ class operation {
   /// True for a receive that also takes the first message of a lane on which this
   /// member has not received yet.
   bool takes_fresh_lanes = false;
-  bool delivered = false;  ///< a send ends when the peer has received the message
-  bool discards = false;   ///< a receive discards its lane if it is given up
+  bool delivered = false;         ///< a send ends when the peer has received the message
+  bool discards = false;          ///< a receive discards its lane if it is given up
+  std::optional<duration> limit;  ///< the world gives it up after this time
   /// Members that receive at once in the collective of this receive: a second thread
   /// that reads for it must not take the CPU of one of them. 0: not known, or no
   /// collective.

@@ -24,7 +24,6 @@ class operation_awaiter : public operation {
   explicit operation_awaiter(operation_request&& request) noexcept
       : operation(request.kind, &has_ended),
         core_(request.core),
-        limit_(request.limit),
         token_(std::move(request.stop)) {
     peer = request.peer;
     on = request.on;
@@ -32,6 +31,7 @@ class operation_awaiter : public operation {
     takes_fresh_lanes = request.takes_fresh_lanes;
     delivered = request.delivered;
     discards = request.discards;
+    limit = request.limit;
     head = const_cast<void*>(request.head);
     head_bytes = request.head_bytes;
     gives_payload = request.gives_payload;
@@ -110,12 +110,13 @@ class operation_awaiter : public operation {
   bool queue(work& w) noexcept;
   void work_is_done() noexcept;
   void make_failure() noexcept;
+  /// Names the peer and the lane of a message.
+  void name_message(failure& f) const noexcept;
   [[nodiscard]] bool is_invalid() const noexcept;
   /// Returns why it is. Precondition: `is_invalid()`.
   [[nodiscard]] std::string invalid_text() const;
 
   world_core* core_;
-  std::optional<duration> limit_;
   std::stop_token token_;
   std::optional<interruption> interruption_;
   continuation* waiter_ = nullptr;

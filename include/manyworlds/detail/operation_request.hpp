@@ -66,6 +66,30 @@ class device_request {
   device_part part;
 };
 
+/// The list of a message with the head that was written in the call: a temporary would be
+/// gone where the operation is not awaited in the same expression.
+template <class List, class Head>
+class list_with_head : public List {
+ public:
+  list_with_head(List&& list, const Head& h) : List(std::move(list)), head(h) {}
+  Head head;
+};
+
+/// The list behind a head given as `Head&&`: one that has a name is referred to.
+template <class List, class Head>
+using list_behind = std::conditional_t<std::is_lvalue_reference_v<Head>, List,
+                                       list_with_head<List, std::remove_cvref_t<Head>>>;
+
+template <class Head, class List>
+[[nodiscard]] list_behind<List, Head> put_behind(
+    [[maybe_unused]] const std::remove_reference_t<Head>& head, List&& list) {
+  if constexpr (std::is_lvalue_reference_v<Head>) {
+    return std::move(list);
+  } else {
+    return {std::move(list), head};
+  }
+}
+
 /// Refuses what cannot travel as the head of a message.
 template <class Head>
 constexpr void check_head() noexcept {

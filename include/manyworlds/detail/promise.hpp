@@ -222,14 +222,14 @@ class task_suspension {
 
 template <class Awaitable>
 auto promise_base::await_transform(Awaitable&& awaitable) {
-  static_assert(
-      is_awaitable<Awaitable>,
-      "this cannot be awaited (a task is awaited once, as an rvalue: std::move it)");
-  using awaiter = awaiter_of<Awaitable>;
-  if constexpr (native_awaiter<std::remove_reference_t<awaiter>>) {
+  if constexpr (!is_awaitable<Awaitable>) {
+    refuse_to_await<Awaitable>();
+    return refused_awaiter<refused_result<Awaitable>>();
+  } else if constexpr (native_awaiter<std::remove_reference_t<awaiter_of<Awaitable>>>) {
     // An awaiter given as an rvalue lives in the full-expression: refer to it, do not
     // move it.
-    return task_suspension<awaiter>(*this, std::forward<Awaitable>(awaitable));
+    return task_suspension<awaiter_of<Awaitable>>(*this,
+                                                  std::forward<Awaitable>(awaitable));
   } else {
     return task_suspension<foreign_awaitable<Awaitable>>(
         *this, foreign_awaitable<Awaitable>(std::forward<Awaitable>(awaitable)));

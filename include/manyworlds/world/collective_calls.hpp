@@ -25,17 +25,24 @@ using collective_operation = world_operation<void, collective_request>;
 ///     co_await w.all_gather(x, all);
 ///     co_await w.barrier();
 ///
-/// Every member starts the same collectives in the same order, each from one buffer of
-/// elements to another. They take effect one after the other, beside sends and
-/// receives, which they do not wait for. A collective ends when this member's part is
-/// done: its buffers may be used again and hold the result. A root that only gives, or
-/// a member that only gives to the root, may be done before the others have entered.
+/// Each function returns a `world_operation`: `within` and `stop` modify it, and it is
+/// awaited or spawned. Every member starts the same collectives in the same order, each
+/// from one buffer of elements to another. They take effect one after the other, beside
+/// sends and receives, which they do not wait for. A collective ends when this member's
+/// part is done: its buffers may be used again and hold the result. A root that only
+/// gives, or a member that only gives to the root, may be done before the others have
+/// entered.
 ///
 /// Both buffers have the same element type (any of NCCL's). They must not overlap,
 /// except as NCCL allows it. `in` and `out` of `all_reduce` and `reduce` may be the
 /// same. In the others but `all_to_all` the smaller may be this rank's part of the
 /// larger. Results are the same bits on all members, and from run to run. Size, members
 /// and place decide which algorithm computes them (`algorithms.hpp`).
+///
+/// A collective that fails may have written a part of its result, or of a reduction. The
+/// contents of `out` are then undefined, and so are those of a `data` that it writes.
+/// `in` is as it was, unless it overlaps `out`: try again from there, in the world of
+/// those that are left.
 ///
 /// Errors: the causes of any operation. Of these, here:
 /// - `invalid_argument`: the arguments alone are wrong. Nothing is started here; the
@@ -45,8 +52,8 @@ using collective_operation = world_operation<void, collective_request>;
 ///   Breaks the world.
 /// - `closed`: a member has left, for this and all later collectives.
 /// - `overdue`: ranks did not enter within `world_options::collective_break`, or a
-///   deadline (`within`) passed here. Breaks the world. The absent ranks are named in
-///   the log after `collective_log`.
+///   deadline (`within`) passed here. Breaks the world, naming the absent ranks. The log
+///   names them after `collective_log`.
 /// - `cancelled`: the token of `stop` was triggered before the start. A later stop is
 ///   waited out: the others count on this member.
 template <class World>

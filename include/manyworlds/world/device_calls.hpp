@@ -27,10 +27,11 @@ using device_operation = world_operation<Result, device_request>;
 ///     const mw::ticket sent = co_await w.send(kv, mw::to{1}).enqueue();
 ///     co_await w.settled(sent);
 ///
-/// An operation begins when the work that is on its views' streams now is done. Work
-/// that is enqueued there after the await has ended comes after it. Views of one
-/// operation may name several streams. All its memory is on the world's device and
-/// belongs to the caller. The library no longer touches it when the await has ended,
+/// Each function returns a `world_operation`, which `within`, `stop`, `unmatched` and
+/// `enqueue` modify. An operation begins when the work that is on its views' streams now
+/// is done. Work that is enqueued there after the await has ended comes after it. Views
+/// of one operation may name several streams. All its memory is on the world's device
+/// and belongs to the caller. The library no longer touches it when the await has ended,
 /// except for cause `buffers_lost`.
 ///
 /// Every operation is matched over the link before it is handed to NCCL. A parked
@@ -43,6 +44,9 @@ using device_operation = world_operation<Result, device_request>;
 /// `.enqueue()` ends with a ticket when the stream has the operation. Work that is then
 /// enqueued on the views' streams comes after it. `settled(ticket)` tells that it is
 /// done and that the world had not broken.
+///
+/// The contents of buffers after a collective that failed are those that
+/// `collective_calls` tells.
 ///
 /// Errors: the causes of any operation, and:
 /// - `unsupported`: the world has another backend; the loaded NCCL or a GPU cannot do it.
@@ -83,18 +87,20 @@ class device_calls {
         detail::device_request({}, std::move(data)));
   }
   /// Sends a head in host memory, and device memory behind it that the peer receives
-  /// apart. Lifetime: `head` must live until the await ends. Errors: those of `send`.
+  /// apart. Lifetime: a head that has a name must live until the await ends; one written
+  /// in the call is kept. Errors: those of `send`.
   template <class Head>
-  detail::device_operation<void> send_message(const Head& head, device_gather_list data,
-                                              to peer, lane on = {}, user_word user = {},
-                                              source_position where = source_position()) {
-    detail::check_head<Head>();
+  world_operation<void, detail::list_behind<detail::device_request, Head>> send_message(
+      Head&& head, device_gather_list data, to peer, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
+    detail::check_head<std::remove_cvref_t<Head>>();
     detail::operation_request r(core(), operation_kind::send, peer.rank(), on, where);
     r.user = user;
     r.head = std::addressof(head);
-    r.head_bytes = sizeof(Head);
-    return detail::device_operation<void>(std::move(r),
-                                          detail::device_request(std::move(data), {}));
+    r.head_bytes = sizeof head;
+    return world_operation<void, detail::list_behind<detail::device_request, Head>>(
+        std::move(r),
+        detail::put_behind<Head>(head, detail::device_request(std::move(data), {})));
   }
 
   /// Every member gets the root's `data`.

@@ -39,8 +39,9 @@ struct world_options {
   duration form = std::chrono::seconds(60);
   /// `leave()` waits at most this long for what was sent to be taken.
   duration drain = std::chrono::seconds(5);
-  /// A peer that is silent for this long is suspect. That is visible and has no other
-  /// effect.
+  /// A peer that is silent for this long is suspect. The world stays up, unless another
+  /// process joins with that rank and the suspect does not answer it: then it breaks
+  /// with `replaced`. A `dispatcher` asks other workers what it has asked a suspect.
   duration suspect_after = std::chrono::seconds(1);
   /// A peer that is silent for this long breaks the world.
   duration broken_after = std::chrono::seconds(5);

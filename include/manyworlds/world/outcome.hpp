@@ -72,7 +72,12 @@ class MANYWORLDS_MUST_AWAIT outcome_awaitable : public not_for_asio {
 /// operation that are no world_error.
 template <class Awaitable>
 auto outcome(Awaitable&& awaitable) {
-  return detail::outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
+  if constexpr (!is_awaitable<Awaitable>) {
+    detail::refuse_to_await<Awaitable>();
+    return detail::refused_awaiter<result<detail::refused_result<Awaitable>>>();
+  } else {
+    return detail::outcome_awaitable<Awaitable>(std::forward<Awaitable>(awaitable));
+  }
 }
 
 }  // namespace manyworlds::inline v0

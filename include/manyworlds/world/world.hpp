@@ -97,6 +97,7 @@ class world : public device_calls<world>,
   /// Makes a handle without a world, like one that was moved from. It may be assigned
   /// to, asked for `bool` or dropped; all else throws world_error (`invalid_argument`).
   world() noexcept = default;
+  /// Returns whether the handle has a world.
   [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
   /// Describes a world. Lifetime: the store must live until the world is formed, or the
   /// handle dropped. It is never used afterwards (for stores that the library does not
@@ -163,7 +164,11 @@ class world : public device_calls<world>,
   /// Forms the next epoch of those members alone that live and call this: in the same
   /// order, so with other ranks (`previous_rank_of`). The store is not used and may be
   /// dead. This world is broken first if it is not over. A member that lives and does
-  /// not call is waited for, for half of `options.form` at most.
+  /// not call is waited for, for half of `options.form` at most. Giving up the await, by
+  /// a deadline or a cancellation, ends this try alone: it may be called again.
+  ///
+  /// Some of them may have ended a collective that failed at others: agree on where to
+  /// go on in the new world, say by an `all_reduce` of the round with `mw::min`.
   ///
   /// Errors: world_error, at `options.form` at the latest:
   /// - `expelled`: the others have gone on without this member, as they do when it was
@@ -247,21 +252,24 @@ class world : public device_calls<world>,
 
   /// Sends a trivially copyable head, and perhaps data behind it. The peer receives the
   /// data apart, once it has read the head and chosen its buffers. Data that is given
-  /// must be received even if it has no bytes. Lifetime: `head` must live until the
-  /// await ends. Errors: those of `send`.
+  /// must be received even if it has no bytes. Lifetime: a head that has a name must
+  /// live until the await ends; one written in the call is kept. Errors: those of `send`.
   template <class Head>
-  world_operation<void, gather_list> send_message(
-      const Head& head, to peer, lane on = {}, user_word user = {},
+  world_operation<void, detail::list_behind<gather_list, Head>> send_message(
+      Head&& head, to peer, lane on = {}, user_word user = {},
       source_position where = source_position()) {
-    return world_operation<void, gather_list>(message_with(head, peer, on, user, where));
+    return world_operation<void, detail::list_behind<gather_list, Head>>(
+        message_with(head, peer, on, user, where),
+        detail::put_behind<Head>(head, gather_list()));
   }
   template <class Head>
-  world_operation<void, gather_list> send_message(
-      const Head& head, gather_list data, to peer, lane on = {}, user_word user = {},
+  world_operation<void, detail::list_behind<gather_list, Head>> send_message(
+      Head&& head, gather_list data, to peer, lane on = {}, user_word user = {},
       source_position where = source_position()) {
     detail::operation_request r = message_with(head, peer, on, user, where);
     r.gives_payload = true;
-    return world_operation<void, gather_list>(std::move(r), std::move(data));
+    return world_operation<void, detail::list_behind<gather_list, Head>>(
+        std::move(r), detail::put_behind<Head>(head, std::move(data)));
   }
   /// Receives the head of the next message and the size of what follows it. The next
   /// `recv` of that lane takes what follows, even if it has no bytes, so that a
@@ -403,6 +411,31 @@ class world : public device_calls<world>,
   requires(!detail::no_buffer<B>) void broadcast(B&&, R&&, Rest&&...) {
     detail::refuse_rank<R>();
   }
+  template <detail::no_rank_name R, detail::is_target Both, class... Rest>
+  void reduce(Both&&, reduction, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void reduce(In&&, Out&&, reduction, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void gather(In&&, Out&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <detail::no_rank_name R, class In, detail::is_target Out, class... Rest>
+  requires(!detail::no_buffer<In>) void scatter(In&&, Out&&, R&&, Rest&&...) {
+    detail::refuse_rank<R>();
+  }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void all_reduce(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void reduce(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
+  template <class First, class... Rest>
+  requires detail::lacks_reduction<First, Rest...>
+  void reduce_scatter(First&&, Rest&&...) { detail::refuse_without_reduction<First>(); }
 
   /// Starts several operations as one, left to right. None waits for another to end, so
   /// that sends and receives among members cannot block each other. Unmatched ones on

@@ -1,7 +1,9 @@
 // World operation: the result of the functions of `world`, to be modified and awaited.
 #pragma once
 
+#include <concepts>
 #include <exception>
+#include <memory>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
@@ -31,8 +33,9 @@ class operation_awaiter_for : public operation_awaiter {
  public:
   operation_awaiter_for(operation_request&& request, List&& list) noexcept
       : operation_awaiter(std::move(request)), list_(std::move(list)) {
-    if constexpr (std::is_same_v<List, gather_list>) source = list_.views();
+    if constexpr (std::is_base_of_v<gather_list, List>) source = list_.views();
     if constexpr (std::is_same_v<List, scatter_list>) target = list_.views();
+    if constexpr (requires { list_.head; }) this->head = std::addressof(list_.head);
   }
   Result await_resume() {
     operation_awaiter::await_resume();
@@ -43,14 +46,15 @@ class operation_awaiter_for : public operation_awaiter {
   [[no_unique_address]] List list_;
 };
 
-template <class Result>
-class operation_awaiter_for<Result, device_request> : public operation_awaiter {
+template <class Result, std::derived_from<device_request> Request>
+class operation_awaiter_for<Result, Request> : public operation_awaiter {
  public:
-  operation_awaiter_for(operation_request&& request, device_request&& asked) noexcept
+  operation_awaiter_for(operation_request&& request, Request&& asked) noexcept
       : operation_awaiter(std::move(request)), asked_(std::move(asked)) {
     asked_.part.source = asked_.source.views();
     asked_.part.target = asked_.target.views();
     device = &asked_.part;
+    if constexpr (requires { asked_.head; }) this->head = std::addressof(asked_.head);
   }
   Result await_resume() {
     operation_awaiter::await_resume();
@@ -61,7 +65,7 @@ class operation_awaiter_for<Result, device_request> : public operation_awaiter {
   }
 
  private:
-  device_request asked_;
+  Request asked_;
 };
 
 template <>
@@ -109,7 +113,7 @@ class operation_awaiter_for<message<Head>, no_list> : public operation_awaiter {
 ///     co_await std::move(all).within(1s);
 template <class Result, class List = detail::no_list>
 class MANYWORLDS_MUST_AWAIT world_operation : public detail::not_for_asio {
-  static constexpr bool is_on_device = std::is_same_v<List, detail::device_request>;
+  static constexpr bool is_on_device = std::derived_from<List, detail::device_request>;
 
  public:
   using value_type = Result;

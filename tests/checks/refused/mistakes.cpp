@@ -21,6 +21,22 @@ void f7(mw::world& w, floats& x) { w.send(x, 1); }                // refused: a 
 void f8(mw::world& w, floats& x) { w.recv(x, 1L); }               // refused: a rank says what it is for
 void f9(mw::world& w) { w.arrival(1U); }                          // refused: a rank says what it is for
 void f10(mw::world& w, floats& x) { w.broadcast(x, short{0}); }   // refused: a rank says what it is for
+void f11(mw::world& w, floats& x) { w.scatter(x, x, 0LL); }         // refused: a rank says what it is for
+void f12(mw::world& w, floats& x) { w.gather(x, x, 0UL); }         // refused: a rank says what it is for
+void f13(mw::world& w, floats& x) { w.reduce(x, x, mw::sum, 0ULL); }  // refused: a rank says what it is for
+void f14(mw::world& w, floats& x) { w.reduce(x, mw::sum, true); }  // refused: a rank says what it is for
+void f15(mw::world& w, floats& x, const floats& c) { w.scatter(c, x, 'a'); }  // refused: a rank says what it is for
+
+// No reduction.
+using ints = std::vector<int>;
+using longs = std::vector<long>;
+void r1(mw::world& w, floats& x) { w.all_reduce(x); }             // refused: a reduction is missing
+void r2(mw::world& w, ints& x) { w.all_reduce(x, x); }            // refused: a reduction is missing
+void r3(mw::world& w, longs& x) { w.reduce(x, mw::root{0}); }     // refused: a reduction is missing
+void r4(mw::world& w, const floats& c, floats& x) { w.reduce(c, x, mw::root{0}); }  // refused: a reduction is missing
+void r5(mw::world& w, std::span<float> x) { w.reduce_scatter(x, x); }  // refused: a reduction is missing
+void r6(mw::world& w, std::span<int> x) { w.all_reduce(x, 0); }   // refused: a reduction is missing
+void r7(mw::world& w, mw::device_view x) { w.all_reduce(x); }     // refused: a reduction is missing
 
 // What is no task.
 void g1(mw::runtime& rt) { rt.start([] { return three(); }); }    // refused: run and start take a task
@@ -37,6 +53,11 @@ void h4(mw::world);
 void h5(mw::world& w) { h4(w); }                                  // refused: or pass a mw::world&
 void h6(mw::runtime);
 void h7(mw::runtime& rt) { h6(rt); }                              // refused: pass a mw::runtime&
+mw::task<void> h8(mw::world& w, floats& x) { auto h = w.send(x, mw::to{1}); co_await h; }  // refused: std::move it, or await it where it is made
+mw::task<void> h9(mw::world& w, floats& x) { auto h = w.recv(x, mw::from{1}); const auto m = co_await h; (void)m; }  // refused: std::move it, or await it where it is made
+mw::task<void> h10(mw::world& w) { auto h = w.barrier(); (void)co_await mw::outcome(h); }  // refused: std::move it, or await it where it is made
+void h11(mw::world& w) { auto h = w.arrival(mw::from{1}); mw::within(h, 5s); }  // refused: std::move it, or await it where it is made
+mw::task<void> h12() { co_await 7; }                               // refused: it is no task and no operation
 
 // Bodies and handlers.
 mw::task<void> by_value(mw::world) { co_return; }
@@ -74,8 +95,16 @@ auto m5(mw::runtime& rt, mw::store& st) {
   return mw::keep(rt, st, {.name = "x", .rank = 0, .size = 2}, [](mw::world&) { return three(); });  // refused: gives a mw::task<void>
 }
 void m6(mw::dispatcher& d, floats& x) { d.call(x, [] { return 0; }); }  // refused: pick takes a std::span<const mw::worker_status>
-mw::task<void> m7(mw::task<int> t) { co_await t; }                // refused: a task is awaited once, as an rvalue: std::move it
+mw::task<void> m7(mw::task<float> t) { co_await t; }                // refused: an operation, or a task, that has a name is awaited once, as an rvalue: std::move it
 void m8(mw::world& w, const std::vector<char>& c) { w.recv(c, mw::from{1}); }  // refused: what is received into must not be const
+void m9(mw::world& w, mw::scope& s, floats& x) { auto h = w.send(x, mw::to{1}); s.spawn(h); }  // refused: spawn it where it is made, or std::move it
+void m10(mw::scope& s, mw::task<int> t) { s.spawn(t); }           // refused: spawn it where it is made, or std::move it
+void m11(mw::scope& s, mw::task<void> t) { s.spawn(t); }          // refused: a task runs once: std::move it
+void m12(mw::world& w, mw::scope& s) { s.spawn(w); }              // refused: spawn it where it is made, or std::move it
+void m13(mw::world& w, mw::scope& s) { s.spawn(w.shrink()); }     // refused: what this await gives owns something
+void m14(mw::world& w, mw::scope& s) { s.spawn(mw::outcome(w.barrier())); }  // refused: what this await gives owns something
+void m15(mw::world& w, mw::scope& s) { s.spawn(w.send(floats(4), mw::to{1})); }  // refused: give it a name in a statement before
+void m16(mw::scope& s) { s.spawn(three); }                        // refused: spawn also takes an operation as it is
 // clang-format on
 #else
 mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher& d,
@@ -92,6 +121,11 @@ mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher&
   co_await w.send_message(7, mw::to{1});
   co_await w.all_reduce(c, x, mw::sum);
   co_await w.all_gather(c, y);
+  co_await w.reduce(x, mw::sum, mw::root{0});
+  co_await w.reduce(c, x, mw::sum, mw::root{0});
+  co_await w.gather(c, x, mw::root{0});
+  co_await w.scatter(c, x, mw::root{0});
+  co_await w.reduce_scatter(c, x, mw::max);
   co_await mw::keep(rt, st, options, edge);
   auto task = three();
   auto started = rt.start(std::move(task));
@@ -99,6 +133,12 @@ mw::task<void> all(mw::runtime& rt, mw::store& st, mw::world& w, mw::dispatcher&
   co_await mw::when_all(three(), w.barrier());
   co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
     s.spawn([]() -> mw::task<void> { co_return; });
+    s.spawn(three());
+    s.spawn(w.send(x, mw::to{1}).within(5s));
+    auto named = w.recv(y, mw::from{1});
+    s.spawn(std::move(named));
+    auto all = w.all_reduce(x, mw::sum);
+    co_await std::move(all).within(5s);
     co_return;
   });
   auto picked = co_await d.call(x, [&](auto all) { return all.size(); });
