@@ -48,9 +48,9 @@ struct resources {
 };
 
 // A sanitizer starts a thread beside the program's first, and for the first report a
-// process that finds functions' names: no test's leak. A report that is suppressed counts,
-// which only the thread sanitizer's are; the process reads all that the program has of
-// names, which costs half a second in each of a thousand children.
+// process that finds functions' names: no test's leak. A report that is suppressed
+// counts, which only the thread sanitizer's are; the process reads all that the program
+// has of names, which costs half a second in each of a thousand children.
 void start_what_sanitizers_start() {
   std::thread([] {}).join();
   char name[256];
