@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import select
 import shlex
 import shutil
@@ -22,6 +23,9 @@ import tempfile
 
 SEEDS = 200
 LIMIT = 120  # seconds for one program, unless the bug says less; one that hangs it is found too
+# Of seeds, which compute all the time: a bug may do so, or take memory, without end. The original's take 13 s.
+PROCESSOR = 60  # seconds
+MEMORY = 2 << 30  # bytes of address space
 
 
 def commands_of(ninja, build, target):
@@ -132,6 +136,9 @@ class Test:
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             process = subprocess.Popen([str(program), *self.arguments], stdout=said, stderr=said,
                                        stdin=subprocess.DEVNULL, env=env, start_new_session=True)
+            if not self.case:
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
             ended = os.pidfd_open(process.pid)
             in_time = select.select([ended], [], [], self.limit)[0]
             os.close(ended)

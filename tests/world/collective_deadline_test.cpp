@@ -15,12 +15,14 @@ class three {
   three() {
     std::vector<started<failure>> forming_all;
     for (rank_t r = 0; r < 3; ++r) {
-      worlds.emplace_back(nodes[r].rt, store,
+      worlds.emplace_back(nodes[static_cast<std::size_t>(r)].rt, store,
                           world_options{.name = "three", .rank = r, .size = 3});
-      forming_all.push_back(nodes[r].rt.start(forming(worlds.back())));
+      forming_all.push_back(
+          nodes[static_cast<std::size_t>(r)].rt.start(forming(worlds.back())));
     }
     for (rank_t r = 0; r < 3; ++r) {
-      const failure f = nodes[r].finish(forming_all[static_cast<std::size_t>(r)]);
+      const failure f = nodes[static_cast<std::size_t>(r)].finish(
+          forming_all[static_cast<std::size_t>(r)]);
       REQUIRE_MESSAGE(!f, f.text());
     }
   }
