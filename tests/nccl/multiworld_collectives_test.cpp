@@ -205,6 +205,10 @@ class killed_in_each_role {
     return std::to_string(role_) + name_of(when);
   }
 
+  [[nodiscard]] std::string formed(rank_t process, moment when) const {
+    return std::to_string(process) + " formed " + stage(when);
+  }
+
   template <class Each>
   task<void> in_all_worlds(Each each) {
     co_await scope::run([&](scope& s) -> task<void> {
@@ -225,6 +229,7 @@ class killed_in_each_role {
 
   task<void> survive(moment when) {
     co_await in_all_worlds(form);
+    if (when == moment::launching) co_await tell(member_, formed(member_.rank, when));
     if (when == moment::between) {
       co_await tell_when_it_is_killed(when);
       co_await in_all_worlds(lose_matched);
@@ -282,7 +287,11 @@ class killed_in_each_role {
 
   task<void> die(moment when) {
     co_await in_all_worlds(form);
-    if (when == moment::launching) co_await launch_half_and_die();
+    if (when == moment::launching) {
+      // A root may be done with its first operation before the others are.
+      for (const rank_t other : {0, 1}) co_await told(member_, formed(other, when));
+      co_await launch_half_and_die();
+    }
     for (place& p : places_) (void)co_await p.w.broken();
   }
   /// On the thread that calls NCCL.
