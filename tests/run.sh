@@ -162,13 +162,18 @@ if ! configure "$build" -Ddebug=false "${how[@]}" -Dtests=enabled "${warnings[@]
   finish
 fi
 if [ "$level" = quick ]; then
-  run_tests "$build" unit 1 --suite unit --suite checks
+  run_tests "$build" unit 1 --suite unit --suite checks --no-suite more_machines
   finish
 fi
 step "everything builds" everything_builds
 
 # Processes mostly wait, and what they run is what the unit tests run: without the sanitizers but in --full.
-[ "$level" = full ] && suites_of[asan]+=' --suite process --suite soak'
+if [ "$level" = full ]; then
+  suites_of[asan]+=' --suite process --suite soak'
+else
+  suites_of[asan]+=' --no-suite more_machines'
+  suites_of[tsan]+=' --no-suite more_machines'
+fi
 rm -f "$build"/ahead-*.done "$build/compiled.counts"
 compile_beside &
 beside=$!
