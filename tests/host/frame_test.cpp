@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "manyworlds/address.hpp"
+
 using namespace manyworlds;
 using namespace manyworlds::host;
 

@@ -1,9 +1,11 @@
+#include <chrono>
 #include <deque>
 
 #include "cluster.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
+using namespace std::chrono_literals;
 
 namespace {
 
