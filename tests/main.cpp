@@ -13,8 +13,9 @@
 #include "support/entries.hpp"
 #include "support/eventually.hpp"
 
-// There under the thread sanitizer only, and in sanitized builds only.
+// There under the thread sanitizer only.
 extern "C" [[gnu::weak]] void __tsan_init();
+// There in sanitized builds only.
 extern "C" [[gnu::weak]] void __sanitizer_symbolize_pc(void* pc, const char* format,
                                                        char* text, std::size_t size);
 
@@ -47,10 +48,10 @@ struct resources {
   }
 };
 
-// A sanitizer starts a thread beside the program's first, and for the first report a
-// process that finds functions' names: no test's leak. A report that is suppressed
-// counts, which only the thread sanitizer's are; the process reads all that the program
-// has of names, which costs half a second in each of a thousand children.
+// A sanitizer starts a thread beside the program's first: no test's leak. Nor is the
+// process that finds functions' names for a report. A passing test has reports under the
+// thread sanitizer alone, which suppresses some; elsewhere the process would only cost
+// half a second in each of a thousand children.
 void start_what_sanitizers_start() {
   std::thread([] {}).join();
   char name[256];

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/device_control.hpp"
@@ -62,6 +63,18 @@ struct collective_status {
   bool is_known = false;
   std::vector<rank_t> absent;  ///< ranks that have not entered it
 };
+
+/// Returns what an error and a log line say of the ranks that have not entered a
+/// collective.
+inline std::string waits_for(operation_kind kind, std::uint64_t number,
+                             const std::vector<rank_t>& absent) {
+  std::string text = std::string(name_of(kind)) + " " + std::to_string(number);
+  const char* between = absent.size() == 1 ? " waits for rank " : " waits for ranks ";
+  for (const rank_t rank : absent) {
+    text += std::exchange(between, ", ") + std::to_string(rank);
+  }
+  return text;
+}
 
 /// Moves the data of one formed world. Operations of one peer and lane take effect in
 /// the order they are started (law 5). Thread: the world's reactor, for all calls.

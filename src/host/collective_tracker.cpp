@@ -1,7 +1,6 @@
 #include "host/collective_tracker.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -249,17 +248,17 @@ void collective_tracker::begin(std::uint64_t number, operation_kind kind,
   asked_ = false;
   logged_ = false;
   limit_ = limit.value_or(duration::max());
-  const bool is_hasty = limit_ < 2 * longest_period;
-  if (core_.size < 2 || (timer_.is_armed() && !is_hasty)) return;
-  // Armed at most once a period, however many collectives without a near deadline pass
-  // meanwhile. The time that this turn has taken so far does not count as lateness of
-  // the timer.
+  // Armed about once a period, however many collectives pass meanwhile: again only where
+  // it comes too late for this one's deadline. `since_` may be as old as this turn.
+  const duration in_time = period() + period() / 8;
+  if (core_.size < 2 || (timer_.is_armed() && timer_.when() - since_ <= in_time)) return;
+  // The time that this turn has taken so far does not count as lateness of the timer.
   since_ = core_.home.now();
-  look_later();
+  look_at(since_ + period());
 }
 
-void collective_tracker::look_later() {
-  core_.home.timers().arm(timer_, core_.home.now() + period());
+void collective_tracker::look_at(time_point when) {
+  core_.home.timers().arm(timer_, when);
 }
 
 std::vector<rank_t> collective_tracker::absent() const {
@@ -306,11 +305,6 @@ collective_status collective_tracker::status() const {
   return status;
 }
 
-std::string collective_tracker::waits_for(const std::vector<rank_t>& ranks) const {
-  return fmt::format("{} {} waits for {} {}", name_of(kind_), number_,
-                     ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
 void collective_tracker::look() noexcept {
   MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
   if (number_ == 0) return;
@@ -318,27 +312,27 @@ void collective_tracker::look() noexcept {
   const duration late = now - timer_.when();
   if (late > lateness_limit) since_ += late;
   const duration waited = now - since_;
-  if (waited >= period()) {
-    const std::vector<rank_t> missing = absent();
-    if (asked_ && missing.empty()) {
-      // Only the work itself takes long now, and has its own limits.
-      if (waited < core_.options.collective_log) return look_later();
-      return core_.events.log(
-          log_level::warning,
-          fmt::format(
-              "{} {} is not done, although all members have entered it: see dump()",
-              name_of(kind_), number_));
-    }
-    if (asked_ && waited >= core_.options.collective_break) {
-      return core_.events.must_break(missing.front(), cause::overdue, waits_for(missing));
-    }
-    if (asked_ && waited >= core_.options.collective_log && !logged_) {
-      logged_ = true;
-      core_.events.log(log_level::warning, waits_for(missing));
-    }
-    ask();
+  // Armed for an earlier one.
+  if (waited < period()) return look_at(since_ + period());
+  const std::vector<rank_t> missing = absent();
+  if (asked_ && missing.empty()) {
+    // Only the work itself takes long now, and has its own limits.
+    if (waited < core_.options.collective_log) return look_at(now + period());
+    return core_.events.log(
+        log_level::warning,
+        fmt::format("{} {} is not done, although all members have entered it: see dump()",
+                    name_of(kind_), number_));
   }
-  look_later();
+  if (asked_ && waited >= core_.options.collective_break) {
+    return core_.events.must_break(missing.front(), cause::overdue,
+                                   waits_for(kind_, number_, missing));
+  }
+  if (asked_ && waited >= core_.options.collective_log && !logged_) {
+    logged_ = true;
+    core_.events.log(log_level::warning, waits_for(kind_, number_, missing));
+  }
+  ask();
+  look_at(now + period());
 }
 
 }  // namespace manyworlds::inline v0::detail::host

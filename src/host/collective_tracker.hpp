@@ -150,10 +150,9 @@ class collective_tracker {
   void compare(rank_t peer, std::uint64_t number, collective_signature theirs);
   void disagree_about(const refusal& r);
   void look() noexcept;
-  void look_later();
+  void look_at(time_point when);
   void ask();
   [[nodiscard]] std::vector<rank_t> absent() const;
-  [[nodiscard]] std::string waits_for(const std::vector<rank_t>& ranks) const;
 
   core& core_;
   tracker_listener& told_;

@@ -7,7 +7,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// The machine we run on: io_uring or epoll, getrandom, getpid, real threads.
-class system_environment final : public environment {
+class system_environment : public environment {
  public:
   [[nodiscard]] engine_choice make_engine(engine_kind kind) override;
   void fill_random(std::span<std::byte> bytes) override;

@@ -1,7 +1,6 @@
 #include "world/world_core.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -312,9 +311,7 @@ void world_core::break_for_the_deadline_of(const operation& op) noexcept {
     text += ", though all members have entered it: see dump()";
   } else if (status) {
     culprit = status->absent.front();
-    text += fmt::format(": {} {} waits for {} {}", name_of(status->kind), status->number,
-                        status->absent.size() == 1 ? "rank" : "ranks",
-                        fmt::join(status->absent, ", "));
+    text += ": " + waits_for(status->kind, status->number, status->absent);
   }
   break_with(describe_failure(cause::overdue, culprit, op.kind, std::move(text)));
 }

@@ -169,19 +169,11 @@ class poll_engine final : public engine {
 };
 
 /// This machine, with another engine.
-class poll_machine final : public environment {
+class poll_machine final : public system_environment {
  public:
   engine_choice make_engine(engine_kind) override {
     return {std::make_unique<poll_engine>(), {}};
   }
-  void fill_random(std::span<std::byte> bytes) override { real_.fill_random(bytes); }
-  process_identity identity() const override { return real_.identity(); }
-  bool starts_threads() const noexcept override { return true; }
-  void attach(reactor&) override {}
-  void detach(reactor&) noexcept override {}
-
- private:
-  system_environment real_;
 };
 
 }  // namespace manyworlds::inline v0::detail
