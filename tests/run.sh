@@ -122,7 +122,7 @@ tidy_finds_nothing() {
 as_in_docker() {
   say "the same, where a seccomp profile like Docker's default refuses system calls"
   local refusing=tests/support/refusing
-  local suites=(io link host serve observe)
+  local suites=(io link host serve launch observe)
   [ "$level" = full ] && suites+=(store world interop process)
   if ninja -C "$build" "$refusing"; then
     run_tests "$build" as_in_docker 1 "--wrapper='$build/$refusing' docker --" "${suites[@]}"

@@ -1,4 +1,5 @@
-"""Makes source.hpp, the whole implementation as one header: amalgamate.py ALL_CPP OUTPUT [DEPFILE]
+"""Makes source.hpp, the implementation as one header, and launch_source.hpp, which holds that of the layer
+`launch`: amalgamate.py ALL_CPP SOURCE LAUNCH_SOURCE DEPFILE
 
 What src/all.cpp includes of src/ is put in its place, once; public and system headers are
 included as they are. A header whose first place lies inside an #if is put again, guarded, where
@@ -24,7 +25,21 @@ head = """\
 //
 // It is made from src/ when the library is built.
 #pragma once
+"""
 
+launch_head = """\
+// The implementation of launch.hpp. Include it in the source file that includes source.hpp:
+//
+//     #include <manyworlds/source.hpp>
+//     #include <manyworlds/launch_source.hpp>
+//
+// It is made from src/ when the library is built.
+#pragma once
+
+#include "manyworlds/source.hpp"
+"""
+
+body_head = """
 // Constructors name their parameters like the members that they set.
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
@@ -43,6 +58,7 @@ tail = """
 class amalgam:
     def __init__(self):
         self.lines = []
+        self.launching = []  # the sources of launch_source.hpp, which has what source.hpp lacks
         self.placed = {}  # header: the conditions of its places
         self.conditions = []
         self.read = []
@@ -79,6 +95,9 @@ class amalgam:
     def put_line(self, line, path):
         included = include.match(line)
         found = included and self.find(included.group(1), path)
+        if found and found.parent == src / "launch" and path.name == "all.cpp":
+            self.launching.append(found)
+            return
         if found:
             self.put(found)
             return
@@ -98,6 +117,9 @@ class amalgam:
 
 made = amalgam()
 made.put(pathlib.Path(sys.argv[1]).resolve())
-pathlib.Path(sys.argv[2]).write_text(head + "\n".join(made.lines) + "\n" + tail)
-if len(sys.argv) > 3:
-    pathlib.Path(sys.argv[3]).write_text(f"{sys.argv[2]}: {' '.join(made.read)}\n")
+pathlib.Path(sys.argv[2]).write_text(head + body_head + "\n".join(made.lines) + "\n" + tail)
+made.lines = []
+for source in made.launching:
+    made.put(source)
+pathlib.Path(sys.argv[3]).write_text(launch_head + body_head + "\n".join(made.lines) + "\n" + tail)
+pathlib.Path(sys.argv[4]).write_text(f"{sys.argv[2]} {sys.argv[3]}: {' '.join(made.read)}\n")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
-installed = {"source.hpp", "manyworlds/source.hpp"}  # made when the library is built
+installed = {"source.hpp", "launch_source.hpp", "manyworlds/source.hpp"}  # made when the library is built
 NAMING = ["src/README.md", "src/EXTENDING.md"]
 bases = ["", "include", "include/manyworlds", "include/manyworlds/detail", "src", "tests", "examples"]
 

@@ -28,7 +28,7 @@ left_out = {
     "what operations and members give": "process_identity process_address undelivered_messages failure message "
     "message_info world_view world_event world_status worker_status received_signal device_costs error_count "
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
-    "store_request store_reply",
+    "store_request store_reply exit_reason",
     "exceptions, which are caught": "world_error store_error device_error timed_out stopped unknown_world",
     "policies, of one function": "least_depth",
     "the ABI of DLPack": "tensor managed_tensor managed_tensor_versioned release",

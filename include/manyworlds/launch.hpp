@@ -1,0 +1,9 @@
+// Launching: programs are started and watched, without SIGCHLD, wait(-1) or anything
+// else that is global. Headers alone: `launch_source.hpp` holds its implementation,
+// beside `source.hpp`.
+#pragma once
+
+#include "manyworlds/io/start_step.hpp"
+#include "manyworlds/launch/exit_reason.hpp"
+#include "manyworlds/manyworlds.hpp"
+#include "manyworlds/serve.hpp"
