@@ -129,6 +129,7 @@
 #include "store/tcp_store.cpp"
 #include "store/tcp_store_client.cpp"
 #include "store/tcp_store_connection.cpp"
+#include "store/tcp_store_exchange.cpp"
 #include "store/tcp_store_pool.cpp"
 #include "store/tcp_store_protocol.cpp"
 #include "store/tcp_store_server.cpp"

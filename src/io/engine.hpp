@@ -35,6 +35,9 @@ class network {
   /// Sends one byte if that is possible at once. Reports nothing otherwise: the stream is
   /// full of such bytes, or over.
   virtual void send_byte(socket_handle socket) noexcept = 0;
+  /// Says whether a connected stream is known to be over: its end or a reset has come,
+  /// and no byte before it is unread.
+  [[nodiscard]] virtual bool has_ended(socket_handle socket) noexcept = 0;
   [[nodiscard]] virtual socket_address local_address(socket_handle socket) const = 0;
   [[nodiscard]] virtual socket_address peer_address(socket_handle socket) const = 0;
 };

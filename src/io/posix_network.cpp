@@ -77,6 +77,13 @@ class posix_sockets final : public network {
         ::send(descriptor_of(s), &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 
+  bool has_ended(socket_handle s) noexcept override {
+    char next = 0;
+    const ssize_t left =
+        ::recv(descriptor_of(s), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    return left == 0 || (left < 0 && errno != EAGAIN && errno != EINTR);
+  }
+
   socket_address local_address(socket_handle s) const override {
     return address_from(::getsockname, descriptor_of(s));
   }

@@ -139,6 +139,10 @@ task<io_result> stream::send_all(std::span<const std::byte> buffer) {
   co_return io_result::success(static_cast<std::int64_t>(sent));
 }
 
+bool stream::has_ended() const noexcept {
+  return !is_open() || socket_.net().has_ended(socket_.handle());
+}
+
 void stream::shut_down_sending() noexcept {
   if (is_open()) socket_.net().shut_down_sending(socket_.handle());
 }

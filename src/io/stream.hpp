@@ -77,6 +77,9 @@ class stream {
                                                stream& into);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
+  /// Says whether the stream is known to be over. Nothing that is sent to one that is
+  /// reaches the peer.
+  [[nodiscard]] bool has_ended() const noexcept;
   [[nodiscard]] io_awaiter receive_some(std::span<std::byte> buffer) noexcept;
   [[nodiscard]] io_awaiter send_some(std::span<const std::byte> buffer) noexcept;
   /// Fills the buffer. Result: count() == size, less at the end of the stream, or the

@@ -103,7 +103,7 @@ void key_value_table::push(const std::string& queue, std::string value) {
   if (is_new) bytes_ += queue.size() + entry_overhead;
   bytes_ += value.size() + entry_overhead;
   entry->second.push_back(std::move(value));
-  release_one(awaited_, queue);
+  release_at_push(queue);
 }
 
 std::optional<std::string> key_value_table::pop(const std::string& queue) {
@@ -129,7 +129,7 @@ std::size_t key_value_table::queue_size(const std::string& queue) const {
   return entry == queues_.end() ? 0 : entry->second.size();
 }
 
-bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
+bool key_value_table::await(waiter& w, std::vector<std::string> keys, bool takes) {
   MW_ASSERT(!w.is_waiting(), "a waiter waits once at a time");
   std::erase_if(keys, [this](const std::string& key) { return contains(key); });
   if (keys.empty()) return true;
@@ -140,6 +140,7 @@ bool key_value_table::await(waiter& w, std::vector<std::string> keys) {
   w.keys_ = std::move(keys);
   w.missing_ = w.keys_.size();
   w.at_barrier_ = false;
+  w.takes_ = takes;
   for (const std::string& key : w.keys_) awaited_[key].push_back(&w);
   return false;
 }
@@ -188,14 +189,24 @@ void key_value_table::release(waiter_lists& lists, const std::string& key) noexc
   for (waiter* w : waiters) w->note_key();
 }
 
-void key_value_table::release_one(waiter_lists& lists, const std::string& key) noexcept {
-  const auto entry = lists.find(key);
-  if (entry == lists.end()) return;
+void key_value_table::release_at_push(const std::string& queue) noexcept {
+  const auto entry = awaited_.find(queue);
+  if (entry == awaited_.end()) return;
   MW_ASSERT(!entry->second.empty(), "a list of waiters that is empty is erased");
-  waiter* w = entry->second.front();
-  entry->second.erase(entry->second.begin());
-  if (entry->second.empty()) lists.erase(entry);
-  w->note_key();
+  std::vector<waiter*> released;
+  std::vector<waiter*> left;
+  bool one_takes = false;
+  for (waiter* w : entry->second) {
+    const bool goes_on_waiting = w->takes_ && one_takes;
+    one_takes = one_takes || w->takes_;
+    (goes_on_waiting ? left : released).push_back(w);
+  }
+  if (left.empty()) {
+    awaited_.erase(entry);
+  } else {
+    entry->second = std::move(left);
+  }
+  for (waiter* w : released) w->note_key();
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -44,6 +44,7 @@ class key_value_table {
     std::vector<std::string> keys_;
     std::size_t missing_ = 0;
     bool at_barrier_ = false;
+    bool takes_ = false;
   };
 
   key_value_table() = default;
@@ -73,8 +74,9 @@ class key_value_table {
 
   /// Returns true if all keys are set. Otherwise the waiter is released when each of
   /// them has been set once; a key that is erased meanwhile does not count again.
+  /// Of those that wait for a queue and `take` from it, a push releases the first alone.
   /// Precondition: the waiter does not wait.
-  [[nodiscard]] bool await(waiter& w, std::vector<std::string> keys);
+  [[nodiscard]] bool await(waiter& w, std::vector<std::string> keys, bool takes = false);
   /// Counts an arrival under the key. Returns true if `world` have arrived, which
   /// releases all waiters there, and nothing if the value is no number. Later arrivals
   /// pass at once, since the counter is never reset. Precondition: the waiter does not
@@ -92,7 +94,7 @@ class key_value_table {
   using waiter_lists = std::unordered_map<std::string, std::vector<waiter*>>;
 
   static void release(waiter_lists& lists, const std::string& key) noexcept;
-  static void release_one(waiter_lists& lists, const std::string& key) noexcept;
+  void release_at_push(const std::string& queue) noexcept;
   void replace(std::string& value, std::string with) noexcept;
 
   std::unordered_map<std::string, std::string> values_;

@@ -113,6 +113,66 @@ task<std::int64_t> store::num_keys(duration limit) {
   co_return reply.number;
 }
 
+task<std::vector<std::string>> store::keys(duration limit) {
+  store_request request(store_operation::keys, {}, limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.values);
+}
+
+task<void> store::append(std::string key, std::string more, duration limit) {
+  store_request request = request_of(store_operation::append, std::move(key), limit);
+  request.value = std::move(more);
+  co_await perform(std::move(request));
+}
+
+task<std::vector<std::string>> store::multi_get(store_keys keys, duration limit) {
+  store_request request(store_operation::multi_get, std::move(keys).list(), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.values);
+}
+
+task<void> store::multi_set(std::vector<store_entry> entries, duration limit) {
+  store_request request(store_operation::multi_set, {}, limit);
+  request.keys.reserve(entries.size());
+  request.values.reserve(entries.size());
+  for (store_entry& entry : entries) {
+    request.keys.push_back(std::move(entry.key));
+    request.values.push_back(std::move(entry.value));
+  }
+  co_await perform(std::move(request));
+}
+
+task<void> store::push(std::string queue, std::string value, duration limit) {
+  store_request request = request_of(store_operation::push, std::move(queue), limit);
+  request.value = std::move(value);
+  co_await perform(std::move(request));
+}
+
+task<std::string> store::pop(std::string queue, duration limit) {
+  store_request request = request_of(store_operation::pop, std::move(queue), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.value).value();
+}
+
+task<std::optional<std::string>> store::try_pop(std::string queue, duration limit) {
+  store_request request = request_of(store_operation::try_pop, std::move(queue), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return std::move(reply.value);
+}
+
+task<std::int64_t> store::queue_size(std::string queue, duration limit) {
+  store_request request =
+      request_of(store_operation::queue_size, std::move(queue), limit);
+  store_reply reply = co_await perform(std::move(request));
+  co_return reply.number;
+}
+
+task<void> store::barrier(std::string key, std::int64_t members, duration limit) {
+  store_request request = request_of(store_operation::barrier, std::move(key), limit);
+  request.delta = members;
+  co_await perform(std::move(request));
+}
+
 void detail::check_limits(const store_request& request, const store_limits& limits,
                           const std::string& store) {
   const auto too_large = [&](std::string reason) {
@@ -130,16 +190,24 @@ void detail::check_limits(const store_request& request, const store_limits& limi
     }
   }
   std::size_t total = request.value.size() + request.expected.size();
+  std::size_t value = std::max(request.value.size(), request.expected.size());
   for (const std::string& key : request.keys) total += key.size();
+  for (const std::string& each : request.values) {
+    total += each.size();
+    value = std::max(value, each.size());
+  }
   if (total > limits.request_bytes) {
     too_large(fmt::format("{} bytes in one request, at most {} are taken", total,
                           limits.request_bytes));
   }
-  const std::size_t value = std::max(request.value.size(), request.expected.size());
   if (value > limits.value_bytes) {
     too_large(fmt::format("a value of {} bytes, at most {} are taken", value,
                           limits.value_bytes));
   }
+}
+
+void detail::keep_prefixed(std::vector<std::string>& keys, std::string_view prefix) {
+  std::erase_if(keys, [&](const std::string& key) { return !key.starts_with(prefix); });
 }
 
 }  // namespace manyworlds::inline v0

@@ -62,6 +62,24 @@ std::string_view name_of(store_operation o) noexcept {
       return "check";
     case store_operation::num_keys:
       return "num_keys";
+    case store_operation::append:
+      return "append";
+    case store_operation::multi_get:
+      return "multi_get";
+    case store_operation::multi_set:
+      return "multi_set";
+    case store_operation::push:
+      return "push";
+    case store_operation::pop:
+      return "pop";
+    case store_operation::try_pop:
+      return "try_pop";
+    case store_operation::queue_size:
+      return "queue_size";
+    case store_operation::keys:
+      return "keys";
+    case store_operation::barrier:
+      return "barrier";
   }
   return "unknown";
 }

@@ -1,5 +1,7 @@
 #include "store/tcp_store_client.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -16,6 +18,8 @@ using namespace detail;
 
 namespace {
 
+// A connection whose last answer is older may have died meanwhile.
+constexpr duration rested = std::chrono::milliseconds(200);
 // Time to ask, after a wait has ended at its limit, which keys are missing.
 constexpr duration last_question = std::chrono::milliseconds(100);
 
@@ -23,29 +27,6 @@ std::uint64_t fresh_seed() {
   std::uint64_t seed = 0;
   system_environment().fill_random(std::as_writable_bytes(std::span(&seed, 1)));
   return seed;
-}
-
-tcp_store_opcode opcode_of(store_operation operation) noexcept {
-  switch (operation) {
-    case store_operation::set:
-      return tcp_store_opcode::set;
-    case store_operation::add:
-      return tcp_store_opcode::add;
-    case store_operation::compare_set:
-      return tcp_store_opcode::compare_set;
-    case store_operation::erase:
-      return tcp_store_opcode::delete_key;
-    case store_operation::check:
-      return tcp_store_opcode::check;
-    case store_operation::num_keys:
-      return tcp_store_opcode::num_keys;
-    case store_operation::wait:
-      return tcp_store_opcode::wait;
-    case store_operation::get:
-    case store_operation::try_get:
-      break;
-  }
-  return tcp_store_opcode::get;
 }
 
 /// A wait without a connection asks whether its keys are set, first after this time, by
@@ -63,6 +44,20 @@ std::string encoded_ping(std::uint32_t nonce) {
   return bytes;
 }
 
+std::string encoded_cancel() {
+  std::string bytes;
+  encode(tcp_store_message(tcp_store_opcode::cancel_wait), bytes);
+  return bytes;
+}
+
+std::string encoded_barrier(const std::string& key, std::int64_t members) {
+  tcp_store_message barrier(tcp_store_opcode::barrier, {key});
+  barrier.number = members;
+  std::string bytes;
+  encode(barrier, bytes);
+  return bytes;
+}
+
 duration remaining(time_point until, time_point now) noexcept {
   return until == time_point::max() ? duration::max() : until - now;
 }
@@ -70,19 +65,37 @@ duration remaining(time_point until, time_point now) noexcept {
 }  // namespace
 
 tcp_store::client::operation::operation(store_request r, time_point now)
-    : request(std::move(r)), start(now), deadline(later(now, request.limit)) {
-  wire_keys.reserve(request.keys.size());
-  for (const std::string& key : request.keys) wire_keys.push_back("/" + key);
-}
+    : request(std::move(r)),
+      question(request),
+      start(now),
+      deadline(later(now, request.limit)) {}
 
-bool tcp_store::client::operation::waits_for_keys() const noexcept {
-  return request.operation == store_operation::get ||
-         request.operation == store_operation::wait;
+bool tcp_store::client::operation::waits_for_others() const noexcept {
+  switch (request.operation) {
+    case store_operation::get:
+    case store_operation::multi_get:
+    case store_operation::pop:
+    case store_operation::wait:
+    case store_operation::barrier:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool tcp_store::client::operation::is_repeatable() const noexcept {
-  return request.operation != store_operation::add &&
-         request.operation != store_operation::compare_set;
+  switch (request.operation) {
+    case store_operation::add:
+    case store_operation::compare_set:
+    case store_operation::append:
+    case store_operation::push:
+    case store_operation::pop:
+    case store_operation::try_pop:
+    case store_operation::barrier:
+      return false;
+    default:
+      return true;
+  }
 }
 
 tcp_store::client::client(reactor& home, std::string endpoint,
@@ -104,7 +117,7 @@ task<store_reply> tcp_store::client::run(store_request request) {
   for (;;) {
     bool is_over = false;
     duration left = remaining(op.deadline, now());
-    if (op.waits_for_keys() && left < duration::max() - last_question)
+    if (op.waits_for_others() && left < duration::max() - last_question)
       left += last_question;
     try {
       store_reply reply = co_await within(attempt(op), left);
@@ -137,90 +150,133 @@ task<store_reply> tcp_store::client::run(store_request request) {
 task<store_reply> tcp_store::client::attempt(operation& op) {
   op.was_sent = false;
   op.use = {};
-  if (op.request.operation == store_operation::get) return get(op);
-  if (op.request.operation == store_operation::wait) return wait(op);
-  return ask(op);
+  switch (op.request.operation) {
+    case store_operation::get:
+    case store_operation::multi_get:
+    case store_operation::pop:
+      return get(op);
+    case store_operation::wait:
+      return wait(op);
+    case store_operation::barrier:
+      return meet(op);
+    default:
+      return ask(op);
+  }
+}
+
+/// Takes a connection that an operation which is not repeated can be sent over. The pool
+/// gives none that is known to be over; one that has rested may have died without a
+/// notice, so a ping comes first.
+task<tcp_store_pool::connection> tcp_store::client::take_proven(operation& op) {
+  connection_ptr c = co_await pool_.take(op.use);
+  if (!op.use.was_reused || op.is_repeatable()) co_return c;
+  if (now() - c->last_used() < rested) co_return c;
+  const std::uint32_t nonce = pool_.nonce();
+  co_await c->send(encoded_ping(nonce));
+  co_await answered(c->expect_ping(nonce), true);
+  co_return c;
 }
 
 /// Performs an operation that waits only for its answer.
 task<store_reply> tcp_store::client::ask(operation& op) {
   const turnstile::place place = co_await places_.enter();
-  connection_ptr c = co_await pool_.take(op.use);
-  if (op.use.was_reused && !op.is_repeatable()) {
-    // Finds out whether the connection died while idle before the request leaves.
-    const std::uint32_t nonce = pool_.nonce();
-    const std::string ping = encoded_ping(nonce);
-    co_await c->send(ping);
-    co_await answered(c->expect_ping(nonce), true);
-  }
+  connection_ptr c = co_await take_proven(op);
   const bool is_suspect = op.use.was_reused && op.is_repeatable();
-  store_reply reply = co_await answered(exchange(op, *c), is_suspect);
+  store_reply reply = co_await answered(reply_of(op, *c), is_suspect);
   pool_.give_back(std::move(c));
   co_return reply;
 }
 
-task<store_reply> tcp_store::client::exchange(operation& op, tcp_store_connection& c) {
-  if (op.request.operation == store_operation::try_get) {
-    co_return store_reply(co_await try_get(op, c));
-  }
-  tcp_store_message message(opcode_of(op.request.operation), op.wire_keys);
-  message.number = op.request.delta;
-  if (op.request.operation == store_operation::compare_set) {
-    message.values.push_back(op.request.expected);
-  }
-  message.values.push_back(op.request.value);
-  std::string bytes;
-  encode(message, bytes);
-  std::uint32_t nonce = 0;
-  if (op.request.operation == store_operation::set) {
-    // A set has no reply; that of the ping says that it has been carried out.
-    nonce = pool_.nonce();
-    bytes += encoded_ping(nonce);
-  }
+task<store_reply> tcp_store::client::reply_of(operation& op, tcp_store_connection& c) {
   op.was_sent = true;
-  co_await c.send(bytes);
   switch (op.request.operation) {
-    case store_operation::set:
-      co_await c.expect_ping(nonce);
-      co_return store_reply();
-    case store_operation::compare_set:
-      co_return store_reply(co_await c.read_text());
-    case store_operation::check:
-      co_return store_reply(std::int64_t{co_await c.read_u8() == tcp_store_ready});
+    case store_operation::try_get:
+    case store_operation::try_pop: {
+      auto found = co_await fetch(op.question, c, closes_on_missing_);
+      co_return std::move(found).value_or(store_reply());
+    }
     default:
-      co_return store_reply(co_await c.read_i64());
+      co_return co_await exchange(op.question, c, pool_.nonce());
   }
 }
 
-/// Each question takes its turn like any operation, so that a thousand gets of keys that
-/// are set need no more connections than others. Waiting takes no turn: it could keep
-/// out the very operation that sets the key.
+/// Waits for what a get, a multi_get or a pop wants. Each question takes its turn like
+/// any operation, so that a thousand gets of keys that are set need no more connections
+/// than others. Waiting takes no turn: it could keep out the very operation that sets
+/// the key.
 task<store_reply> tcp_store::client::get(operation& op) {
   connection_ptr c;
   for (;;) {
-    std::optional<std::string> value;
+    std::optional<store_reply> found;
     if (c) {
-      value = co_await try_get(op, *c);
+      op.was_sent = true;
+      found = co_await fetch(op.question, *c, closes_on_missing_);
     } else {
       const turnstile::place place = co_await places_.enter();
-      c = co_await pool_.take(op.use);
-      value = co_await answered(try_get(op, *c), op.use.was_reused);
+      c = co_await take_proven(op);
+      const bool is_suspect = op.use.was_reused && op.is_repeatable();
+      op.was_sent = true;
+      found = co_await answered(fetch(op.question, *c, closes_on_missing_), is_suspect);
     }
     health_.note_answer();
-    if (value || now() >= op.deadline) {
+    // What was asked has been answered: nothing was taken.
+    if (!found) op.was_sent = false;
+    if (!found && now() >= op.deadline) co_await time_out(op, std::move(c));
+    if (found) {
       pool_.give_back(std::move(c));
-      if (value) co_return store_reply(std::move(value));
-      throw error(op, store_error_kind::timed_out, "not set by anyone");
+      co_return std::move(*found);
     }
     co_await await_keys(op, c);
   }
+}
+
+/// Ends a wait at its limit; the error names the keys that are missing.
+task<void> tcp_store::client::time_out(operation& op, connection_ptr c) {
+  if (op.request.operation == store_operation::multi_get && c && c->is_open()) {
+    std::vector<std::string> missing = co_await missing_keys(op.question, *c);
+    if (!missing.empty()) op.request.keys = std::move(missing);
+  }
+  pool_.give_back(std::move(c));
+  throw error(op, store_error_kind::timed_out, "not set by anyone");
+}
+
+/// Arrives at a barrier, once: what was sent is not repeated.
+task<store_reply> tcp_store::client::meet(operation& op) {
+  connection_ptr c = pool_.take_idle(op.use);
+  if (!c || !pool_.may_keep_one() || now() - c->last_used() >= rested) {
+    pool_.give_back(std::move(c));
+    op.use = {};
+    c = co_await pool_.take_own(op.use);
+  }
+  const tcp_store_pool::counted kept = pool_.keep();
+  const store_health::parked_question no_answer_is_due(health_);
+  op.was_sent = true;
+  co_await c->send(encoded_barrier(op.question.wire_keys.front(), op.request.delta));
+  std::optional<std::uint8_t> reply;
+  try {
+    reply = co_await within(c->read_u8(), remaining(op.deadline, now()));
+  } catch (const timed_out&) {}
+  if (!reply) {
+    co_await c->send(encoded_cancel());
+    reply = co_await answered(c->read_u8(), true);
+    if (*reply == tcp_store_wait_cancelled) {
+      pool_.give_back(std::move(c));
+      throw error(op, store_error_kind::timed_out,
+                  fmt::format("not all {} members have arrived", op.request.delta));
+    }
+    co_await expect_cancelled(*c);
+  }
+  if (*reply != tcp_store_ready)
+    throw protocol_broken("the reply to a barrier is not one of the protocol");
+  pool_.give_back(std::move(c));
+  co_return store_reply();
 }
 
 task<store_reply> tcp_store::client::wait(operation& op) {
   connection_ptr c = pool_.take_idle(op.use);
   if (!co_await await_keys(op, c)) {
     if (!c) c = co_await pool_.take(op.use);
-    std::vector<std::string> missing = co_await missing_keys(op, *c);
+    std::vector<std::string> missing = co_await missing_keys(op.question, *c);
     if (!missing.empty()) {
       pool_.give_back(std::move(c));
       op.request.keys = std::move(missing);
@@ -259,7 +315,7 @@ task<bool> tcp_store::client::ask_now_and_then(operation& op) {
     if (!c) continue;
     std::optional<std::vector<std::string>> missing;
     try {
-      missing = co_await answered(missing_keys(aside, *c), true);
+      missing = co_await answered(missing_keys(aside.question, *c), true);
     } catch (const connection_lost&) {
       // Another connection serves as well.
     }
@@ -271,43 +327,18 @@ task<bool> tcp_store::client::ask_now_and_then(operation& op) {
   }
 }
 
-/// Returns the value, or nothing if the key is not set, in one round trip. PyTorch's
-/// servers answer a GET of a missing key with an empty value, or close the connection,
-/// so the CHECK before it decides. A server that closes is asked in two trips
-/// afterwards, since a new connection may be slow to come.
-task<std::optional<std::string>> tcp_store::client::try_get(operation& op,
-                                                            tcp_store_connection& c) {
-  std::string check;
-  encode(tcp_store_message(tcp_store_opcode::check, op.wire_keys), check);
-  std::string get;
-  encode(tcp_store_message(tcp_store_opcode::get, op.wire_keys), get);
-  const bool asks_twice = closes_on_missing_;
-  const std::string first = asks_twice ? check : check + get;
-  co_await c.send(first);
-  const bool is_set = co_await c.read_u8() == tcp_store_ready;
-  if (asks_twice) {
-    if (!is_set) co_return std::nullopt;
-    co_await c.send(get);
-  }
-  std::optional<std::string> value;
-  try {
-    value = co_await c.read_text();
-  } catch (const connection_lost&) {
-    if (is_set) throw;
-    closes_on_missing_ = true;
-    c.close();
-  }
-  if (!is_set) value.reset();
-  co_return value;
+/// Reads the answer to a cancellation that a reply has overtaken.
+task<void> tcp_store::client::expect_cancelled(tcp_store_connection& c) {
+  const std::uint8_t answer = co_await c.read_u8();
+  if (answer != tcp_store_wait_cancelled)
+    throw protocol_broken("the reply to a cancelled wait is not one of the protocol");
 }
 
 /// Returns false at the deadline. It asks periodically whether the store still answers:
 /// it cancels the wait, which needs a reply, and waits again.
 task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection& c) {
   std::string wait;
-  encode(tcp_store_message(tcp_store_opcode::wait, op.wire_keys), wait);
-  std::string cancel;
-  encode(tcp_store_message(tcp_store_opcode::cancel_wait), cancel);
+  encode(tcp_store_message(tcp_store_opcode::wait, op.question.wire_keys), wait);
   for (;;) {
     co_await c.send(wait);
     const time_point until = std::min(op.deadline, later(now(), options_.probe_interval));
@@ -316,7 +347,7 @@ task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection&
       reply = co_await within(c.read_u8(), until - now());
     } catch (const timed_out&) {}
     if (!reply) {
-      co_await c.send(cancel);
+      co_await c.send(encoded_cancel());
       reply = co_await answered(c.read_u8(), true);
       health_.note_answer();
       if (*reply == tcp_store_wait_cancelled) {
@@ -324,31 +355,12 @@ task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection&
         continue;
       }
       // The key was set while the cancellation was under way, which is still answered.
-      if (co_await c.read_u8() != tcp_store_wait_cancelled) {
-        throw protocol_broken("the reply to a cancelled wait is not one of the protocol");
-      }
+      co_await expect_cancelled(c);
     }
     if (*reply != tcp_store_ready)
       throw protocol_broken("the reply to a wait is not one of the protocol");
     co_return true;
   }
-}
-
-task<std::vector<std::string>> tcp_store::client::missing_keys(operation& op,
-                                                               tcp_store_connection& c) {
-  MW_ASSERT(op.wire_keys.size() == op.request.keys.size(), "a key has one wire name");
-  std::string bytes;
-  for (const std::string& key : op.wire_keys) {
-    tcp_store_message check(tcp_store_opcode::check);
-    check.keys.push_back(key);
-    encode(check, bytes);
-  }
-  co_await c.send(bytes);
-  std::vector<std::string> missing;
-  for (const std::string& key : op.request.keys) {
-    if (co_await c.read_u8() != tcp_store_ready) missing.push_back(key);
-  }
-  co_return missing;
 }
 
 store_error tcp_store::client::error(const operation& op, store_error_kind kind,

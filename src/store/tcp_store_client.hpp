@@ -10,6 +10,7 @@
 #include "manyworlds/store/tcp_store.hpp"
 #include "store/store_health.hpp"
 #include "store/tcp_store_connection.hpp"
+#include "store/tcp_store_exchange.hpp"
 #include "store/tcp_store_pool.hpp"
 #include "store/turnstile.hpp"
 
@@ -36,12 +37,14 @@ class tcp_store::client {
   /// One operation over all its attempts.
   struct operation {
     operation(store_request request, time_point now);
+    operation(const operation&) = delete;
+    operation& operator=(const operation&) = delete;
 
-    [[nodiscard]] bool waits_for_keys() const noexcept;
+    [[nodiscard]] bool waits_for_others() const noexcept;
     [[nodiscard]] bool is_repeatable() const noexcept;
 
     store_request request;
-    std::vector<std::string> wire_keys;
+    tcp_store_question question;
     time_point start;
     time_point deadline;
     tcp_store_pool::use use;
@@ -49,17 +52,19 @@ class tcp_store::client {
   };
 
   task<store_reply> attempt(operation& op);
+  task<connection_ptr> take_proven(operation& op);
   task<store_reply> ask(operation& op);
-  task<store_reply> exchange(operation& op, tcp_store_connection& c);
+  task<store_reply> reply_of(operation& op, tcp_store_connection& c);
   task<store_reply> get(operation& op);
   task<store_reply> wait(operation& op);
+  task<store_reply> meet(operation& op);
+  task<void> time_out(operation& op, connection_ptr c);
 
   /// Bounds an answer over a connection that was idle: it may be dead without a notice,
   /// and then another is made.
   template <class T>
   task<T> answered(task<T> reading, bool is_suspect);
 
-  task<std::optional<std::string>> try_get(operation& op, tcp_store_connection& c);
   /// Waits until the keys are set; false at the deadline. It uses `c` if that is open
   /// and may be kept, otherwise a new connection. Afterwards `c` is null if it used
   /// neither.
@@ -67,7 +72,7 @@ class tcp_store::client {
   task<bool> keep_and_wait(operation& op, tcp_store_connection& c);
   task<bool> ask_now_and_then(operation& op);
   task<bool> wait_for_keys(operation& op, tcp_store_connection& c);
-  task<std::vector<std::string>> missing_keys(operation& op, tcp_store_connection& c);
+  static task<void> expect_cancelled(tcp_store_connection& c);
 
   [[nodiscard]] store_error error(const operation& op, store_error_kind kind,
                                   std::string reason) const;

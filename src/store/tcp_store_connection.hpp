@@ -10,6 +10,7 @@
 #include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/store.hpp"
+#include "manyworlds/time.hpp"
 #include "store/tcp_store_protocol.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -60,7 +61,11 @@ class tcp_store_connection {
   task<std::string> read_text();
 
   [[nodiscard]] bool is_open() const noexcept { return stream_.is_open(); }
+  [[nodiscard]] bool has_ended() const noexcept { return stream_.has_ended(); }
   void close() noexcept { stream_.close(); }
+  /// Says when it was given back last, by its pool's clock.
+  [[nodiscard]] time_point last_used() const noexcept { return last_used_; }
+  void note_use(time_point now) noexcept { last_used_ = now; }
 
  private:
   task<std::uint64_t> read_integer(std::size_t size);
@@ -73,6 +78,7 @@ class tcp_store_connection {
   std::vector<std::byte> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  time_point last_used_{};
 };
 
 }  // namespace manyworlds::inline v0::detail

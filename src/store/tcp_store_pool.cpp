@@ -34,12 +34,17 @@ tcp_store_pool::tcp_store_pool(reactor& home, const std::string& endpoint,
       dials_(most_dials) {}
 
 tcp_store_pool::connection tcp_store_pool::take_idle(use& of) noexcept {
-  of.was_reused = !idle_.empty();
-  if (!of.was_reused) return nullptr;
-  connection c = std::move(idle_.back());
-  MW_ASSERT(c, "an idle connection is one");
-  idle_.pop_back();
-  return c;
+  of.was_reused = false;
+  while (!idle_.empty()) {
+    connection c = std::move(idle_.back());
+    MW_ASSERT(c, "an idle connection is one");
+    idle_.pop_back();
+    // The server is gone, or has ended it.
+    if (c->has_ended()) continue;
+    of.was_reused = true;
+    return c;
+  }
+  return nullptr;
 }
 
 task<tcp_store_pool::connection> tcp_store_pool::take(use& of) {
@@ -68,6 +73,7 @@ task<tcp_store_pool::connection> tcp_store_pool::take_own(use& of) {
 
 void tcp_store_pool::give_back(connection c) {
   if (!c || !c->is_open() || idle_.size() >= options_.idle_connections) return;
+  c->note_use(home_.now());
   idle_.push_back(std::move(c));
   given_back_.set();
 }

@@ -250,7 +250,9 @@ bool tcp_store_session::block(tcp_store_message& request) {
   blocked_bytes_ = 2 * size_of(request);
   std::optional<bool> at_once;
   if (request.opcode == tcp_store_opcode::wait) {
-    at_once = server_.table_.await(blocked_, std::move(request.keys));
+    // A client waits before it takes from a queue, and PyTorch's takes a wake-up for a
+    // value that is its own.
+    at_once = server_.table_.await(blocked_, std::move(request.keys), true);
   } else {
     // The counter of a barrier is a key like others.
     if (!has_room_for(request)) return end("the store is full");

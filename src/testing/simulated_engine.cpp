@@ -164,6 +164,10 @@ void simulated_sockets::send_byte(socket_handle socket) noexcept {
   process_.network_.send_byte(process_, socket);
 }
 
+bool simulated_sockets::has_ended(socket_handle socket) noexcept {
+  return process_.network_.has_ended(process_, socket);
+}
+
 socket_address simulated_sockets::local_address(socket_handle socket) const {
   const simulated_socket* s = process_.network_.find(process_, socket);
   return s ? s->local : socket_address{};

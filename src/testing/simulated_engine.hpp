@@ -18,6 +18,7 @@ class simulated_sockets final : public network {
   void close(socket_handle socket) noexcept override;
   void shut_down_sending(socket_handle socket) noexcept override;
   void send_byte(socket_handle socket) noexcept override;
+  bool has_ended(socket_handle socket) noexcept override;
   socket_address local_address(socket_handle socket) const override;
   socket_address peer_address(socket_handle socket) const override;
 

@@ -311,4 +311,13 @@ void simulated_network::send_byte(simulated_process& p, socket_handle handle) no
   send_what_fits(s->connection, s->side);
 }
 
+bool simulated_network::has_ended(const simulated_process& p,
+                                  socket_handle handle) const noexcept {
+  simulated_socket* s = find(p, handle);
+  if (!s) return true;
+  if (s->connection && s->incoming().unread() > 0) return false;
+  return s->at == simulated_socket::stage::broken ||
+         (s->connection && s->incoming().end_arrived);
+}
+
 }  // namespace manyworlds::inline v0::detail

@@ -73,6 +73,8 @@ class simulated_network {
   void close(simulated_process& p, socket_handle handle) noexcept;
   void shut_down_sending(socket_handle handle) noexcept;
   void send_byte(simulated_process& p, socket_handle handle) noexcept;
+  [[nodiscard]] bool has_ended(const simulated_process& p,
+                               socket_handle handle) const noexcept;
   /// Makes a connected pair, one end for each; both none if either has too many open.
   [[nodiscard]] std::pair<socket_handle, socket_handle> make_pair(simulated_process& a,
                                                                   simulated_process& b);

@@ -22,6 +22,7 @@ struct idle_network final : network {
   void close(socket_handle) noexcept override {}
   void shut_down_sending(socket_handle) noexcept override {}
   void send_byte(socket_handle) noexcept override {}
+  bool has_ended(socket_handle) noexcept override { return false; }
   socket_address local_address(socket_handle) const override { return {}; }
   socket_address peer_address(socket_handle) const override { return {}; }
 };

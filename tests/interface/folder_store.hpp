@@ -192,8 +192,10 @@ inline mw::store_reply folder_store::files::change(const attempt& a) {
         keys += file.path().extension() == ".key";
       return mw::store_reply(keys);
     }
-    default:
+    case operation::try_get:
       return mw::store_reply(read(r.keys.front()));
+    default:
+      a.fail(mw::store_error_kind::refused, r.keys, "a folder has no such operation");
   }
 }
 

@@ -68,14 +68,18 @@ TEST_CASE("a waiter that is forgotten is not released, its neighbours are") {
 }
 
 TEST_CASE(
-    "a queue is first in first out, counts as a set key, and a push wakes one waiter") {
+    "a queue is first in first out, counts as a set key, and a push wakes one that "
+    "takes") {
   key_value_table table;
   counting_waiter first;
+  counting_waiter looker;
   counting_waiter second;
-  CHECK(!table.await(first, {"q"}));
-  CHECK(!table.await(second, {"q"}));
+  CHECK(!table.await(first, {"q"}, true));
+  CHECK(!table.await(looker, {"q"}));
+  CHECK(!table.await(second, {"q"}, true));
   table.push("q", "1");
   CHECK(first.releases == 1);
+  CHECK(looker.releases == 1);
   CHECK(second.releases == 0);
   table.push("q", "2");
   CHECK(second.releases == 1);

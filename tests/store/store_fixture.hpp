@@ -187,18 +187,30 @@ class store_under_test {
   std::optional<tcp_store> client_;
 };
 
-/// Runs a test's body once per kind of store, with the test's own thread as the home of
-/// its tasks.
+template <class Body>
+void with_store(store_kind kind, Body& body) {
+  if (kind == store_kind::tcp_io_uring && testing::io_uring_is_refused_here()) return;
+  const std::string which = text_of(kind);
+  INFO("store: ", which);
+  store_under_test under_test(kind);
+  sync_wait(within(body(under_test.get()), patience));
+}
+
+/// Runs a test's body once per kind of store that has all operations, with the test's
+/// own thread as the home of its tasks.
+template <class Body>
+void for_each_whole_store(Body body) {
+  for (const store_kind kind :
+       {store_kind::memory, store_kind::tcp_io_uring, store_kind::tcp_epoll}) {
+    with_store(kind, body);
+  }
+}
+
+/// The same for the operations that worlds need, which a user's own store has at least.
 template <class Body>
 void for_each_store(Body body) {
-  for (const store_kind kind : {store_kind::memory, store_kind::tcp_io_uring,
-                                store_kind::tcp_epoll, store_kind::folder}) {
-    if (kind == store_kind::tcp_io_uring && testing::io_uring_is_refused_here()) continue;
-    const std::string which = text_of(kind);
-    INFO("store: ", which);
-    store_under_test under_test(kind);
-    sync_wait(within(body(under_test.get()), patience));
-  }
+  for_each_whole_store(body);
+  with_store(store_kind::folder, body);
 }
 
 /// The failure that an operation ends with; fails the test if it does not.

@@ -23,11 +23,24 @@ class prefix_store final : public store {
   [[nodiscard]] std::string address() const override { return under_.address(); }
   [[nodiscard]] std::string trouble() const override { return under_.trouble(); }
   task<store_reply> perform(store_request request) override {
+    if (request.operation == store_operation::keys) return own_keys(std::move(request));
     for (std::string& key : request.keys) key.insert(0, prefix_);
     return under_.perform(std::move(request));
   }
 
  private:
+  /// Needs nothing of this object once it has begun, as `perform` demands.
+  task<store_reply> own_keys(store_request request) {
+    if (request.keys.empty()) request.keys.emplace_back();
+    request.keys.front().insert(0, prefix_);
+    return without(under_.perform(std::move(request)), prefix_);
+  }
+  static task<store_reply> without(task<store_reply> listing, std::string prefix) {
+    store_reply reply = co_await std::move(listing);
+    for (std::string& key : reply.values) key.erase(0, prefix.size());
+    co_return reply;
+  }
+
   std::string prefix_;
   store& under_;
 };

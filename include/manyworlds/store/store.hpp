@@ -60,10 +60,18 @@ struct store_request {
 
   store_operation operation;
   duration limit;
+  /// Of `keys`: none, or the prefix that a key must begin with.
   std::vector<std::string> keys;
-  std::string value;     ///< of set; the desired one of compare_set
+  std::string value;     ///< of set, append and push; the desired one of compare_set
   std::string expected;  ///< of compare_set
-  std::int64_t delta = 0;
+  std::vector<std::string> values;  ///< of multi_set, one for each key
+  std::int64_t delta = 0;           ///< of add; the members of a barrier
+};
+
+/// One key and its value, for `multi_set`.
+struct store_entry {
+  std::string key;
+  std::string value;
 };
 
 /// The reply of an operation, in the field that belongs to it.
@@ -72,8 +80,9 @@ struct store_reply {
   explicit store_reply(std::optional<std::string> v) : value(std::move(v)) {}
   explicit store_reply(std::int64_t n) : number(n) {}
 
-  std::optional<std::string> value;  ///< of get, try_get, compare_set
-  std::int64_t number = 0;           ///< of add, num_keys; erase and check: 1 is true
+  std::optional<std::string> value;  ///< of get, try_get, compare_set, pop, try_pop
+  std::int64_t number = 0;  ///< of add, num_keys, queue_size; erase and check: 1 is true
+  std::vector<std::string> values;  ///< of multi_get, in the keys' order; of keys
 };
 
 namespace detail {
@@ -165,6 +174,33 @@ class store {
   /// Returns the number of keys in the whole store, regardless of prefixes. A TCPStore
   /// that PyTorch opened holds one more, PyTorch's.
   task<std::int64_t> num_keys(duration limit = default_limit);
+  /// Returns all keys that are set, in no order; a prefix store returns its own. Queues
+  /// do not count.
+  task<std::vector<std::string>> keys(duration limit = default_limit);
+  /// Appends to the value; a key that is not set begins empty.
+  task<void> append(std::string key, std::string more, duration limit = default_limit);
+  /// Waits until all keys are set and returns their values in the same order. Errors:
+  /// `timed_out` names the missing keys.
+  task<std::vector<std::string>> multi_get(store_keys keys, duration limit);
+  /// Sets all of the keys in one request, one after the other.
+  task<void> multi_set(std::vector<store_entry> entries, duration limit = default_limit);
+
+  /// Puts a value at the end of a queue, and wakes one of those that wait for it. Queues
+  /// and keys are apart, but a queue that is not empty counts as a key that is set for
+  /// `wait` and `check`.
+  task<void> push(std::string queue, std::string value, duration limit = default_limit);
+  /// Waits until the queue is not empty, and takes its first value. Errors: `timed_out`.
+  task<std::string> pop(std::string queue, duration limit);
+  /// Takes the first value of a queue, or nothing if it is empty.
+  task<std::optional<std::string>> try_pop(std::string queue,
+                                           duration limit = default_limit);
+  task<std::int64_t> queue_size(std::string queue, duration limit = default_limit);
+
+  /// Counts an arrival under the key, and waits until `members` have arrived. The count
+  /// stays: later arrivals pass at once, so another barrier needs another key. A member
+  /// that gives up has arrived all the same. Errors: `timed_out` if not all come in time;
+  /// `refused` if the key holds no number.
+  task<void> barrier(std::string key, std::int64_t members, duration limit);
 
   /// Performs any of the operations above. Thread: any. Lifetime: all that the task
   /// needs is read before this returns, or kept by the task. A world that is dropped
@@ -190,6 +226,9 @@ namespace detail {
 /// `too_large`.
 void check_limits(const store_request& request, const store_limits& limits,
                   const std::string& store);
+
+/// Leaves the keys that begin with the prefix, which is what `keys` asks for.
+void keep_prefixed(std::vector<std::string>& keys, std::string_view prefix);
 
 }  // namespace detail
 

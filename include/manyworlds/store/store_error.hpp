@@ -24,6 +24,15 @@ enum class store_operation : std::uint8_t {
   erase,
   check,
   num_keys,
+  append,
+  multi_get,
+  multi_set,
+  push,
+  pop,
+  try_pop,
+  queue_size,
+  keys,
+  barrier,
 };
 
 [[nodiscard]] std::string_view name_of(store_operation o) noexcept;
@@ -31,11 +40,12 @@ enum class store_operation : std::uint8_t {
 /// Says why an operation on a store failed.
 enum class store_error_kind : std::uint8_t {
   unreachable,  ///< the store could not be reached, or did not answer in time
-  timed_out,    ///< the store answers, but keys were not set in time: `keys` are those
-  protocol,     ///< what answers at the address does not speak the store's protocol
-  too_large,    ///< a key, a value or a list of keys exceeds the limits; nothing was sent
-  refused,      ///< the store cannot do this to the value it holds (`add` to what is no
-                ///< number)
+  timed_out,  ///< the store answers, but keys were not set in time: `keys` are those; or
+              ///< not all came to a barrier
+  protocol,   ///< what answers at the address does not speak the store's protocol
+  too_large,  ///< a key, a value or a list of keys exceeds the limits; nothing was sent
+  refused,    ///< the store cannot do this to the value it holds (`add` to what is no
+              ///< number)
 };
 
 [[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
@@ -53,8 +63,8 @@ struct store_failure {
   std::vector<std::string> keys;
   duration elapsed;
   std::string reason;
-  /// The connection ended between request and answer: an `add` or a `compare_set` may
-  /// have happened.
+  /// The connection ended between request and answer: an operation that is not repeated
+  /// (`add`, `compare_set`, `append`, `push`, `pop`, `barrier`) may have happened.
   bool may_have_happened = false;
 
   /// Returns "store tcp://127.0.0.1:29500: get of "join/1" timed out after 2 s: ...".
