@@ -1,9 +1,15 @@
 #include "io/stream.hpp"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
 
+#include "io/port_owner.hpp"
+#include "io/posix_network.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -157,10 +163,36 @@ listener::listener(reactor& r, const socket_address& address) : reactor_(&r) {
   constexpr int backlog = 4096;
   const io_result opened = r.sockets().listen(address, backlog);
   if (!opened.ok()) {
-    throw std::system_error(opened.error(), std::generic_category(),
-                            "cannot listen on " + address.text());
+    std::string what = "cannot listen on " + address.text();
+    if (opened.error() == EADDRINUSE && &r.sockets() == &posix_network()) {
+      const std::string owner = port_owner(address.port());
+      if (!owner.empty()) what += ", where " + owner + " listens";
+    }
+    throw std::system_error(opened.error(), std::generic_category(), what);
   }
   socket_ = socket(r.sockets(), opened.handle());
+}
+
+listener listener::from_descriptor(reactor& r, int fd) {
+  socket taken(posix_network(), static_cast<socket_handle>(fd));
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  int error = 0;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) {
+    error = errno;
+  } else if (listens == 0 || !taken.net().local_address(taken.handle()).is_valid()) {
+    error = EINVAL;
+  } else if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+             ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    if (error == EBADF) (void)taken.release();
+    throw std::system_error(
+        error, std::generic_category(),
+        "descriptor " + std::to_string(fd) + " is no TCP socket that listens");
+  }
+  return listener(r, std::move(taken));
 }
 
 socket_address listener::address() const {

@@ -25,6 +25,10 @@ class socket {
   [[nodiscard]] bool is_open() const noexcept { return handle_ != socket_handle::none; }
   [[nodiscard]] socket_handle handle() const noexcept { return handle_; }
   [[nodiscard]] network& net() const noexcept { return *net_; }
+  /// Gives the handle away.
+  [[nodiscard]] socket_handle release() noexcept {
+    return std::exchange(handle_, socket_handle::none);
+  }
 
  private:
   network* net_ = nullptr;
@@ -108,9 +112,13 @@ class stream {
 class listener {
  public:
   listener() noexcept = default;
-  /// Listens on `address`. Throws std::system_error naming it (port in use, no
-  /// permission, descriptors exhausted).
+  /// Listens on `address`. Throws std::system_error naming it (port in use, and by which
+  /// process of this machine; no permission, descriptors exhausted).
   listener(reactor& r, const socket_address& address);
+  /// Takes over a descriptor that another program has made, and which listens already.
+  /// It is closed at the end, or if this throws. Throws std::system_error naming it if it
+  /// is no listening TCP socket.
+  [[nodiscard]] static listener from_descriptor(reactor& r, int fd);
 
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
   /// Returns the address with the port that was chosen; an invalid one if it is not open.
@@ -119,8 +127,15 @@ class listener {
   /// little and goes on).
   [[nodiscard]] io_awaiter accept() noexcept;
   void close() noexcept { socket_.close(); }
+  /// Returns the descriptor, to be handed on to another program. Connections that wait to
+  /// be accepted go with it.
+  [[nodiscard]] int descriptor() const noexcept {
+    return static_cast<int>(socket_.handle());
+  }
 
  private:
+  listener(reactor& r, socket s) noexcept : reactor_(&r), socket_(std::move(s)) {}
+
   reactor* reactor_ = nullptr;
   socket socket_;
 };

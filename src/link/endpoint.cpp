@@ -46,15 +46,6 @@ const endpoint_options& checked(const endpoint_options& o) {
 
 }  // namespace
 
-std::string listening_error(const socket_address& address, bool has_secret,
-                            bool insecure) {
-  if (!address.is_valid()) return "the listening address is not an address";
-  if (address.is_loopback() || has_secret || insecure) return {};
-  return fmt::format(
-      "listening at {} is open to the network: set a secret, or say insecure = true",
-      address.text());
-}
-
 endpoint::endpoint(reactor& service, environment& env, endpoint_options options,
                    endpoint_listener& told)
     : service_(service),

@@ -182,9 +182,4 @@ class endpoint {
   time_point last_look_{};
 };
 
-/// Says what is wrong with listening at `address` without a secret; empty if nothing
-/// is.
-[[nodiscard]] std::string listening_error(const socket_address& address, bool has_secret,
-                                          bool insecure);
-
 }  // namespace manyworlds::inline v0::detail

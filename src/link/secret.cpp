@@ -1,5 +1,7 @@
 #include "link/secret.hpp"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 #include "manyworlds/detail/config.hpp"
@@ -54,5 +56,14 @@ secret_proof prove(const secret_text& secret, std::string_view,
 bool same_proof(const secret_proof& a, const secret_proof& b) noexcept { return a == b; }
 
 #endif
+
+std::string listening_error(const socket_address& address, bool has_secret,
+                            bool insecure) {
+  if (!address.is_valid()) return "the listening address is not an address";
+  if (address.is_loopback() || has_secret || insecure) return {};
+  return fmt::format(
+      "listening at {} is open to the network: set a secret, or say insecure = true",
+      address.text());
+}
 
 }  // namespace manyworlds::inline v0::detail

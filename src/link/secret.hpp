@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "manyworlds/inline_text.hpp"
+#include "manyworlds/io/socket_address.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -21,5 +23,10 @@ using secret_proof = std::array<std::byte, 32>;
 [[nodiscard]] bool same_proof(const secret_proof& a, const secret_proof& b) noexcept;
 /// Says whether this build can use a secret.
 [[nodiscard]] bool can_prove() noexcept;
+
+/// Says what is wrong with listening at `address` without a secret; empty if nothing
+/// is.
+[[nodiscard]] std::string listening_error(const socket_address& address, bool has_secret,
+                                          bool insecure);
 
 }  // namespace manyworlds::inline v0::detail

@@ -33,6 +33,7 @@ void key_value_table::replace(std::string& value, std::string with) noexcept {
 void key_value_table::set(std::string key, std::string value) {
   const auto [entry, is_new] = values_.try_emplace(std::move(key));
   if (is_new) bytes_ += entry->first.size() + entry_overhead;
+  if (!watched_.empty()) tell(entry->first, is_new ? nullptr : &entry->second, &value);
   replace(entry->second, std::move(value));
   release(awaited_, entry->first);
 }
@@ -78,6 +79,7 @@ bool key_value_table::erase(const std::string& key) {
   MW_ASSERT(bytes_ >= entry->first.size() + entry->second.size() + entry_overhead,
             "the bytes of all keys are counted");
   bytes_ -= entry->first.size() + entry->second.size() + entry_overhead;
+  if (!watched_.empty()) tell(entry->first, &entry->second, nullptr);
   values_.erase(entry);
   return true;
 }
@@ -172,6 +174,30 @@ void key_value_table::forget(waiter& w) noexcept {
   }
   w.missing_ = 0;
   w.keys_ = {};
+}
+
+void key_value_table::watch(watcher& w, const std::string& key) {
+  std::vector<watcher*>& watchers = watched_[key];
+  if (std::find(watchers.begin(), watchers.end(), &w) != watchers.end()) return;
+  watchers.push_back(&w);
+  w.keys_.push_back(key);
+}
+
+void key_value_table::forget(watcher& w) noexcept {
+  for (const std::string& key : w.keys_) {
+    const auto entry = watched_.find(key);
+    MW_ASSERT(entry != watched_.end(), "a key that is watched has a list");
+    std::erase(entry->second, &w);
+    if (entry->second.empty()) watched_.erase(entry);
+  }
+  w.keys_ = {};
+}
+
+void key_value_table::tell(const std::string& key, const std::string* before,
+                           const std::string* after) {
+  const auto entry = watched_.find(key);
+  if (entry == watched_.end()) return;
+  for (watcher* w : entry->second) w->changed_(*w, key, before, after);
 }
 
 void key_value_table::waiter::note_key() noexcept {

@@ -47,6 +47,25 @@ class key_value_table {
     bool takes_ = false;
   };
 
+  /// Is told each change of the keys that it watches, from inside the change, with null
+  /// for a key that was or is not set. Precondition: `changed` does not call the table.
+  class watcher {
+   public:
+    using function = void (*)(watcher&, const std::string& key, const std::string* before,
+                              const std::string* after);
+    explicit watcher(function changed) noexcept : changed_(changed) {}
+    watcher(const watcher&) = delete;
+    watcher& operator=(const watcher&) = delete;
+
+   protected:
+    ~watcher() = default;
+
+   private:
+    friend class key_value_table;
+    function changed_;
+    std::vector<std::string> keys_;
+  };
+
   key_value_table() = default;
   key_value_table(const key_value_table&) = delete;
   key_value_table& operator=(const key_value_table&) = delete;
@@ -87,6 +106,11 @@ class key_value_table {
   /// wait.
   void forget(waiter& w) noexcept;
 
+  /// Watches one more key; a key that is watched already is not watched twice.
+  void watch(watcher& w, const std::string& key);
+  /// Ends all that it watches.
+  void forget(watcher& w) noexcept;
+
   /// Returns roughly what keys, values and queues occupy.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
@@ -96,11 +120,13 @@ class key_value_table {
   static void release(waiter_lists& lists, const std::string& key) noexcept;
   void release_at_push(const std::string& queue) noexcept;
   void replace(std::string& value, std::string with) noexcept;
+  void tell(const std::string& key, const std::string* before, const std::string* after);
 
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::deque<std::string>> queues_;
   waiter_lists awaited_;
   waiter_lists barriers_;
+  std::unordered_map<std::string, std::vector<watcher*>> watched_;
   std::size_t bytes_ = 0;
 };
 

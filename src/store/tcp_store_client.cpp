@@ -18,7 +18,7 @@ using namespace detail;
 
 namespace {
 
-// A connection whose last answer is older may have died meanwhile.
+// A connection that was used longer ago may have died without a notice.
 constexpr duration rested = std::chrono::milliseconds(200);
 // Time to ask, after a wait has ended at its limit, which keys are missing.
 constexpr duration last_question = std::chrono::milliseconds(100);
@@ -130,6 +130,8 @@ task<store_reply> tcp_store::client::run(store_request request) {
       health_.note_failure(reason);
     } catch (const protocol_broken& broken) {
       throw error(op, store_error_kind::protocol, broken.what());
+    } catch (const secret_refused& refused) {
+      throw error(op, store_error_kind::refused, refused.what());
     }
     if (is_over || now() >= op.deadline || (op.was_sent && !op.is_repeatable())) {
       if (reason.empty())

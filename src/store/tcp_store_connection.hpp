@@ -35,8 +35,19 @@ class protocol_broken : public std::exception {
   std::string reason_;
 };
 
-/// A client's connection. Thread: one. Errors: its tasks throw the two above. After a
-/// task was cancelled or has thrown, the connection may only be destroyed, except after
+/// The other end is a store with another secret, or none; no further attempt will
+/// succeed.
+class secret_refused : public std::exception {
+ public:
+  explicit secret_refused(std::string reason) : reason_(std::move(reason)) {}
+  const char* what() const noexcept override { return reason_.c_str(); }
+
+ private:
+  std::string reason_;
+};
+
+/// A client's connection. Thread: one. Errors: its tasks throw the first two above. After
+/// a task was cancelled or has thrown, the connection may only be destroyed, except after
 /// `read_u8`, which takes a byte or none.
 class tcp_store_connection {
  public:

@@ -7,6 +7,7 @@
 #include "io/resolve.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "store/store_greeting.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -127,13 +128,31 @@ task<tcp_store_pool::connection> tcp_store_pool::dial() {
   } catch (const timed_out&) {
     throw connection_lost("no answer while connecting");
   }
-  auto c = std::make_unique<tcp_store_connection>(std::move(s), options_.limits, open_);
+  const duration limit = std::max(greeting_limit, options_.connect_limit);
   try {
-    co_await within(c->greet(nonce()), std::max(greeting_limit, options_.connect_limit));
+    if (!options_.secret.empty()) co_await within(prove_secret(s), limit);
+    auto c = std::make_unique<tcp_store_connection>(std::move(s), options_.limits, open_);
+    co_await within(c->greet(nonce()), limit);
+    co_return c;
   } catch (const timed_out&) {
     throw connection_lost("it accepts connections, but does not answer the greeting");
+  } catch (const connection_lost& lost) {
+    const bool may_want_secret = options_.secret.empty();
+    throw connection_lost(
+        std::string(lost.what()) +
+        (may_want_secret ? " at the greeting; it may demand a secret" : ""));
   }
-  co_return c;
+}
+
+task<void> tcp_store_pool::prove_secret(stream& s) {
+  const store_greeting_end end = co_await greet_store(s, options_.secret);
+  if (end == store_greeting_end::proven) co_return;
+  if (end == store_greeting_end::broken) {
+    throw connection_lost(
+        "the greeting that proves the secret was broken off, as by a "
+        "store that knows none");
+  }
+  throw secret_refused(std::string(text_of(end)));
 }
 
 }  // namespace manyworlds::inline v0::detail

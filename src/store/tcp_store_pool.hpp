@@ -82,6 +82,7 @@ class tcp_store_pool {
   task<connection> connect(use& of);
   task<connection> dial();
   task<stream> reach();
+  task<void> prove_secret(stream& s);
 
   reactor& home_;
   const std::string& endpoint_;

@@ -13,7 +13,7 @@ namespace {
 
 // The fields of a request, in order: k a key, v a value, n a 64-bit number, u a 32-bit
 // number, K a list of keys, P a list of key and value. One table for both directions.
-constexpr std::array<const char*, 19> shapes{
+constexpr std::array<const char*, 20> shapes{
     "u",    // validate
     "kv",   // set
     "kvv",  // compare_set
@@ -33,9 +33,25 @@ constexpr std::array<const char*, 19> shapes{
     "k",    // queue_size
     "",     // list_keys
     "kn",   // barrier
+    "k",    // watch_key
 };
 
-static_assert(shapes.size() == static_cast<std::size_t>(tcp_store_opcode::barrier) + 1);
+static_assert(shapes.size() == static_cast<std::size_t>(tcp_store_opcode::watch_key) + 1);
+
+// By the legacy dialect's number.
+constexpr std::array<tcp_store_opcode, 13> legacy_opcodes{
+    tcp_store_opcode::set,         tcp_store_opcode::compare_set,
+    tcp_store_opcode::get,         tcp_store_opcode::add,
+    tcp_store_opcode::check,       tcp_store_opcode::wait,
+    tcp_store_opcode::num_keys,    tcp_store_opcode::watch_key,
+    tcp_store_opcode::delete_key,  tcp_store_opcode::append,
+    tcp_store_opcode::multi_get,   tcp_store_opcode::multi_set,
+    tcp_store_opcode::cancel_wait,
+};
+
+// The magic number's first byte stands before each request in a dialect that PyTorch had
+// for a while between 2.0 and 2.2.
+constexpr std::uint8_t magic_begin = tcp_store_magic & 0xff;
 
 void encode_integer(std::uint64_t value, std::size_t size, std::string& out) {
   for (std::size_t i = 0; i < size; ++i)
@@ -128,17 +144,39 @@ bool tcp_store_parser::feed(std::span<const std::byte>& input) {
 
 /// This and the next functions return true when the request is complete.
 bool tcp_store_parser::begin(std::uint8_t opcode) {
-  if (!validated_ && opcode != 0) {
-    return fail(
-        fmt::format("the first byte is {:#04x}: not a TCPStore client of PyTorch 2.2 or "
-                    "later",
-                    opcode));
+  switch (dialect_) {
+    case tcp_store_dialect::unknown:
+      return begin_first(opcode);
+    case tcp_store_dialect::legacy:
+      if (opcode < legacy_opcodes.size()) return begin_request(legacy_opcodes[opcode]);
+      return fail(fmt::format("unknown operation {:#04x} of the legacy dialect", opcode));
+    case tcp_store_dialect::modern:
+      break;
   }
-  if (validated_ && opcode == 0) return fail("a second magic number");
-  if (opcode >= shapes.size())
-    return fail(fmt::format("unknown operation {:#04x}", opcode));
-  message_ = tcp_store_message(static_cast<tcp_store_opcode>(opcode));
-  shape_ = shapes[opcode];
+  if (opcode == 0) return fail("a second magic number");
+  if (opcode <= static_cast<std::uint8_t>(tcp_store_opcode::barrier))
+    return begin_request(static_cast<tcp_store_opcode>(opcode));
+  return fail(fmt::format("unknown operation {:#04x}", opcode));
+}
+
+bool tcp_store_parser::begin_first(std::uint8_t opcode) {
+  // Either the magic number follows, or the length of a legacy client's key.
+  if (opcode == 0) return begin_request(tcp_store_opcode::validate);
+  if (opcode < legacy_opcodes.size()) {
+    dialect_ = tcp_store_dialect::legacy;
+    return begin_request(legacy_opcodes[opcode]);
+  }
+  if (opcode == magic_begin) {
+    return fail(
+        "the magic number stands before the request: a TCPStore client of PyTorch "
+        "between 2.0 and 2.2, in a dialect that is not served");
+  }
+  return fail(fmt::format("the first byte is {:#04x}: not a TCPStore client", opcode));
+}
+
+bool tcp_store_parser::begin_request(tcp_store_opcode opcode) {
+  message_ = tcp_store_message(opcode);
+  shape_ = shapes[static_cast<std::size_t>(opcode)];
   list_left_ = 0;
   request_bytes_ = 0;
   if (*shape_ == '\0') return end_of_request();
@@ -148,23 +186,35 @@ bool tcp_store_parser::begin(std::uint8_t opcode) {
   return false;
 }
 
+/// The four bytes after a first byte of 0.
+bool tcp_store_parser::end_of_first_number() {
+  MW_ASSERT(dialect_ == tcp_store_dialect::unknown && integer_have_ == 4,
+            "the dialect is told once");
+  const std::uint64_t number = decode_integer(std::span(integer_).first(4));
+  if (number == tcp_store_magic) {
+    dialect_ = tcp_store_dialect::modern;
+    message_.number = static_cast<std::int64_t>(number);
+    return next_field();
+  }
+  if (number > limits_.key_bytes) {
+    return fail(fmt::format("magic number {:#010x}: not a TCPStore client", number));
+  }
+  // Half of the length of a key to set.
+  dialect_ = tcp_store_dialect::legacy;
+  begin_request(tcp_store_opcode::set);
+  integer_have_ = 4;
+  return false;
+}
+
 bool tcp_store_parser::end_of_number() {
   MW_ASSERT(shape_ && part_ != part::text, "a number ends within a request");
+  if (message_.opcode == tcp_store_opcode::validate) return end_of_first_number();
   const std::uint64_t number = decode_integer(std::span(integer_).first(integer_size_));
   if (part_ == part::length) {
     const bool is_list = *shape_ == 'K' || *shape_ == 'P';
     return is_list && list_left_ == 0 ? begin_list(number) : begin_text(number);
   }
   message_.number = static_cast<std::int64_t>(number);
-  if (message_.opcode == tcp_store_opcode::validate) {
-    if (number != tcp_store_magic) {
-      return fail(
-          fmt::format("magic number {:#010x}: not a TCPStore client of PyTorch 2.2 or "
-                      "later",
-                      number));
-    }
-    validated_ = true;
-  }
   return next_field();
 }
 

@@ -1,6 +1,5 @@
-// The wire protocol of PyTorch's TCPStore, modern dialect (torch 2.2 and later): bytes to
-// requests and back. All integers are little-endian; a string is a 64-bit length and its
-// bytes.
+// The wire protocol of PyTorch's TCPStore: bytes to requests and back. All integers are
+// little-endian; a string is a 64-bit length and its bytes.
 #pragma once
 
 #include <array>
@@ -36,12 +35,23 @@ enum class tcp_store_opcode : std::uint8_t {
   queue_size = 0x10,   ///< key; reply: i64
   list_keys = 0x11,    ///< reply: u64 count, and as many strings
   barrier = 0x12,      ///< key, i64 members; reply: u8 0 when that many have arrived
+  watch_key = 0x13,  ///< key; reply: u8 3, then each change; legacy alone, where it is 7
 };
+
+/// How a client numbers the operations. The legacy dialect (torch up to 2.0) has no
+/// handshake, and set, compare_set, get, add, check, wait, num_keys, watch_key and
+/// delete_key as 0 to 8; torch 2.0 added those that both dialects have as 9 to 12. Its
+/// fields and replies are the modern ones.
+enum class tcp_store_dialect : std::uint8_t { unknown, modern, legacy };
 
 inline constexpr std::uint32_t tcp_store_magic = 0x3C85F7CE;
 inline constexpr std::uint8_t tcp_store_ready = 0;
 inline constexpr std::uint8_t tcp_store_not_ready = 1;
 inline constexpr std::uint8_t tcp_store_wait_cancelled = 1;
+
+/// What a legacy client is told of a key that it watches: this byte, the key, its value
+/// before and after.
+enum class tcp_store_change : std::uint8_t { updated, created, erased, watching };
 
 /// One request. The opcode decides which fields count.
 struct tcp_store_message {
@@ -71,6 +81,9 @@ void encode_text(std::string_view text, std::string& out);
 /// Parses requests from a stream of bytes that may be cut anywhere. It allocates only
 /// for bytes that have arrived, and checks each length before use. After an error it
 /// stays in error.
+///
+/// The first bytes tell the dialect: 0 and the magic number begin the modern one. A
+/// legacy client that begins by setting a key would need a key of 1 GB to look like it.
 class tcp_store_parser {
  public:
   explicit tcp_store_parser(store_limits limits = {}) noexcept : limits_(limits) {}
@@ -94,13 +107,16 @@ class tcp_store_parser {
     return held_bytes_ +
            (message_.keys.capacity() + message_.values.capacity()) * sizeof(std::string);
   }
-  /// Says whether the magic number has come.
-  [[nodiscard]] bool is_validated() const noexcept { return validated_; }
+  /// Returns the dialect; unknown until the first bytes have told it.
+  [[nodiscard]] tcp_store_dialect dialect() const noexcept { return dialect_; }
 
  private:
   enum class part : std::uint8_t { number, length, text };
 
   bool begin(std::uint8_t opcode);
+  bool begin_first(std::uint8_t opcode);
+  bool begin_request(tcp_store_opcode opcode);
+  bool end_of_first_number();
   bool next_field();
   bool end_of_number();
   bool end_of_request();
@@ -115,7 +131,7 @@ class tcp_store_parser {
   const char* shape_ = nullptr;
   part part_ = part::number;
   bool in_value_ = false;
-  bool validated_ = false;
+  tcp_store_dialect dialect_ = tcp_store_dialect::unknown;
   std::uint64_t list_left_ = 0;
   std::uint64_t text_left_ = 0;
   std::uint64_t request_bytes_ = 0;

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
+#include "link/secret.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "store/tcp_store_session.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -15,35 +18,66 @@ namespace {
 // The pause while descriptors or memory are short.
 constexpr duration accept_pause = std::chrono::milliseconds(50);
 
+std::vector<listener> listening(reactor& home,
+                                std::span<const socket_address> addresses) {
+  std::vector<listener> all;
+  for (socket_address address : addresses) {
+    if (address.port() == 0 && !all.empty())
+      address = address.with_port(all.front().address().port());
+    all.emplace_back(home, address);
+  }
+  return all;
+}
+
 }  // namespace
 
 tcp_store_server::tcp_store_server(reactor& home, const socket_address& address,
                                    tcp_store_server_options options)
-    : home_(home),
-      options_(std::move(options)),
-      listener_(home, address),
-      address_(listener_.address()) {}
+    : tcp_store_server(home, std::span(&address, 1), std::move(options)) {}
+
+tcp_store_server::tcp_store_server(reactor& home,
+                                   std::span<const socket_address> addresses,
+                                   tcp_store_server_options options)
+    : tcp_store_server(home, listening(home, addresses), std::move(options)) {}
+
+tcp_store_server::tcp_store_server(reactor& home, std::vector<listener> listeners,
+                                   tcp_store_server_options options)
+    : home_(home), options_(std::move(options)), listeners_(std::move(listeners)) {
+  MW_ASSERT(!listeners_.empty(), "a server listens somewhere");
+  address_ = listeners_.front().address();
+  for (const listener& each : listeners_) {
+    const std::string wrong =
+        listening_error(each.address(), !options_.secret.empty(), options_.insecure);
+    if (!wrong.empty()) throw std::invalid_argument("store: " + wrong);
+  }
+  if (!options_.secret.empty() && !can_prove()) {
+    throw std::invalid_argument(
+        "store: a secret is set, but this build has no libcrypto to use it");
+  }
+}
 
 task<void> tcp_store_server::serve() {
-  // Closes the listener also when the task is cancelled.
+  // Closes the listeners also when the task is cancelled.
   struct closing {
-    explicit closing(listener& l) noexcept : l(l) {}
+    explicit closing(std::vector<listener>& all) noexcept : all(all) {}
     closing(const closing&) = delete;
     closing& operator=(const closing&) = delete;
-    ~closing() { l.close(); }
-    listener& l;
-  } const at_end(listener_);
+    ~closing() {
+      for (listener& each : all) each.close();
+    }
+    std::vector<listener>& all;
+  } const at_end(listeners_);
   co_await scope::run([this](scope& sessions) -> task<void> {
-    sessions.spawn(accept(sessions));
+    for (listener& each : listeners_) sessions.spawn(accept(each, sessions));
     co_await stopping_;
     sessions.cancel();
   });
 }
 
-task<void> tcp_store_server::accept(scope& sessions) {
+task<void> tcp_store_server::accept(listener& at, scope& sessions) {
   bool is_short = false;
   for (;;) {
-    const io_result accepted = co_await listener_.accept();
+    const io_result accepted = co_await at.accept();
     if (accepted.ok()) {
       is_short = false;
       sessions.spawn(serve_one(socket(home_.sockets(), accepted.handle())));
@@ -52,7 +86,7 @@ task<void> tcp_store_server::accept(scope& sessions) {
     if (!std::exchange(is_short, true)) {
       report(
           fmt::format("store {} cannot accept connections ({}); they wait until it can",
-                      address_.text(), std::strerror(accepted.error())));
+                      at.address().text(), std::strerror(accepted.error())));
     }
     co_await sleep_for(accept_pause);
   }

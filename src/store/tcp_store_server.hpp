@@ -4,11 +4,16 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "io/stream.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/store/store.hpp"
 #include "store/key_value_table.hpp"
 
@@ -29,6 +34,11 @@ struct tcp_store_server_options {
   /// The longest time without a byte moved within a begun request, or with replies to
   /// take.
   duration stall_limit = std::chrono::seconds(10);
+  /// What a client must prove to know, in a greeting ahead of the protocol. PyTorch's
+  /// clients cannot; a `store_relay` beside them does. Without a secret the server
+  /// listens on loopback only, unless it is `insecure`.
+  secret_text secret = {};
+  bool insecure = false;
   /// Receives one line when a connection is ended for a reason, and when descriptors
   /// run out. Thread: the reactor's.
   std::function<void(std::string_view)> report;
@@ -40,19 +50,26 @@ struct tcp_store_server_options {
 ///     tcp_store_server server(reactor, socket_address::loopback(29500));
 ///     scope.spawn(server.serve());
 ///
-/// The protocol has no authentication: any process that reaches the address can read
-/// and write the keys. A client's mistake (another protocol, lengths beyond the limits)
-/// ends its connection and is reported; no other connection notices. Thread: the
-/// reactor's, except for the constructor and `address`. Lifetime: the data lives as
-/// long as the object.
+/// The protocol has no authentication: without a secret any process that reaches the
+/// address can read and write the keys. A client's mistake (another protocol, lengths
+/// beyond the limits) ends its connection and is reported; no other connection notices.
+/// Thread: the reactor's, except for the constructor and `address`. Lifetime: the data
+/// lives as long as the object.
 class tcp_store_server {
  public:
   /// Starts to listen; port 0 chooses a port. Errors: std::system_error naming the
-  /// address.
+  /// address; std::invalid_argument if it is open to the network without a secret.
   tcp_store_server(reactor& home, const socket_address& address,
                    tcp_store_server_options options = {});
+  /// Listens on several addresses. Port 0 in all but the first chooses the first's port.
+  tcp_store_server(reactor& home, std::span<const socket_address> addresses,
+                   tcp_store_server_options options = {});
+  /// Serves at listeners that are there already, such as descriptors that another program
+  /// handed on. Precondition: at least one, and all are open on `home`.
+  tcp_store_server(reactor& home, std::vector<listener> listeners,
+                   tcp_store_server_options options = {});
 
-  /// Returns the address with the port that was chosen.
+  /// Returns the first address, with the port that was chosen.
   [[nodiscard]] socket_address address() const noexcept { return address_; }
 
   /// Accepts and serves until `stop()`, or until it is cancelled. When it has ended,
@@ -73,20 +90,22 @@ class tcp_store_server {
  private:
   friend class tcp_store_session;
 
-  task<void> accept(scope& sessions);
+  task<void> accept(listener& at, scope& sessions);
   task<void> serve_one(socket accepted);
   void report(std::string_view line) const;
   void refuse(const stream& client, std::string_view reason);
 
   reactor& home_;
   tcp_store_server_options options_;
-  listener listener_;
+  std::vector<listener> listeners_;
   socket_address address_;
   key_value_table table_;
   event stopping_;
   std::size_t connections_ = 0;
   std::size_t refused_ = 0;
   std::size_t held_bytes_ = 0;
+  /// The host of each connection that speaks the legacy dialect.
+  std::unordered_multiset<std::string> legacy_hosts_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -7,6 +7,7 @@
 
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "store/store_greeting.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -19,6 +20,11 @@ constexpr std::size_t largest_chunk_bytes = 64 * 1024;
 constexpr std::size_t outgoing_bytes = 256 * 1024;
 // An upper bound of what a new key costs beside its bytes.
 constexpr std::size_t key_overhead = 128;
+
+std::string host_of(const stream& client) {
+  const std::string text = client.peer_address().text();
+  return text.substr(0, text.rfind(':'));
+}
 
 std::size_t size_of(const tcp_store_message& request) noexcept {
   std::size_t size = 0;
@@ -37,13 +43,38 @@ tcp_store_session::blocked_request::blocked_request(tcp_store_session& owner) no
       }),
       owner(owner) {}
 
+tcp_store_session::watched_keys::watched_keys(tcp_store_session& owner) noexcept
+    : watcher([](watcher& w, const std::string& key, const std::string* before,
+                 const std::string* after) {
+        tcp_store_session& session = static_cast<watched_keys&>(w).owner;
+        if (session.outgoing_.size() > outgoing_bytes)
+          session.end("changes of keys that it watches were not taken in time");
+        if (!session.error_.empty()) return;
+        const tcp_store_change what = !after   ? tcp_store_change::erased
+                                      : before ? tcp_store_change::updated
+                                               : tcp_store_change::created;
+        encode_u8(static_cast<std::uint8_t>(what), session.outgoing_);
+        encode_text(key, session.outgoing_);
+        encode_text(before ? *before : std::string_view(), session.outgoing_);
+        encode_text(after ? *after : std::string_view(), session.outgoing_);
+        session.has_outgoing_.set();
+      }),
+      owner(owner) {}
+
 tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) noexcept
-    : server_(server), client_(client), parser_(server.options_.limits), blocked_(*this) {
+    : server_(server),
+      client_(client),
+      parser_(server.options_.limits),
+      blocked_(*this),
+      watched_(*this),
+      host_(host_of(client)) {
   has_room_.set();
 }
 
 tcp_store_session::~tcp_store_session() {
   server_.table_.forget(blocked_);
+  server_.table_.forget(watched_);
+  if (is_legacy_) server_.legacy_hosts_.erase(server_.legacy_hosts_.find(host_));
   MW_ASSERT(server_.held_bytes_ >= accounted_, "a session's part is within the whole");
   server_.held_bytes_ -= accounted_;
 }
@@ -69,6 +100,16 @@ task<void> tcp_store_session::read_requests() {
     const io_result received = co_await receive(handshake_until);
     if (!received.ok() || received.count() == 0) co_return;
     std::span<const std::byte> bytes = std::span(incoming_).first(received.count());
+    if (!is_admitted_) {
+      const bool is_greeting = bytes.front() == store_greeting_begin;
+      if (is_greeting && !co_await admit(bytes, handshake_until)) co_return;
+      if (!is_greeting && !server_.options_.secret.empty()) {
+        end("it does not prove the secret");
+        co_return;
+      }
+      is_admitted_ = true;
+      if (is_greeting) continue;
+    }
     while (parser_.feed(bytes)) {
       if (!apply(parser_.take()) || !account()) co_return;
       // A few bytes of requests may ask for gigabytes of replies.
@@ -82,6 +123,10 @@ task<void> tcp_store_session::read_requests() {
       end(parser_.error());
       co_return;
     }
+    if (!is_legacy_ && parser_.dialect() == tcp_store_dialect::legacy) {
+      is_legacy_ = true;
+      server_.legacy_hosts_.insert(host_);
+    }
     if (!account()) co_return;
     if (!outgoing_.empty()) has_outgoing_.set();
     if (received.count() == incoming_.size() && incoming_.size() < largest_chunk_bytes) {
@@ -94,24 +139,52 @@ task<void> tcp_store_session::read_requests() {
 /// handshake or a request may not. It returns 0 bytes, with an error set, if that time
 /// is over.
 task<io_result> tcp_store_session::receive(time_point handshake_until) {
-  if (parser_.is_validated() && !parser_.in_request()) {
+  const bool is_greeted = parser_.dialect() != tcp_store_dialect::unknown;
+  if (is_greeted && !parser_.in_request())
     co_return co_await client_.receive_some(incoming_);
+  duration limit =
+      is_greeted ? server_.options_.stall_limit : handshake_until - server_.home_.now();
+  for (;;) {
+    try {
+      co_return co_await within(client_.receive_some(incoming_), limit);
+    } catch (const timed_out&) {}
+    if (!may_stay_silent()) break;
+    limit = server_.options_.handshake_limit;
   }
-  const duration limit = parser_.is_validated() ? server_.options_.stall_limit
-                                                : handshake_until - server_.home_.now();
-  try {
-    co_return co_await within(client_.receive_some(incoming_), limit);
-  } catch (const timed_out&) {
-    end(parser_.is_validated() ? "a request was begun, but not finished in time"
-                               : "no handshake in time");
-  }
+  end(is_greeted ? "a request was begun, but not finished in time"
+                 : "no handshake in time");
   co_return io_result::success(0);
+}
+
+/// Answers the greeting of a client that proves the secret. A client sends no more before
+/// the answer. It returns false, with an error set, if the client is not admitted.
+task<bool> tcp_store_session::admit(std::span<const std::byte> begun,
+                                    time_point handshake_until) {
+  store_greeting_end ended = store_greeting_end::broken;
+  try {
+    ended = co_await within(answer_greeting(client_, server_.options_.secret, begun),
+                            handshake_until - server_.home_.now());
+  } catch (const timed_out&) {}
+  if (ended == store_greeting_end::proven) co_return true;
+  co_return end(std::string(text_of(ended)));
+}
+
+/// A legacy client has a second connection, for the keys that it watches. Mostly there
+/// are none, and it is silent: it stays as long as its host has a legacy client that
+/// speaks.
+bool tcp_store_session::may_stay_silent() const noexcept {
+  return parser_.dialect() == tcp_store_dialect::unknown && !parser_.in_request() &&
+         server_.legacy_hosts_.contains(host_);
 }
 
 task<void> tcp_store_session::write(scope& both) {
   for (;;) {
     co_await has_outgoing_;
     has_outgoing_.reset();
+    if (!error_.empty()) {
+      both.cancel();
+      co_return;
+    }
     sending_.swap(outgoing_);
     has_room_.set();
     std::span<const std::byte> left = std::as_bytes(std::span(sending_));
@@ -144,7 +217,7 @@ task<void> tcp_store_session::write(scope& both) {
 bool tcp_store_session::account() {
   const std::size_t blocked = blocked_.is_waiting() ? blocked_bytes_ : 0;
   const std::size_t holds = incoming_.capacity() + parser_.held_bytes() + blocked +
-                            outgoing_.capacity() + sending_.capacity();
+                            watched_.bytes + outgoing_.capacity() + sending_.capacity();
   const bool grows = holds > accounted_;
   MW_ASSERT(server_.held_bytes_ >= accounted_, "a session's part is within the whole");
   server_.held_bytes_ += holds;
@@ -185,6 +258,9 @@ bool tcp_store_session::apply(tcp_store_message request) {
       return true;
     case tcp_store_opcode::queue_pop:
       reply_queue_pop(request.keys.front());
+      return true;
+    case tcp_store_opcode::watch_key:
+      watch(request.keys.front());
       return true;
     case tcp_store_opcode::queue_size:
       encode_u64(table.queue_size(request.keys.front()), outgoing_);
@@ -289,6 +365,12 @@ bool tcp_store_session::reply_key_list() {
 void tcp_store_session::reply_queue_pop(const std::string& key) {
   encode_u64(server_.table_.queue_size(key), outgoing_);
   if (const auto value = server_.table_.pop(key)) encode_text(*value, outgoing_);
+}
+
+void tcp_store_session::watch(const std::string& key) {
+  server_.table_.watch(watched_, key);
+  watched_.bytes += 2 * (key.size() + key_overhead);
+  encode_u8(static_cast<std::uint8_t>(tcp_store_change::watching), outgoing_);
 }
 
 bool tcp_store_session::end(std::string why) {

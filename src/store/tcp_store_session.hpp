@@ -1,6 +1,7 @@
 // TCPStore session: one client's connection to a server.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,19 @@ class tcp_store_session {
     tcp_store_session& owner;
   };
 
+  /// What the client is told of the keys that it watches.
+  struct watched_keys final : key_value_table::watcher {
+    explicit watched_keys(tcp_store_session& owner) noexcept;
+    tcp_store_session& owner;
+    std::size_t bytes = 0;
+  };
+
   task<void> read(scope& both);
   task<void> read_requests();
   task<void> write(scope& both);
   task<io_result> receive(time_point handshake_until);
+  [[nodiscard]] bool may_stay_silent() const noexcept;
+  task<bool> admit(std::span<const std::byte> begun, time_point handshake_until);
 
   bool apply(tcp_store_message request);
   bool has_room_for(const tcp_store_message& request);
@@ -45,6 +55,7 @@ class tcp_store_session {
   bool reply_values(const std::vector<std::string>& keys);
   bool reply_key_list();
   void reply_queue_pop(const std::string& key);
+  void watch(const std::string& key);
   bool account();
   bool end(std::string why);
 
@@ -54,11 +65,15 @@ class tcp_store_session {
   blocked_request blocked_;
   /// What the request `blocked_` occupies while it waits.
   std::size_t blocked_bytes_ = 0;
+  watched_keys watched_;
   std::string outgoing_;
   std::string sending_;
   event has_outgoing_;
   event has_room_;
   std::vector<std::byte> incoming_;
+  const std::string host_;
+  bool is_legacy_ = false;
+  bool is_admitted_ = false;
   /// Its part of the server's `held_bytes`.
   std::size_t accounted_ = 0;
   std::string error_;

@@ -73,10 +73,11 @@ T run_there(reactor& home, task<T> t) {
 /// A server that is served from its construction to `stop`.
 class hosted_server {
  public:
-  hosted_server(reactor& home, const socket_address& address,
-                tcp_store_server_options options = {})
+  /// `at` is what a server can be made with: an address, several, or listeners.
+  template <class Place>
+  hosted_server(reactor& home, Place at, tcp_store_server_options options = {})
       : home_(home),
-        server_(home, address, std::move(options)),
+        server_(home, std::move(at), std::move(options)),
         serving_(server_.serve()),
         root_(
             home, [](void* self) noexcept { static_cast<hosted_server*>(self)->end(); },

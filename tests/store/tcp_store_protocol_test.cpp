@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace manyworlds;
@@ -136,6 +137,49 @@ TEST_CASE("a request cut at any byte is begun and not complete") {
   }
 }
 
+TEST_CASE("S1: legacy requests are the modern ones by other numbers, cut at every byte") {
+  // The legacy numbers of PyTorch 1.13, and those that 2.0 added.
+  const std::pair<op, char> numbers[] = {
+      {op::add, '\3'},          {op::set, '\0'},         {op::compare_set, '\1'},
+      {op::get, '\2'},          {op::check, '\4'},       {op::wait, '\5'},
+      {op::num_keys, '\6'},     {op::watch_key, '\7'},   {op::delete_key, '\x08'},
+      {op::append, '\x09'},     {op::multi_get, '\x0a'}, {op::multi_set, '\x0b'},
+      {op::cancel_wait, '\x0c'}};
+  std::vector<tcp_store_message> all = one_of_each();
+  all.push_back(message(op::watch_key, {"/k"}));
+  for (const auto& [first, first_number] : numbers) {
+    // Each request comes first once: the first bytes tell the dialect.
+    std::vector<tcp_store_message> sent;
+    std::string bytes;
+    const auto add = [&](op wanted, char number) {
+      for (const tcp_store_message& m : all) {
+        if (m.opcode != wanted) continue;
+        std::string one = encoded(m);
+        one[0] = number;
+        bytes += one;
+        sent.push_back(m);
+      }
+    };
+    add(first, first_number);
+    for (const auto& [each, number] : numbers) add(each, number);
+    for (const std::size_t piece : {bytes.size(), std::size_t{1}, std::size_t{7}}) {
+      tcp_store_parser parser;
+      const std::vector<tcp_store_message> got = parse(bytes, piece, parser);
+      CHECK(parser.error() == "");
+      CHECK(parser.dialect() == tcp_store_dialect::legacy);
+      REQUIRE(got.size() == sent.size());
+      for (std::size_t i = 0; i < sent.size(); ++i) {
+        CHECK(got[i].opcode == sent[i].opcode);
+        CHECK(got[i].keys == sent[i].keys);
+        CHECK(got[i].values == sent[i].values);
+        CHECK(got[i].number == sent[i].number);
+      }
+    }
+  }
+  CHECK(error_of("\3" + text_field("init/") + std::string(8, '\0') + "\x0d") ==
+        "unknown operation 0x0d of the legacy dialect");
+}
+
 TEST_CASE("a client that does not begin with the magic number is refused by name") {
   CHECK(error_of("GET / HTTP/1.1\r\n").find("first byte is 0x47") != std::string::npos);
   CHECK(error_of("\x16\x03\x01").find("not a TCPStore client") != std::string::npos);
@@ -144,6 +188,8 @@ TEST_CASE("a client that does not begin with the magic number is refused by name
         std::string::npos);
   CHECK(error_of(validated + validated) == "a second magic number");
   CHECK(error_of(validated + "\x13") == "unknown operation 0x13");
+  CHECK(error_of("\xce\xf7\x85\x3c\x01"s).find("between 2.0 and 2.2") !=
+        std::string::npos);
   CHECK(error_of(validated + "\xff") == "unknown operation 0xff");
 }
 

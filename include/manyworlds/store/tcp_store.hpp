@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/store/store.hpp"
 
 namespace manyworlds::inline v0 {
@@ -35,8 +36,11 @@ struct tcp_store_options {
   std::size_t connections = 8;
   /// Connections that are kept open for the next operation.
   std::size_t idle_connections = 4;
-  /// Seed of that randomness. Not set: another one each time; set: a simulation's run
-  /// can be repeated.
+  /// The secret that client and server prove to each other before anything else is said.
+  /// A server that has none, or another, is refused. Empty: nothing is proven.
+  secret_text secret = {};
+  /// Seed of the random part of pauses. Not set: another one each time; set: a
+  /// simulation's run can be repeated.
   std::optional<std::uint64_t> seed;
 };
 
