@@ -16,8 +16,7 @@
 namespace manyworlds::inline v0::detail {
 
 struct store_relay_options {
-  /// Where it listens: a loopback address alone, since whoever reaches it needs no
-  /// secret.
+  /// Where it listens: a loopback address alone, since its clients prove nothing.
   socket_address listen = socket_address::loopback(0);
   /// The longest time to reach the far store and to prove the secret.
   duration connect_limit = std::chrono::seconds(10);
