@@ -84,6 +84,14 @@ void acceptor::note_store(const char* trouble) {
                           : "the store answers again"));
 }
 
+task<void> acceptor::forget(const join_entry& entry) {
+  try {
+    co_await queue_.erase_notice(entry.id);
+  } catch (const store_error& e) {
+    access::core(runtime_).log(log_level::debug, e.what());
+  }
+}
+
 std::unique_ptr<accepted_peer> acceptor::meet(join_entry entry) {
   return std::make_unique<accepted_peer>(*this, std::move(entry));
 }
@@ -160,6 +168,7 @@ task<void> accepted_peer::part(failure failed) {
              fmt::format("accept {}: a peer was taken from the join queue, but its world "
                          "was not formed: {}",
                          acceptor_.options_.service.view(), failed.text()));
+    co_await acceptor_.forget(entry_);
   }
   // A break meanwhile changes nothing: the body has ended.
   if (world_.state() != world_state::broken) (void)co_await outcome(world_.leave());

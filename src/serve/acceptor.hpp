@@ -41,6 +41,8 @@ class acceptor {
   [[nodiscard]] task<std::vector<join_entry>> take();
   [[nodiscard]] bool is_met(const join_entry& entry) const noexcept;
   void note_store(const char* trouble);
+  /// Clears up after a peer that no world was formed with.
+  [[nodiscard]] task<void> forget(const join_entry& entry);
 
   runtime& runtime_;
   const accept_options options_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "serve/peer_world.hpp"
@@ -35,23 +36,57 @@ world connector::describe() {
 
 task<void> connector::form(world& w) {
   pause_ = first_check;
+  patience_ = first_patience;
   taken_in_vain_ = 0;
   is_waiting_told_ = false;
+  noticed_.reset();
+  entered_.reset();
   auto formed = [](world& forming) -> task<void> { co_await forming; };
-  co_await when_any(formed(w), stay_announced());
+  co_await when_any(formed(w), stay_announced(), heed_notices());
+}
+
+// Between a notice and our next entry no notice is awaited: mostly the world is formed
+// then, and a wait that is cancelled costs its connection to the store.
+task<void> connector::heed_notices() {
+  for (;;) {
+    co_await entered_;
+    bool has_come = true;
+    try {
+      co_await queue_.await_notice(id_);
+    } catch (const store_error&) {
+      // The checks, which go on, say what is wrong with the store.
+      has_come = false;
+    }
+    if (!has_come) {
+      co_await sleep_for(first_check);
+      continue;
+    }
+    entered_.reset();
+    check_at_ = runtime_.home().now() + patience_;
+    patience_ = std::min(2 * patience_, longest_check);
+    // It has had its time by then.
+    is_missing_ = true;
+    noticed_.set();
+  }
+}
+
+task<void> connector::until_check() {
+  co_await noticed_;
+  co_await sleep_until(check_at_);
+  noticed_.reset();
 }
 
 // Runs for as long as the forming does. The forming writes its record again every
 // second, and another one for each try: this waits for those.
 task<void> connector::stay_announced() {
   std::string announced;
-  time_point check_at{};
   MW_ASSERT(desk_, "a world is described before it is formed");
   for (;;) {
-    std::string record = co_await desk_->get(key_, duration::max());
-    co_await desk_->erase(key_);
+    auto first = co_await when_any(desk_->get(key_, duration::max()), until_check());
+    std::string record = std::get<0>(first) ? std::move(*std::get<0>(first)) : announced;
+    if (std::get<0>(first)) co_await desk_->erase(key_);
     const bool is_new = record != announced;
-    if (!is_new && runtime_.home().now() < check_at) continue;
+    if (!is_new && runtime_.home().now() < check_at_) continue;
     announced = record;
     duration pause = longest_check;
     try {
@@ -60,7 +95,7 @@ task<void> connector::stay_announced() {
     } catch (const store_error& e) {
       note_store(e.what());
     }
-    check_at = runtime_.home().now() + pause;
+    check_at_ = runtime_.home().now() + pause;
   }
 }
 
@@ -73,6 +108,7 @@ task<duration> connector::announce(join_entry self, bool is_new) {
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
   if (!stands) co_await queue_.enter(std::move(self));
+  entered_.set();
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
   co_return std::exchange(pause_, std::min(2 * pause_, longest_check));

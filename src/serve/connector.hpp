@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/serve/connect.hpp"
 #include "manyworlds/store/memory_store.hpp"
@@ -54,10 +55,16 @@ class connector {
   static constexpr duration first_check = std::chrono::milliseconds(900);
   static constexpr duration longest_check = std::chrono::seconds(5);
   static_assert(first_check < longest_check);
+  /// Time that an acceptor has, after its notice, to take us and to begin the world;
+  /// doubled each time that none comes of it. An acceptor on a busy machine that needs
+  /// longer finds us in the queue once more.
+  static constexpr duration first_patience = std::chrono::milliseconds(300);
   /// An acceptor that dies right after taking a peer is not worth a warning.
   static constexpr int told_when_taken = 2;
 
   [[nodiscard]] task<void> stay_announced();
+  [[nodiscard]] task<void> heed_notices();
+  [[nodiscard]] task<void> until_check();
   /// Returns when to check again.
   [[nodiscard]] task<duration> announce(join_entry self, bool is_new);
   void note_waiting();
@@ -73,7 +80,13 @@ class connector {
   /// Made anew for each world.
   std::optional<desk_store> desk_;
   duration pause_ = first_check;
+  duration patience_ = first_patience;
+  time_point check_at_{};
   bool is_missing_ = false;
+  /// An acceptor's notice has come: the next check is due soon.
+  event noticed_;
+  /// We stand in the queue, so a notice may come.
+  event entered_;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;
   /// Counts how often the entry was gone while one world was being formed.

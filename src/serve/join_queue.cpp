@@ -72,7 +72,12 @@ join_queue::join_queue(runtime_core& rt, store& st, service_name service)
     : runtime_(rt),
       store_(st),
       list_key_(fmt::format("mw/accept/{}/waiting", service.view())),
-      bell_key_(fmt::format("mw/accept/{}/bell", service.view())) {}
+      bell_key_(fmt::format("mw/accept/{}/bell", service.view())),
+      notice_prefix_(fmt::format("mw/accept/{}/taken/", service.view())) {}
+
+std::string join_queue::notice_key(std::uint64_t id) const {
+  return notice_prefix_ + std::to_string(id);
+}
 
 join_entries join_queue::read(const std::string& text) const {
   if (text.empty()) return {};
@@ -113,6 +118,22 @@ task<bool> join_queue::holds(join_entry entry) {
   co_return stands;
 }
 
+task<void> join_queue::await_notice(std::uint64_t id) {
+  const std::string key = notice_key(id);
+  co_await store_.wait(key, duration::max());
+  co_await store_.erase(key);
+}
+
+task<void> join_queue::erase_notice(std::uint64_t id) {
+  co_await store_.erase(notice_key(id), erase_limit);
+}
+
+task<void> join_queue::leave_notices(const std::vector<join_entry>& taken) {
+  std::vector<store_entry> notices;
+  for (const join_entry& each : taken) notices.push_back({notice_key(each.id), rung});
+  co_await store_.multi_set(std::move(notices));
+}
+
 task<std::vector<join_entry>> join_queue::take(std::size_t at_most) {
   MW_ASSERT(at_most > 0, "a taker has room");
   for (;;) {
@@ -139,6 +160,7 @@ task<std::vector<join_entry>> join_queue::take_now(std::size_t at_most) {
                                   std::make_move_iterator(end));
     queue.all.erase(queue.all.begin(), end);
     queue.mark = runtime_.random_word();
+    co_await leave_notices(taken);
     const std::string after = queue.encode();
     const std::string stands =
         co_await store_.compare_set_unique(list_key_, before, after);

@@ -38,11 +38,14 @@ struct join_entries {
   [[nodiscard]] static join_entries decode(const std::string& text);
 };
 
-/// A service's two keys in a store: the queue, and a bell that is set after each entry.
+/// A service's keys in a store: the queue, and a bell that is set after each entry.
 /// A taker erases the bell before it reads the queue, so that no later entry goes
 /// unheard; between two reads it waits for the key. A member that dies may leave an
 /// entry without a bell, or a bell erased and nothing taken. The periodic checks of the
 /// others make up for it.
+///
+/// A taker leaves a notice for each peer before it takes it, so that a peer soon asks
+/// whether it still stands in the queue, and is not left to an acceptor that has died.
 ///
 /// Thread: the runtime's reactor. Errors: the operations throw store_error.
 class join_queue {
@@ -61,6 +64,11 @@ class join_queue {
   [[nodiscard]] task<void> enter(join_entry entry);
   /// Returns whether that entry stands in the queue; rings once more if it does.
   [[nodiscard]] task<bool> holds(join_entry entry);
+  /// Waits until a taker has left a notice for the peer, and erases it. The taker may
+  /// have lost the peer to another, or may not have got to taking it.
+  [[nodiscard]] task<void> await_notice(std::uint64_t id);
+  /// Erases the notice of a peer that has not done so, since it is gone.
+  [[nodiscard]] task<void> erase_notice(std::uint64_t id);
   /// Waits until a peer is there, and takes up to `at_most`. Precondition: `at_most` >
   /// 0.
   [[nodiscard]] task<std::vector<join_entry>> take(std::size_t at_most);
@@ -71,11 +79,14 @@ class join_queue {
   [[nodiscard]] join_entries read(const std::string& text) const;
   [[nodiscard]] task<std::vector<join_entry>> take_now(std::size_t at_most);
   [[nodiscard]] task<void> ring_for_others();
+  [[nodiscard]] task<void> leave_notices(const std::vector<join_entry>& taken);
+  [[nodiscard]] std::string notice_key(std::uint64_t id) const;
 
   runtime_core& runtime_;
   store& store_;
   const std::string list_key_;
   const std::string bell_key_;
+  const std::string notice_prefix_;
 };
 
 }  // namespace manyworlds::inline v0::detail

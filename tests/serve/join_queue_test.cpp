@@ -66,6 +66,9 @@ TEST_CASE("those who wait are taken in the order they came, and each once") {
   CHECK(n.run(take(queue, 2)) == std::vector<std::uint64_t>{1, 2});
   CHECK(n.run(take(queue, 9)) == std::vector<std::uint64_t>{3, 4, 5});
   n.run(queue.erase_if_empty());
+  // Each has a notice, which it erases when it reads it.
+  CHECK(n.run(store.num_keys()) == 5);
+  for (std::uint64_t id = 1; id <= 5; ++id) n.run(queue.await_notice(id));
   CHECK(n.run(store.num_keys()) == 0);
 }
 
