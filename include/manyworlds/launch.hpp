@@ -5,5 +5,10 @@
 
 #include "manyworlds/io/start_step.hpp"
 #include "manyworlds/launch/exit_reason.hpp"
+#include "manyworlds/launch/process_guard.hpp"
+#include "manyworlds/launch/process_options.hpp"
+#include "manyworlds/launch/process_output.hpp"
+#include "manyworlds/launch/restart_policy.hpp"
+#include "manyworlds/launch/supervised_process.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/serve.hpp"

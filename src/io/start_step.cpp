@@ -6,8 +6,6 @@ std::string_view describe(start_step step) noexcept {
   switch (step) {
     case start_step::none:
       return "fail";
-    case start_step::program:
-      return "find the program";
     case start_step::output:
       return "open its output file";
     case start_step::process:
@@ -38,8 +36,6 @@ std::string_view name_of(start_step step) noexcept {
   switch (step) {
     case start_step::none:
       return "none";
-    case start_step::program:
-      return "program";
     case start_step::output:
       return "output";
     case start_step::process:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/reactor.hpp"
+#include "io/system_process_host.hpp"
 #include "manyworlds/io/environment.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -13,8 +14,12 @@ class system_environment : public environment {
   void fill_random(std::span<std::byte> bytes) override;
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return true; }
+  [[nodiscard]] process_host* processes() noexcept override { return &processes_; }
   void attach(reactor&) override {}
   void detach(reactor&) noexcept override {}
+
+ private:
+  system_process_host processes_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -31,8 +31,11 @@ std::string words_of_signal(int number) {
 
 std::string words_of_start(const exit_reason& r) {
   if (r.step == start_step::execute) {
-    const std::string object = r.object.empty() ? r.program : r.object;
-    return fmt::format("cannot execute \"{}\": {}", object, words_of_error(r.error));
+    const std::string cause = r.object.empty()
+                                  ? std::string()
+                                  : fmt::format(", since its {} is not there", r.object);
+    return fmt::format("cannot execute \"{}\"{}: {}", r.program, cause,
+                       words_of_error(r.error));
   }
   const std::string object =
       r.object.empty() ? std::string() : fmt::format(" ({})", r.object);

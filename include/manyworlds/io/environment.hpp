@@ -15,6 +15,7 @@ namespace manyworlds::inline v0 {
 enum class engine_kind : unsigned char { automatic, io_uring, epoll };
 
 namespace detail {
+class process_host;
 class reactor;
 struct engine_choice;
 namespace shm {
@@ -42,6 +43,8 @@ class environment {
   /// Returns what stands for the kernel where processes share memory. Null with threads
   /// means the kernel itself; null without threads means that they share none.
   [[nodiscard]] virtual detail::shm::host_kernel* host() noexcept { return nullptr; }
+  /// Returns what starts programs for a runtime; null where none can be started.
+  [[nodiscard]] virtual detail::process_host* processes() noexcept { return nullptr; }
   /// Makes this environment turn a reactor, where it starts no threads.
   virtual void attach(detail::reactor& r) = 0;
   /// Ends that.

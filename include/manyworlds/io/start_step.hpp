@@ -8,11 +8,10 @@
 
 namespace manyworlds::inline v0 {
 
-/// The steps of a start, in their order. All up to `process` are taken by the starter,
-/// the others by the new process before the program runs in it.
+/// The steps of a start, in their order. The first two are taken by the starter, the
+/// others by the new process before the program runs in it.
 enum class start_step : std::uint8_t {
   none,         ///< nothing failed
-  program,      ///< finding the program along PATH
   output,       ///< opening the file that takes the output
   process,      ///< making the process
   session,      ///< making its own session
@@ -23,7 +22,7 @@ enum class start_step : std::uint8_t {
   limits,       ///< setting its resource limits
   cpus,         ///< binding it to its CPUs
   memory_node,  ///< binding its memory to a NUMA node
-  execute,      ///< executing the program
+  execute,      ///< finding and executing the program
 };
 
 /// Returns words that continue "cannot ...", such as "enter its working folder".

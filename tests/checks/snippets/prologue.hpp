@@ -15,6 +15,7 @@
 #include <manyworlds/gpu.hpp>
 #include <manyworlds/interop/reply_feed.hpp>
 #include <manyworlds/interop/resume_on.hpp>
+#include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
 #include <manyworlds/testing.hpp>
 #include <span>
@@ -39,6 +40,8 @@ extern mw::scope& s;
 extern mw::channel<std::string> queue;
 extern mw::executor& home;
 extern mw::simulation sim;
+extern mw::process_options how;
+extern mw::supervised_process engine;
 extern mw::device_pool pool;
 extern mw::pinned_pool pinned;
 extern mw::owned_stream stream;

@@ -1,0 +1,77 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "io/process_tree.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+void listed_tree::began(pid_t first) {
+  first_ = first;
+  // It is not reaped before the tree is told of it, so that it still has its number.
+  if (const auto seen = look_at_process(first)) first_started_ = seen->started;
+}
+
+std::vector<listed_process> listed_tree::living() const {
+  const std::vector<listed_process> all = list_processes();
+  // The number is another process's only when the session is empty.
+  const bool session_is_ours =
+      first_ > 0 && std::none_of(all.begin(), all.end(), [&](const auto& each) {
+        return each.pid == first_ && each.started != first_started_;
+      });
+  const pid_t self = ::getpid();
+  std::set<pid_t> found;
+  for (const listed_process& each : all) {
+    if (each.pid == self || each.started < first_started_) continue;
+    if ((session_is_ours && (each.session == first_ || each.pid == first_)) ||
+        has_in_environment(each.pid, variable_))
+      found.insert(each.pid);
+  }
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const listed_process& each : all) {
+      if (each.pid != self && found.contains(each.parent) &&
+          found.insert(each.pid).second)
+        grows = true;
+    }
+  }
+  std::vector<listed_process> living;
+  for (const listed_process& each : all) {
+    if (each.is_alive() && found.contains(each.pid)) living.push_back(each);
+  }
+  return living;
+}
+
+std::size_t listed_tree::signal(int number) {
+  std::size_t count = 0;
+  for (const listed_process& each : living()) {
+    if (signal_process(each, number)) ++count;
+  }
+  return count;
+}
+
+std::size_t listed_tree::kill() {
+  // First all are stopped, so that none starts another and no chain of parents breaks.
+  std::set<std::pair<pid_t, std::uint64_t>> stopped;
+  constexpr int most_rounds = 64;
+  std::vector<listed_process> seen;
+  for (int round = 0; round < most_rounds; ++round) {
+    seen = living();
+    bool has_new = false;
+    for (const listed_process& each : seen) {
+      if (!stopped.emplace(each.pid, each.started).second) continue;
+      has_new = true;
+      signal_process(each, SIGSTOP);
+    }
+    if (!has_new) break;
+  }
+  std::size_t count = 0;
+  for (const listed_process& each : seen) {
+    if (signal_process(each, SIGKILL)) ++count;
+  }
+  return count;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,107 @@
+#include "io/process_list.hpp"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <memory>
+#include <string_view>
+
+#include "io/descriptor.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+template <class Number>
+bool parse(std::string_view text, Number& to) noexcept {
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), to);
+  return parsed.ec == std::errc{} && parsed.ptr == text.data() + text.size();
+}
+
+/// Cuts the first word off.
+std::string_view next_word(std::string_view& rest) noexcept {
+  const std::string_view word = rest.substr(0, rest.find(' '));
+  rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+  return word;
+}
+
+}  // namespace
+
+std::optional<listed_process> look_at_process(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return {};
+  char text[1024];
+  const ssize_t size = ::read(file.get(), text, sizeof text);
+  if (size <= 0) return {};
+  std::string_view rest(text, static_cast<std::size_t>(size));
+  // The second field is a name of the process's choice, so fields are counted from its
+  // last parenthesis: the state is the third one.
+  const std::size_t name_end = rest.rfind(") ");
+  if (name_end == std::string_view::npos) return {};
+  rest.remove_prefix(name_end + 2);
+  std::array<std::string_view, 20> fields;  // from the third to the 22nd
+  for (std::string_view& each : fields) each = next_word(rest);
+  listed_process found;
+  found.pid = pid;
+  const bool is_whole = fields[0].size() == 1 && parse(fields[1], found.parent) &&
+                        parse(fields[3], found.session) &&
+                        parse(fields[19], found.started);
+  if (!is_whole) return {};
+  found.state = fields[0].front();
+  return found;
+}
+
+std::vector<listed_process> list_processes() {
+  std::vector<listed_process> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"),
+                                                   [](DIR* d) { return ::closedir(d); });
+  if (!folder) return found;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    pid_t pid = 0;
+    if (!parse(std::string_view(entry->d_name), pid)) continue;
+    if (const auto one = look_at_process(pid)) found.push_back(*one);
+  }
+  return found;
+}
+
+bool has_in_environment(pid_t pid, const std::string& variable) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/environ";
+  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  // Variables end with a zero, also the last one.
+  const std::string wanted = '\0' + variable + '\0';
+  std::string seen(1, '\0');
+  for (char part[8192];;) {
+    const ssize_t got = ::read(file.get(), part, sizeof part);
+    if (got <= 0) return false;
+    seen.append(part, static_cast<std::size_t>(got));
+    if (seen.find(wanted) != std::string::npos) return true;
+    // What may be the beginning of it stays.
+    if (seen.size() > wanted.size()) seen.erase(0, seen.size() - wanted.size());
+  }
+}
+
+bool signal_process(const listed_process& which, int number) noexcept {
+  const auto is_same = [&] {
+    const auto now = look_at_process(which.pid);
+    return now && now->started == which.started;
+  };
+  const unique_descriptor held(static_cast<int>(::syscall(SYS_pidfd_open, which.pid, 0)));
+  if (!held && errno == ESRCH) return false;
+  if (!is_same()) return false;
+  if (held) {
+    if (::syscall(SYS_pidfd_send_signal, held.get(), number, nullptr, 0) == 0)
+      return true;
+    if (errno == ESRCH) return false;
+  }
+  return ::kill(which.pid, number) == 0;
+}
+
+}  // namespace manyworlds::inline v0::detail

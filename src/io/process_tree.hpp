@@ -1,0 +1,89 @@
+// Process tree: all that descends from a process that was started here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/descriptor.hpp"
+#include "io/process_host.hpp"
+#include "io/process_list.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Finds, signals and ends a tree. Thread: any, one at a time; calls read /proc or the
+/// control group, and may take milliseconds.
+class process_tree {
+ public:
+  process_tree() = default;
+  process_tree(const process_tree&) = delete;
+  process_tree& operator=(const process_tree&) = delete;
+  virtual ~process_tree() = default;
+
+  /// Returns the descriptor that the first process enters its group by; -1 for none.
+  [[nodiscard]] virtual int entry() const noexcept { return -1; }
+  /// Tells which process was started. It is not called if none was.
+  virtual void began([[maybe_unused]] pid_t first) {}
+  /// Sends a signal to all that lives, and returns the number of processes.
+  virtual std::size_t signal(int number) = 0;
+  /// Kills all that lives, also what is started meanwhile, and returns the number.
+  virtual std::size_t kill() = 0;
+  [[nodiscard]] virtual bool is_empty() = 0;
+};
+
+/// A control group of version 2 below our own. It has no controllers, so that neither
+/// delegation nor the rule of inner nodes without processes matters. Its processes cannot
+/// leave it by a session or a parent of their own.
+class group_tree final : public process_tree {
+ public:
+  /// Makes a folder. Errors: std::system_error.
+  explicit group_tree(std::string folder);
+  /// Uses one that exists and does not enter or remove it: for a guard.
+  struct existing {};
+  group_tree(std::string folder, existing) : folder_(std::move(folder)) {}
+  /// Removes the folder where it is empty.
+  ~group_tree() override;
+
+  [[nodiscard]] int entry() const noexcept override { return entry_.get(); }
+  std::size_t signal(int number) override;
+  std::size_t kill() override;
+  [[nodiscard]] bool is_empty() override;
+
+ private:
+  std::string folder_;
+  unique_descriptor entry_;
+};
+
+/// Removes an empty group, and empty ones below it.
+void remove_group(const std::string& folder);
+
+/// Returns the folder in which this process may make control groups, or says in
+/// `why_not` why there is none. It tries to make one.
+[[nodiscard]] std::string find_group_folder(std::string& why_not);
+
+/// The descendants by /proc: what has the session of the first process, what carries its
+/// variable in the environment, and what descends from any of these.
+///
+/// A process is missed only if it has a session of its own, an environment without the
+/// variable, and no ancestor left that is found.
+class listed_tree final : public process_tree {
+ public:
+  explicit listed_tree(std::string variable) : variable_(std::move(variable)) {}
+
+  void began(pid_t first) override;
+  std::size_t signal(int number) override;
+  std::size_t kill() override;
+  [[nodiscard]] bool is_empty() override { return living().empty(); }
+
+ private:
+  [[nodiscard]] std::vector<listed_process> living() const;
+
+  std::string variable_;
+  pid_t first_ = 0;
+  std::uint64_t first_started_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::detail

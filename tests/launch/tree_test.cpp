@@ -1,0 +1,307 @@
+// All that descends from a program: how it is found and ended, also when this process, or
+// the thread that started it, ends first.
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "io/process_tree.hpp"
+#include "process_fixture.hpp"
+#include "support/refused_calls.hpp"
+
+namespace manyworlds::launch_tests {
+
+TEST_SUITE_BEGIN("launch");
+
+namespace {
+
+struct family {
+  explicit family(const own_folder& here, bool with_hidden) {
+    words = {"ignore-term",        "child",  here.file("child"), "session-child",
+             here.file("session"), "daemon", here.file("daemon")};
+    files = {here.file("child"), here.file("session"), here.file("daemon"),
+             here.file("first")};
+    if (with_hidden) {
+      words.insert(words.end(), {"hidden", here.file("hidden")});
+      files.push_back(here.file("hidden"));
+    }
+    words.insert(words.end(), {"stay", here.file("first")});
+  }
+  /// The numbers, when all are there.
+  [[nodiscard]] std::vector<pid_t> members() const {
+    std::vector<pid_t> found;
+    for (const std::string& each : files) found.push_back(pid_in(each));
+    return found;
+  }
+
+  std::vector<std::string> words;
+  std::vector<std::string> files;
+};
+
+void check_all_end(const std::vector<pid_t>& members, duration limit = 5s) {
+  for (const pid_t each : members) CHECK_MESSAGE(ends(each, limit), each);
+}
+
+/// Groups that are left of this process.
+std::size_t own_groups() {
+  std::string why_not;
+  const std::string folder = find_group_folder(why_not);
+  if (folder.empty()) return 0;
+  std::size_t count = 0;
+  const std::string prefix = "manyworlds-" + std::to_string(::getpid()) + "-";
+  for (const auto& each : std::filesystem::directory_iterator(folder)) {
+    if (each.path().filename().string().starts_with(prefix)) ++count;
+  }
+  return count;
+}
+
+bool has_groups() {
+  std::string why_not;
+  return !find_group_folder(why_not).empty();
+}
+
+/// No folder can be made, as in Docker, where the mount is for reading only.
+testing::call_filter without_groups() {
+  testing::call_filter calls;
+  calls.refuse(SYS_mkdir, EROFS).refuse(SYS_mkdirat, EROFS);
+  return calls;
+}
+
+void stop_family(const own_folder& here, bool with_hidden) {
+  node n;
+  const family all(here, with_hidden);
+  supervised_process one(n.rt, orders(all.words));
+  auto started = [&]() -> task<void> { co_await one.started(); };
+  n.run(started());
+  const std::vector<pid_t> members = all.members();
+  auto stopping = [&]() -> task<void> { co_await one.stop(grace(100ms)); };
+  n.run(stopping());
+  // It has ended when all of it has.
+  for (const pid_t each : members) CHECK_FALSE(lives(each));
+}
+
+}  // namespace
+
+TEST_CASE("V4 a control group holds what has left its session, parent and environment") {
+  if (!has_groups()) {
+    MESSAGE("skipped: no control group can be made here");
+    return;
+  }
+  const own_folder here;
+  stop_family(here, true);
+  CHECK(eventually([] { return own_groups() == 0; }));
+}
+
+TEST_CASE("V4 without groups descendants are found by session, parent and environment") {
+  const own_folder here;
+  testing::where_refused(without_groups(), [&] { stop_family(here, false); });
+}
+
+TEST_CASE("V4 the log says once how descendants are found") {
+  testing::where_refused(without_groups(), [] {
+    node n;
+    run_to_end(n, orders({}));
+    run_to_end(n, orders({}));
+    CHECK(n.log.count("programs are found by /proc") == 1);
+  });
+  if (!has_groups()) return;
+  node n;
+  run_to_end(n, orders({}));
+  run_to_end(n, orders({}));
+  CHECK(n.log.count("each program gets a control group of its own in /") == 1);
+}
+
+TEST_CASE(
+    "V4 SIGTERM reaches the descendants, and stop waits for them within the grace") {
+  node n;
+  const own_folder here;
+  supervised_process one(n.rt, orders({"session-child", here.file("child"),
+                                       "exit-on-term", "stay", here.file("first")}));
+  auto started = [&]() -> task<void> { co_await one.started(); };
+  n.run(started());
+  const pid_t child = pid_in(here.file("child"));
+  pid_in(here.file("first"));
+  auto stopping = [&]() -> task<exit_reason> {
+    co_await one.stop(grace(20s));
+    co_return co_await one.ended();
+  };
+  CHECK(n.run(stopping()).code == 7);
+  CHECK_FALSE(lives(child));
+}
+
+TEST_CASE("V4 descendants of a program that has ended go on until it is stopped") {
+  node n;
+  const own_folder here;
+  supervised_process one(n.rt, orders({"daemon", here.file("child"), "exit", "0"}));
+  auto ended = [&]() -> task<void> { co_await one.ended(); };
+  n.run(ended());
+  const pid_t child = pid_in(here.file("child"));
+  CHECK(lives(child));
+  auto stopping = [&]() -> task<void> { co_await one.stop(grace(10s)); };
+  n.run(stopping());
+  CHECK_FALSE(lives(child));
+}
+
+TEST_CASE("V4 the descendants are gone before a program is started again") {
+  node n;
+  const own_folder here;
+  supervised_process one(
+      n.rt, orders({"daemon", here.file("child"), "sleep", "100", "exit", "1"})
+                .restart({.when = restart_when::on_failure, .most = 1, .shortest = 1ms}));
+  auto ended = [&]() -> task<void> { co_await one.ended(); };
+  auto over = n.rt.start(ended());
+  const pid_t first = pid_in(here.file("child"));
+  n.finish(over);
+  CHECK(one.starts() == 2);
+  const bool is_gone = !lives(first) || pid_in(here.file("child")) == first;
+  CHECK(is_gone);
+}
+
+TEST_CASE("V5 the starter killed: its program has ended within a second") {
+  const own_folder here;
+  node n;
+  supervised_process starter(
+      n.rt, process_options(LAUNCH_STARTER, {subject, here.file("pid"), "pause"}));
+  auto started = [&]() -> task<void> { co_await starter.started(); };
+  n.run(started());
+  const pid_t program = pid_in(here.file("pid"));
+  CHECK(lives(program));
+  starter.signal(SIGKILL);
+  CHECK(ends(program, 1s));
+}
+
+TEST_CASE("V5 with a guard all of the tree has ended") {
+  for (const bool with_groups : {true, false}) {
+    if (with_groups && !has_groups()) continue;
+    CAPTURE(with_groups);
+    const own_folder here;
+    const family all(here, with_groups);
+    const auto check = [&] {
+      // Not by a runtime, which would end the tree as well.
+      std::vector<std::string> words{LAUNCH_STARTER, "guard", subject, here.file("pid")};
+      words.insert(words.end(), all.words.begin(), all.words.end());
+      std::vector<char*> arguments;
+      for (std::string& each : words) arguments.push_back(each.data());
+      arguments.push_back(nullptr);
+      const pid_t starter = ::fork();
+      if (starter == 0) {
+        ::execv(arguments[0], arguments.data());
+        ::_exit(127);
+      }
+      pid_in(here.file("pid"));
+      const std::vector<pid_t> members = all.members();
+      ::kill(starter, SIGKILL);
+      check_all_end(members);
+      ::waitpid(starter, nullptr, 0);
+    };
+    if (with_groups) {
+      check();
+    } else {
+      testing::where_refused(without_groups(), check);
+    }
+  }
+}
+
+TEST_CASE("V5 a guard is made before other threads, and ends with its maker") {
+  node n;
+  CHECK_THROWS_AS(process_guard(), std::logic_error);
+}
+
+TEST_CASE("V6 a program lives on when the thread that asked for its start has ended") {
+  node n;
+  std::optional<supervised_process> one;
+  std::thread([&] {
+    one.emplace(n.rt, orders({"pause"}));
+    auto started = [&]() -> task<void> { co_await one->started(); };
+    n.run(started());
+  }).join();
+  auto goes_on = [&]() -> task<void> {
+    bool timed = false;
+    try {
+      co_await one->ended().within(100ms);
+    } catch (const timed_out&) {
+      timed = true;
+    }
+    CHECK(timed);
+    co_await one->stop(grace(10s));
+  };
+  n.run(goes_on());
+}
+
+TEST_CASE("V7 whatever step it is cancelled at, nothing is left") {
+  node n;
+  const own_folder here;
+  run_to_end(n, orders({}));
+  const std::size_t descriptors = testing::open_descriptors();
+  for (int step = 0; step < 40; ++step) {
+    const std::string file = here.file("child" + std::to_string(step));
+    auto life = [&]() -> task<void> {
+      supervised_process one(n.rt, orders({"session-child", file, "ignore-term", "print",
+                                           "x", "flush", "pause"})
+                                       .output(lines([](const output_line&) {})));
+      co_await one.started();
+      co_await sleep_for(3ms);
+      co_await one.stop(grace(5ms));
+      co_await sleep_for(1h);
+    };
+    auto cancelled = [&]() -> task<void> {
+      try {
+        co_await within(life(), std::chrono::microseconds(400 * step));
+      } catch (const timed_out&) {}
+    };
+    n.run(cancelled());
+  }
+  const auto nothing_left = [&] {
+    for (const listed_process& each : list_processes()) {
+      if (each.parent == ::getpid()) return false;
+    }
+    return testing::open_descriptors() <= descriptors && own_groups() == 0;
+  };
+  CHECK(eventually(nothing_left));
+  for (int step = 0; step < 40; ++step) {
+    const std::string file = here.file("child" + std::to_string(step));
+    if (std::filesystem::exists(file)) CHECK(ends(pid_in(file)));
+  }
+}
+
+TEST_CASE("V7 the end of the runtime ends what its tasks have started") {
+  const own_folder here;
+  pid_t child = 0;
+  pid_t first = 0;
+  {
+    node n;
+    auto life = [&]() -> task<void> {
+      supervised_process one(n.rt, orders({"session-child", here.file("child"), "stay",
+                                           here.file("first")}));
+      co_await one.started();
+      co_await one.ended();
+    };
+    (void)n.rt.start(life());
+    child = pid_in(here.file("child"));
+    first = pid_in(here.file("first"));
+  }
+  CHECK_FALSE(lives(child));
+  CHECK_FALSE(lives(first));
+  CHECK(unreaped() == 0);
+}
+
+TEST_CASE("the destructor does not wait, and the tree is gone soon") {
+  node n;
+  const own_folder here;
+  pid_t child = 0;
+  auto destroyed = [&]() -> task<void> {
+    supervised_process one(
+        n.rt, orders({"ignore-term", "session-child", here.file("child"), "pause"}));
+    co_await one.started();
+    child = pid_in(here.file("child"));
+  };
+  n.run(destroyed());
+  CHECK(ends(child));
+  CHECK(eventually([] { return unreaped() == 0 && own_groups() == 0; }));
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::launch_tests
