@@ -48,6 +48,7 @@
 #include "manyworlds/memory/small_float.hpp"
 
 // Rendezvous: stores through which members find each other
+#include "manyworlds/store/file_store.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/prefix_store.hpp"
 #include "manyworlds/store/run_on.hpp"

@@ -1,10 +1,10 @@
 #include "store/key_value_table.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "store/stored_number.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -12,14 +12,6 @@ namespace {
 
 // Roughly what the maps need beside the bytes themselves.
 constexpr std::size_t entry_overhead = 96;
-
-std::optional<std::int64_t> to_number(std::string_view text) noexcept {
-  std::int64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 }  // namespace
 
@@ -47,7 +39,7 @@ std::optional<std::int64_t> key_value_table::add(const std::string& key,
                                                  std::int64_t delta) {
   std::int64_t sum = 0;
   if (const std::string* value = find(key)) {
-    const std::optional<std::int64_t> number = to_number(*value);
+    const std::optional<std::int64_t> number = stored_number(*value);
     if (!number) return std::nullopt;
     sum = *number;
   }

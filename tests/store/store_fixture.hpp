@@ -20,6 +20,7 @@
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/root.hpp"
+#include "manyworlds/store/file_store.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/store/tcp_store.hpp"
@@ -131,7 +132,7 @@ bool comes_true(Condition condition) {
   return true;
 }
 
-enum class store_kind { memory, tcp_io_uring, tcp_epoll, folder };
+enum class store_kind { memory, tcp_io_uring, tcp_epoll, file, folder };
 
 inline const char* text_of(store_kind kind) {
   switch (kind) {
@@ -141,20 +142,23 @@ inline const char* text_of(store_kind kind) {
       return "tcp on io_uring";
     case store_kind::tcp_epoll:
       return "tcp on epoll";
+    case store_kind::file:
+      return "file";
     case store_kind::folder:
       return "folder";
   }
   return "";
 }
 
-/// A folder of this process for a store, and the store.
+/// A folder of this process, removed at the end.
 struct own_folder {
   own_folder() = default;
+  own_folder(const own_folder&) = delete;
+  own_folder& operator=(const own_folder&) = delete;
   ~own_folder() { std::filesystem::remove_all(path); }
 
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("folder_store-" + std::to_string(::getpid()));
-  folder_store files{path};
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("mw-store-" + std::to_string(::getpid()));
 };
 
 /// One store of a kind, with all that it needs.
@@ -165,8 +169,13 @@ class store_under_test {
       memory_.emplace();
       return;
     }
-    if (kind == store_kind::folder) {
+    if (kind == store_kind::folder || kind == store_kind::file) {
       folder_.emplace();
+      if (kind == store_kind::file) {
+        file_.emplace(folder_->path.string());
+      } else {
+        own_.emplace(folder_->path);
+      }
       return;
     }
     const bool on_epoll = kind == store_kind::tcp_epoll;
@@ -176,13 +185,16 @@ class store_under_test {
   }
 
   [[nodiscard]] store& get() noexcept {
-    if (folder_) return folder_->files;
+    if (own_) return *own_;
+    if (file_) return *file_;
     return memory_ ? static_cast<store&>(*memory_) : *client_;
   }
 
  private:
   std::optional<memory_store> memory_;
   std::optional<own_folder> folder_;
+  std::optional<folder_store> own_;
+  std::optional<file_store> file_;
   std::optional<service_thread> service_;
   std::optional<hosted_server> server_;
   std::optional<tcp_store> client_;
@@ -201,8 +213,8 @@ void with_store(store_kind kind, Body& body) {
 /// own thread as the home of its tasks.
 template <class Body>
 void for_each_whole_store(Body body) {
-  for (const store_kind kind :
-       {store_kind::memory, store_kind::tcp_io_uring, store_kind::tcp_epoll}) {
+  for (const store_kind kind : {store_kind::memory, store_kind::tcp_io_uring,
+                                store_kind::tcp_epoll, store_kind::file}) {
     with_store(kind, body);
   }
 }

@@ -44,8 +44,8 @@ enum class store_error_kind : std::uint8_t {
               ///< not all came to a barrier
   protocol,   ///< what answers at the address does not speak the store's protocol
   too_large,  ///< a key, a value or a list of keys exceeds the limits; nothing was sent
-  refused,      ///< the store cannot do this to the value it holds (`add` to what is no
-                ///< number), has no such operation, or has another secret
+  refused,    ///< the store cannot do this to the value it holds (`add` to what is no
+              ///< number), has no such operation, or has another secret
 };
 
 [[nodiscard]] std::string_view name_of(store_error_kind k) noexcept;
