@@ -102,12 +102,11 @@ void remove_group(const std::string& folder) {
 group_tree::group_tree(std::string folder) : folder_(std::move(folder)) {
   if (::mkdir(folder_.c_str(), 0755) != 0)
     throw std::system_error(errno, std::generic_category(), "mkdir " + folder_);
-  const std::string procs = folder_ + "/cgroup.procs";
-  entry_ = unique_descriptor(::open(procs.c_str(), O_WRONLY | O_CLOEXEC));
+  entry_ = unique_descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (entry_) return;
   const int error = errno;
   ::rmdir(folder_.c_str());
-  throw std::system_error(error, std::generic_category(), "open " + procs);
+  throw std::system_error(error, std::generic_category(), "open " + folder_);
 }
 
 group_tree::~group_tree() {

@@ -41,7 +41,7 @@ class process_handle {
 
 /// Beside the description: what the host adds to it.
 struct start_additions {
-  /// A descriptor of the file `cgroup.procs` that the new process enters; -1 for none.
+  /// A descriptor of the control group's folder that the process enters; -1 for none.
   int group = -1;
   /// NAME=value, in the environment of the process.
   std::string variable;

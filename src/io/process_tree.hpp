@@ -23,7 +23,7 @@ class process_tree {
   process_tree& operator=(const process_tree&) = delete;
   virtual ~process_tree() = default;
 
-  /// Returns the descriptor that the first process enters its group by; -1 for none.
+  /// Returns a descriptor of the group that the first process enters; -1 for none.
   [[nodiscard]] virtual int entry() const noexcept { return -1; }
   /// Tells which process was started. It is not called if none was.
   virtual void began([[maybe_unused]] pid_t first) {}
