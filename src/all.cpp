@@ -239,6 +239,7 @@
 #include "testing/simulated_network_faults.cpp"
 #include "testing/simulated_pairing.cpp"
 #include "testing/simulated_process.cpp"
+#include "testing/simulated_programs.cpp"
 #include "testing/simulation.cpp"
 #include "testing/simulation_description.cpp"
 #include "testing/simulation_faults.cpp"

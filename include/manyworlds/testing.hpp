@@ -6,6 +6,8 @@
 #pragma once
 
 #include "manyworlds/manyworlds.hpp"
+#include "manyworlds/io/start_step.hpp"
 #include "manyworlds/testing/simulated_process.hpp"
+#include "manyworlds/testing/simulated_program.hpp"
 #include "manyworlds/testing/simulated_runtime.hpp"
 #include "manyworlds/testing/simulation.hpp"

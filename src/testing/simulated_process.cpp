@@ -5,6 +5,7 @@
 #include "testing/simulated_engine.hpp"
 #include "testing/simulated_host.hpp"
 #include "testing/simulated_kernel.hpp"
+#include "testing/simulated_programs.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -21,7 +22,8 @@ simulated_process::simulated_process(simulation& owner, simulated_network& net,
       name_(std::move(name)),
       random_(clockwork.random.fork()),
       sockets_(std::make_unique<simulated_sockets>(*this)),
-      kernel_(std::make_unique<simulated_host>(*this)) {}
+      kernel_(std::make_unique<simulated_host>(*this)),
+      programs_(std::make_unique<simulated_programs>(owner, *this, clockwork)) {}
 
 simulated_process::~simulated_process() = default;
 
@@ -38,6 +40,30 @@ process_identity simulated_process::identity() const {
 detail::shm::host_kernel* simulated_process::host() noexcept {
   return clockwork_.options.shared_memory ? kernel_.get() : nullptr;
 }
+
+process_host* simulated_process::processes() noexcept { return programs_.get(); }
+
+void simulated_process::add_program(std::string name, simulated_body body) {
+  programs_->add(std::move(name), std::move(body));
+}
+
+void simulated_process::fail_start(const std::string& name, start_step step, int error) {
+  programs_->fail_next(name, {step, error, {}});
+}
+
+bool simulated_process::signal_program(pid_t pid, int number) {
+  simulated_child* const found = programs_->find(pid);
+  if (found) found->signal(number);
+  return found != nullptr;
+}
+
+bool simulated_process::kill_for_memory(pid_t pid) {
+  simulated_child* const found = programs_->find(pid);
+  if (found) found->kill(true);
+  return found != nullptr;
+}
+
+std::vector<pid_t> simulated_process::programs() const { return programs_->running(); }
 
 void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }
 

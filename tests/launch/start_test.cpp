@@ -114,6 +114,7 @@ TEST_CASE(
 
   testing::call_filter no_process;
   constexpr unsigned as_vfork = 0x4000;  // CLONE_VFORK, which no thread is made with
+  no_process.refuse(SYS_clone3, ENOSYS);
   no_process.refuse_with_bits(SYS_clone, 0, as_vfork, EAGAIN);
   testing::where_refused(no_process, [] {
     node n;
@@ -249,7 +250,8 @@ TEST_CASE("a program has no blocked and no ignored signals of ours") {
 
 TEST_CASE("programs start where the kernel gives no pidfd") {
   testing::call_filter calls;
-  calls.refuse_with_bits(SYS_clone, 0, 0x1000, EINVAL).refuse(SYS_pidfd_open, ENOSYS);
+  calls.refuse(SYS_clone3, ENOSYS).refuse(SYS_pidfd_open, ENOSYS);
+  calls.refuse_with_bits(SYS_clone, 0, 0x1000, EINVAL);
   testing::where_refused(calls, [] {
     node n;
     CHECK(run_to_end(n, orders({"exit", "3"})).code == 3);

@@ -11,6 +11,8 @@
 #include "manyworlds/detail/seeded_random.hpp"
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/io/socket_address.hpp"
+#include "manyworlds/io/start_step.hpp"
+#include "manyworlds/testing/simulated_program.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -22,6 +24,7 @@ class simulated_engine;
 class simulated_host;
 class simulated_kernel;
 class simulated_network;
+class simulated_programs;
 class simulated_resident;
 class simulated_sockets;
 }  // namespace detail
@@ -57,6 +60,8 @@ class simulated_process final : public environment {
   [[nodiscard]] process_identity identity() const override;
   [[nodiscard]] bool starts_threads() const noexcept override { return false; }
   [[nodiscard]] detail::shm::host_kernel* host() noexcept override;
+  /// Returns what runs the programs that were added.
+  [[nodiscard]] detail::process_host* processes() noexcept override;
   /// Lets the simulation turn `r` from now on. Precondition: its engine was made here.
   void attach(detail::reactor& r) override;
   /// Ends that.
@@ -66,6 +71,20 @@ class simulated_process final : public environment {
   [[nodiscard]] process_state state() const noexcept { return state_; }
   /// Returns the address of the process, with this port.
   [[nodiscard]] socket_address address(std::uint16_t port = 0) const;
+
+  /// Adds a program, which a runtime of this process starts by that name. They end with
+  /// this process.
+  void add_program(std::string name, simulated_body body);
+  /// Lets the next start of that program fail.
+  void fail_start(const std::string& name, start_step step, int error);
+  /// Signals a program by its number: SIGKILL, SIGTERM, SIGSTOP, SIGCONT, or any that
+  /// ends it. Returns false if there is none.
+  bool signal_program(pid_t pid, int number);
+  /// Kills a program as the kernel does that is out of memory. Returns false if there is
+  /// none.
+  bool kill_for_memory(pid_t pid);
+  /// Returns the numbers of the programs that run.
+  [[nodiscard]] std::vector<pid_t> programs() const;
 
   /// Says that the current turn takes that long. Called inside a turn.
   void spend(duration time) noexcept;
@@ -107,6 +126,8 @@ class simulated_process final : public environment {
   std::size_t readable_now_ = 0;
   time_point readable_since_{};
   bool refill_awaited_ = false;
+  /// It is one of the residents.
+  std::unique_ptr<detail::simulated_programs> programs_;
 };
 
 }  // namespace manyworlds::inline v0
