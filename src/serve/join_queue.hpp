@@ -44,7 +44,7 @@ struct join_entries {
 /// entry without a bell, or a bell erased and nothing taken. The periodic checks of the
 /// others make up for it.
 ///
-/// A taker leaves a notice for each peer before it takes it, so that a peer soon asks
+/// A taker leaves a notice for each peer before it takes it. So a peer soon asks
 /// whether it still stands in the queue, and is not left to an acceptor that has died.
 ///
 /// Thread: the runtime's reactor. Errors: the operations throw store_error.
