@@ -57,9 +57,10 @@ void check_open(std::string_view said, const socket_address& address, bool insec
       said));
 }
 
-tcp_store_server_options reporting_to(runtime_core& rt) {
+tcp_store_server_options reporting_to(runtime_core& rt, bool insecure) {
   tcp_store_server_options options;
   // The runtime outlives the server's last line.
+  options.insecure = insecure;
   options.report = [&rt](std::string_view line) { rt.log(log_level::warning, line); };
   return options;
 }
@@ -73,8 +74,8 @@ std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
   for (std::size_t i = 0;; ++i) {
     check_open(said, all[i], insecure);
     try {
-      auto server = std::make_shared<tcp_store_server>(access::core(rt).service(), all[i],
-                                                       reporting_to(access::core(rt)));
+      auto server = std::make_shared<tcp_store_server>(
+          access::core(rt).service(), all[i], reporting_to(access::core(rt), insecure));
       const bool is_own_name =
           address.starts_with("localhost:") || socket_address::parse(address).has_value();
       if (all[i].is_loopback() && !is_own_name) {

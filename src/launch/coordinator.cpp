@@ -1,0 +1,248 @@
+#include "launch/coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/serve/accept.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+/// How long a node may be away, as after a broken connection, before it counts as lost.
+constexpr duration absence = std::chrono::seconds(5);
+/// The pause after an error of the backend's store.
+constexpr duration store_pause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+service_name rendezvous_service(const std::string& run_id) { return "rdzv/" + run_id; }
+
+// ---------------------------------------------------------------------------------------
+
+coordinator::session::session(coordinator& c) : owner_(c) {
+  place_ = c.sessions_.insert(c.sessions_.end(), this);
+}
+
+coordinator::session::~session() {
+  owner_.sessions_.erase(place_);
+  owner_.fewer_agents_.set();
+  // After its own departure nothing is left to be lost. A later connection of the same
+  // node stands in for this one.
+  const bool is_succeeded =
+      std::any_of(owner_.sessions_.begin(), owner_.sessions_.end(), [&](session* other) {
+        return other->is_known_ && other->said_.node.id == said_.node.id;
+      });
+  if (!is_known_ || said_.has_left || is_succeeded) return;
+  if (has_died_) {
+    owner_.table_.lose(said_.node.id);
+  } else {
+    owner_.table_.miss(said_.node.id, owner_.runtime_.home().now());
+  }
+  owner_.to_decide_.set();
+}
+
+void coordinator::session::hear(agent_words said) {
+  refusal_ = owner_.objection_to(said);
+  if (!refusal_.empty()) {
+    changed_.set();
+    return;
+  }
+  if (is_known_ && said.node.id != said_.node.id)
+    throw wire_error("a node has changed its id");
+  const time_point now = owner_.runtime_.home().now();
+  std::uint64_t knows = 0;
+  if (!said.last_round.empty()) {
+    const round last = round::from_json(said.last_round);
+    knows = last.number;
+    owner_.table_.learn(last, now);
+  }
+  // A node that has not heard yet of the round that it is in does not ask for the next.
+  const std::optional<round>& stands = owner_.table_.last();
+  const bool has_heard =
+      !stands || !stands->find(said.node.id) || knows >= stands->number;
+  said_ = std::move(said);
+  is_known_ = true;
+  if (said_.closes) owner_.closing_ = true;
+  if (said_.has_left) {
+    owner_.table_.leave(said_.node.id, said_.how);
+  } else {
+    owner_.table_.join(said_.node, said_.asks && has_heard, now);
+  }
+  owner_.to_decide_.set();
+}
+
+coordinator_words coordinator::session::words() const {
+  const round_table& table = owner_.table_;
+  coordinator_words w;
+  w.seat = owner_.seat_.name();
+  w.refusal = refusal_;
+  w.closed = table.is_closed();
+  w.asking = static_cast<std::uint32_t>(table.asking());
+  if (!table.last()) return w;
+  w.last_round = table.last()->to_json();
+  w.change = table.over().change;
+  w.about = table.over().node;
+  const bool has_room = table.last()->nodes.size() < table.limits().max_nodes;
+  if (w.change == round_change::none && has_room && table.waiting() > 0)
+    w.change = round_change::node_waits;
+  return w;
+}
+
+// ---------------------------------------------------------------------------------------
+
+coordinator::coordinator(runtime& rt, rendezvous_backend& backend, coordinator_seat& seat,
+                         const rendezvous_options& options)
+    : runtime_(rt),
+      backend_(backend),
+      seat_(seat),
+      options_(options),
+      table_(options.limits, options.run_id, absence) {}
+
+task<void> coordinator::run() {
+  co_await recall();
+  co_await scope::run([this](scope& s) -> task<void> {
+    s.spawn(take_agents());
+    s.spawn([this, &s]() -> task<void> {
+      co_await decide();
+      s.cancel();
+    });
+    co_await seat_.lost();
+    s.cancel();
+  });
+}
+
+/// Reads what the coordinators before have published.
+task<void> coordinator::recall() {
+  for (;;) {
+    std::optional<std::string> text;
+    try {
+      if (co_await backend_.is_closed()) table_.close();
+      text = co_await seat_.read();
+    } catch (const store_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+    }
+    if (text) {
+      if (!text->empty()) table_.learn(round::from_json(*text), runtime_.home().now());
+      co_return;
+    }
+    co_await sleep_for(store_pause);
+  }
+}
+
+task<void> coordinator::take_agents() {
+  accept_options what;
+  what.service = rendezvous_service(options_.run_id);
+  auto body = [this](world& w) -> task<void> { return serve(w); };
+  co_await accept(runtime_, backend_.meeting_place(), what, body);
+}
+
+task<void> coordinator::serve(world& w) {
+  session s(*this);
+  auto telling = [&]() -> task<void> {
+    for (;;) {
+      co_await s.changed();
+      s.changed().reset();
+      co_await say(w, s.words().encode());
+    }
+  };
+  auto hearing = [&]() -> task<void> {
+    for (;;) s.hear(agent_words::decode(co_await hear(w)));
+  };
+  try {
+    co_await scope::run([&](scope& both) -> task<void> {
+      both.spawn(telling());
+      both.spawn(hearing());
+      co_return;
+    });
+  } catch (const world_error& e) {
+    if (e.failure().cause == cause::peer_died) s.note_death();
+    throw;
+  }
+}
+
+/// Decides, publishes and tells, one after the other, until the seat is lost.
+task<void> coordinator::decide() {
+  for (;;) {
+    to_decide_.reset();
+    if (closing_ && !table_.is_closed()) {
+      const bool is_ours = co_await close();
+      if (!is_ours) co_return;
+    }
+    const std::optional<round> next = table_.decide(runtime_.home().now());
+    if (next) {
+      const bool is_ours = co_await publish(*next);
+      if (!is_ours) co_return;
+    }
+    tell_all();
+    const time_point until = table_.deadline().value_or(time_point::max());
+    co_await when_any(to_decide_.wait(), sleep_until(until));
+  }
+}
+
+task<bool> coordinator::publish(const round& decided) {
+  const std::string text = decided.to_json();
+  for (;;) {
+    std::optional<bool> is_ours;
+    try {
+      is_ours = co_await seat_.publish(text);
+    } catch (const store_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+    }
+    if (is_ours) {
+      if (*is_ours) table_.publish(decided);
+      co_return *is_ours;
+    }
+    co_await sleep_for(store_pause);
+  }
+}
+
+task<bool> coordinator::close() {
+  for (;;) {
+    std::optional<bool> is_ours;
+    try {
+      is_ours = co_await seat_.close();
+    } catch (const store_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+    }
+    if (is_ours) {
+      if (*is_ours) table_.close();
+      co_return *is_ours;
+    }
+    co_await sleep_for(store_pause);
+  }
+}
+
+void coordinator::tell_all() noexcept {
+  for (session* each : sessions_) each->changed().set();
+}
+
+std::string coordinator::objection_to(const agent_words& said) const {
+  const rendezvous_limits& ours = options_.limits;
+  if (said.min_nodes != ours.min_nodes || said.max_nodes != ours.max_nodes) {
+    return fmt::format(
+        "the coordinator of run {} wants {} to {} nodes, and the node on {} wants {} to "
+        "{}",
+        options_.run_id, ours.min_nodes, ours.max_nodes, said.node.host, said.min_nodes,
+        said.max_nodes);
+  }
+  return {};
+}
+
+task<void> coordinator::until_agents(std::size_t at_most) {
+  while (sessions_.size() > at_most) {
+    fewer_agents_.reset();
+    co_await fewer_agents_;
+  }
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,84 @@
+// Coordinator: the one agent of a run that decides on its rounds.
+#pragma once
+
+#include <list>
+#include <string>
+
+#include "launch/rendezvous_words.hpp"
+#include "launch/round_table.hpp"
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/rendezvous.hpp"
+#include "manyworlds/world/runtime.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Holds a seat, hears the agents and publishes rounds. It decides in one coroutine.
+/// Thread: the runtime's reactor. Lifetime: what it is made with outlives it.
+class coordinator {
+ public:
+  /// What it knows of one agent, while that one is connected: over a world, or in this
+  /// process.
+  class session {
+   public:
+    explicit session(coordinator& c);
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+    ~session();
+
+    /// Takes the agent's words. Errors: wire_error if they make no sense.
+    void hear(agent_words said);
+    [[nodiscard]] coordinator_words words() const;
+    /// Is set when there are other words for the agent.
+    [[nodiscard]] event& changed() noexcept { return changed_; }
+    /// The agent's process has died: it is not waited for.
+    void note_death() noexcept { has_died_ = true; }
+
+   private:
+    coordinator& owner_;
+    std::list<session*>::iterator place_;
+    agent_words said_;
+    std::string refusal_;
+    bool is_known_ = false;
+    bool has_died_ = false;
+    event changed_;
+  };
+
+  coordinator(runtime& rt, rendezvous_backend& backend, coordinator_seat& seat,
+              const rendezvous_options& options);
+  coordinator(const coordinator&) = delete;
+  coordinator& operator=(const coordinator&) = delete;
+
+  /// Takes agents and decides, until the seat is lost. Errors: those of the backend, but
+  /// for store_error.
+  task<void> run();
+  /// Returns the number of agents that are connected.
+  [[nodiscard]] std::size_t agents() const noexcept { return sessions_.size(); }
+  /// Waits until at most that many agents are connected.
+  task<void> until_agents(std::size_t at_most);
+
+ private:
+  task<void> recall();
+  task<void> take_agents();
+  task<void> serve(world& w);
+  task<void> decide();
+  task<bool> publish(const round& decided);
+  task<bool> close();
+  void tell_all() noexcept;
+  [[nodiscard]] std::string objection_to(const agent_words& said) const;
+
+  runtime& runtime_;
+  rendezvous_backend& backend_;
+  coordinator_seat& seat_;
+  const rendezvous_options& options_;
+  round_table table_;
+  std::list<session*> sessions_;
+  event to_decide_;
+  event fewer_agents_;
+  bool closing_ = false;
+};
+
+/// Returns the name of the service under which the agents of a run meet.
+[[nodiscard]] service_name rendezvous_service(const std::string& run_id);
+
+}  // namespace manyworlds::inline v0::detail

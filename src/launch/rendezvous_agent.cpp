@@ -1,0 +1,332 @@
+#include "launch/rendezvous_agent.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "duration_text.hpp"
+#include "launch/rendezvous_backends.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/serve/connect.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+/// How long an agent that has ended tries to say so.
+constexpr duration farewell = std::chrono::seconds(1);
+/// The pause after an error of the backend's store.
+constexpr duration seat_pause = std::chrono::milliseconds(100);
+constexpr std::size_t longest_node_name = 64;
+constexpr std::size_t longest_run_id = 40;
+
+[[noreturn]] void refuse_options(std::string text) {
+  throw rendezvous_error(rendezvous_error_kind::bad_options,
+                         "rendezvous: " + std::move(text));
+}
+
+bool is_plain(std::string_view name, std::size_t longest) {
+  return !name.empty() && name.size() <= longest &&
+         name.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+             "0123456789-_.") == std::string_view::npos;
+}
+
+rendezvous_options checked_rendezvous(rendezvous_options o) {
+  if (!is_plain(o.run_id, longest_run_id)) {
+    refuse_options(
+        fmt::format("the run id \"{}\" is not 1 to {} letters, digits, '-', '_' or '.'",
+                    o.run_id, longest_run_id));
+  }
+  if (o.limits.min_nodes == 0 || o.limits.min_nodes > o.limits.max_nodes) {
+    refuse_options(fmt::format("{} to {} nodes are no range", o.limits.min_nodes,
+                               o.limits.max_nodes));
+  }
+  // A last call waits for nodes that may come.
+  if (o.limits.min_nodes == o.limits.max_nodes) o.limits.last_call = duration::zero();
+  return o;
+}
+
+node_description checked_node(runtime& rt, node_description node) {
+  if (node.id.empty()) {
+    runtime_core& core = access::core(rt);
+    node.id = fmt::format("{:016x}{:016x}", core.random_word(), core.random_word());
+  }
+  if (!is_plain(node.id, longest_node_name))
+    refuse_options(fmt::format("\"{}\" is no id of a node", node.id));
+  if (!is_plain(node.role, longest_node_name))
+    refuse_options(fmt::format("\"{}\" is no name of a role", node.role));
+  if (node.host.empty() || node.host.size() > 255)
+    refuse_options(fmt::format("\"{}\" is no name of a host", node.host));
+  if (node.slots < 1 || node.slots > 4096)
+    refuse_options(fmt::format("a node of {} workers", node.slots));
+  return node;
+}
+
+}  // namespace
+
+rendezvous::agent::agent(runtime& rt, rendezvous_options options, node_description self)
+    : runtime_(rt),
+      options_(checked_rendezvous(std::move(options))),
+      backend_(make_backend(rt, options_)) {
+  said_.node = checked_node(rt, std::move(self));
+  said_.min_nodes = options_.limits.min_nodes;
+  said_.max_nodes = options_.limits.max_nodes;
+}
+
+task<void> rendezvous::agent::run(task<void> body) {
+  co_await scope::run([&](scope& s) -> task<void> {
+    s.spawn(take_part());
+    co_await std::move(body);
+    if (!said_.has_left) co_await leave(departure::finished);
+    s.cancel();
+  });
+}
+
+/// Coordinates when it has the seat, and is connected to the coordinator otherwise.
+task<void> rendezvous::agent::take_part() {
+  for (;;) {
+    std::unique_ptr<coordinator_seat> seat;
+    bool has_failed = false;
+    try {
+      auto first = co_await when_any(backend_->take_seat(), keep_connected());
+      if (std::get<0>(first)) seat = std::move(*std::get<0>(first));
+    } catch (const store_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+      has_failed = true;
+    }
+    // Connecting ends when the runtime stops, and so does our part.
+    if (runtime_.is_stopping()) co_return;
+    if (has_failed) co_await sleep_for(seat_pause);
+    if (!seat) continue;
+    coordinates_ = true;
+    co_await coordinate(*seat);
+    coordinates_ = false;
+    note_loss();
+  }
+}
+
+task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
+  coordinator decides(runtime_, *backend_, seat, options_);
+  co_await scope::run([&](scope& s) -> task<void> {
+    s.spawn([&]() -> task<void> {
+      co_await decides.run();
+      s.cancel();
+    });
+    coordinator::session own(decides);
+    note_contact();
+    co_await talk_here(own);
+    // The others may still need a coordinator when this node has left.
+    if (!backend_->has_successors()) {
+      auto all_gone = [&]() -> task<void> { co_await decides.until_agents(1); };
+      co_await when_any(all_gone(), sleep_for(options_.limits.close));
+    }
+    was_told_.set();
+    s.cancel();
+  });
+}
+
+/// Talks to the coordinator in this process, until this node has left.
+task<void> rendezvous::agent::talk_here(coordinator::session& s) {
+  to_say_.set();
+  for (;;) {
+    co_await when_any(to_say_.wait(), s.changed().wait());
+    if (to_say_.is_set()) {
+      to_say_.reset();
+      s.hear(said_);
+      if (!said_.has_left) was_told_.set();
+    }
+    if (said_.has_left) co_return;
+    if (s.changed().is_set()) {
+      s.changed().reset();
+      hear(s.words());
+    }
+  }
+}
+
+task<void> rendezvous::agent::keep_connected() {
+  connect_options where;
+  where.service = rendezvous_service(options_.run_id);
+  auto body = [this](world& w) -> task<void> { return talk(w); };
+  co_await connect(runtime_, backend_->meeting_place(), where, body,
+                   after_close::form_again);
+}
+
+/// Talks to the coordinator until the world with it breaks.
+task<void> rendezvous::agent::talk(world& w) {
+  auto telling = [&]() -> task<void> {
+    to_say_.set();
+    for (;;) {
+      co_await to_say_;
+      to_say_.reset();
+      co_await say(w, said_.encode());
+      if (!to_say_.is_set()) was_told_.set();
+    }
+  };
+  auto hearing = [&]() -> task<void> {
+    for (;;) {
+      const bytes message = co_await detail::hear(w);
+      hear(coordinator_words::decode(message));
+    }
+  };
+  bool has_died = false;
+  std::exception_ptr error;
+  try {
+    co_await scope::run([&](scope& both) -> task<void> {
+      both.spawn(telling());
+      both.spawn(hearing());
+      co_return;
+    });
+  } catch (const world_error& e) {
+    has_died = e.failure().cause == cause::peer_died;
+    error = std::current_exception();
+  }
+  note_loss();
+  if (has_died) {
+    try {
+      co_await backend_->coordinator_died(heard_.seat);
+    } catch (const store_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+// ---------------------------------------------------------------------------------------
+
+void rendezvous::agent::wish() noexcept {
+  was_told_.reset();
+  to_say_.set();
+}
+
+void rendezvous::agent::note_contact() noexcept {
+  has_been_connected_ = true;
+  alone_since_.reset();
+}
+
+void rendezvous::agent::note_loss() {
+  if (has_been_connected_ && !alone_since_) alone_since_ = runtime_.home().now();
+  has_news_.set();
+}
+
+void rendezvous::agent::hear(const coordinator_words& said) {
+  note_contact();
+  heard_ = said;
+  has_news_.set();
+  if (said.closed) change_ = round_change::closed;
+  if (said.last_round.empty()) return;
+  const round stands = round::from_json(said.last_round);
+  // A coordinator that was deposed, or knows less, decides nothing for us.
+  if (stands.number < highest_) return;
+  highest_ = stands.number;
+  const bool is_later = !round_ || stands.number > round_->number;
+  if (is_later && stands.find(id())) {
+    MW_ASSERT(said_.asks || !round_, "a node that does not ask is in no further round");
+    round_ = stands;
+    said_.last_round = said.last_round;
+    said_.asks = false;
+    was_waiting_told_ = false;
+    change_ = said.closed ? round_change::closed : said.change;
+    // The coordinator knows that we ask no longer: it has placed us.
+    return;
+  }
+  if (change_ == round_change::closed) return;
+  // A later round without us: we were taken for lost.
+  change_ = is_later && round_ ? round_change::node_lost : said.change;
+}
+
+task<bool> rendezvous::agent::news(time_point until) {
+  if (!heard_.refusal.empty())
+    throw error(rendezvous_error_kind::refused, heard_.refusal);
+  const duration patience = backend_->patience();
+  if (runtime_.home().now() >= until) co_return false;
+  if (alone_since_) {
+    const time_point end = later(*alone_since_, patience);
+    if (runtime_.home().now() >= end) {
+      throw error(rendezvous_error_kind::no_coordinator,
+                  "the coordinator is gone, and no other was found within " +
+                      duration_text(patience));
+    }
+    until = std::min(until, end);
+  }
+  has_news_.reset();
+  co_await when_any(has_news_.wait(), sleep_until(until));
+  co_return true;
+}
+
+task<round> rendezvous::agent::next() {
+  MW_ASSERT(!said_.has_left, "a node that has left asks for no round");
+  const std::uint64_t before = round_ ? round_->number : 0;
+  const time_point until = later(runtime_.home().now(), options_.limits.join);
+  said_.asks = true;
+  wish();
+  for (;;) {
+    if (change_ == round_change::closed) {
+      throw error(rendezvous_error_kind::closed,
+                  "the run is closed: no further round forms");
+    }
+    if (round_ && round_->number > before) co_return *round_;
+    const bool is_in_time = co_await news(until);
+    if (!is_in_time) break;
+  }
+  said_.asks = false;
+  wish();
+  throw error(rendezvous_error_kind::timed_out,
+              fmt::format("no round within {}: {} of at least {} nodes ask for one",
+                          duration_text(options_.limits.join), heard_.asking,
+                          options_.limits.min_nodes));
+}
+
+task<round_change> rendezvous::agent::changed() {
+  for (;;) {
+    const bool is_waiting = change_ == round_change::node_waits;
+    if (change_ != round_change::none && !(is_waiting && was_waiting_told_)) {
+      if (is_waiting) was_waiting_told_ = true;
+      co_return change_;
+    }
+    co_await news(time_point::max());
+  }
+}
+
+task<void> rendezvous::agent::leave(departure how) {
+  if (said_.has_left) co_return;
+  said_.asks = false;
+  said_.has_left = true;
+  said_.how = how;
+  wish();
+  const duration limit = coordinates_ ? options_.limits.close + farewell : farewell;
+  co_await until_told(limit);
+}
+
+task<void> rendezvous::agent::until_told(duration limit) {
+  co_await when_any(was_told_.wait(), sleep_for(limit));
+}
+
+task<void> rendezvous::agent::close() {
+  said_.closes = true;
+  wish();
+  const time_point until = later(runtime_.home().now(), options_.limits.close);
+  while (change_ != round_change::closed) {
+    const bool is_in_time = co_await news(until);
+    if (is_in_time) continue;
+    throw error(rendezvous_error_kind::no_coordinator,
+                "no coordinator has confirmed within " +
+                    duration_text(options_.limits.close) + " that the run is closed");
+  }
+}
+
+rendezvous_error rendezvous::agent::error(rendezvous_error_kind kind,
+                                          std::string_view text) const {
+  return rendezvous_error(
+      kind, fmt::format("rendezvous of run {}, node {} on {}: {}", options_.run_id, id(),
+                        said_.node.host, text));
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,98 @@
+#include "launch/rendezvous_words.hpp"
+
+#include <string_view>
+#include <utility>
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+constexpr std::size_t longest_round_text = 1 << 20;
+constexpr std::size_t longest_word = longest_round_text + 64 * 1024;
+constexpr std::size_t longest_name = 255;
+constexpr std::size_t longest_refusal = 1024;
+
+struct word_head {
+  std::uint64_t bytes;
+};
+
+void put_long(wire_writer& out, std::string_view text) {
+  out.put(static_cast<std::uint32_t>(text.size()));
+  out.put_raw(std::as_bytes(std::span(text)));
+}
+
+std::string get_long(wire_reader& in) {
+  const auto size = in.get<std::uint32_t>();
+  if (size > longest_round_text) throw wire_error("a round is longer than any of ours");
+  const auto raw = in.take(size);
+  return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+}
+
+bool get_flag(wire_reader& in) { return in.get<std::uint8_t>() != 0; }
+
+}  // namespace
+
+bytes agent_words::encode() const {
+  wire_writer out;
+  out.put(std::string_view(node.id)).put(std::string_view(node.host));
+  out.put(std::string_view(node.role)).put(static_cast<std::int32_t>(node.slots));
+  out.put(min_nodes).put(max_nodes).put(std::uint8_t{asks}).put(std::uint8_t{has_left});
+  out.put(how).put(std::uint8_t{closes});
+  put_long(out, last_round);
+  return out.take();
+}
+
+agent_words agent_words::decode(std::span<const std::byte> message) {
+  wire_reader in(message);
+  agent_words said;
+  said.node.id = in.get_text(longest_name);
+  said.node.host = in.get_text(longest_name);
+  said.node.role = in.get_text(longest_name);
+  said.node.slots = in.get<std::int32_t>();
+  said.min_nodes = in.get<std::uint64_t>();
+  said.max_nodes = in.get<std::uint64_t>();
+  said.asks = get_flag(in);
+  said.has_left = get_flag(in);
+  said.how = in.get_enum(departure::draining);
+  said.closes = get_flag(in);
+  said.last_round = get_long(in);
+  return said;
+}
+
+bytes coordinator_words::encode() const {
+  wire_writer out;
+  out.put(std::string_view(seat)).put(std::string_view(refusal));
+  put_long(out, last_round);
+  out.put(change).put(std::string_view(about)).put(asking).put(std::uint8_t{closed});
+  return out.take();
+}
+
+coordinator_words coordinator_words::decode(std::span<const std::byte> message) {
+  wire_reader in(message);
+  coordinator_words said;
+  said.seat = in.get_text(longest_name);
+  said.refusal = in.get_text(longest_refusal);
+  said.last_round = get_long(in);
+  said.change = in.get_enum(round_change::closed);
+  said.about = in.get_text(longest_name);
+  said.asking = in.get<std::uint32_t>();
+  said.closed = get_flag(in);
+  return said;
+}
+
+task<void> say(world& w, bytes message) {
+  const word_head head{message.size()};
+  co_await w.send_message(head, std::span<const std::byte>(message), to(1 - w.rank()));
+}
+
+task<bytes> hear(world& w) {
+  const from peer(1 - w.rank());
+  const auto next = co_await w.recv_message<word_head>(peer);
+  if (next.head.bytes != next.info.bytes || next.info.bytes > longest_word)
+    throw wire_error("a rendezvous message has another size than it says");
+  bytes message(next.info.bytes);
+  co_await w.recv(std::span<std::byte>(message), peer);
+  co_return message;
+}
+
+}  // namespace manyworlds::inline v0::detail

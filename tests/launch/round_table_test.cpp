@@ -1,0 +1,265 @@
+// The rules of rounds, without time or network (R1, R2, R6, R7).
+#include "launch/round_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace manyworlds;
+using namespace manyworlds::detail;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr time_point start{};
+
+rendezvous_limits between(std::size_t least, std::size_t most) {
+  rendezvous_limits limits;
+  limits.min_nodes = least;
+  limits.max_nodes = most;
+  limits.last_call = least == most ? 0s : 30s;
+  return limits;
+}
+
+node_description node(const std::string& id, int slots = 1,
+                      std::string role = "default") {
+  node_description n("host-" + id, slots, std::move(role));
+  n.id = id;
+  return n;
+}
+
+/// "a@0 b@2" for the nodes of a round at their places.
+std::string text_of(const std::optional<round>& r) {
+  if (!r) return "none";
+  std::string text;
+  for (const round_node& n : r->nodes)
+    text += (text.empty() ? "" : " ") + n.id + "@" + std::to_string(n.place);
+  return text;
+}
+
+/// Decides and publishes.
+std::string formed(round_table& table, time_point now = start) {
+  const std::optional<round> next = table.decide(now);
+  if (next) table.publish(*next);
+  return text_of(next);
+}
+
+round_table table_of(std::size_t least, std::size_t most) {
+  return round_table(between(least, most), "job", 5s);
+}
+
+void all_ask(round_table& table, const std::vector<std::string>& ids,
+             time_point now = start) {
+  for (const std::string& id : ids) table.join(node(id), true, now);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("launch");
+
+TEST_CASE("R1: a round forms at once when all that it takes are there") {
+  round_table table = table_of(3, 3);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "none");
+  all_ask(table, {"c"});
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  CHECK(table.last()->number == 1);
+  CHECK(formed(table) == "none");
+}
+
+TEST_CASE(
+    "R8: with the minimum there the last call runs, and falling below takes it back") {
+  round_table table = table_of(2, 4);
+  all_ask(table, {"a"});
+  CHECK(!table.deadline());
+  all_ask(table, {"b"}, start + 1s);
+  CHECK(table.deadline() == start + 31s);
+  CHECK(formed(table, start + 30s) == "none");
+  table.lose("a");
+  CHECK(!table.deadline());
+  CHECK(formed(table, start + 40s) == "none");
+  all_ask(table, {"c"}, start + 50s);
+  CHECK(formed(table, start + 79s) == "none");
+  CHECK(formed(table, start + 80s) == "b@0 c@1");
+}
+
+TEST_CASE("a node that asks twice, as after a broken connection, is counted once") {
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a", "a", "a"});
+  CHECK(table.asking() == 1);
+  CHECK(formed(table) == "none");
+  table.miss("a", start);
+  CHECK(table.asking() == 0);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "a@0 b@1");
+}
+
+TEST_CASE("R2: the living keep their places, and a spare takes the lost one's") {
+  round_table table = table_of(2, 3);
+  all_ask(table, {"a", "b", "c", "spare", "later"});
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  CHECK(table.waiting() == 2);
+  table.lose("b");
+  CHECK(table.over().change == round_change::node_lost);
+  CHECK(table.over().node == "b");
+  // The living of the round are waited for, however many there are without them.
+  all_ask(table, {"c"});
+  CHECK(formed(table) == "none");
+  all_ask(table, {"a"});
+  CHECK(formed(table) == "a@0 spare@1 c@2");
+  CHECK(table.last()->number == 2);
+  CHECK(table.waiting() == 1);
+}
+
+TEST_CASE("R2: survivors form the next round without a last call, and ranks stay dense") {
+  round_table table = table_of(2, 3);
+  all_ask(table, {"a", "b", "c"});
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  table.lose("b");
+  all_ask(table, {"a", "c"});
+  CHECK(formed(table) == "a@0 c@2");
+  CHECK(table.last()->find("c")->rank == 1);
+  // The one that comes for it has its place.
+  all_ask(table, {"d"});
+  CHECK(table.waiting() == 1);
+  CHECK(formed(table) == "none");
+  all_ask(table, {"a"});
+  CHECK(table.over().change == round_change::asked);
+  all_ask(table, {"c"});
+  CHECK(formed(table) == "a@0 d@1 c@2");
+}
+
+TEST_CASE("leaving when done is no loss; draining ends the round") {
+  round_table table = table_of(2, 3);
+  all_ask(table, {"a", "b", "c"});
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  table.leave("a", departure::finished);
+  CHECK(table.over().change == round_change::none);
+  CHECK(formed(table) == "none");
+  table.leave("b", departure::draining);
+  CHECK(table.over().change == round_change::node_left);
+  CHECK(table.over().node == "b");
+  // The first cause is the one that is told (rule L-e).
+  table.lose("c");
+  CHECK(table.over().change == round_change::node_left);
+}
+
+TEST_CASE("R6: fewer than the minimum form nothing, however long they wait") {
+  round_table table = table_of(2, 3);
+  all_ask(table, {"a", "b", "c"});
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  table.lose("b");
+  table.lose("c");
+  all_ask(table, {"a"});
+  CHECK(formed(table, start + 1000h) == "none");
+}
+
+TEST_CASE("R7: a closed run forms no further round") {
+  round_table table = table_of(1, 2);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "a@0 b@1");
+  table.close();
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "none");
+  CHECK(!table.deadline());
+}
+
+TEST_CASE("R3: a coordinator that takes over waits for the nodes of the last round") {
+  round_table before = table_of(2, 3);
+  all_ask(before, {"a", "b", "c"});
+  CHECK(formed(before) == "a@0 b@1 c@2");
+
+  round_table table = table_of(2, 3);
+  table.learn(*before.last(), start);
+  CHECK(table.deadline() == start + 5s);
+  table.join(node("a"), false, start);
+  all_ask(table, {"new", "b"});
+  CHECK(table.over().change == round_change::asked);
+  CHECK(formed(table, start + 4s) == "none");
+  // c is not heard of; a still has to ask.
+  CHECK(formed(table, start + 5s) == "none");
+  all_ask(table, {"a"}, start + 5s);
+  CHECK(formed(table, start + 5s) == "a@0 b@1 new@2");
+  CHECK(table.last()->number == 2);
+}
+
+TEST_CASE("a node that is away for a moment has its place when it comes back") {
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "a@0 b@1");
+  table.miss("b", start);
+  CHECK(table.deadline() == start + 5s);
+  CHECK(formed(table, start + 4s) == "none");
+  table.join(node("b"), false, start + 4s);
+  CHECK(!table.deadline());
+  CHECK(formed(table, start + 9s) == "none");
+  CHECK(table.over().change == round_change::none);
+  table.miss("b", start + 10s);
+  CHECK(formed(table, start + 15s) == "none");
+  CHECK(table.over().change == round_change::node_lost);
+}
+
+TEST_CASE("a node that is lost while its round is being written ends that round") {
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a", "b"});
+  const std::optional<round> decided = table.decide(start);
+  REQUIRE(decided);
+  table.lose("b");
+  table.publish(*decided);
+  CHECK(table.over().change == round_change::node_lost);
+  CHECK(table.over().node == "b");
+}
+
+TEST_CASE("ranks are sums over places, and over the places of each role") {
+  round r;
+  r.nodes.emplace_back(node("c", 2, "trainer"), 5);
+  r.nodes.emplace_back(node("a", 4, "trainer"), 0);
+  r.nodes.emplace_back(node("b", 1, "reader"), 3);
+  r.assign_ranks();
+  CHECK(r.size() == 7);
+  CHECK(r.find("a")->first_rank == 0);
+  CHECK(r.find("b")->first_rank == 4);
+  CHECK(r.find("b")->first_role_rank == 0);
+  CHECK(r.find("b")->role_size == 1);
+  CHECK(r.find("c")->rank == 2);
+  CHECK(r.find("c")->first_rank == 5);
+  CHECK(r.find("c")->first_role_rank == 4);
+  CHECK(r.find("c")->role_size == 6);
+  CHECK(r.find("d") == nullptr);
+}
+
+TEST_CASE("E12: a round is JSON, comes back as it was, and anything else is refused") {
+  round_table table = table_of(2, 2);
+  table.join(node("a", 8), true, start);
+  table.join(node("b \"\\", 1, "reader"), true, start);
+  const round r = *table.decide(start);
+  const round back = round::from_json(r.to_json());
+  CHECK(back.to_json() == r.to_json());
+  CHECK(back.run == "job");
+  CHECK(back.find("b \"\\")->first_rank == 8);
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      (void)round::from_json(text);
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return {};
+  };
+  CHECK(refusal("") == "not a round: it is no JSON object");
+  CHECK(refusal("\x80\x04\x95") == "not a round: it is no JSON object");
+  CHECK(refusal("[1]") == "not a round: it is no JSON object");
+  CHECK(refusal("{}") == "not a round: \"run\" is no text");
+  CHECK(refusal(R"({"run":"x","round":-1,"nodes":[]})") ==
+        "not a round: \"round\" is no number");
+  CHECK(refusal(R"({"run":"x","round":1})") == "not a round: it has no list of nodes");
+  const std::string one = R"({"id":"a","host":"h","role":"r","place":0,"slots":1})";
+  CHECK(refusal(R"({"run":"x","round":1,"nodes":[)" + one + "," + one + "]}") ==
+        "not a round: two nodes have one place or one id");
+  CHECK(refusal(R"({"run":"x","round":1,"nodes":[{"id":7}]})") ==
+        "not a round: \"id\" is no text");
+  CHECK(refusal(std::string(2 << 20, '[')).find("bytes, at most") != std::string::npos);
+}
+
+TEST_SUITE_END();
