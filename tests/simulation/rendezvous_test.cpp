@@ -315,6 +315,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("R4, E15: a coordinator that is paused while it writes has not written") {
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 3);
+    m.options.limits.last_call = 100ms;
+    m.add(3);
+    node* paused = nullptr;
+    // It writes a millisecond after it has decided.
+    const auto writes = [&] {
+      paused = m.coordinator();
+      return paused && m.election.writing > 0;
+    };
+    REQUIRE(m.all.run_until(writes, 20s));
+    m.all.sim.stop(paused->process->process());
+    m.all.run_for(10s);
+    m.all.sim.resume(paused->process->process());
+    REQUIRE(m.all.run_until([&] { return m.stands(3); }, 30s));
+    refused += m.election.refused;
+    m.check();
+  }
+  CHECK(refused > 0);
+}
+
 TEST_CASE("R6: a minority that is cut off from the coordinator forms nothing") {
   meeting m(6, 2, 3);
   m.options.limits.last_call = 100ms;

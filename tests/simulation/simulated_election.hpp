@@ -26,6 +26,8 @@ class simulated_election {
   bool is_closed = false;
   /// Writes that came from a seat that was lost.
   int refused = 0;
+  /// Writes that are under way.
+  int writing = 0;
 
   [[nodiscard]] std::unique_ptr<mw::rendezvous_backend> backend_of(member_process& m);
 
@@ -64,7 +66,9 @@ class simulated_election::seat final : public mw::coordinator_seat {
     co_return of_.written.empty() ? std::string() : of_.written.back().to_json();
   }
   mw::task<bool> publish(std::string text) override {
+    ++of_.writing;
     co_await mw::sleep_for(1ms);
+    --of_.writing;
     if (!of_.holds(number_)) {
       ++of_.refused;
       co_return false;

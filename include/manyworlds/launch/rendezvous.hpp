@@ -83,12 +83,15 @@ class coordinator_seat {
   /// Names the seat to agents, which hand it to `rendezvous_backend::coordinator_died`.
   [[nodiscard]] virtual std::string name() const { return {}; }
   /// Returns the last round that a coordinator of the run has published, as JSON; empty
-  /// if there is none, or where only the agents know it.
+  /// if there is none, or where only the agents know it. Errors: store_error; it is tried
+  /// again.
   virtual task<std::string> read() = 0;
   /// Publishes a round. Returns false if the seat was lost: then nothing was written, and
-  /// no agent may be told.
+  /// no agent may be told. Errors: store_error if it may have been written; it is tried
+  /// again.
   virtual task<bool> publish(std::string round_json) = 0;
   /// Notes that the run is closed, for agents that come later. Returns as `publish`.
+  /// Errors: as of `publish`.
   virtual task<bool> close() = 0;
   /// Waits until the seat is lost. Where that cannot happen it waits until cancelled.
   /// Errors: none; a store that does not answer is tried until the seat has run out.
