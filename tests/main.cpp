@@ -19,7 +19,8 @@ extern "C" [[gnu::weak]] void __tsan_init();
 extern "C" [[gnu::weak]] void __sanitizer_symbolize_pc(void* pc, const char* format,
                                                        char* text, std::size_t size);
 
-// Defined where a library under test keeps what it opens, as those of a real GPU do.
+// Defined where a library under test keeps what it opens, as those of a real GPU do, and
+// where a test starts what later ones share.
 extern "C" [[gnu::weak]] bool libraries_keep_what_they_open();
 
 namespace {

@@ -14,3 +14,4 @@
 #include "manyworlds/launch/supervised_process.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/serve.hpp"
+#include "manyworlds/store/etcd_store.hpp"

@@ -1,5 +1,5 @@
 """Makes source.hpp, the implementation as one header, and launch_source.hpp, which holds that of the layer
-`launch`: amalgamate.py ALL_CPP SOURCE LAUNCH_SOURCE DEPFILE
+`launch` and of the etcd store: amalgamate.py ALL_CPP SOURCE LAUNCH_SOURCE DEPFILE
 
 What src/all.cpp includes of src/ is put in its place, once; public and system headers are
 included as they are. A header whose first place lies inside an #if is put again, guarded, where
@@ -33,6 +33,7 @@ launch_head = """\
 //     #include <manyworlds/source.hpp>
 //     #include <manyworlds/launch_source.hpp>
 //
+// The etcd store is in it if the headers of libcurl and nlohmann-json are found.
 // It is made from src/ when the library is built.
 #pragma once
 
@@ -95,7 +96,8 @@ class amalgam:
     def put_line(self, line, path):
         included = include.match(line)
         found = included and self.find(included.group(1), path)
-        if found and found.parent == src / "launch" and path.name == "all.cpp":
+        is_launching = found and (found.parent == src / "launch" or found.name.startswith("etcd_"))
+        if is_launching and path.name == "all.cpp":
             self.launching.append(found)
             return
         if found:

@@ -175,6 +175,11 @@ task<void> store::barrier(std::string key, std::int64_t members, duration limit)
 
 void detail::check_limits(const store_request& request, const store_limits& limits,
                           const std::string& store) {
+  if (request.operation > store_operation::barrier) {
+    throw store_error(store_failure(
+        store_error_kind::refused, store, request.operation, request.keys,
+        duration::zero(), "it is no request: an etcd store has a function for it"));
+  }
   const auto too_large = [&](std::string reason) {
     throw store_error(store_failure(store_error_kind::too_large, store, request.operation,
                                     request.keys, duration::zero(), std::move(reason)));

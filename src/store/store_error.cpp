@@ -80,6 +80,14 @@ std::string_view name_of(store_operation o) noexcept {
       return "keys";
     case store_operation::barrier:
       return "barrier";
+    case store_operation::transaction:
+      return "transaction";
+    case store_operation::lease:
+      return "lease";
+    case store_operation::watch:
+      return "watch";
+    case store_operation::list:
+      return "list";
   }
   return "unknown";
 }

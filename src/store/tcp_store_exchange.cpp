@@ -46,6 +46,10 @@ tcp_store_opcode opcode_of(store_operation operation) noexcept {
       return tcp_store_opcode::queue_pop;
     case store_operation::get:
     case store_operation::try_get:
+    case store_operation::transaction:
+    case store_operation::lease:
+    case store_operation::watch:
+    case store_operation::list:
       break;
   }
   return tcp_store_opcode::get;

@@ -4,10 +4,8 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,35 +17,12 @@
 
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_all.hpp"
+#include "store/child.hpp"
 #include "store/store_fixture.hpp"
 
 using namespace manyworlds_tests;
 
 namespace {
-
-/// Runs `body` in a child process, which is killed after the test's patience.
-template <class Body>
-class child {
- public:
-  explicit child(Body body) : pid_(::fork()) {
-    if (pid_ != 0) return;
-    ::alarm(20);
-    ::_exit(body());
-  }
-  ~child() {
-    if (pid_ > 0) ::kill(pid_, SIGKILL);
-    static_cast<void>(status());
-  }
-  int status() {
-    int status = 0;
-    if (pid_ > 0) ::waitpid(std::exchange(pid_, 0), &status, 0);
-    return status;
-  }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
 
 std::size_t files_in(const std::filesystem::path& folder) {
   std::size_t count = 0;
@@ -138,7 +113,7 @@ TEST_CASE("the lock of a process that was killed is free, and its draft is remov
     CHECK((co_await st.try_get("k") == std::nullopt));
   };
   sync_wait(late(st));
-  ::kill(holder.pid(), SIGKILL);
+  holder.signal(SIGKILL);
   static_cast<void>(holder.status());
   sync_wait(st.set("k", "v", 10s));
   CHECK(st.trouble().empty());

@@ -20,10 +20,13 @@
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/root.hpp"
+#include "manyworlds/store/etcd_store.hpp"
 #include "manyworlds/store/file_store.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/run_on.hpp"
 #include "manyworlds/store/tcp_store.hpp"
+#include "store/etcd_features.hpp"
+#include "store/etcd_server.hpp"
 #include "store/tcp_store_server.hpp"
 #include "support/refused_here.hpp"
 
@@ -132,7 +135,7 @@ bool comes_true(Condition condition) {
   return true;
 }
 
-enum class store_kind { memory, tcp_io_uring, tcp_epoll, file, folder };
+enum class store_kind { memory, tcp_io_uring, tcp_epoll, file, etcd, folder };
 
 inline const char* text_of(store_kind kind) {
   switch (kind) {
@@ -144,6 +147,8 @@ inline const char* text_of(store_kind kind) {
       return "tcp on epoll";
     case store_kind::file:
       return "file";
+    case store_kind::etcd:
+      return "etcd";
     case store_kind::folder:
       return "folder";
   }
@@ -160,6 +165,9 @@ struct own_folder {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("mw-store-" + std::to_string(::getpid()));
 };
+
+/// Returns whether this build has an etcd store, and this machine an etcd.
+inline bool can_use_etcd_here() { return MANYWORLDS_HAS_ETCD && is_program_here("etcd"); }
 
 /// One store of a kind, with all that it needs.
 class store_under_test {
@@ -178,6 +186,12 @@ class store_under_test {
       }
       return;
     }
+    if (kind == store_kind::etcd) {
+      etcd_store_options own;
+      own.prefix = new_etcd_prefix();
+      etcd_.emplace(shared_etcd().endpoint(), own);
+      return;
+    }
     const bool on_epoll = kind == store_kind::tcp_epoll;
     service_.emplace(on_epoll ? engine_kind::epoll : engine_kind::io_uring);
     server_.emplace(service_->home(), socket_address::loopback(0));
@@ -187,6 +201,7 @@ class store_under_test {
   [[nodiscard]] store& get() noexcept {
     if (own_) return *own_;
     if (file_) return *file_;
+    if (etcd_) return *etcd_;
     return memory_ ? static_cast<store&>(*memory_) : *client_;
   }
 
@@ -195,6 +210,7 @@ class store_under_test {
   std::optional<own_folder> folder_;
   std::optional<folder_store> own_;
   std::optional<file_store> file_;
+  std::optional<etcd_store> etcd_;
   std::optional<service_thread> service_;
   std::optional<hosted_server> server_;
   std::optional<tcp_store> client_;
@@ -203,6 +219,7 @@ class store_under_test {
 template <class Body>
 void with_store(store_kind kind, Body& body) {
   if (kind == store_kind::tcp_io_uring && testing::io_uring_is_refused_here()) return;
+  if (kind == store_kind::etcd && !can_use_etcd_here()) return;
   const std::string which = text_of(kind);
   INFO("store: ", which);
   store_under_test under_test(kind);
@@ -213,8 +230,9 @@ void with_store(store_kind kind, Body& body) {
 /// own thread as the home of its tasks.
 template <class Body>
 void for_each_whole_store(Body body) {
-  for (const store_kind kind : {store_kind::memory, store_kind::tcp_io_uring,
-                                store_kind::tcp_epoll, store_kind::file}) {
+  for (const store_kind kind :
+       {store_kind::memory, store_kind::tcp_io_uring, store_kind::tcp_epoll,
+        store_kind::file, store_kind::etcd}) {
     with_store(kind, body);
   }
 }

@@ -223,7 +223,7 @@ class store {
 namespace detail {
 
 /// Checks the request against the limits; `store` is the address to name. Errors:
-/// `too_large`.
+/// `too_large`; `refused` for an operation that no request describes.
 void check_limits(const store_request& request, const store_limits& limits,
                   const std::string& store);
 

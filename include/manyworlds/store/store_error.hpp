@@ -33,6 +33,11 @@ enum class store_operation : std::uint8_t {
   queue_size,
   keys,
   barrier,
+  // What an etcd store has besides.
+  transaction,
+  lease,
+  watch,
+  list,
 };
 
 [[nodiscard]] std::string_view name_of(store_operation o) noexcept;
