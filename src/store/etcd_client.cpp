@@ -147,6 +147,8 @@ task<void> etcd_client::keep_alive(std::shared_ptr<etcd_lease_state> lease) {
     bool is_over = false;
     // Also one that has expired here is asked about once: etcd may be later.
     call c(store_operation::lease, {}, std::max(expiry - sent, duration::zero()), sent);
+    // A member without a leader keeps the question: another is asked in time.
+    c.longest_attempt = period;
     try {
       const std::string text =
           co_await gateway_.ask(c, "/v3/lease/keepalive", body, true);

@@ -114,8 +114,10 @@ void gateway::fail(const gateway_call& call, store_error_kind kind,
 }
 
 duration gateway::time_for(const gateway_call& call, std::size_t bytes) const {
-  const duration longest = std::max(
-      options_.answer_limit + std::chrono::seconds(bytes / slowest_bytes), last_question);
+  const duration for_bytes =
+      options_.answer_limit + std::chrono::seconds(bytes / slowest_bytes);
+  const duration longest =
+      std::max(std::min(for_bytes, call.longest_attempt), last_question);
   if (call.deadline == time_point::max()) return longest;
   return std::clamp(call.deadline - thread_.now(), last_question, longest);
 }

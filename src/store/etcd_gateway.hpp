@@ -25,6 +25,8 @@ struct gateway_call {
   std::vector<std::string> keys;
   time_point began;
   time_point deadline;
+  /// After this time the next endpoint is asked, if that is before `answer_limit`.
+  duration longest_attempt = duration::max();
   /// A request that must not be sent twice may have reached etcd, which did not answer.
   bool may_have_happened = false;
 };
