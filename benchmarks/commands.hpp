@@ -20,6 +20,7 @@ void add_collectives(CLI::App& app, common_options& common, collectives_options&
 void add_fail(CLI::App& app, const common_options& common, fail_options& o);
 void add_shrink(CLI::App& app, const common_options& common, shrink_options& o);
 void add_form(CLI::App& app, const common_options& common, form_options& o);
+void add_store(CLI::App& app, const common_options& common, store_options& o);
 void add_idle(CLI::App& app, const common_options& common, idle_options& o);
 void add_cancel(CLI::App& app, const common_options& common, cancel_options& o);
 void add_await(CLI::App& app, const common_options& common, await_options& o);

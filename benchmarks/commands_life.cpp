@@ -46,6 +46,25 @@ void add_form(CLI::App& app, const common_options& common, form_options& o) {
   });
 }
 
+void add_store(CLI::App& app, const common_options& common, store_options& o) {
+  CLI::App* sub = app.add_subcommand("store", "operations of a store over tcp");
+  sub->add_option("--count", o.count, "operations of each kind")
+      ->check(CLI::Range(10, 1 << 30))
+      ->capture_default_str();
+  sub->add_option("--size", o.size, "bytes of a value: 8, 64K")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
+      ->capture_default_str();
+  sub->add_option("--clients", o.clients, "that connect at once and meet at a barrier")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  sub->add_option("--server", o.server, "HOST:PORT of another server, such as PyTorch's");
+  sub->callback([&] {
+    refuse_launcher(common, "store");
+    store(common, o);
+  });
+}
+
 void add_idle(CLI::App& app, const common_options& common, idle_options& o) {
   CLI::App* sub = app.add_subcommand("idle", "worlds in which nothing happens");
   sub->add_option("--worlds", o.worlds)->check(at_least(1))->capture_default_str();

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   fail_options fail;
   shrink_options shrink;
   form_options form;
+  store_options store;
   idle_options idle;
   cancel_options cancel;
   await_options await;
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
   add_fail(app, common, fail);
   add_shrink(app, common, shrink);
   add_form(app, common, form);
+  add_store(app, common, store);
   add_idle(app, common, idle);
   add_cancel(app, common, cancel);
   add_await(app, common, await);

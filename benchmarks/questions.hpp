@@ -90,6 +90,17 @@ struct form_options {
 };
 void form(const common_options& common, const form_options& options);
 
+/// What does an operation of a store cost, and how soon have many clients met?
+struct store_options {
+  int count = 2000;
+  std::size_t size = 8;
+  int clients = 1000;
+  /// "host:port" of a server that is there, ours or PyTorch's; empty: one of our own, in
+  /// another process.
+  std::string server;
+};
+void store(const common_options& common, const store_options& options);
+
 /// What do worlds cost in which nothing happens?
 struct idle_options {
   int worlds = 64;

@@ -42,6 +42,15 @@ def messages_are_measured_beside_raw_limits(engine, transport, *options):
         assert row["views"] == (7 if "--views" in options else 1), row
 
 
+def operations_of_a_store_are_timed_and_many_clients_meet():
+    rows = ask("store", "--count", "50", "--clients", "40")
+    assert [row["operation"] for row in rows] == [
+        "get", "set", "add", "check", "compare_set", "connect and barrier"], rows
+    for row in rows[:-1]:
+        check_positive(row, "p50_us", "p99_us")
+    check_positive(rows[-1], "clients", "took_ms")
+
+
 def pairs_at_once_are_told_by_the_slower_one():
     rows = ask("pairs", "--pairs", "2", "--sizes", "8,64K", "--seconds", "0.1")
     assert [row["size"] for row in rows] == [8, 65536], rows
@@ -262,6 +271,7 @@ def main():
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--shared-buffers"),
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--refuse-reading"),
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
+        (operations_of_a_store_are_timed_and_many_clients_meet,),
         (pairs_at_once_are_told_by_the_slower_one,),
         (many_worlds_are_told_beside_one,),
         (collectives_are_checked_and_told_in_the_terms_of_nccl_tests,),
