@@ -230,6 +230,9 @@ bool tcp_store_session::account() {
 /// Applies a request. Returns false if the connection must end.
 bool tcp_store_session::apply(tcp_store_message request) {
   key_value_table& table = server_.table_;
+  // A legacy client cannot cancel a wait that it gives up: it asks the next thing. A late
+  // answer to the wait would be taken for the answer to that.
+  if (parser_.dialect() == tcp_store_dialect::legacy) table.forget(blocked_);
   switch (request.opcode) {
     case tcp_store_opcode::validate:
       return true;

@@ -33,9 +33,9 @@ TEST_CASE("S3: both dialects are served at one port, and share the keys") {
     CHECK(legacy.receive(1) == "\0"s);
     modern.send(request(op::get, {"/k"}));
     CHECK(modern.receive(13) == text("value"));
-    legacy.send("\5" + u64(1) + text("/late"));
     legacy.send("\6");
     CHECK(legacy.receive(8) == u64(2));
+    legacy.send("\5" + u64(1) + text("/late"));
     modern.send(request(op::set, {"/late"}, {""}));
     CHECK(legacy.receive(1) == "\0"s);
     legacy.send("\1" + text("/k") + text("value") + text("new"));
@@ -64,6 +64,23 @@ TEST_CASE("S3: the dialect is told also when the first byte comes alone") {
     legacy.send(setting.substr(1) + "\6");
     CHECK(modern.receive(4) == pong);
     CHECK(legacy.receive(8) == u64(1));
+  });
+}
+
+TEST_CASE("S5: a legacy client that gives up a wait stays in step, which it cannot say") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client legacy(server.address());
+    legacy.send("\5" + u64(1) + text("/never") + "\6");
+    CHECK(legacy.receive(8) == u64(0));
+    // Another wait, and the key of the first is set before that of the second.
+    legacy.send("\5" + u64(1) + text("/second"));
+    raw_client modern = server.client();
+    modern.send(request(op::set, {"/never"}, {"late"}));
+    modern.send(request(op::set, {"/second"}, {"now"}));
+    CHECK(legacy.receive(1) == "\0"s);
+    legacy.send("\2" + text("/second"));
+    CHECK(legacy.receive(11) == text("now"));
   });
 }
 
