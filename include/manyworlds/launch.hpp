@@ -5,6 +5,9 @@
 
 #include "manyworlds/io/start_step.hpp"
 #include "manyworlds/launch/exit_reason.hpp"
+#include "manyworlds/launch/launch_context.hpp"
+#include "manyworlds/launch/launch_error.hpp"
+#include "manyworlds/launch/launch_store.hpp"
 #include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/launch/process_options.hpp"
 #include "manyworlds/launch/process_output.hpp"

@@ -108,6 +108,8 @@ hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
 
 std::string hosted_store::address() const { return server_->address().text(); }
 
+std::size_t hosted_store::connections() const noexcept { return server_->connections(); }
+
 hosted_store::~hosted_store() {
   // A forked child has neither the thread nor the right to stop it.
   if (access::core(runtime_).is_forked_child()) return;

@@ -100,11 +100,11 @@ task<void> tcp_store_server::serve_one(socket accepted) {
   }
   // Counts the connection until every way out, also when the task is cancelled.
   struct counted {
-    explicit counted(std::size_t& n) noexcept : n(n) { ++n; }
+    explicit counted(std::atomic<std::size_t>& n) noexcept : n(n) { ++n; }
     counted(const counted&) = delete;
     counted& operator=(const counted&) = delete;
     ~counted() { --n; }
-    std::size_t& n;
+    std::atomic<std::size_t>& n;
   } const count(connections_);
   tcp_store_session session(*this, client);
   co_await session.run();

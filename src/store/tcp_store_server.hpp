@@ -1,6 +1,7 @@
 // TCPStore server: serves PyTorch's store protocol, for our clients and for theirs.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -79,7 +80,8 @@ class tcp_store_server {
   /// Makes `serve` end.
   void stop() noexcept { stopping_.set(); }
 
-  [[nodiscard]] std::size_t connections() const noexcept { return connections_; }
+  /// Returns how many connections are open. Thread: any.
+  [[nodiscard]] std::size_t connections() const noexcept { return connections_.load(); }
   /// Returns how many connections were ended because of what they sent, or because
   /// there were too many.
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
@@ -101,7 +103,7 @@ class tcp_store_server {
   socket_address address_;
   key_value_table table_;
   event stopping_;
-  std::size_t connections_ = 0;
+  std::atomic<std::size_t> connections_{0};
   std::size_t refused_ = 0;
   std::size_t held_bytes_ = 0;
   /// The host of each connection that speaks the legacy dialect.

@@ -1,6 +1,7 @@
 // Hosted store: a TCPStore server on a runtime's service thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ class hosted_store {
 
   /// Returns the address, with the port that was chosen.
   [[nodiscard]] std::string address() const;
+  /// Returns how many connections of clients are open. Thread: any.
+  [[nodiscard]] std::size_t connections() const noexcept;
 
  private:
   runtime& runtime_;
