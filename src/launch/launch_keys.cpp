@@ -90,7 +90,7 @@ task<void> launch_keys::take_part() {
   // Without a conditional operator: g++ 12.2 frees the task of one twice.
   if (!is_agreed_.load() && rank_ == 0) co_await lead();
   if (!is_agreed_.load()) co_await follow();
-  if (is_hosted_ && rank_ != 0) co_await show_presence();
+  if (shows_presence()) co_await show_presence();
 }
 
 task<void> launch_keys::lead() {

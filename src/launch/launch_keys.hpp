@@ -31,7 +31,10 @@ class launch_keys : public std::enable_shared_from_this<launch_keys> {
   /// Agrees on the nonce, shows that this member is there and, at rank 0, answers the
   /// others. Runs until it is cancelled.
   [[nodiscard]] static task<void> serve(std::shared_ptr<launch_keys> self);
+  /// Ends `serve`. Thread: any.
   void stop() noexcept { stop_.request_stop(); }
+  /// Returns whether `serve` shows rank 0 that this member is there, and ends then.
+  [[nodiscard]] bool shows_presence() const noexcept { return is_hosted_ && rank_ != 0; }
 
   /// Performs a request under the prefix. Thread: any.
   [[nodiscard]] static task<store_reply> perform(std::shared_ptr<launch_keys> self,

@@ -23,6 +23,8 @@ namespace {
 
 /// Limit for the end of the task beside the store, which was cancelled by then.
 constexpr duration stop_patience = std::chrono::seconds(5);
+/// How long another member that ends tries to be seen by rank 0.
+constexpr duration presence_patience = std::chrono::seconds(1);
 /// How often rank 0 looks whether the others are gone.
 constexpr duration look = std::chrono::milliseconds(2);
 
@@ -40,7 +42,18 @@ std::string address_to_host(const launch_context& job) {
 
 std::unique_ptr<hosted_store> host_if_needed(runtime& rt, const launch_context& job) {
   if (job.place == store_place::launcher || job.rank != 0) return nullptr;
-  return std::make_unique<hosted_store>(rt, address_to_host(job), job.insecure);
+  hosted_store_options options;
+  options.secret = job.secret();
+  options.insecure = job.insecure;
+  return std::make_unique<hosted_store>(rt, address_to_host(job), options);
+}
+
+/// The store's clients prove the job's secret. torchrun's store knows no greeting.
+tcp_store_options client_options(const launch_context& job, tcp_store_options options) {
+  const bool is_pytorchs =
+      job.place == store_place::launcher && job.launcher == launcher_kind::torchrun;
+  if (options.secret.empty() && !is_pytorchs) options.secret = job.secret();
+  return options;
 }
 
 std::string share_by_pmix(const launch_context& job, const hosted_store* host,
@@ -75,7 +88,8 @@ launch_store::launch_store(runtime& rt, const launch_context& job,
       size_(job.size),
       host_(host_if_needed(rt, job)),
       endpoint_(endpoint_to_dial(job, host_.get(), options.join)),
-      keys_(std::make_shared<launch_keys>(rt, job, endpoint_, options.client)),
+      keys_(std::make_shared<launch_keys>(rt, job, endpoint_,
+                                          client_options(job, options.client))),
       beside_(rt.start_service(launch_keys::serve(keys_))) {
   MW_ASSERT(!host_ || job.rank == 0, "rank 0 hosts the store, and no other member");
 }
@@ -83,6 +97,9 @@ launch_store::launch_store(runtime& rt, const launch_context& job,
 launch_store::~launch_store() {
   end_users();
   if (access::core(runtime_).is_forked_child()) return;
+  // Rank 0 waits for a member that it has not seen.
+  if (keys_->shows_presence() && !runtime_.is_stopping())
+    (void)beside_.wait_for(presence_patience);
   keys_->stop();
   (void)beside_.wait_for(stop_patience);
   if (host_ && size_ > 1 && !runtime_.is_stopping()) wait_for_the_others();

@@ -50,32 +50,35 @@ std::vector<socket_address> addresses_of(runtime& rt, const std::string& address
   return found.addresses();
 }
 
-void check_open(std::string_view said, const socket_address& address, bool insecure) {
-  if (address.is_loopback() || insecure) return;
+void check_open(std::string_view said, const socket_address& address,
+                const hosted_store_options& how) {
+  if (address.is_loopback() || how.insecure || !how.secret.empty()) return;
   throw std::invalid_argument(fmt::format(
-      "a store at {} is open to the network: say insecure = true if that is meant",
+      "a store at {} is open to the network: give it a secret, or say insecure = true if "
+      "that is meant",
       said));
 }
 
-tcp_store_server_options reporting_to(runtime_core& rt, bool insecure) {
+tcp_store_server_options options_of(runtime_core& rt, const hosted_store_options& how) {
   tcp_store_server_options options;
+  options.secret = how.secret;
+  options.insecure = how.insecure;
   // The runtime outlives the server's last line.
-  options.insecure = insecure;
   options.report = [&rt](std::string_view line) { rt.log(log_level::warning, line); };
   return options;
 }
 
 /// Listens at the first of the addresses that can be listened on.
 std::shared_ptr<tcp_store_server> listening(runtime& rt, std::string_view said,
-                                            bool insecure) {
+                                            const hosted_store_options& how) {
   const std::string address(said);
   const std::vector<socket_address> all = addresses_of(rt, address);
   MW_ASSERT(!all.empty(), "a name that was resolved has an address");
   for (std::size_t i = 0;; ++i) {
-    check_open(said, all[i], insecure);
+    check_open(said, all[i], how);
     try {
-      auto server = std::make_shared<tcp_store_server>(
-          access::core(rt).service(), all[i], reporting_to(access::core(rt), insecure));
+      auto server = std::make_shared<tcp_store_server>(access::core(rt).service(), all[i],
+                                                       options_of(access::core(rt), how));
       const bool is_own_name =
           address.starts_with("localhost:") || socket_address::parse(address).has_value();
       if (all[i].is_loopback() && !is_own_name) {
@@ -101,9 +104,10 @@ task<void> stop(std::shared_ptr<tcp_store_server> server) {
 
 }  // namespace
 
-hosted_store::hosted_store(runtime& rt, std::string_view address, bool insecure)
+hosted_store::hosted_store(runtime& rt, std::string_view address,
+                           hosted_store_options options)
     : runtime_(rt),
-      server_(listening(rt, address, insecure)),
+      server_(listening(rt, address, options)),
       serving_(rt.start_service(serve(server_))) {}
 
 std::string hosted_store::address() const { return server_->address().text(); }

@@ -2,6 +2,8 @@
 #include "manyworlds/launch/launch_store.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -275,6 +277,38 @@ TEST_CASE("an address that is taken is an error that names it") {
   process_like client(member(0, 1, store_place::launcher, first.address()));
   CHECK_FALSE(client.store.is_host());
   client.self.run(put(client.store, "key", "value"));
+}
+
+TEST_CASE("a job with a secret has a store that asks for it") {
+  const std::string at = free_endpoint();
+  char name[] = "/tmp/mw-secret-XXXXXX";
+  const int fd = ::mkstemp(name);
+  REQUIRE(fd >= 0);
+  REQUIRE(::write(fd, "the secret\n", 11) == 11);
+  ::close(fd);
+  launch_context job = member(0, 2, store_place::rank_zero, at);
+  job.secret_file = name;
+  launch_store_options brief;
+  brief.linger = 100ms;
+  process_like zero(job, brief);
+  job.rank = 1;
+  process_like one(job);
+  one.self.run(put(one.store, "key", "value"));
+  CHECK(zero.self.run(take(zero.store, "key")) == "value");
+  // One of a job without it is refused.
+  process_like stranger(member(1, 2, store_place::rank_zero, at));
+  const auto ask = [](store& st) -> task<bool> {
+    bool was_refused = false;
+    try {
+      co_await st.set("key", "of a stranger", 500ms);
+    } catch (const store_error&) {
+      was_refused = true;
+    }
+    co_return was_refused;
+  };
+  CHECK(stranger.self.run(ask(stranger.store)));
+  CHECK(zero.self.run(take(zero.store, "key")) == "value");
+  ::unlink(name);
 }
 
 TEST_CASE("a store that PMIx would tell of needs a context that has asked PMIx") {

@@ -64,7 +64,7 @@ struct job_options {
 ///     const auto job = mw::launch_context::from_environment();
 ///     mw::runtime rt(job.runtime());
 ///     mw::launch_store store(rt, job);
-///     return job.run(rt, mw::keep(rt, store, job.world("main"), body));
+///     const int exit_code = job.run(rt, serve(rt, store));  // job.world("main") in it
 ///
 /// The same program runs under torchrun, mwrun, srun, mpirun, mpiexec of MPICH, with RANK
 /// and the like set by hand, and alone. `src/launch/README.md` lists the variables.
@@ -154,7 +154,7 @@ struct launch_context {
   /// since every exception becomes an exit code.
   [[nodiscard]] int run(class runtime& rt, task<void> work,
                         job_options options = {}) const;
-  /// Does the same for a task that gives the exit code.
+  /// Does the same for a task that gives the exit code. Errors: none.
   [[nodiscard]] int run(class runtime& rt, task<int> work,
                         job_options options = {}) const;
 

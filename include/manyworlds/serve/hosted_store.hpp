@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "manyworlds/inline_text.hpp"
 #include "manyworlds/world/runtime.hpp"
 
 namespace manyworlds::inline v0 {
@@ -13,6 +14,15 @@ namespace manyworlds::inline v0 {
 namespace detail {
 class tcp_store_server;
 }  // namespace detail
+
+/// Options of a hosted store.
+struct hosted_store_options {
+  /// What clients must prove to know before anything else is said
+  /// (`tcp_store_options::secret`). PyTorch's clients cannot. Empty: nothing is proven.
+  secret_text secret = {};
+  /// Whether the network is trusted, so that no secret is needed beyond loopback.
+  bool insecure = false;
+};
 
 /// Serves a store from construction to destruction. Its clients are `tcp_store` and
 /// PyTorch's own. A user coroutine that blocks its thread does not delay it. It dies
@@ -26,14 +36,16 @@ class hosted_store {
  public:
   /// Takes an address as "127.0.0.1:29500", or a name as MASTER_ADDR has it:
   /// "localhost:29500", "node1:29500". Of a name it takes the first address that is
-  /// this machine's, after up to 10 s of looking the name up. Port 0 chooses one. The
-  /// store has no authentication (PyTorch's protocol knows none): beyond loopback,
-  /// `insecure` must be set.
+  /// this machine's, after up to 10 s of looking the name up. Port 0 chooses one.
+  /// PyTorch's protocol has no authentication: beyond loopback a secret or `insecure`
+  /// must be set.
   ///
   /// Errors: std::invalid_argument for what is neither, for a name that has no address,
-  /// and beyond loopback without `insecure`; std::system_error naming the address if it
-  /// is in use or not ours; world_error (`forked`).
-  hosted_store(runtime& rt, std::string_view address, bool insecure = false);
+  /// and beyond loopback without both; std::system_error naming the address if it is in
+  /// use or not ours; world_error (`forked`).
+  hosted_store(runtime& rt, std::string_view address, hosted_store_options options);
+  hosted_store(runtime& rt, std::string_view address, bool insecure = false)
+      : hosted_store(rt, address, hosted_store_options{.insecure = insecure}) {}
   hosted_store(const hosted_store&) = delete;
   hosted_store& operator=(const hosted_store&) = delete;
   /// Ends all connections first.
