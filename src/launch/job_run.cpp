@@ -1,6 +1,8 @@
 // Running a job's task: exit code, error file, signals.
 #include <fmt/format.h>
+#include <pthread.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <optional>
@@ -34,6 +36,35 @@ std::string text_of(const std::exception_ptr& error) {
     return "an exception that is not derived from std::exception";
   }
 }
+
+/// Gives the calling thread its signal mask back.
+class signal_mask_kept {
+ public:
+  signal_mask_kept() noexcept { pthread_sigmask(SIG_SETMASK, nullptr, &before_); }
+  signal_mask_kept(const signal_mask_kept&) = delete;
+  signal_mask_kept& operator=(const signal_mask_kept&) = delete;
+  ~signal_mask_kept() {
+    if (takes_pending_) take_pending();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  /// Further signals that have come by then say nothing new: they must not end a process
+  /// that ends with a code of its own.
+  void will_take_pending() noexcept { takes_pending_ = true; }
+
+ private:
+  static void take_pending() noexcept {
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGTERM);
+    sigaddset(&awaited, SIGINT);
+    const timespec at_once{};
+    // Each of the two is pending once at most.
+    for (int i = 0; i < 2; ++i) sigtimedwait(&awaited, nullptr, &at_once);
+  }
+
+  sigset_t before_;
+  bool takes_pending_ = false;
+};
 
 /// Blocks the signals, and gives the wait for them; nothing where that would not do.
 std::optional<task<received_signal>> awaited_signals(const launch_context& job) {
@@ -77,6 +108,7 @@ int launch_context::run(class runtime& rt, task<void> work, job_options options)
 }
 
 int launch_context::run(class runtime& rt, task<int> work, job_options options) const {
+  signal_mask_kept mask;
   auto signals = awaited_signals(*this);
   int came = 0;
   std::exception_ptr error;
@@ -91,7 +123,10 @@ int launch_context::run(class runtime& rt, task<int> work, job_options options) 
   if (came == 0 && !error && code == 0) return 0;
   // The others need not be waited for: a launcher tells them.
   rt.stop();
-  if (came != 0) return options.code_of_signal < 0 ? 128 + came : options.code_of_signal;
+  if (came != 0) {
+    mask.will_take_pending();
+    return options.code_of_signal < 0 ? 128 + came : options.code_of_signal;
+  }
   if (!error) return code;
   say(*this, text_of(error));
   if (!record_error(error, options.code_of_error))

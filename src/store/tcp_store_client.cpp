@@ -33,12 +33,12 @@ std::uint64_t fresh_seed() {
 /// which a healthy server has accepted it.
 constexpr duration first_question = std::chrono::milliseconds(200);
 constexpr duration longest_between_questions = std::chrono::seconds(1);
-/// How often a wait is begun again at a server whose compare_set ends no wait: PyTorch's
-/// that polls, which is also the one that closes at a get of a key that is not set.
-constexpr duration first_look = std::chrono::milliseconds(5);
-constexpr duration longest_look = std::chrono::milliseconds(200);
 /// It also holds at the operation's end.
 constexpr duration shortest_between_questions = std::chrono::milliseconds(10);
+/// How often a wait is begun again at PyTorch's server that polls: there a compare_set
+/// ends no wait. It is also the one that closes at a get of a key that is not set.
+constexpr duration first_look = std::chrono::milliseconds(5);
+constexpr duration longest_look = std::chrono::milliseconds(200);
 
 std::string encoded_ping(std::uint32_t nonce) {
   tcp_store_message ping(tcp_store_opcode::ping);

@@ -236,7 +236,7 @@ def torchrun():
                run(*words, "--no-python", "--nnodes", "1", "--node-rank", "0", "--master-addr", "127.0.0.1",
                    "--master-port", free_port(), "--nproc-per-node", "2", PROGRAM))
     own = {**CLEAN, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    claim_sums("P2 torchrun, whose agent has no store for us", 2, "torchrun",
+    claim_sums("P2 torchrun with an agent that has no store for us", 2, "torchrun",
                run(*command, "--nproc-per-node", "2", PROGRAM, environment=own))
     good = 0
     for attempt in range(ATTEMPTS):

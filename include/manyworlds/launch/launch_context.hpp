@@ -148,10 +148,10 @@ struct launch_context {
   /// and SIGINT cancel the task, after the drain; a second one does so at once. The
   /// runtime is stopped after a signal, an exception or another code than 0.
   ///
-  /// The two signals stay blocked on the calling thread. Where a thread of the program
-  /// does not block them they are left alone, and a line says so. Precondition: no task
-  /// was started on the runtime before; spawn it in a scope of this one. Errors: none,
-  /// since every exception becomes an exit code.
+  /// The two signals are blocked on the calling thread meanwhile. Where a thread of the
+  /// program does not block them they are left alone, and a line says so. Precondition:
+  /// no task was started on the runtime before; spawn it in a scope of this one. Errors:
+  /// none, since every exception becomes an exit code.
   [[nodiscard]] int run(class runtime& rt, task<void> work,
                         job_options options = {}) const;
   /// Does the same for a task that gives the exit code. Errors: none.

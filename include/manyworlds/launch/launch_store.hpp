@@ -28,10 +28,11 @@ struct launch_store_options {
 /// Is a client of the launcher's store. Where there is none, rank 0 hosts one, and this
 /// is a client of that.
 ///
+///     const auto job = mw::launch_context::from_environment();
 ///     mw::runtime rt(job.runtime());
 ///     mw::launch_store store(rt, job);
-///     co_await store.set("model", "/models/7b");  // seen by this attempt's members
-///     alone mw::world w(rt, store, job.world("main"));
+///     co_await store.set("model", "/models/7b");  // for this attempt's members
+///     mw::world w(rt, store, job.world("main"));
 ///
 /// All keys stand under "manyworlds/RUN/NONCE/", where no other attempt has the nonce. It
 /// is the attempt if the launcher says one number to all (mwrun). Where rank 0 hosts the
