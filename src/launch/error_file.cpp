@@ -24,7 +24,7 @@ using namespace detail;
 namespace {
 
 /// What is longer is cut: agents read the file whole.
-constexpr std::size_t longest_message = 64 * 1024;
+constexpr std::size_t longest_recorded = 64 * 1024;
 constexpr std::size_t longest_call_stack = 1024 * 1024;
 /// Exceptions nested in each other are followed so far.
 constexpr int deepest_nesting = 16;
@@ -80,7 +80,7 @@ std::string lines_of(std::exception_ptr error) {
 /// Without a code the short form, which has no place for one.
 std::string json_of(std::string_view message, std::optional<int> code,
                     std::string_view call_stack) {
-  message = message.substr(0, longest_message);
+  message = message.substr(0, longest_recorded);
   call_stack = call_stack.substr(0, longest_call_stack);
   json_writer json;
   json.object();

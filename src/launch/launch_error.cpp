@@ -10,18 +10,18 @@ namespace manyworlds::inline v0 {
 namespace {
 
 /// A value is shown up to here: the text of an error is one line.
-constexpr std::size_t shown_bytes = 200;
+constexpr std::size_t shown_of_a_value = 200;
 
 std::string shown(std::string_view value) {
   std::string text;
-  for (const char c : value.substr(0, shown_bytes)) {
+  for (const char c : value.substr(0, shown_of_a_value)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f)
       text += fmt::format("\\x{:02x}", byte);
     else
       text += c;
   }
-  return value.size() > shown_bytes ? text + "..." : text;
+  return value.size() > shown_of_a_value ? text + "..." : text;
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ using namespace detail;
 namespace {
 
 /// Limit for the end of the task beside the store, which was cancelled by then.
-constexpr duration stop_patience = std::chrono::seconds(5);
+constexpr duration beside_patience = std::chrono::seconds(5);
 /// How long another member that ends tries to be seen by rank 0.
 constexpr duration presence_patience = std::chrono::seconds(1);
 /// How often rank 0 looks whether the others are gone.
-constexpr duration look = std::chrono::milliseconds(2);
+constexpr duration gone_look = std::chrono::milliseconds(2);
 
 /// Returns where rank 0 listens. A name may lead to loopback on the machine that has it,
 /// and elsewhere to that machine: there the address that peers reach is taken.
@@ -101,7 +101,7 @@ launch_store::~launch_store() {
   if (keys_->shows_presence() && !runtime_.is_stopping())
     (void)beside_.wait_for(presence_patience);
   keys_->stop();
-  (void)beside_.wait_for(stop_patience);
+  (void)beside_.wait_for(beside_patience);
   if (host_ && size_ > 1 && !runtime_.is_stopping()) wait_for_the_others();
 }
 
@@ -127,9 +127,10 @@ void launch_store::wait_for_the_others() noexcept {
   try {
     const started<void> coming =
         runtime_.start_service(come_in_time(keys_, options_.linger));
-    (void)coming.wait_for(options_.linger + stop_patience);
+    (void)coming.wait_for(options_.linger + beside_patience);
     keys_.reset();
-    while (host_->connections() > 0 && now() < until) std::this_thread::sleep_for(look);
+    while (host_->connections() > 0 && now() < until)
+      std::this_thread::sleep_for(gone_look);
     if (const std::size_t left = host_->connections(); left > 0) {
       access::core(runtime_).log(
           log_level::warning,

@@ -37,8 +37,8 @@ constexpr duration longest_between_questions = std::chrono::seconds(1);
 constexpr duration shortest_between_questions = std::chrono::milliseconds(10);
 /// How often a wait is begun again at PyTorch's server that polls: there a compare_set
 /// ends no wait. It is also the one that closes at a get of a key that is not set.
-constexpr duration first_look = std::chrono::milliseconds(5);
-constexpr duration longest_look = std::chrono::milliseconds(200);
+constexpr duration first_poll = std::chrono::milliseconds(5);
+constexpr duration longest_poll = std::chrono::milliseconds(200);
 
 std::string encoded_ping(std::uint32_t nonce) {
   tcp_store_message ping(tcp_store_opcode::ping);
@@ -345,11 +345,11 @@ task<void> tcp_store::client::expect_cancelled(tcp_store_connection& c) {
 task<bool> tcp_store::client::wait_for_keys(operation& op, tcp_store_connection& c) {
   std::string wait;
   encode(tcp_store_message(tcp_store_opcode::wait, op.question.wire_keys), wait);
-  duration look = closes_on_missing_ ? first_look : options_.probe_interval;
+  duration look = closes_on_missing_ ? first_poll : options_.probe_interval;
   for (;;) {
     co_await c.send(wait);
     const time_point until = std::min(op.deadline, later(now(), look));
-    if (closes_on_missing_) look = std::min(2 * look, longest_look);
+    if (closes_on_missing_) look = std::min(2 * look, longest_poll);
     std::optional<std::uint8_t> reply;
     try {
       reply = co_await within(c.read_u8(), until - now());

@@ -487,12 +487,12 @@ TEST_CASE(
     CHECK(text.find(part) != std::string::npos);
   };
   has(why_not(written_file("secret", 0640).name()), "others than its owner");
-  has(why_not(written_file("secret", 0604).name()), "mode 604");
+  has(why_not(written_file("secret", 0604).name()), "mode 0604");
   has(why_not(written_file("", 0600).name()), "it is empty");
   has(why_not(written_file("\n", 0600).name()), "it is empty");
-  has(why_not(written_file(std::string(128, 'x'), 0600).name()), "more than 127 bytes");
-  has(why_not(written_file(std::string(100'000, 'x'), 0600).name()), "more than 127");
-  has(why_not("/no/such/file"), "cannot be opened");
+  has(why_not(written_file(std::string(128, 'x'), 0600).name()), "at most 127 bytes");
+  has(why_not(written_file(std::string(100'000, 'x'), 0600).name()), "at most 127 bytes");
+  has(why_not("/no/such/file"), "/no/such/file");
   has(why_not("/tmp"), "no regular file");
   has(why_not("/dev/null"), "no regular file");
   CHECK(why_not(written_file("secret\r\n", 0600).name()) == "taken: secret");

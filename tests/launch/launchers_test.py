@@ -114,7 +114,7 @@ def bad_variables():
         secret.flush()
         os.chmod(secret.name, 0o644)
         claim_dies("a secret that others can read is refused by name", {**good, "MANYWORLDS_SECRET_FILE": secret.name},
-                   secret.name, "mode 644")
+                   secret.name, "mode 0644")
     claim_dies("beyond loopback a secret is asked for", {**good, "MASTER_ADDR": "192.0.2.77"}, "MANYWORLDS_SECRET_FILE")
 
 
