@@ -106,13 +106,21 @@ struct fence_end {
 
 /// The functions that are called of it.
 struct pmix_session::library {
-  decltype(&PMIx_Init) init = nullptr;
-  decltype(&PMIx_Finalize) finalize = nullptr;
-  decltype(&PMIx_Put) put = nullptr;
-  decltype(&PMIx_Commit) commit = nullptr;
-  decltype(&PMIx_Fence_nb) fence = nullptr;
-  decltype(&PMIx_Get) get = nullptr;
-  decltype(&PMIx_Error_string) error_string = nullptr;
+  using init_call = decltype(&PMIx_Init);
+  using finalize_call = decltype(&PMIx_Finalize);
+  using put_call = decltype(&PMIx_Put);
+  using commit_call = decltype(&PMIx_Commit);
+  using fence_call = decltype(&PMIx_Fence_nb);
+  using get_call = decltype(&PMIx_Get);
+  using error_string_call = decltype(&PMIx_Error_string);
+
+  init_call init = nullptr;
+  finalize_call finalize = nullptr;
+  put_call put = nullptr;
+  commit_call commit = nullptr;
+  fence_call fence = nullptr;
+  get_call get = nullptr;
+  error_string_call error_string = nullptr;
   pmix_proc_t self{};
 
   template <class Function>

@@ -12,7 +12,7 @@ umbrellas = ["manyworlds", "serve", "gpu", "launch", "testing", "mw"]
 # They adapt other libraries, so that no umbrella includes them.
 alone = ["format", "interop/asio", "interop/reply_feed", "interop/resume_on"]
 most_headers = 110
-most_names = 240
+most_names = 270
 # Lines of ours that manyworlds.hpp brings, without comments: a measure that no clock disturbs.
 most_lines = 6500
 
