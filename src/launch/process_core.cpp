@@ -135,7 +135,7 @@ void process_core::give_up(const char* why) noexcept {
 void process_core::be_abandoned() noexcept {
   is_abandoned_ = true;
   for (const auto& each : pumps_) each->abandon();
-  ask(time_point::min());
+  ask(home_.now());
 }
 
 task<void> process_core::live(scope& s) {

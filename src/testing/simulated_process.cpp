@@ -63,6 +63,8 @@ bool simulated_process::kill_for_memory(pid_t pid) {
   return found != nullptr;
 }
 
+bool simulated_process::has_programs() const noexcept { return programs_->has_any(); }
+
 std::vector<pid_t> simulated_process::programs() const { return programs_->running(); }
 
 void simulated_process::spend(duration time) noexcept { clockwork_.now += time; }

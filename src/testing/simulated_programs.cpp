@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -60,7 +61,8 @@ class simulated_started final : public hosted_process {
     child_->signal(number);
     co_return count;
   }
-  [[nodiscard]] task<bool> is_tree_empty() override { co_return child_->has_ended(); }
+  // When its frame is gone, so that a runtime does not end before.
+  [[nodiscard]] task<bool> is_tree_empty() override { co_return child_->is_cleared(); }
 
  private:
   std::shared_ptr<simulated_child> child_;
@@ -91,6 +93,8 @@ simulated_child::~simulated_child() {
 pid_t simulated_child::pid() const noexcept { return self_.pid(); }
 
 void simulated_child::begin() {
+  // Its starter was killed meanwhile.
+  if (has_ended_) return;
   reactor_ = std::make_unique<reactor>(
       process_.make_engine(engine_kind::automatic).engine, reactor_options{.spin = {}});
   process_.attach(*reactor_);
@@ -160,6 +164,7 @@ void simulated_child::end_with(process_status status) {
   clock_.at(clock_.now + notice_time, [self = shared_from_this()] {
     self->tell_.keep(self);
     if (!self->starter_.try_post(self->tell_)) self->tell_.let_go();
+    if (!self->reactor_) return;
     self->sim_.release(self->process_);
     self->reactor_->post(self->unwind_);
   });
@@ -224,6 +229,12 @@ std::vector<pid_t> simulated_programs::running() const {
     if (!each->has_ended()) found.push_back(each->pid());
   }
   return found;
+}
+
+bool simulated_programs::has_any() const noexcept {
+  return std::any_of(children_.begin(), children_.end(), [](const auto& each) {
+    return !each->is_cleared() || each.use_count() > 1;
+  });
 }
 
 simulated_child* simulated_programs::find(pid_t pid) const noexcept {

@@ -91,6 +91,8 @@ class simulated_programs final : public process_host, private simulated_resident
     failures_[name].push_back(std::move(why));
   }
   [[nodiscard]] std::vector<pid_t> running() const;
+  /// Returns whether one is not cleared up, or is still held by its starter.
+  [[nodiscard]] bool has_any() const noexcept;
   /// Returns null if none that runs has that number.
   [[nodiscard]] simulated_child* find(pid_t pid) const noexcept;
 

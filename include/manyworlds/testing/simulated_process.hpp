@@ -86,6 +86,9 @@ class simulated_process final : public environment {
   /// Returns the numbers of the programs that run.
   [[nodiscard]] std::vector<pid_t> programs() const;
 
+  /// Returns whether anything of a program that was started is left, such as its frame.
+  [[nodiscard]] bool has_programs() const noexcept;
+
   /// Says that the current turn takes that long. Called inside a turn.
   void spend(duration time) noexcept;
   [[nodiscard]] bool is_dead() const noexcept { return state_ >= process_state::killed; }

@@ -41,6 +41,10 @@ class simulated_runtime {
   ~simulated_runtime() {
     sim_.resume(process_);
     sim_.release(process_);
+    if (!process_.has_programs()) return;
+    // Programs end in virtual time, which does not pass while a runtime is destroyed.
+    runtime_->stop();
+    static_cast<void>(sim_.run_until([this] { return !process_.has_programs(); }));
   }
 
   /// Gives the runtime.
