@@ -108,6 +108,19 @@ void add_await(CLI::App& app, const common_options& common, await_options& o) {
   });
 }
 
+void add_process(CLI::App& app, const common_options& common, process_options& o) {
+  CLI::App* sub =
+      app.add_subcommand("process", "starting programs, beside posix_spawn and fork");
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->add_option("--touched", o.megabytes, "memory of this process, in MiB")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  sub->callback([&] {
+    refuse_launcher(common, "process");
+    process(common, o);
+  });
+}
+
 void add_memory(CLI::App& app, const common_options& common, memory_options& o) {
   CLI::App* sub = app.add_subcommand("memory", "memory of a world of two members");
   sub->add_option("--worlds", o.worlds, "between the two processes: 1,64")

@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   idle_options idle;
   cancel_options cancel;
   await_options await;
+  process_options process;
   memory_options memory;
   scale_options scale;
   std::vector<std::string> drawn;
@@ -74,6 +75,7 @@ int main(int argc, char** argv) {
   add_idle(app, common, idle);
   add_cancel(app, common, cancel);
   add_await(app, common, await);
+  add_process(app, common, process);
   add_memory(app, common, memory);
   add_scale(app, common, scale);
   add_draw(app, drawn);

@@ -125,6 +125,15 @@ struct await_options {
 };
 void await(const common_options& common, const await_options& options);
 
+/// How soon does a program run that is supervised, and how soon is its end told, beside
+/// posix_spawn and fork?
+struct process_options {
+  int repeat = 100;
+  /// Memory of this process that is touched before.
+  int megabytes = 256;
+};
+void process(const common_options& common, const process_options& options);
+
 /// How much memory does a world take, of its process's own and shared with its peer?
 struct memory_options {
   std::vector<int> worlds = {1, 16, 64};

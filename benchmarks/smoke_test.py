@@ -155,6 +155,15 @@ def a_begun_transfer_is_given_up():
         assert row["cancelled"] + row["completed_first"] == 2, row
 
 
+def starts_are_told_beside_posix_spawn_and_fork():
+    rows = ask("process", "--repeat", "5", "--touched", "8")
+    assert [(row["what"], row["beside"]) for row in rows] == [
+        (what, beside) for beside in ("posix_spawn", "fork, exec, waitpid")
+        for what in ("start to first instruction", "end to waiter")], rows
+    for row in rows:
+        check_positive(row, "us", "p99_us", "beside_us", "ratio")
+
+
 def awaits_are_told_beside_what_they_stand_for():
     rows = ask("await", "--count", "1000", "--rounds", "2")
     assert len({row["what"] for row in rows}) == len(rows) == 8, rows
@@ -288,6 +297,7 @@ def main():
         (worlds_form_alone_and_at_once,),
         (idle_worlds_are_weighed,),
         (a_begun_transfer_is_given_up,),
+        (starts_are_told_beside_posix_spawn_and_fork,),
         (awaits_are_told_beside_what_they_stand_for,),
         (worlds_are_weighed_apart_from_what_they_share,),
         (growth_is_told_by_worlds_and_by_members, "shm"),
