@@ -261,7 +261,6 @@ long clone_into_group(child_plan& plan, const child_stack& stack, int& pidfd) no
       "syscall\n\t"
       "test %%rax, %%rax\n\t"
       "jnz 1f\n\t"
-      "xor %%ebp, %%ebp\n\t"
       "mov %[plan], %%rdi\n\t"
       "call *%[run]\n\t"
       "ud2\n"
