@@ -169,7 +169,11 @@ TEST_CASE("V5 the starter killed: its program has ended within a second") {
   n.run(started());
   const pid_t program = pid_in(here.file("pid"));
   CHECK(lives(program));
-  starter.signal(SIGKILL);
+  auto killed = [&]() -> task<void> {
+    CHECK(starter.signal(SIGKILL));
+    co_await starter.ended();
+  };
+  n.run(killed());
   CHECK(ends(program, 1s));
 }
 
