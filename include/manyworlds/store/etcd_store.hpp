@@ -22,18 +22,18 @@ struct etcd_watch_state;
 
 /// Options of a client of etcd.
 struct etcd_store_options {
-  store_limits limits;
+  store_limits limits = {};
   /// All keys of this store lie under it in etcd.
   std::string prefix = "manyworlds/";
   /// The user, where etcd demands one. A token that has expired is renewed.
-  std::string user;
-  std::string password;
+  std::string user = {};
+  std::string password = {};
   /// Files in PEM: the authority that signed the servers' certificates (the system's
   /// authorities if it is empty), and this client's certificate and key. With any of
   /// them an endpoint without a scheme is taken as https.
-  std::string ca_file;
-  std::string certificate_file;
-  std::string key_file;
+  std::string ca_file = {};
+  std::string certificate_file = {};
+  std::string key_file = {};
   /// The longest time for one connection to be made, and for one answer. Then the next
   /// endpoint is asked.
   duration connect_limit = std::chrono::milliseconds(1500);
@@ -88,8 +88,8 @@ enum class etcd_target : std::uint8_t {
 ///     claim.when(mw::etcd_target::create_revision, "leader", 0)  // it is not set
 ///         .then_set("leader", "node1", lease.id())
 ///         .otherwise_get("leader");
-///     const mw::etcd_outcome claimed = co_await store.commit(std::move(claim));
-///     if (claimed.succeeded) lead();
+///     const mw::etcd_outcome claimed = co_await etcd.commit(std::move(claim));
+///     if (claimed.succeeded) std::puts("leading");
 ///
 /// etcd takes at most 128 operations, and a key may be set once. A key that is not set
 /// has version, revisions and lease 0.
@@ -160,8 +160,8 @@ struct etcd_changes {
 /// Keys live as long as their lease. The store keeps it alive while this object lives,
 /// asking three times in its granted time.
 ///
-///     mw::etcd_lease lease = co_await store.grant(2s);
-///     co_await store.set_leased("alive/3", "node3", lease);
+///     mw::etcd_lease lease = co_await etcd.grant(2s);
+///     co_await etcd.set_leased("alive/3", "node3", lease);
 ///     const std::string why = co_await lease.lost();  // ends only if it is lost
 ///
 /// Destroying it revokes the lease in the background, for at most 500 ms: await `revoke`
@@ -199,10 +199,10 @@ class etcd_lease {
 /// A stream of changes. It goes on from its revision when a connection breaks, at another
 /// endpoint if need be.
 ///
-///     mw::etcd_watch members = store.watch_prefix("member/");
+///     mw::etcd_watch members = etcd.watch_prefix("member/");
 ///     for (;;) {
 ///       const mw::etcd_changes told = co_await members.next();
-///       for (const mw::etcd_change& c : told.changes) note(c);
+///       for (const mw::etcd_change& c : told.changes) use(c);
 ///     }
 ///
 /// Thread: any, one `next` at a time. It may outlive its store.

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0 {
 
 /// Options of a store in a folder.
 struct file_store_options {
-  store_limits limits;
+  store_limits limits = {};
   /// How often a wait looks for its keys where the file system tells of no change: the
   /// first pause, which doubles up to the longest. On a local disk the kernel tells of
   /// changes, and a wait looks once in a second besides.

@@ -32,6 +32,8 @@ using namespace std::chrono_literals;
 extern mw::runtime rt;
 extern mw::store& st;
 extern mw::store& store;
+extern mw::etcd_store& etcd;
+extern mw::etcd_lease lease;
 extern mw::world w;
 extern mw::world_manager worlds;
 extern mw::dispatcher workers;
