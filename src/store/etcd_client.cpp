@@ -179,6 +179,7 @@ task<std::string> etcd_client::await_loss(std::shared_ptr<etcd_lease_state> leas
 task<void> etcd_client::revoke(std::shared_ptr<etcd_lease_state> lease, duration limit) {
   lease->is_let_go = true;
   lease->let_go.set();
+  lease->expiry = time_point::max();
   call c(store_operation::lease, {}, limit, home().now());
   std::exception_ptr error;
   try {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -301,7 +302,12 @@ task<gateway::answer> gateway::attempt(gateway_call& call, std::string path,
 
 task<std::string> gateway::ask(gateway_call& call, std::string path, std::string body,
                                bool may_repeat) {
-  const turnstile::place place = co_await places_.enter();
+  std::optional<turnstile::place> place;
+  // A lease that is asked about too late is lost: it waits for no other request.
+  if (call.operation != store_operation::lease) {
+    turnstile::place entered = co_await places_.enter();
+    place.emplace(std::move(entered));
+  }
   bool has_new_token = false;
   std::size_t tries = 0;
   std::size_t wrong = 0;

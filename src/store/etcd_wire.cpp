@@ -125,8 +125,8 @@ range_answer delete_of(const json& object) {
 /// A message of a stream is wrapped.
 const json& result_of(const json& object) {
   if (const json* const error = member(object, "error")) {
-    throw bad_answer(error->is_object() ? text_of(*error, "message")
-                                        : "it is an error without a message");
+    const std::string message = error->is_object() ? text_of(*error, "message") : "";
+    throw bad_answer(message.empty() ? "it is an error without a message" : message);
   }
   const json* const result = member(object, "result");
   if (!result) throw bad_answer("a message has no result");
