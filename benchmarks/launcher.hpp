@@ -5,10 +5,9 @@
 
 namespace mwbench {
 
-/// Takes rank and store from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; rank 0 is to
-/// host the store there, unless torchrun says that its agent does. False, and
-/// nothing is changed, if neither of the first two is set. Throws std::runtime_error
-/// naming what is missing or makes no sense.
+/// Takes the place of this process from its launcher, whichever that is. False, and
+/// nothing is changed, if there is none. Throws mw::launch_error naming the variable that
+/// is missing or makes no sense.
 bool ask_launcher(common_options& common);
 
 /// Throws std::runtime_error if there is a launcher and `question` is not one that it can

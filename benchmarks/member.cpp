@@ -1,8 +1,5 @@
 #include "member.hpp"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -32,19 +29,12 @@ std::string text_of(const mw::time_histogram& times) {
   return text;
 }
 
-/// Returns the address from which this machine talks to `other`. It needs no packet.
-mw::socket_address way_to(const mw::socket_address& other) {
-  sockaddr_storage storage{};
-  auto* any = reinterpret_cast<sockaddr*>(&storage);
-  socklen_t size = other.to_native(&storage);
-  const line probe(::socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const bool routed = ::connect(probe.fd(), any, size) == 0;
-  size = sizeof storage;
-  if (!routed || ::getsockname(probe.fd(), any, &size) != 0) {
-    throw std::system_error(errno, std::generic_category(),
-                            "finding the way to " + other.text());
-  }
-  return mw::socket_address::from_native(any, size)->with_port(0);
+/// The processes may be on several hosts. Without a secret the launcher's own network is
+/// trusted for minutes.
+mw::launch_context job_of(const common_options& common) {
+  mw::launch_context job = common.job;
+  if (common.has_launcher() && job.secret_file.empty()) job.insecure = true;
+  return job;
 }
 
 }  // namespace
@@ -72,7 +62,7 @@ void member::tell_turns() {
 }
 
 mw::runtime_options runtime_options_of(const common_options& common) {
-  mw::runtime_options options;
+  mw::runtime_options options = job_of(common).runtime();
   options.thread_name = "mwbench";
   options.engine = common.engine;
   options.shared_memory = common.shared_memory;
@@ -83,20 +73,17 @@ mw::runtime_options runtime_options_of(const common_options& common) {
   options.log_from = mw::log_level::error;
   if (!common.listen.empty()) options.listen = common.listen;
   if (!common.advertise.empty()) options.advertise = common.advertise;
-  if (common.has_launcher() && !common.launch.store.is_loopback()) {
-    // The processes are on several hosts, where the launcher's own network is trusted
-    // for minutes.
-    options.listen = way_to(common.launch.store).text();
-    options.insecure = true;
-  }
   return options;
 }
 
 std::unique_ptr<mw::hosted_store> member::host_store(const common_options& common) {
-  if (!common.store.empty()) return nullptr;
-  const bool launched = common.has_launcher();
-  const std::string at = launched ? common.launch.store.text() : "127.0.0.1:0";
-  return std::make_unique<mw::hosted_store>(runtime_, at, launched);
+  if (!common.store.empty() || common.has_launcher()) return nullptr;
+  return std::make_unique<mw::hosted_store>(runtime_, "127.0.0.1:0");
+}
+
+std::unique_ptr<mw::store> member::reach_store(const common_options& common) {
+  if (!common.has_launcher()) return std::make_unique<mw::tcp_store>(runtime_, address_);
+  return std::make_unique<mw::launch_store>(runtime_, job_of(common));
 }
 
 mw::task<line> plain_connection(mw::world& w) {

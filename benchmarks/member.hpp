@@ -3,6 +3,7 @@
 #pragma once
 
 #include <manyworlds/gpu.hpp>
+#include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
 #include <memory>
 #include <string>
@@ -12,15 +13,6 @@
 #include "processes.hpp"
 
 namespace mwbench {
-
-/// Where a launcher (torchrun, mpirun ...) has started all processes of a run.
-struct launch {
-  mw::rank_t rank = 0;
-  /// 0: there is no launcher, and the first process starts the others.
-  mw::rank_t size = 0;
-  /// Where the store is: rank 0's, or the launcher's own.
-  mw::socket_address store;
-};
 
 /// What all subcommands know.
 struct common_options {
@@ -45,7 +37,8 @@ struct common_options {
   std::string store;
   /// What a process that does not lead is there for; with a launcher, its rank.
   std::string role;
-  struct launch launch;
+  /// What a launcher (torchrun, mpirun ...) has told of this process.
+  mw::launch_context job;
   /// Where this process listens, and what its peers dial instead; empty: as the library
   /// does.
   std::string listen;
@@ -55,9 +48,11 @@ struct common_options {
     return shared_memory ? "shm" : "tcp";
   }
   [[nodiscard]] bool leads() const noexcept {
-    return has_launcher() ? launch.rank == 0 : store.empty();
+    return has_launcher() ? job.rank == 0 : store.empty();
   }
-  [[nodiscard]] bool has_launcher() const noexcept { return launch.size > 0; }
+  [[nodiscard]] bool has_launcher() const noexcept {
+    return job.launcher != mw::launcher_kind::none;
+  }
 };
 
 [[nodiscard]] mw::runtime_options runtime_options_of(const common_options& common);
@@ -70,7 +65,7 @@ class member {
         runtime_(runtime_options_of(common)),
         hosted_(host_store(common)),
         address_(hosted_ ? hosted_->address() : common.store),
-        store_(runtime_, address_) {
+        store_(reach_store(common)) {
     runtime_.serve_dumps();  // for mwstat
   }
   member(const member&) = delete;
@@ -80,12 +75,12 @@ class member {
   }
 
   [[nodiscard]] mw::runtime& runtime() noexcept { return runtime_; }
-  [[nodiscard]] mw::store& store() noexcept { return store_; }
+  [[nodiscard]] mw::store& store() noexcept { return *store_; }
   [[nodiscard]] std::string_view engine() { return runtime_.engine(); }
 
   [[nodiscard]] mw::world describe(std::string_view name, mw::rank_t rank,
                                    mw::rank_t size = 2) {
-    return mw::world(runtime_, store_, {.name = name, .rank = rank, .size = size});
+    return mw::world(runtime_, *store_, {.name = name, .rank = rank, .size = size});
   }
   [[nodiscard]] child start(std::string role = "peer",
                             const std::vector<std::string>& environment = {}) const {
@@ -106,12 +101,14 @@ class member {
   void tell_turns();
   /// Null where another process does.
   std::unique_ptr<mw::hosted_store> host_store(const common_options& common);
+  /// Makes a client of that, or of the job's.
+  std::unique_ptr<mw::store> reach_store(const common_options& common);
 
   const common_options& common_;
   mw::runtime runtime_;
   std::unique_ptr<mw::hosted_store> hosted_;
   std::string address_;
-  mw::tcp_store store_;
+  std::unique_ptr<mw::store> store_;
 };
 
 /// Waits for worlds that form side by side.

@@ -34,7 +34,7 @@ void add_options(CLI::App& app, common_options& common, bool& asks_launcher) {
       ->check(CLI::Range(-1, 10'000'000))
       ->capture_default_str();
   app.add_flag("!--no-launcher", asks_launcher,
-               "starts its own processes, although RANK and WORLD_SIZE are set");
+               "starts its own processes, although a launcher has started this one");
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ void scale(const common_options& common, const scale_options& options) {
   if (common.has_launcher()) {
     member m(common);
     if (common.leads()) out.machine(m.engine());
-    m.runtime().run(
-        scale_members(m, options, common.launch.rank, common.launch.size, out));
+    m.runtime().run(scale_members(m, options, common.job.rank, common.job.size, out));
   } else if (common.leads()) {
     lead(common, options, out);
     for (const int size : options.members) lead_members(common, options, size, out);

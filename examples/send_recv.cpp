@@ -1,7 +1,7 @@
 // Two worlds of two: a killed sender breaks only its world, and joins again after a
 // restart. Alone it starts both senders and kills one. By hand, one process per
 // terminal: send_recv --worldinfo 1,0 --worldinfo 2,0;  send_recv --worldinfo 1,1;  ...
-// 2,1
+// 2,1. Or by a launcher: mpirun -n 3 send_recv
 #include "shared/tensor.hpp"
 #include "shared/terminal.hpp"
 
@@ -113,6 +113,7 @@ int main(int argc, char** argv) try {
   double pause = 1;
   app.add_option("--pause", pause, "seconds between two tensors")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  given.ask_launcher({{{1, 0}, {2, 0}}, {{1, 1}}, {{2, 1}}});
 
   mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat

@@ -1,13 +1,14 @@
 // The control: one world of three, one process per terminal. Kill any of them and all
 // end: several worlds avoid this. Rank 0 receives and hosts the store. single_world
-// --rank 0;  ... --rank 1;  ... --rank 2
+// --rank 0;  ... --rank 1;  ... --rank 2. Or by a launcher: mpirun -n 3 single_world
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
-#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -56,20 +57,31 @@ int main(int argc, char** argv) try {
   app.add_option("--addr", address, "where rank 0 hosts the store")
       ->capture_default_str();
   app.add_option("--port", port, "its port")->capture_default_str();
-  app.add_option("--rank", rank, "0 receives, the others send")->required();
+  const auto* said = app.add_option(
+      "--rank", rank, "0 receives, the others send; without it a launcher says all");
   app.add_option("--worldsize", size, "number of processes")
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
   CLI11_PARSE(app, argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
 
-  mw::runtime rt({.log_from = mw::log_level::silent});
+  mw::launch_context job;
+  if (said->count() == 0) {
+    job = mw::launch_context::from_environment();
+    if (job.size < 2) throw std::runtime_error("give --rank, or start it by a launcher");
+  } else {
+    job.launcher = mw::launcher_kind::by_hand;
+    job.rank = job.local_rank = rank;
+    job.size = job.local_size = size;
+    job.place = mw::store_place::rank_zero;
+    job.store = fmt::format("{}:{}", address, port);
+  }
+  mw::runtime_options options = job.runtime();
+  options.log_from = mw::log_level::silent;
+  mw::runtime rt(options);
   rt.serve_dumps();  // for mwstat
-  const std::string store_address = fmt::format("{}:{}", address, port);
-  std::optional<mw::hosted_store> host;
-  if (rank == 0) host.emplace(rt, store_address);
-  mw::tcp_store store(rt, store_address);
-  rt.run(take_part(rt, store, rank, size));
+  mw::launch_store store(rt, job);
+  return job.run(rt, take_part(rt, store, job.rank, job.size));
 } catch (const std::exception& e) {
   fmt::print(stderr, "single_world: caught an error: {}\n", e.what());
   return 1;

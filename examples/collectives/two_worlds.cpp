@@ -20,6 +20,7 @@ class two_worlds {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
+    given.ask_launcher({{{1, 0}, {2, 0}}, {{1, 1}}, {{1, 2}}, {{2, 1}}, {{2, 2}}});
     mw::runtime rt(given.runtime());
     rt.serve_dumps();  // for mwstat
     if (given.worlds.empty()) return start_all(rt, given);

@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <manyworlds/gpu.hpp>
+#include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
 #include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,8 +80,26 @@ struct arguments {
     return process(std::move(words), std::move(variable));
   }
 
+  /// Takes the worlds of this process's rank where a launcher has started one process for
+  /// each place, and no argument says more.
+  void ask_launcher(const std::vector<std::vector<membership>>& places) {
+    if (!worlds.empty() || parent) return;
+    mw::launch_context found = mw::launch_context::from_environment();
+    if (found.launcher == mw::launcher_kind::none) return;
+    if (static_cast<std::size_t>(found.size) != places.size()) {
+      throw std::runtime_error(
+          fmt::format("it takes {} processes, and the launcher has started {}",
+                      places.size(), found.size));
+    }
+    worlds = places[static_cast<std::size_t>(found.rank)];
+    if (on_gpus()) device = found.device();
+    job = std::move(found);
+  }
+
   network_arguments network;
   std::vector<membership> worlds;
+  /// What the launcher has told, if there is one.
+  std::optional<mw::launch_context> job;
   std::string address = "127.0.0.1", backend = "host", store;
   int port = 29500, device = 0;
   pid_t parent = 0;
@@ -99,10 +121,15 @@ struct arguments {
   std::vector<std::string> texts_;
 };
 
-/// Each world's store is hosted by its rank 0, unless --store names one for all.
+/// Each world's store is hosted by its rank 0, unless --store or a launcher has one for
+/// all.
 class stores {
  public:
   stores(mw::runtime& rt, const arguments& given) {
+    if (given.job) {
+      of_the_job_.emplace(rt, *given.job);
+      return;
+    }
     for (const membership& m : given.worlds) {
       std::string at = given.store;
       if (at.empty()) {
@@ -113,9 +140,13 @@ class stores {
       of_.try_emplace(m.world, rt, at);
     }
   }
-  [[nodiscard]] mw::store& of(const membership& m) { return of_.at(m.world); }
+  [[nodiscard]] mw::store& of(const membership& m) {
+    if (of_the_job_) return *of_the_job_;
+    return of_.at(m.world);
+  }
 
  private:
+  std::optional<mw::launch_store> of_the_job_;
   std::map<int, mw::hosted_store> hosted_;
   std::map<int, mw::tcp_store> of_;
 };
@@ -127,6 +158,12 @@ inline mw::runtime_options quiet() {
 }
 
 inline mw::runtime_options arguments::runtime() const {
+  if (job) {
+    mw::runtime_options options = job->runtime();
+    options.spin = quiet().spin;
+    options.log_from = quiet().log_from;
+    return options;
+  }
   return network.apply(quiet(), store.empty() ? address : store);
 }
 
