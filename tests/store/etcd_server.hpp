@@ -56,9 +56,12 @@ inline int free_port() {
   return ntohs(at.sin_port);
 }
 
-/// Starts a program with its output in a file; returns its pid.
+/// Starts a program with its output in a file; returns its pid. It ends with the test's
+/// program, where util-linux is installed.
 inline pid_t start_program(std::vector<std::string> arguments,
                            const std::filesystem::path& output) {
+  if (is_program_here("setpriv"))
+    arguments.insert(arguments.begin(), {"setpriv", "--pdeathsig", "KILL", "--"});
   std::vector<char*> pointers;
   for (std::string& a : arguments) pointers.push_back(a.data());
   pointers.push_back(nullptr);
