@@ -134,6 +134,8 @@ make_rendezvous_backend maker_of(const std::string& name) {
   if (found != all.makers.end()) return found->second;
   if (name == "standalone") return &make_standalone_backend;
   if (name == "tcp") return &make_tcp_backend;
+  if (name == "etcd") return &make_etcd_backend;
+  if (name == "file") return &make_file_backend;
   return nullptr;
 }
 

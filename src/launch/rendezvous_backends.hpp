@@ -16,6 +16,15 @@ namespace manyworlds::inline v0::detail {
 [[nodiscard]] std::unique_ptr<rendezvous_backend> make_tcp_backend(
     runtime& rt, const rendezvous_options& options);
 
+/// The agent that holds the lease of a key in etcd coordinates. The endpoint is that of
+/// an `etcd_store`.
+[[nodiscard]] std::unique_ptr<rendezvous_backend> make_etcd_backend(
+    runtime& rt, const rendezvous_options& options);
+
+/// The agent that holds a lock in a folder, which is the endpoint, coordinates.
+[[nodiscard]] std::unique_ptr<rendezvous_backend> make_file_backend(
+    runtime& rt, const rendezvous_options& options);
+
 /// This agent coordinates; the run has no other.
 [[nodiscard]] std::unique_ptr<rendezvous_backend> make_standalone_backend(
     runtime& rt, const rendezvous_options& options);

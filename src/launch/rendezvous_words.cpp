@@ -82,7 +82,9 @@ coordinator_words coordinator_words::decode(std::span<const std::byte> message) 
 
 task<void> say(world& w, bytes message) {
   const word_head head{message.size()};
-  co_await w.send_message(head, std::span<const std::byte>(message), to(1 - w.rank()));
+  // Delivered: an agent that leaves ends its world right after its last word.
+  co_await w.send_message(head, std::span<const std::byte>(message), to(1 - w.rank()))
+      .delivered();
 }
 
 task<bytes> hear(world& w) {

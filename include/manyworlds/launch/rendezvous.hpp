@@ -128,9 +128,10 @@ struct rendezvous_options {
   /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
   std::string run_id = "none";
   rendezvous_limits limits;
-  /// The backend's name: "standalone", "tcp", or what was registered.
+  /// The backend's name: "standalone", "tcp", "etcd", "file", or what was registered.
   std::string backend = "standalone";
-  /// What the backend is given: "host:port" for tcp.
+  /// What the backend is given: "host:port" for tcp, the endpoints of an `etcd_store`, a
+  /// folder that all nodes see.
   std::string endpoint;
   /// Demanded of all agents, and of the store of the rendezvous, beyond loopback.
   secret_text secret = {};

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Nodes as processes agree on rounds over each real backend, while they are killed, stopped and told to go.
+
+usage: rendezvous_test.py NODE
+"""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+NODE = sys.argv[1]
+LIMIT = 30  # seconds for each wait
+failures = []
+cases = 0
+
+
+class Node:
+    """A process, and what it says, with the time of each line."""
+
+    def __init__(self, backend, endpoint, run, least=2, most=3, last_call_ms=300, join_ms=60000):
+        self.lines = []
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [NODE, backend, endpoint, run, str(least), str(most), str(last_call_ms), str(join_ms)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append(line.strip())
+                self.changed.notify_all()
+
+    def wait_for(self, pattern, after=0):
+        """The first line from `after` on that matches, as a match."""
+        end = time.monotonic() + LIMIT
+        with self.changed:
+            while True:
+                for line in self.lines[after:]:
+                    found = re.search(pattern, line)
+                    if found:
+                        return found
+                left = end - time.monotonic()
+                if left <= 0 or not self.changed.wait(left):
+                    raise AssertionError(f"no {pattern!r} within {LIMIT} s in {self.lines}")
+
+    def says(self, pattern):
+        return any(re.search(pattern, line) for line in list(self.lines))
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+
+
+class Etcd:
+    """One member with its data in memory."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        ports = [free_port(), free_port()]
+        self.endpoint = f"127.0.0.1:{ports[0]}"
+        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        self.process = subprocess.Popen(
+            ["etcd", "--data-dir", self.folder, "--listen-client-urls", client, "--advertise-client-urls", client,
+             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+             "--unsafe-no-fsync", "--log-level", "error"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", ports[0])) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("etcd does not listen")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def case(name, body):
+    global cases
+    cases += 1
+    try:
+        body()
+    except AssertionError as e:
+        failures.append(name)
+        print(f"FAILED {name}: {e}")
+
+
+def places(nodes, number, size):
+    """The places of all nodes in that round, which must have that size."""
+    found = [node.wait_for(rf"round {number} nodes {size} place (\d+)") for node in nodes]
+    return [int(f.group(1)) for f in found]
+
+
+def coordinator_of(nodes):
+    found = [node for node in nodes if node.says("coordinates")]
+    assert len(found) == 1, f"{len(found)} coordinate"
+    return found[0]
+
+
+def nodes_come_and_go(backend, endpoint):
+    """R2, and what is left of a round when its node is killed, drained, or replaced."""
+    run = f"come-and-go-{backend}"
+    nodes = [Node(backend, endpoint, run, 2, 3, 2000) for _ in range(3)]
+    try:
+        taken = sorted(places(nodes, 1, 3))
+        assert taken == [0, 1, 2], taken
+        coordinator = coordinator_of(nodes)
+        others = [node for node in nodes if node is not coordinator]
+        lost = others[0]
+        place = int(lost.wait_for(r"round 1 .* place (\d+)").group(1))
+        lost.kill()
+        left = [coordinator, others[1]]
+        places(left, 2, 2)
+        assert all(node.says("change node_lost") for node in left), [node.lines for node in left]
+        # The one that comes for it gets its place.
+        fourth = Node(backend, endpoint, run, 2, 3, 2000)
+        nodes.append(fourth)
+        taken = places([fourth], 3, 3)
+        assert taken == [place], (taken, place)
+        places(left, 3, 3)
+        others[1].kill(signal.SIGTERM)
+        others[1].wait_for("ended")
+        places([coordinator, fourth], 4, 2)
+        told = [node.lines for node in [coordinator, fourth]]
+        assert all("change node_left" in lines for lines in told), told
+        # R7: closed for all, and for one that comes later.
+        fourth.kill(signal.SIGINT)
+        coordinator.wait_for("change closed")
+        fourth.wait_for("ended|change closed")
+    finally:
+        for node in nodes:
+            node.process.kill()
+            node.process.wait()
+
+
+def a_coordinator_is_followed(backend, endpoint):
+    """R3: the coordinator is killed, and later its follower is stopped for longer than its lease."""
+    run = f"followed-{backend}"
+    nodes = [Node(backend, endpoint, run, 2, 3, 2000) for _ in range(3)]
+    try:
+        places(nodes, 1, 3)
+        first = coordinator_of(nodes)
+        first.kill()
+        left = [node for node in nodes if node is not first]
+        places(left, 2, 2)
+        nodes.append(Node(backend, endpoint, run, 2, 3, 2000))
+        places(left + [nodes[-1]], 3, 3)
+    finally:
+        for node in nodes:
+            node.process.kill()
+            node.process.wait()
+
+
+def too_few_end_in_time(backend, endpoint):
+    """R6, R8: one of two waits for the join limit, and says how many are there."""
+    node = Node(backend, endpoint, f"too-few-{backend}", 2, 2, 0, 1500)
+    try:
+        node.wait_for(r"error .*no round within 1.5 s: 1 of at least 2 nodes")
+    finally:
+        node.process.kill()
+        node.process.wait()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        backends = [("tcp", f"127.0.0.1:{free_port()}"), ("file", folder)]
+        etcd = None
+        if shutil.which("etcd"):
+            etcd = Etcd()
+            backends.append(("etcd", etcd.endpoint))
+        else:
+            print("skipped: rendezvous over etcd (Debian: apt-get install etcd-server)")
+        try:
+            for backend, endpoint in backends:
+                case(f"{backend}: nodes come and go", lambda: nodes_come_and_go(backend, endpoint))
+                case(f"{backend}: too few end in time", lambda: too_few_end_in_time(backend, endpoint))
+                # Over tcp no other host's agent can follow; one of the same host is another matter.
+                case(f"{backend}: a coordinator is followed", lambda: a_coordinator_is_followed(backend, endpoint))
+        finally:
+            if etcd:
+                etcd.end()
+    print(f"[doctest] test cases: {cases} | {cases - len(failures)} passed | {len(failures)} failed")
+    return 1 if failures else 0
+
+
+sys.exit(main())
