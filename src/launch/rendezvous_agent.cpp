@@ -177,6 +177,7 @@ task<void> rendezvous::agent::talk(world& w) {
     }
   };
   bool has_died = false;
+  std::string why;
   std::exception_ptr error;
   try {
     co_await scope::run([&](scope& both) -> task<void> {
@@ -186,7 +187,10 @@ task<void> rendezvous::agent::talk(world& w) {
     });
   } catch (const world_error& e) {
     has_died = e.failure().cause == cause::peer_died;
+    why = e.what();
     error = std::current_exception();
+  } catch (const std::exception& e) {
+    why = e.what();
   }
   note_loss();
   if (has_died) {
@@ -195,6 +199,12 @@ task<void> rendezvous::agent::talk(world& w) {
     } catch (const store_error& e) {
       access::core(runtime_).log(log_level::warning, e.what());
     }
+  }
+  // A message that was given up halfway, or that makes no sense, ends this world and no
+  // more: the next connection says all anew.
+  if (w.state() == world_state::up) {
+    w.fail("the coordinator's words were lost: " + why);
+    co_await detail::hear(w);
   }
   if (error) std::rethrow_exception(error);
 }

@@ -14,9 +14,10 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
-#include "manyworlds/serve/hosted_store.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/tcp_store.hpp"
+#include "store/tcp_store_server.hpp"
+#include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -24,19 +25,45 @@ namespace {
 
 /// A seat that cannot be lost while its process lives, and remembers nothing: the agents
 /// know the last round.
-class lasting_seat final : public coordinator_seat {
+class lasting_seat : public coordinator_seat {
  public:
-  explicit lasting_seat(std::unique_ptr<hosted_store> host = nullptr)
-      : host_(std::move(host)) {}
-
   task<std::string> read() override { co_return std::string(); }
   task<bool> publish(std::string) override { co_return true; }
   task<bool> close() override { co_return true; }
   task<void> lost() override { co_await never_; }
 
  private:
-  std::unique_ptr<hosted_store> host_;
   event never_;
+};
+
+task<void> serve_store(std::shared_ptr<tcp_store_server> server) {
+  co_await server->serve();
+}
+
+task<void> stop_store(std::shared_ptr<tcp_store_server> server) {
+  server->stop();
+  co_return;
+}
+
+/// The seat of the agent that serves the store. Giving it up blocks no reactor: the
+/// service thread ends the server in its own time.
+class serving_seat final : public lasting_seat {
+ public:
+  serving_seat(runtime& rt, std::shared_ptr<tcp_store_server> server)
+      : runtime_(rt), server_(std::move(server)) {
+    (void)runtime_.start_service(serve_store(server_));
+  }
+  ~serving_seat() override {
+    try {
+      (void)runtime_.start_service(stop_store(server_));
+    } catch (const std::exception& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+    }
+  }
+
+ private:
+  runtime& runtime_;
+  const std::shared_ptr<tcp_store_server> server_;
 };
 
 class standalone_backend final : public rendezvous_backend {
@@ -54,13 +81,19 @@ class standalone_backend final : public rendezvous_backend {
   memory_store store_;
 };
 
+tcp_store_options knowing(const secret_text& secret) {
+  tcp_store_options how;
+  how.secret = secret;
+  return how;
+}
+
 class tcp_backend final : public rendezvous_backend {
  public:
   tcp_backend(runtime& rt, const rendezvous_options& options)
       : runtime_(rt),
         endpoint_(options.endpoint),
-        insecure_(options.insecure),
-        store_(rt, options.endpoint) {}
+        how_(serving_as(rt, options)),
+        store_(rt, options.endpoint, knowing(options.secret)) {}
 
   store& meeting_place() override { return store_; }
   task<std::unique_ptr<coordinator_seat>> take_seat() override;
@@ -73,12 +106,21 @@ class tcp_backend final : public rendezvous_backend {
   bool has_successors() const noexcept override { return false; }
 
  private:
-  [[nodiscard]] task<std::unique_ptr<hosted_store>> try_to_host();
-  [[nodiscard]] std::unique_ptr<hosted_store> listen_at(const socket_address& address);
+  [[nodiscard]] static tcp_store_server_options serving_as(
+      runtime& rt, const rendezvous_options& options) {
+    tcp_store_server_options how;
+    how.secret = options.secret;
+    how.insecure = options.insecure;
+    runtime_core& core = access::core(rt);
+    how.report = [&core](std::string_view line) { core.log(log_level::warning, line); };
+    return how;
+  }
+  [[nodiscard]] task<std::unique_ptr<coordinator_seat>> try_to_serve();
+  [[nodiscard]] std::unique_ptr<coordinator_seat> serve_at(const socket_address& address);
 
   runtime& runtime_;
   const std::string endpoint_;
-  const bool insecure_;
+  const tcp_store_server_options how_;
   tcp_store store_;
   event died_;
 };
@@ -90,26 +132,28 @@ task<std::unique_ptr<coordinator_seat>> tcp_backend::take_seat() {
   constexpr duration shortest = std::chrono::milliseconds(20);
   duration pause = shortest;
   for (;;) {
-    std::unique_ptr<hosted_store> host = co_await try_to_host();
-    if (host) co_return std::make_unique<lasting_seat>(std::move(host));
+    std::unique_ptr<coordinator_seat> seat = co_await try_to_serve();
+    if (seat) co_return seat;
     co_await when_any(died_.wait(), sleep_for(pause));
     pause = died_.is_set() ? shortest : std::min(2 * pause, between_tries);
     died_.reset();
   }
 }
 
-task<std::unique_ptr<hosted_store>> tcp_backend::try_to_host() {
+task<std::unique_ptr<coordinator_seat>> tcp_backend::try_to_serve() {
   const resolution found = co_await resolve(endpoint_);
   for (const socket_address& address : found.addresses()) {
-    std::unique_ptr<hosted_store> host = listen_at(address);
-    if (host) co_return host;
+    std::unique_ptr<coordinator_seat> seat = serve_at(address);
+    if (seat) co_return seat;
   }
   co_return nullptr;
 }
 
-std::unique_ptr<hosted_store> tcp_backend::listen_at(const socket_address& address) {
+std::unique_ptr<coordinator_seat> tcp_backend::serve_at(const socket_address& address) {
   try {
-    return std::make_unique<hosted_store>(runtime_, address.text(), insecure_);
+    auto server = std::make_shared<tcp_store_server>(access::core(runtime_).service(),
+                                                     address, how_);
+    return std::make_unique<serving_seat>(runtime_, std::move(server));
   } catch (const std::system_error& e) {
     const int why = e.code().value();
     if (why == EADDRINUSE || why == EADDRNOTAVAIL) return nullptr;
