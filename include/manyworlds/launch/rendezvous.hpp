@@ -101,6 +101,11 @@ class coordinator_seat {
 /// Which agent of a run coordinates is the only difference between backends. One object
 /// serves one agent. Thread: the runtime's reactor. Errors: what a member throws as
 /// store_error is tried again; every other exception ends the agent's rendezvous.
+///
+///     mw::register_rendezvous_backend(
+///         "mine", [](mw::runtime& rt, const mw::rendezvous_options& how) {
+///           return make_my_backend(rt, how.endpoint);
+///         });
 class rendezvous_backend {
  public:
   rendezvous_backend() = default;
@@ -127,12 +132,12 @@ class rendezvous_backend {
 struct rendezvous_options {
   /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
   std::string run_id = "none";
-  rendezvous_limits limits;
+  rendezvous_limits limits = {};
   /// The backend's name: "standalone", "tcp", "etcd", "file", or what was registered.
   std::string backend = "standalone";
   /// What the backend is given: "host:port" for tcp, the endpoints of an `etcd_store`, a
   /// folder that all nodes see.
-  std::string endpoint;
+  std::string endpoint = {};
   /// Demanded of all agents, and of the store of the rendezvous, beyond loopback.
   secret_text secret = {};
   bool insecure = false;
@@ -148,17 +153,13 @@ void register_rendezvous_backend(std::string name, make_rendezvous_backend make)
 
 /// One node's part in the rendezvous of a run.
 ///
-///     mw::rendezvous meet(rt, {.run_id = "job7", .limits = {.min_nodes = 2, .max_nodes =
-///     4},
-///                              .backend = "tcp", .endpoint = "node1:29400"},
-///                         mw::node_description("node2", 8));
+///     mw::rendezvous_options how{.run_id = "job7", .backend = "tcp"};
+///     how.endpoint = "node1:29400";
+///     mw::rendezvous meet(rt, how, mw::node_description("node2", 8));
 ///     co_await meet.run([&]() -> mw::task<void> {
-///       for (;;) {
-///         const mw::round r = co_await meet.next();
-///         start_workers(r.find(meet.id())->first_rank, r.size());
-///         if (co_await meet.changed() == mw::round_change::closed) co_return;
-///         co_await stop_workers();
-///       }
+///       const mw::round r = co_await meet.next();
+///       start_workers(r.find(meet.id())->first_rank, r.size());
+///       if (co_await meet.changed() == mw::round_change::node_lost) stop_workers();
 ///     });
 ///
 /// Every agent holds a world of two with the coordinator: death is seen in milliseconds

@@ -46,10 +46,12 @@ struct round_node : node_description {
 };
 
 /// An agreed set of nodes. Rounds of a run are numbered from 1, and grow. As text it is
-/// JSON of at most 1 MiB:
+/// JSON of at most 1 MiB: an object with `run`, `round` and `nodes`, of which each has
+/// `id`, `host`, `place`, `role` and `slots`.
 ///
-///     {"run":"job7","round":2,"nodes":[{"id":"5f..","host":"a","place":0,"role":"default",
-///      "slots":8},...]}
+///     const mw::round r = mw::round::from_json(text);
+///     const mw::round_node* self = r.find(id);
+///     if (self) std::printf("rank %d of %d", self->first_rank, r.size());
 struct round {
   std::string run;
   std::uint64_t number = 0;

@@ -79,13 +79,17 @@ extern tokenizer eng;
 extern captured_graph graph;
 extern std::vector<float> x, y;
 extern float* p;
-extern const std::string request, path, secret;
+extern const std::string request, path, secret, text, id;
 extern std::vector<std::byte> prompt;
 extern std::stop_token token;
 extern std::atomic<int> errors;
 extern const std::uint64_t seed;
 extern const std::int64_t members;
 
+void start_workers(int first_rank, int size);
+void stop_workers();
+std::unique_ptr<mw::rendezvous_backend> make_my_backend(mw::runtime& rt,
+                                                        const std::string& endpoint);
 mw::task<void> first();
 mw::task<void> second();
 mw::task<void> load();
