@@ -5,8 +5,8 @@
 // for the short name `mw`.
 #pragma once
 
-#include "manyworlds/manyworlds.hpp"
 #include "manyworlds/io/start_step.hpp"
+#include "manyworlds/manyworlds.hpp"
 #include "manyworlds/testing/simulated_process.hpp"
 #include "manyworlds/testing/simulated_program.hpp"
 #include "manyworlds/testing/simulated_runtime.hpp"

@@ -187,7 +187,9 @@ class store {
 
   /// Puts a value at the end of a queue, and wakes one of those that wait for it. Queues
   /// and keys are apart, but a queue that is not empty counts as a key that is set for
-  /// `wait` and `check`.
+  /// `wait` and `check`. Over tcp a `wait` for a queue counts as a `pop` that takes
+  /// nothing: another one may learn of the value up to
+  /// `tcp_store_options::probe_interval` later.
   task<void> push(std::string queue, std::string value, duration limit = default_limit);
   /// Waits until the queue is not empty, and takes its first value. Errors: `timed_out`.
   task<std::string> pop(std::string queue, duration limit);
