@@ -14,12 +14,12 @@ mw::task<void> body(mw::world& w) {
               x[0]);
 }
 
-// The same under torchrun, mwrun, srun, mpirun, or by hand.
+// The same under torchrun, srun, mpirun, mpiexec, or by hand.
 int main() {
-  const auto job =
-      mw::launch_context::from_environment();  // or launch_error, naming the variable
-  mw::runtime rt(job.runtime());               // address, secret, CPU
-  mw::launch_store store(rt, job);  // a client; rank 0 hosts it where no launcher does
-  return job.run(rt, mw::keep(rt, store, job.world("main"),
-                              body));  // error file, exit code, SIGTERM
+  // Or launch_error, which names the variable.
+  const auto job = mw::launch_context::from_environment();
+  mw::runtime rt(job.runtime());    // address, secret, CPU
+  mw::launch_store store(rt, job);  // rank 0 hosts it where no launcher does
+  // Writes the error file, gives the exit code, heeds SIGTERM.
+  return job.run(rt, mw::keep(rt, store, job.world("main"), body));
 }

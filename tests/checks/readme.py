@@ -11,6 +11,7 @@ SOURCES = {
     "README.md": [
         "examples/hello.cpp",
         "examples/service.cpp",
+        "examples/launched.cpp",
         "tests/interface/programs.cpp",
         "examples/kv_transfer/decode.hpp",
         "examples/gpu_world.cpp",
