@@ -25,6 +25,30 @@ constexpr duration store_pause = std::chrono::milliseconds(100);
 
 }  // namespace
 
+bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
+  return !name.empty() && name.size() <= longest &&
+         name.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+             "0123456789-_.") == std::string_view::npos;
+}
+
+std::string wrong_with(const node_description& node) {
+  constexpr std::size_t longest_name = 64;
+  constexpr std::size_t longest_host = 255;
+  constexpr int most_slots = 4096;
+  const bool is_printable = std::all_of(node.host.begin(), node.host.end(),
+                                        [](char c) { return c > ' ' && c <= '~'; });
+  if (!is_plain_name(node.id, longest_name))
+    return fmt::format("\"{}\" is no id of a node", node.id);
+  if (!is_plain_name(node.role, longest_name))
+    return fmt::format("\"{}\" is no name of a role", node.role);
+  if (node.host.empty() || node.host.size() > longest_host || !is_printable)
+    return fmt::format("\"{}\" is no name of a host", node.host);
+  if (node.slots < 1 || node.slots > most_slots)
+    return fmt::format("a node of {} workers", node.slots);
+  return {};
+}
+
 service_name rendezvous_service(const std::string& run_id) { return "rdzv/" + run_id; }
 
 // ---------------------------------------------------------------------------------------
@@ -64,7 +88,7 @@ void coordinator::session::hear(agent_words said) {
   if (!said.last_round.empty()) {
     const round last = round::from_json(said.last_round);
     knows = last.number;
-    owner_.table_.learn(last, now);
+    owner_.table_.learn(last, said.finished, now);
   }
   // A node that has not heard yet of the round that it is in does not ask for the next.
   const std::optional<round>& stands = owner_.table_.last();
@@ -90,6 +114,7 @@ coordinator_words coordinator::session::words() const {
   w.asking = static_cast<std::uint32_t>(table.asking());
   if (!table.last()) return w;
   w.last_round = table.last()->to_json();
+  w.finished = table.finished();
   w.change = table.over().change;
   w.about = table.over().node;
   const bool has_room = table.last()->nodes.size() < table.limits().max_nodes;
@@ -132,10 +157,19 @@ task<void> coordinator::recall() {
       access::core(runtime_).log(log_level::warning, e.what());
     }
     if (text) {
-      if (!text->empty()) table_.learn(round::from_json(*text), runtime_.home().now());
+      if (!text->empty()) recall_round(*text);
       co_return;
     }
     co_await sleep_for(store_pause);
+  }
+}
+
+/// What is no round was written by no coordinator of ours, and is overwritten.
+void coordinator::recall_round(const std::string& text) {
+  try {
+    table_.learn(round::from_json(text), {}, runtime_.home().now());
+  } catch (const std::invalid_argument& e) {
+    access::core(runtime_).log(log_level::warning, e.what());
   }
 }
 
@@ -156,7 +190,10 @@ task<void> coordinator::serve(world& w) {
     }
   };
   auto hearing = [&]() -> task<void> {
-    for (;;) s.hear(agent_words::decode(co_await hear(w)));
+    for (;;) {
+      const bytes message = co_await hear(w);
+      s.hear(agent_words::decode(message));
+    }
   };
   try {
     co_await scope::run([&](scope& both) -> task<void> {
@@ -227,6 +264,8 @@ void coordinator::tell_all() noexcept {
 }
 
 std::string coordinator::objection_to(const agent_words& said) const {
+  const std::string wrong = wrong_with(said.node);
+  if (!wrong.empty()) return wrong;
   const rendezvous_limits& ours = options_.limits;
   if (said.min_nodes != ours.min_nodes || said.max_nodes != ours.max_nodes) {
     return fmt::format(

@@ -1,8 +1,10 @@
 // Coordinator: the one agent of a run that decides on its rounds.
 #pragma once
 
+#include <cstddef>
 #include <list>
 #include <string>
+#include <string_view>
 
 #include "launch/rendezvous_words.hpp"
 #include "launch/round_table.hpp"
@@ -59,6 +61,7 @@ class coordinator {
 
  private:
   task<void> recall();
+  void recall_round(const std::string& text);
   task<void> take_agents();
   task<void> serve(world& w);
   task<void> decide();
@@ -77,6 +80,13 @@ class coordinator {
   event fewer_agents_;
   bool closing_ = false;
 };
+
+/// Returns what is wrong with the description of a node; empty if nothing is. What passes
+/// it comes back from a round's JSON as it was.
+[[nodiscard]] std::string wrong_with(const node_description& node);
+
+/// Says whether a name has letters, digits, `-`, `_` and `.` alone, and a size that fits.
+[[nodiscard]] bool is_plain_name(std::string_view name, std::size_t longest) noexcept;
 
 /// Returns the name of the service under which the agents of a run meet.
 [[nodiscard]] service_name rendezvous_service(const std::string& run_id);

@@ -20,11 +20,14 @@ namespace manyworlds::inline v0 {
 
 namespace {
 
+/// How long a coordinator that has left waits for its last words to go, where another
+/// agent takes its seat.
+constexpr duration last_words = std::chrono::milliseconds(50);
 /// How long an agent that has ended tries to say so.
 constexpr duration farewell = std::chrono::seconds(1);
 /// The pause after an error of the backend's store.
 constexpr duration seat_pause = std::chrono::milliseconds(100);
-constexpr std::size_t longest_node_name = 64;
+constexpr std::size_t most_nodes_of_run = 4096;
 constexpr std::size_t longest_run_id = 40;
 
 [[noreturn]] void refuse_options(std::string text) {
@@ -32,22 +35,17 @@ constexpr std::size_t longest_run_id = 40;
                          "rendezvous: " + std::move(text));
 }
 
-bool is_plain(std::string_view name, std::size_t longest) {
-  return !name.empty() && name.size() <= longest &&
-         name.find_first_not_of(
-             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-             "0123456789-_.") == std::string_view::npos;
-}
-
 rendezvous_options checked_rendezvous(rendezvous_options o) {
-  if (!is_plain(o.run_id, longest_run_id)) {
+  if (!is_plain_name(o.run_id, longest_run_id)) {
     refuse_options(
         fmt::format("the run id \"{}\" is not 1 to {} letters, digits, '-', '_' or '.'",
                     o.run_id, longest_run_id));
   }
-  if (o.limits.min_nodes == 0 || o.limits.min_nodes > o.limits.max_nodes) {
-    refuse_options(fmt::format("{} to {} nodes are no range", o.limits.min_nodes,
-                               o.limits.max_nodes));
+  if (o.limits.min_nodes == 0 || o.limits.min_nodes > o.limits.max_nodes ||
+      o.limits.max_nodes > most_nodes_of_run) {
+    refuse_options(fmt::format("{} to {} nodes are no range within 1 to {}",
+                               o.limits.min_nodes, o.limits.max_nodes,
+                               most_nodes_of_run));
   }
   // A last call waits for nodes that may come.
   if (o.limits.min_nodes == o.limits.max_nodes) o.limits.last_call = duration::zero();
@@ -59,14 +57,8 @@ node_description checked_node(runtime& rt, node_description node) {
     runtime_core& core = access::core(rt);
     node.id = fmt::format("{:016x}{:016x}", core.random_word(), core.random_word());
   }
-  if (!is_plain(node.id, longest_node_name))
-    refuse_options(fmt::format("\"{}\" is no id of a node", node.id));
-  if (!is_plain(node.role, longest_node_name))
-    refuse_options(fmt::format("\"{}\" is no name of a role", node.role));
-  if (node.host.empty() || node.host.size() > 255)
-    refuse_options(fmt::format("\"{}\" is no name of a host", node.host));
-  if (node.slots < 1 || node.slots > 4096)
-    refuse_options(fmt::format("a node of {} workers", node.slots));
+  const std::string wrong = wrong_with(node);
+  if (!wrong.empty()) refuse_options(wrong);
   return node;
 }
 
@@ -96,7 +88,7 @@ task<void> rendezvous::agent::take_part() {
     std::unique_ptr<coordinator_seat> seat;
     bool has_failed = false;
     try {
-      auto first = co_await when_any(backend_->take_seat(), keep_connected());
+      auto first = co_await when_any(take_seat(), keep_connected());
       if (std::get<0>(first)) seat = std::move(*std::get<0>(first));
     } catch (const store_error& e) {
       access::core(runtime_).log(log_level::warning, e.what());
@@ -110,7 +102,18 @@ task<void> rendezvous::agent::take_part() {
     co_await coordinate(*seat);
     coordinates_ = false;
     note_loss();
+    // A node that has left leaves the seat to others.
+    if (said_.has_left) co_return;
   }
+}
+
+/// Waits for the seat, unless this node has left: it then waits until cancelled.
+task<std::unique_ptr<coordinator_seat>> rendezvous::agent::take_seat() {
+  std::unique_ptr<coordinator_seat> seat = co_await backend_->take_seat();
+  if (!said_.has_left) co_return seat;
+  seat = nullptr;
+  co_await sleep_until(time_point::max());
+  co_return seat;
 }
 
 task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
@@ -123,11 +126,11 @@ task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
     coordinator::session own(decides);
     note_contact();
     co_await talk_here(own);
-    // The others may still need a coordinator when this node has left.
-    if (!backend_->has_successors()) {
-      auto all_gone = [&]() -> task<void> { co_await decides.until_agents(1); };
-      co_await when_any(all_gone(), sleep_for(options_.limits.close));
-    }
+    // The others hear of the departure from us, and may still need a coordinator.
+    auto all_gone = [&]() -> task<void> { co_await decides.until_agents(1); };
+    co_await when_any(
+        all_gone(),
+        sleep_for(backend_->has_successors() ? last_words : options_.limits.close));
     was_told_.set();
     s.cancel();
   });
@@ -236,11 +239,13 @@ void rendezvous::agent::hear(const coordinator_words& said) {
   // A coordinator that was deposed, or knows less, decides nothing for us.
   if (stands.number < highest_) return;
   highest_ = stands.number;
+  if (round_ && stands.number == round_->number) said_.finished = said.finished;
   const bool is_later = !round_ || stands.number > round_->number;
+  if (said_.has_left) return;
   if (is_later && stands.find(id())) {
-    MW_ASSERT(said_.asks || !round_, "a node that does not ask is in no further round");
     round_ = stands;
     said_.last_round = said.last_round;
+    said_.finished = said.finished;
     said_.asks = false;
     was_waiting_told_ = false;
     change_ = said.closed ? round_change::closed : said.change;
@@ -273,21 +278,33 @@ task<bool> rendezvous::agent::news(time_point until) {
 
 task<round> rendezvous::agent::next() {
   MW_ASSERT(!said_.has_left, "a node that has left asks for no round");
-  const std::uint64_t before = round_ ? round_->number : 0;
+  const std::uint64_t before = returned_;
   const time_point until = later(runtime_.home().now(), options_.limits.join);
-  said_.asks = true;
-  wish();
+  // Asks no longer on every way out, also when it is cancelled.
+  struct asking {
+    explicit asking(agent& a) noexcept : self(a) {
+      self.said_.asks = true;
+      self.wish();
+    }
+    asking(const asking&) = delete;
+    asking& operator=(const asking&) = delete;
+    ~asking() {
+      if (std::exchange(self.said_.asks, false)) self.wish();
+    }
+    agent& self;
+  } const until_it_ends(*this);
   for (;;) {
     if (change_ == round_change::closed) {
       throw error(rendezvous_error_kind::closed,
                   "the run is closed: no further round forms");
     }
-    if (round_ && round_->number > before) co_return *round_;
+    if (round_ && round_->number > before) {
+      returned_ = round_->number;
+      co_return *round_;
+    }
     const bool is_in_time = co_await news(until);
     if (!is_in_time) break;
   }
-  said_.asks = false;
-  wish();
   throw error(rendezvous_error_kind::timed_out,
               fmt::format("no round within {}: {} of at least {} nodes ask for one",
                           duration_text(options_.limits.join), heard_.asking,

@@ -34,6 +34,7 @@ class rendezvous::agent {
 
  private:
   task<void> take_part();
+  task<std::unique_ptr<coordinator_seat>> take_seat();
   task<void> coordinate(coordinator_seat& seat);
   task<void> keep_connected();
   task<void> talk(world& w);
@@ -59,6 +60,8 @@ class rendezvous::agent {
   event to_say_;
   event was_told_;
   std::optional<round> round_;
+  /// The number of the last round that `next` has returned.
+  std::uint64_t returned_ = 0;
   coordinator_words heard_;
   event has_news_;
   /// The highest round that stands, ours or not: a lower one is refused.

@@ -116,7 +116,9 @@ class tcp_backend final : public rendezvous_backend {
     return how;
   }
   [[nodiscard]] task<std::unique_ptr<coordinator_seat>> try_to_serve();
-  [[nodiscard]] std::unique_ptr<coordinator_seat> serve_at(const socket_address& address);
+  [[nodiscard]] std::unique_ptr<coordinator_seat> serve_at(const socket_address& address,
+                                                           bool& is_taken);
+  [[nodiscard]] socket_address reachable(const socket_address& address) const;
 
   runtime& runtime_;
   const std::string endpoint_;
@@ -143,20 +145,36 @@ task<std::unique_ptr<coordinator_seat>> tcp_backend::take_seat() {
 task<std::unique_ptr<coordinator_seat>> tcp_backend::try_to_serve() {
   const resolution found = co_await resolve(endpoint_);
   for (const socket_address& address : found.addresses()) {
-    std::unique_ptr<coordinator_seat> seat = serve_at(address);
+    bool is_taken = false;
+    std::unique_ptr<coordinator_seat> seat = serve_at(reachable(address), is_taken);
     if (seat) co_return seat;
+    // Another agent of this host serves at a name's first address of ours. At the second
+    // one we would be a coordinator beside it.
+    if (is_taken) break;
   }
   co_return nullptr;
 }
 
-std::unique_ptr<coordinator_seat> tcp_backend::serve_at(const socket_address& address) {
+/// Returns the address itself, but for a host's name that its own host takes for
+/// loopback, as Debian's /etc/hosts does: others would not reach it there.
+socket_address tcp_backend::reachable(const socket_address& address) const {
+  const bool is_meant =
+      endpoint_.starts_with("localhost:") || socket_address::parse(endpoint_).has_value();
+  if (is_meant || !address.is_loopback()) return address;
+  return socket_address::parse(address.is_ipv6() ? "[::]:0" : "0.0.0.0:0")
+      ->with_port(address.port());
+}
+
+std::unique_ptr<coordinator_seat> tcp_backend::serve_at(const socket_address& address,
+                                                        bool& is_taken) {
   try {
     auto server = std::make_shared<tcp_store_server>(access::core(runtime_).service(),
                                                      address, how_);
     return std::make_unique<serving_seat>(runtime_, std::move(server));
   } catch (const std::system_error& e) {
     const int why = e.code().value();
-    if (why == EADDRINUSE || why == EADDRNOTAVAIL) return nullptr;
+    is_taken = why == EADDRINUSE;
+    if (is_taken || why == EADDRNOTAVAIL) return nullptr;
     throw;
   }
 }

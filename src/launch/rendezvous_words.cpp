@@ -8,8 +8,9 @@ namespace manyworlds::inline v0::detail {
 namespace {
 
 constexpr std::size_t longest_round_text = 1 << 20;
-constexpr std::size_t longest_word = longest_round_text + 64 * 1024;
+constexpr std::size_t longest_word = 2 * longest_round_text + 64 * 1024;
 constexpr std::size_t longest_name = 255;
+constexpr std::uint32_t most_names = 16 * 1024;
 constexpr std::size_t longest_refusal = 1024;
 
 struct word_head {
@@ -28,6 +29,19 @@ std::string get_long(wire_reader& in) {
   return {reinterpret_cast<const char*>(raw.data()), raw.size()};
 }
 
+void put_names(wire_writer& out, const std::set<std::string>& names) {
+  out.put(static_cast<std::uint32_t>(names.size()));
+  for (const std::string& name : names) out.put(std::string_view(name));
+}
+
+std::set<std::string> get_names(wire_reader& in) {
+  const auto count = in.get<std::uint32_t>();
+  if (count > most_names) throw wire_error("more nodes than any round has");
+  std::set<std::string> names;
+  for (std::uint32_t i = 0; i < count; ++i) names.emplace(in.get_text(longest_name));
+  return names;
+}
+
 bool get_flag(wire_reader& in) { return in.get<std::uint8_t>() != 0; }
 
 }  // namespace
@@ -39,6 +53,7 @@ bytes agent_words::encode() const {
   out.put(min_nodes).put(max_nodes).put(std::uint8_t{asks}).put(std::uint8_t{has_left});
   out.put(how).put(std::uint8_t{closes});
   put_long(out, last_round);
+  put_names(out, finished);
   return out.take();
 }
 
@@ -56,6 +71,7 @@ agent_words agent_words::decode(std::span<const std::byte> message) {
   said.how = in.get_enum(departure::draining);
   said.closes = get_flag(in);
   said.last_round = get_long(in);
+  said.finished = get_names(in);
   return said;
 }
 
@@ -64,6 +80,7 @@ bytes coordinator_words::encode() const {
   out.put(std::string_view(seat)).put(std::string_view(refusal));
   put_long(out, last_round);
   out.put(change).put(std::string_view(about)).put(asking).put(std::uint8_t{closed});
+  put_names(out, finished);
   return out.take();
 }
 
@@ -77,6 +94,7 @@ coordinator_words coordinator_words::decode(std::span<const std::byte> message) 
   said.about = in.get_text(longest_name);
   said.asking = in.get<std::uint32_t>();
   said.closed = get_flag(in);
+  said.finished = get_names(in);
   return said;
 }
 

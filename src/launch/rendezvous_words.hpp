@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 
@@ -25,6 +26,8 @@ struct agent_words {
   bool closes = false;
   /// The last round that it was in, as JSON; empty if there is none.
   std::string last_round;
+  /// The nodes of it that are known to be done.
+  std::set<std::string> finished;
 
   [[nodiscard]] bytes encode() const;
   /// Errors: wire_error.
@@ -40,7 +43,8 @@ struct coordinator_words {
   /// The last round, as JSON; empty if there is none.
   std::string last_round;
   round_change change = round_change::none;
-  std::string about;  ///< the node that `change` is about
+  std::string about;               ///< the node that `change` is about
+  std::set<std::string> finished;  ///< nodes of the last round that are done
   std::uint32_t asking = 0;
   bool closed = false;
 

@@ -37,14 +37,25 @@ std::size_t round_table::waiting() const noexcept {
       [&](const member& m) { return m.asks && !(stands && is_in_last(m.node.id)); }));
 }
 
-void round_table::learn(const round& later, time_point now) {
-  if (last_ && last_->number >= later.number) return;
+void round_table::learn(const round& later, const std::set<std::string>& finished,
+                        time_point now) {
+  if (last_ && last_->number > later.number) return;
+  if (last_ && last_->number == later.number) {
+    for (const std::string& id : finished) finish(id);
+    return;
+  }
+  finished_ = finished;
   last_ = later;
   over_ = {};
   last_call_.reset();
   away_.clear();
   for (const round_node& node : later.nodes) {
-    if (!find(node.id)) away_.push_back({node.id, manyworlds::later(now, patience_)});
+    // A node that is in it has what it asked for.
+    if (member* const here = find(node.id)) {
+      here->asks = false;
+    } else if (!finished_.contains(node.id)) {
+      away_.push_back({node.id, manyworlds::later(now, patience_)});
+    }
   }
 }
 
@@ -61,6 +72,7 @@ void round_table::join(const node_description& node, bool asks, time_point now) 
   if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
   if (!last_ && !last_call_ && asking() >= limits_.min_nodes)
     last_call_ = later(now, limits_.last_call);
+  if (asking() < limits_.min_nodes) last_call_.reset();
 }
 
 void round_table::drop(std::string_view id) {
@@ -82,6 +94,7 @@ void round_table::lose(std::string_view id) {
 
 void round_table::leave(std::string_view id, departure how) {
   drop(id);
+  if (is_in_last(id) && how == departure::finished) finished_.insert(std::string(id));
   // A node that is done needs no other round of the others.
   if (is_in_last(id) && how == departure::draining)
     end_round(round_change::node_left, id);
@@ -91,6 +104,12 @@ void round_table::end_round(round_change why, std::string_view node) {
   // The first cause is the one that is told (rule L-e).
   if (over_.change != round_change::none) return;
   over_ = {why, std::string(node)};
+}
+
+void round_table::finish(const std::string& id) {
+  if (!is_in_last(id) || find(id)) return;
+  finished_.insert(id);
+  std::erase_if(away_, [&](const away& a) { return a.id == id; });
 }
 
 void round_table::lose_away(time_point now) {
@@ -147,7 +166,9 @@ round round_table::form() const {
   next.number = last_ ? last_->number + 1 : 1;
   for (const member* m : asking) {
     const round_node* before = last_ ? last_->find(m->node.id) : nullptr;
-    const int place = before ? before->place : *free.begin();
+    // A round that another run of this id has left may have had more places.
+    const bool keeps = before && free.contains(before->place);
+    const int place = keeps ? before->place : *free.begin();
     MW_ASSERT(free.contains(place), "a place is given once");
     free.erase(place);
     next.nodes.emplace_back(m->node, place);
@@ -159,6 +180,7 @@ round round_table::form() const {
 void round_table::publish(const round& decided) {
   MW_ASSERT(!last_ || decided.number > last_->number, "rounds grow");
   last_ = decided;
+  finished_.clear();
   over_ = {};
   last_call_.reset();
   away_.clear();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,7 +54,8 @@ class round_table {
   void close() noexcept { is_closed_ = true; }
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
   /// An agent knows a later round than we do: a coordinator before us had published it.
-  void learn(const round& later, time_point now);
+  /// `finished` of its nodes are done and not awaited.
+  void learn(const round& later, const std::set<std::string>& finished, time_point now);
 
   /// Returns the round that is to be published now, if the rules say so. It counts once
   /// it is given to `publish`.
@@ -64,6 +66,9 @@ class round_table {
 
   [[nodiscard]] const std::optional<round>& last() const noexcept { return last_; }
   [[nodiscard]] const ending& over() const noexcept { return over_; }
+  [[nodiscard]] const std::set<std::string>& finished() const noexcept {
+    return finished_;
+  }
   /// Nodes that ask for a round and are in none that stands.
   [[nodiscard]] std::size_t waiting() const noexcept;
   [[nodiscard]] std::size_t asking() const noexcept;
@@ -83,6 +88,7 @@ class round_table {
   void end_round(round_change why, std::string_view node);
   void lose_away(time_point now);
   void drop(std::string_view id);
+  void finish(const std::string& id);
 
   const rendezvous_limits limits_;
   const std::string run_;
@@ -97,6 +103,8 @@ class round_table {
     time_point until;
   };
   std::vector<away> away_;
+  /// Nodes of the last round that have left it as done.
+  std::set<std::string> finished_;
   std::optional<time_point> last_call_;
   bool is_closed_ = false;
 };

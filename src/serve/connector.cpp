@@ -43,6 +43,13 @@ task<void> connector::form(world& w) {
   entered_.reset();
   auto formed = [](world& forming) -> task<void> { co_await forming; };
   co_await when_any(formed(w), stay_announced(), heed_notices());
+  if (!entered_.is_set()) co_return;
+  // The world came before its notice was read. It must not be taken for that of the next.
+  try {
+    co_await queue_.erase_notice(id_);
+  } catch (const store_error& e) {
+    access::core(runtime_).log(log_level::debug, e.what());
+  }
 }
 
 // Between a notice and our next entry no notice is awaited: mostly the world is formed

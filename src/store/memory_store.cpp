@@ -150,7 +150,9 @@ void memory_store::contents::refuse(store_request& request, std::string reason) 
 
 task<store_reply> memory_store::contents::await_keys(store_request request) {
   std::optional<time_point> deadline;
-  if (co_await key_wait(*this, request, deadline)) co_return store_reply();
+  key_wait wait(*this, request, deadline);
+  const bool has_come = co_await wait;
+  if (has_come) co_return store_reply();
   keep_missing(request);
   time_out(request, "not set by anyone");
 }
@@ -158,7 +160,8 @@ task<store_reply> memory_store::contents::await_keys(store_request request) {
 task<store_reply> memory_store::contents::arrive(store_request request) {
   std::optional<time_point> deadline;
   key_wait wait(*this, request, deadline);
-  if (!co_await wait)
+  const bool has_come = co_await wait;
+  if (!has_come)
     time_out(request, fmt::format("not all {} members have arrived", request.delta));
   if (wait.was_refused()) refuse(request, "the value is no number");
   co_return store_reply();

@@ -102,7 +102,10 @@ task<void> tcp_store_session::read_requests() {
     std::span<const std::byte> bytes = std::span(incoming_).first(received.count());
     if (!is_admitted_) {
       const bool is_greeting = bytes.front() == store_greeting_begin;
-      if (is_greeting && !co_await admit(bytes, handshake_until)) co_return;
+      if (is_greeting) {
+        const bool is_known = co_await admit(bytes, handshake_until);
+        if (!is_known) co_return;
+      }
       if (!is_greeting && !server_.options_.secret.empty()) {
         end("it does not prove the secret");
         co_return;

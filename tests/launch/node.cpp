@@ -1,5 +1,5 @@
-// A node of a rendezvous, as a process: it says each round that it is in, and what happens
-// to it. A test reads that, and kills it.
+// A node of a rendezvous, as a process: it says each round that it is in, and what
+// happens to it. A test reads that, and kills it.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

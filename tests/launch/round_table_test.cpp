@@ -172,7 +172,7 @@ TEST_CASE("R3: a coordinator that takes over waits for the nodes of the last rou
   CHECK(formed(before) == "a@0 b@1 c@2");
 
   round_table table = table_of(2, 3);
-  table.learn(*before.last(), start);
+  table.learn(*before.last(), {}, start);
   CHECK(table.deadline() == start + 5s);
   table.join(node("a"), false, start);
   all_ask(table, {"new", "b"});
@@ -184,6 +184,66 @@ TEST_CASE("R3: a coordinator that takes over waits for the nodes of the last rou
   CHECK(formed(table, start + 4s) == "none");
   CHECK(formed(table, start + 5s) == "a@0 b@1 new@2");
   CHECK(table.last()->number == 2);
+}
+
+TEST_CASE("a coordinator that takes over does not wait for nodes that have finished") {
+  round_table before = table_of(2, 3);
+  all_ask(before, {"a", "b", "c"});
+  CHECK(formed(before) == "a@0 b@1 c@2");
+  before.leave("a", departure::finished);
+
+  round_table table = table_of(2, 3);
+  table.learn(*before.last(), before.finished(), start);
+  table.join(node("b"), false, start);
+  table.join(node("c"), false, start);
+  CHECK(!table.deadline());
+  CHECK(formed(table, start + 10s) == "none");
+  CHECK(table.over().change == round_change::none);
+  // One that has heard less is told more by the next.
+  round_table late = table_of(2, 3);
+  late.learn(*before.last(), {}, start);
+  CHECK(late.deadline() == start + 5s);
+  late.join(node("b"), false, start);
+  late.join(node("c"), false, start);
+  late.learn(*before.last(), before.finished(), start);
+  CHECK(!late.deadline());
+}
+
+TEST_CASE("a node that asked before it heard of its round asks for no other") {
+  round_table before = table_of(2, 2);
+  all_ask(before, {"a", "b"});
+  CHECK(formed(before) == "a@0 b@1");
+
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a"});
+  table.join(node("b"), false, start);
+  table.learn(*before.last(), {}, start);
+  CHECK(table.asking() == 0);
+  table.lose("b");
+  all_ask(table, {"c"});
+  CHECK(formed(table) == "none");
+  all_ask(table, {"a"});
+  CHECK(formed(table) == "a@0 c@1");
+}
+
+TEST_CASE("R8: a node that asks no longer takes the last call back") {
+  round_table table = table_of(2, 3);
+  all_ask(table, {"a", "b"});
+  CHECK(table.deadline());
+  table.join(node("a"), false, start + 1s);
+  CHECK(!table.deadline());
+  CHECK(formed(table, start + 60s) == "none");
+}
+
+TEST_CASE("a round of more places than ours keeps those that there are") {
+  round_table before = table_of(3, 3);
+  all_ask(before, {"a", "b", "c"});
+  CHECK(formed(before) == "a@0 b@1 c@2");
+  round_table table = table_of(2, 2);
+  table.learn(*before.last(), {}, start);
+  table.lose("a");
+  all_ask(table, {"b", "c"});
+  CHECK(formed(table) == "c@0 b@1");
 }
 
 TEST_CASE("a node that is away for a moment has its place when it comes back") {
