@@ -103,13 +103,19 @@ class etcd_transaction {
   etcd_transaction& when_value(std::string key, std::string value,
                                etcd_relation relation = etcd_relation::equal);
   // What is done if all comparisons hold.
+  /// Sets a key, which ends with the lease if one is given.
   etcd_transaction& then_set(std::string key, std::string value, std::int64_t lease = 0);
+  /// Reads a key.
   etcd_transaction& then_get(std::string key);
+  /// Erases a key.
   etcd_transaction& then_erase(std::string key);
   // What is done if one does not.
+  /// Works as `then_set`.
   etcd_transaction& otherwise_set(std::string key, std::string value,
                                   std::int64_t lease = 0);
+  /// Works as `then_get`.
   etcd_transaction& otherwise_get(std::string key);
+  /// Works as `then_erase`.
   etcd_transaction& otherwise_erase(std::string key);
 
  private:
@@ -275,6 +281,7 @@ class etcd_store final : public store {
   /// Tells the changes of a key, or of all keys that begin with a prefix, from this
   /// revision on; 0 means from when the first `next` is awaited.
   [[nodiscard]] etcd_watch watch(std::string key, std::int64_t from_revision = 0);
+  /// Works as `watch`, for all keys that begin with the prefix.
   [[nodiscard]] etcd_watch watch_prefix(std::string prefix,
                                         std::int64_t from_revision = 0);
   /// Lets etcd forget what was before this revision, for all its clients.

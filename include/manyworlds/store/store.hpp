@@ -196,6 +196,7 @@ class store {
   /// Takes the first value of a queue, or nothing if it is empty.
   task<std::optional<std::string>> try_pop(std::string queue,
                                            duration limit = default_limit);
+  /// Returns the number of values in a queue.
   task<std::int64_t> queue_size(std::string queue, duration limit = default_limit);
 
   /// Counts an arrival under the key, and waits until `members` have arrived. The count
