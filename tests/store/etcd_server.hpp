@@ -117,7 +117,12 @@ class etcd_server {
     const std::string said(std::istreambuf_iterator<char>(log), {});
     FAIL("etcd does not start: ", said);
   }
-  void stop() { ::kill(pid_, SIGSTOP); }
+  /// Returns when all its threads have stopped: the signal alone only begins that.
+  void stop() {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
+  }
   void go_on() { ::kill(pid_, SIGCONT); }
 
  private:
