@@ -34,10 +34,12 @@ void check(const tcp_store_message& m) {
   require(bytes <= limits.request_bytes);
 }
 
-/// All requests of the bytes, given in pieces, encoded again.
+/// All requests of the bytes, given in pieces, encoded again. The operations of the
+/// legacy dialect have other numbers: they stand as they came.
 std::string parsed(std::span<const std::byte> bytes, std::size_t piece,
                    std::string& error) {
   tcp_store_parser parser(limits);
+  const std::span<const std::byte> all = bytes;
   std::string again;
   while (!bytes.empty() && !parser.failed()) {
     auto input = bytes.first(std::min(piece, bytes.size()));
@@ -45,7 +47,10 @@ std::string parsed(std::span<const std::byte> bytes, std::size_t piece,
     while (parser.feed(input)) {
       const tcp_store_message m = parser.take();
       check(m);
+      const std::size_t at = again.size();
       encode(m, again);
+      if (parser.dialect() == tcp_store_dialect::legacy)
+        again[at] = static_cast<char>(all[at]);
     }
     require(input.empty() || parser.failed());
   }
