@@ -45,6 +45,10 @@ body_head = """
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
+#if !defined(__clang__)
+// Of coroutines that are lambdas of members: their frames are this file's alone.
+#pragma GCC diagnostic ignored "-Wsubobject-linkage"
+#endif
 #endif
 
 """
