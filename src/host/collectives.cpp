@@ -3,25 +3,12 @@
 #include <exception>
 #include <utility>
 
+#include "exception_text.hpp"
 #include "host/algorithm_table.hpp"
 #include "host/collective_algorithms.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
-
-namespace {
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception of an unknown kind";
-  }
-}
-
-}  // namespace
 
 collectives::step::step(collectives& owner, function f) noexcept
     : work([](work& w) noexcept {
@@ -208,7 +195,7 @@ void collectives::task_ended() noexcept {
   task_runs_ = false;
   if (stopped_) return;
   if (const std::exception_ptr& error = task_.promise().error()) {
-    schedule_.fail({no_rank, cause::out_of_resources, text_of(error), {}});
+    schedule_.fail({no_rank, cause::out_of_resources, exception_text(error), {}});
   }
   if (schedule_.is_failing()) return queue(give_up_step_);
   end_active(operation_end::done);

@@ -146,22 +146,32 @@ task<void> coordinator::run() {
   });
 }
 
-/// Reads what the coordinators before have published.
-task<void> coordinator::recall() {
-  for (;;) {
-    std::optional<std::string> text;
+/// Asks until the backend's store has answered, and says once that it does not.
+template <class Ask>
+task<bool> coordinator::insist(Ask ask) {
+  for (bool is_told = false;;) {
+    std::optional<bool> answer;
     try {
-      if (co_await backend_.is_closed()) table_.close();
-      text = co_await seat_.read();
+      answer = co_await ask();
     } catch (const store_error& e) {
-      access::core(runtime_).log(log_level::warning, e.what());
+      if (!std::exchange(is_told, true))
+        access::core(runtime_).log(log_level::warning, e.what());
     }
-    if (text) {
-      if (!text->empty()) recall_round(*text);
-      co_return;
-    }
+    if (answer) co_return *answer;
     co_await sleep_for(store_pause);
   }
+}
+
+/// Reads what the coordinators before have published.
+task<void> coordinator::recall() {
+  auto reading = [this]() -> task<bool> {
+    const bool is_closed = co_await backend_.is_closed();
+    const std::string last = co_await seat_.read();
+    if (is_closed) table_.close();
+    if (!last.empty()) recall_round(last);
+    co_return true;
+  };
+  co_await insist(reading);
 }
 
 /// What is no round was written by no coordinator of ours, and is overwritten.
@@ -228,35 +238,17 @@ task<void> coordinator::decide() {
 
 task<bool> coordinator::publish(const round& decided) {
   const std::string text = decided.to_json();
-  for (;;) {
-    std::optional<bool> is_ours;
-    try {
-      is_ours = co_await seat_.publish(text);
-    } catch (const store_error& e) {
-      access::core(runtime_).log(log_level::warning, e.what());
-    }
-    if (is_ours) {
-      if (*is_ours) table_.publish(decided);
-      co_return *is_ours;
-    }
-    co_await sleep_for(store_pause);
-  }
+  auto writing = [&]() -> task<bool> { return seat_.publish(text); };
+  const bool is_ours = co_await insist(writing);
+  if (is_ours) table_.publish(decided);
+  co_return is_ours;
 }
 
 task<bool> coordinator::close() {
-  for (;;) {
-    std::optional<bool> is_ours;
-    try {
-      is_ours = co_await seat_.close();
-    } catch (const store_error& e) {
-      access::core(runtime_).log(log_level::warning, e.what());
-    }
-    if (is_ours) {
-      if (*is_ours) table_.close();
-      co_return *is_ours;
-    }
-    co_await sleep_for(store_pause);
-  }
+  auto writing = [this]() -> task<bool> { return seat_.close(); };
+  const bool is_ours = co_await insist(writing);
+  if (is_ours) table_.close();
+  co_return is_ours;
 }
 
 void coordinator::tell_all() noexcept {

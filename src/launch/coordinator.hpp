@@ -60,6 +60,8 @@ class coordinator {
   task<void> until_agents(std::size_t at_most);
 
  private:
+  template <class Ask>
+  task<bool> insist(Ask ask);
   task<void> recall();
   void recall_round(const std::string& text);
   task<void> take_agents();

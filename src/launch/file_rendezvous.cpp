@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -15,8 +14,6 @@
 #include "launch/rendezvous_backends.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/offload.hpp"
-#include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/store/file_store.hpp"
 
@@ -73,7 +70,7 @@ class file_backend final : public rendezvous_backend {
     co_return mark.has_value();
   }
   task<void> coordinator_died(std::string) override {
-    died_.set();
+    tries_.note_death();
     co_return;
   }
   duration patience() const noexcept override { return std::chrono::seconds(10); }
@@ -86,21 +83,14 @@ class file_backend final : public rendezvous_backend {
   const std::string lock_path_;
   /// Calls of a network's file system may block.
   const std::unique_ptr<worker_thread> thread_;
-  event died_;
+  seat_tries tries_;
 };
 
-/// Tries to take the lock, often at first and each second later, and at once when the
-/// coordinator has died: no file system tells of a lock that is free.
 task<std::unique_ptr<coordinator_seat>> file_backend::take_seat() {
-  constexpr duration between_tries = std::chrono::seconds(1);
-  constexpr duration shortest = std::chrono::milliseconds(20);
-  duration pause = shortest;
   for (;;) {
     unique_descriptor lock = co_await offload(*thread_, [this] { return try_to_lock(); });
     if (lock) co_return std::make_unique<locked_seat>(store_, std::move(lock));
-    co_await when_any(died_.wait(), sleep_for(pause));
-    pause = died_.is_set() ? shortest : std::min(2 * pause, between_tries);
-    died_.reset();
+    co_await tries_.until_next();
   }
 }
 

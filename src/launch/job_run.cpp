@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "exception_text.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -25,16 +26,6 @@ void say(const launch_context& job, std::string_view what) {
   const std::string line = fmt::format("manyworlds[{}]: {}: {}\n", ::getpid(), job.text(),
                                        what.substr(0, what.find('\n')));
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-}
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is not derived from std::exception";
-  }
 }
 
 /// Gives the calling thread its signal mask back.
@@ -128,7 +119,7 @@ int launch_context::run(class runtime& rt, task<int> work, job_options options) 
     return options.code_of_signal < 0 ? 128 + came : options.code_of_signal;
   }
   if (!error) return code;
-  say(*this, text_of(error));
+  say(*this, detail::exception_text(error));
   if (!record_error(error, options.code_of_error))
     say(*this, fmt::format("the error file {} cannot be written", error_file));
   return options.code_of_error;

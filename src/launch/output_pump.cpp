@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "exception_text.hpp"
 #include "io/signals_blocked.hpp"
 #include "io/stream.hpp"
 #include "manyworlds/coro/offload.hpp"
@@ -215,13 +216,7 @@ void output_pump::give_functions(const output_line& line) {
 }
 
 void output_pump::tell_thrown() const {
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    log_(std::string("a function that takes lines has thrown: ") + e.what());
-  } catch (...) {
-    log_("a function that takes lines has thrown what is no std::exception");
-  }
+  log_("a function that takes lines has thrown: " + handled_exception_text());
 }
 
 }  // namespace manyworlds::inline v0::detail

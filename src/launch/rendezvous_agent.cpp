@@ -86,17 +86,12 @@ task<void> rendezvous::agent::run(task<void> body) {
 task<void> rendezvous::agent::take_part() {
   for (;;) {
     std::unique_ptr<coordinator_seat> seat;
-    bool has_failed = false;
-    try {
+    {
       auto first = co_await when_any(take_seat(), keep_connected());
       if (std::get<0>(first)) seat = std::move(*std::get<0>(first));
-    } catch (const store_error& e) {
-      access::core(runtime_).log(log_level::warning, e.what());
-      has_failed = true;
     }
     // Connecting ends when the runtime stops, and so does our part.
     if (runtime_.is_stopping()) co_return;
-    if (has_failed) co_await sleep_for(seat_pause);
     if (!seat) continue;
     coordinates_ = true;
     co_await coordinate(*seat);
@@ -107,13 +102,23 @@ task<void> rendezvous::agent::take_part() {
   }
 }
 
-/// Waits for the seat, unless this node has left: it then waits until cancelled.
+/// Waits for the seat; once this node has left it waits until cancelled. A store that
+/// does not answer is asked again: the world with the coordinator, beside this, does not
+/// need it.
 task<std::unique_ptr<coordinator_seat>> rendezvous::agent::take_seat() {
-  std::unique_ptr<coordinator_seat> seat = co_await backend_->take_seat();
-  if (!said_.has_left) co_return seat;
-  seat = nullptr;
-  co_await sleep_until(time_point::max());
-  co_return seat;
+  for (bool is_told = false;;) {
+    std::unique_ptr<coordinator_seat> seat;
+    try {
+      seat = co_await backend_->take_seat();
+    } catch (const store_error& e) {
+      if (!std::exchange(is_told, true))
+        access::core(runtime_).log(log_level::warning, e.what());
+    }
+    if (seat && !said_.has_left) co_return seat;
+    const bool has_failed = seat == nullptr;
+    seat = nullptr;
+    co_await sleep_for(has_failed ? seat_pause : duration::max());
+  }
 }
 
 task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {

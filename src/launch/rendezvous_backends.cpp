@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -12,8 +11,6 @@
 
 #include "io/resolve.hpp"
 #include "manyworlds/coro/event.hpp"
-#include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/store/memory_store.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "store/tcp_store_server.hpp"
@@ -99,7 +96,7 @@ class tcp_backend final : public rendezvous_backend {
   task<std::unique_ptr<coordinator_seat>> take_seat() override;
   task<bool> is_closed() override { co_return false; }
   task<void> coordinator_died(std::string) override {
-    died_.set();
+    tries_.note_death();
     co_return;
   }
   duration patience() const noexcept override { return std::chrono::seconds(2); }
@@ -124,21 +121,14 @@ class tcp_backend final : public rendezvous_backend {
   const std::string endpoint_;
   const tcp_store_server_options how_;
   tcp_store store_;
-  event died_;
+  seat_tries tries_;
 };
 
-/// Listens if the endpoint is ours and free. It tries again each second, and at once when
-/// the coordinator has died, so that another agent of its host follows it.
 task<std::unique_ptr<coordinator_seat>> tcp_backend::take_seat() {
-  constexpr duration between_tries = std::chrono::seconds(1);
-  constexpr duration shortest = std::chrono::milliseconds(20);
-  duration pause = shortest;
   for (;;) {
     std::unique_ptr<coordinator_seat> seat = co_await try_to_serve();
     if (seat) co_return seat;
-    co_await when_any(died_.wait(), sleep_for(pause));
-    pause = died_.is_set() ? shortest : std::min(2 * pause, between_tries);
-    died_.reset();
+    co_await tries_.until_next();
   }
 }
 

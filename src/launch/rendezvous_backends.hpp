@@ -1,11 +1,34 @@
 // Rendezvous backends: which agent coordinates.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/launch/rendezvous.hpp"
 
 namespace manyworlds::inline v0::detail {
+
+/// When to try for a seat again that is held in silence, by a port or by a lock: often at
+/// first and each second later, and at once when the coordinator has died.
+class seat_tries {
+ public:
+  [[nodiscard]] task<void> until_next() {
+    co_await when_any(died_.wait(), sleep_for(pause_));
+    pause_ = died_.is_set() ? shortest : std::min(2 * pause_, longest);
+    died_.reset();
+  }
+  void note_death() noexcept { died_.set(); }
+
+ private:
+  static constexpr duration shortest = std::chrono::milliseconds(20);
+  static constexpr duration longest = std::chrono::seconds(1);
+  event died_;
+  duration pause_ = shortest;
+};
 
 /// Makes the backend that the options name. Errors: rendezvous_error (`bad_options`);
 /// what its maker throws.

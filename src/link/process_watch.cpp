@@ -7,13 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <ctime>
 #include <optional>
-#include <string_view>
 #include <utility>
 
+#include "io/process_list.hpp"
 #include "io/stream.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -29,28 +28,10 @@ namespace {
 /// Returns when a process was started, rounded down to the kernel's tick of 10 ms, or
 /// nothing where /proc does not tell.
 std::optional<boot_time> start_of(pid_t number) {
-  const std::string path = "/proc/" + std::to_string(number) + "/stat";
-  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return {};
-  char text[1024];
-  const ssize_t size = ::read(file.get(), text, sizeof text);
-  if (size <= 0) return {};
-  std::string_view rest(text, static_cast<std::size_t>(size));
-  // The process may choose any name, the second field, so fields are counted from its
-  // last parenthesis. The state is the third field, the start the 22nd.
-  const std::size_t name_end = rest.rfind(") ");
-  if (name_end == std::string_view::npos) return {};
-  rest.remove_prefix(name_end + 2);
-  for (int field = 3; field < 22; ++field) {
-    const std::size_t space = rest.find(' ');
-    if (space == std::string_view::npos) return {};
-    rest.remove_prefix(space + 1);
-  }
-  std::int64_t ticks = 0;
-  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), ticks);
-  if (parsed.ec != std::errc{}) return {};
+  const std::optional<listed_process> seen = look_at_process(number);
   const long per_second = ::sysconf(_SC_CLK_TCK);
-  if (per_second <= 0) return {};
+  if (!seen || per_second <= 0) return {};
+  const auto ticks = static_cast<std::int64_t>(seen->started);
   return boot_time(ticks * (1'000'000'000 / per_second));
 }
 

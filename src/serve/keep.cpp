@@ -40,16 +40,6 @@ task<bool> pause_unless_stopping(runtime& rt, duration pause) {
   co_return true;
 }
 
-std::string handled_exception_text() {
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "its type is not derived from std::exception";
-  }
-}
-
 void note_body_threw(runtime_core& rt, world& w, std::string_view caller,
                      std::string_view text) {
   ++rt.serving().bodies_failed;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "exception_text.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/task.hpp"
@@ -75,9 +76,6 @@ task<bool> form_unless_stopping(runtime& rt, Way& way, world& w) {
 
 /// Pauses. Returns false if the runtime begins to stop meanwhile.
 [[nodiscard]] task<bool> pause_unless_stopping(runtime& rt, duration pause);
-
-/// Returns what the exception that is being handled says. Precondition: one is.
-[[nodiscard]] std::string handled_exception_text();
 
 /// Notes that a body ended by an exception that is no failure of its world. Counts it,
 /// logs it as an error with the world's name and the text, and breaks the world with

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "exception_text.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
@@ -20,16 +21,6 @@ using namespace std::chrono_literals;
 
 /// The starter of a task has this long to ask how it ended, before it is logged.
 constexpr duration asking_patience = 1s;
-
-std::string text_of_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
 
 /// Returns whether the error was caused by the runtime that stops, not by the task.
 bool comes_of_stopping(const std::exception_ptr& error, const runtime_core& core) {
@@ -127,7 +118,7 @@ void runtime::roots::note_failed(started_base& root,
                                  std::shared_ptr<started_base> untold) {
   MW_ASSERT(failed_.size() <= most_failed, "few failed tasks are remembered (law 9)");
   if (failed_.size() == most_failed) failed_.pop_front();
-  failed_.push_back({root.where(), text_of_error(root.error_), home_.now()});
+  failed_.push_back({root.where(), exception_text(root.error_), home_.now()});
   untold_.push_back(std::move(untold));
   if (std::exchange(is_tell_timer_armed_, true)) return;
   home_.timers().arm(tell_timer_, later(home_.now(), asking_patience));
@@ -155,7 +146,7 @@ void runtime::roots::log_error(const started_base& root) const noexcept {
                        "the task started at {}:{} ended by an exception that nothing has "
                        "asked for: {}",
                        root.where().file_name(), root.where().line(),
-                       text_of_error(root.error_)));
+                       exception_text(root.error_)));
 }
 
 void runtime::roots::report(runtime_report& to) const {

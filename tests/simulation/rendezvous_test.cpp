@@ -339,6 +339,26 @@ TEST_CASE("R4, E15: a coordinator that is paused while it writes has not written
   CHECK(refused > 0);
 }
 
+TEST_CASE(
+    "E4, E5: a round stands while etcd is silent, and the next one forms after that") {
+  meeting m(11, 2, 3);
+  m.options.limits.last_call = 100ms;
+  m.add(3);
+  REQUIRE(m.all.run_until([&] { return m.stands(3); }, 20s));
+  m.election.is_silent = true;
+  m.all.run_for(30s);
+  for (const node& each : m.nodes) CHECK(each.changes.empty());
+  node* const coordinator = m.coordinator();
+  REQUIRE(coordinator);
+  node* const lost = &m.nodes.front() == coordinator ? &m.nodes.back() : &m.nodes.front();
+  m.kill(*lost);
+  m.all.run_for(10s);
+  CHECK(m.election.written.size() == 1);
+  m.election.is_silent = false;
+  REQUIRE(m.all.run_until([&] { return m.stands(2); }, 5s));
+  m.check();
+}
+
 TEST_CASE("R6: a minority that is cut off from the coordinator forms nothing") {
   meeting m(6, 2, 3);
   m.options.limits.last_call = 100ms;

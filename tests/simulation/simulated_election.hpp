@@ -24,6 +24,8 @@ class simulated_election {
   /// Rounds as they were written, in order, each with the seat that wrote it.
   std::vector<mw::round> written;
   bool is_closed = false;
+  /// Nothing is answered: not by the election, nor by the store in which the agents meet.
+  bool is_silent = false;
   /// Writes that came from a seat that was lost.
   int refused = 0;
   /// Writes that are under way.
@@ -33,8 +35,15 @@ class simulated_election {
 
  private:
   class backend;
+  class meeting_place;
   class seat;
 
+  void answer(mw::store_operation what) const {
+    if (!is_silent) return;
+    throw mw::store_error(mw::store_failure(mw::store_error_kind::unreachable, "etcd",
+                                            what, {}, mw::duration::zero(),
+                                            "it is silent"));
+  }
   [[nodiscard]] bool holds(std::uint64_t seat) const {
     return seat == holder_ && all_.sim.now() < held_until_;
   }
@@ -69,6 +78,7 @@ class simulated_election::seat final : public mw::coordinator_seat {
     ++of_.writing;
     co_await mw::sleep_for(1ms);
     --of_.writing;
+    of_.answer(mw::store_operation::set);
     if (!of_.holds(number_)) {
       ++of_.refused;
       co_return false;
@@ -93,13 +103,32 @@ class simulated_election::seat final : public mw::coordinator_seat {
   const std::uint64_t number_;
 };
 
+class simulated_election::meeting_place final : public mw::store {
+ public:
+  meeting_place(const simulated_election& of, mw::store& under)
+      : of_(of), under_(under) {}
+  ~meeting_place() override { end_users(); }
+
+  [[nodiscard]] std::string address() const override { return "etcd"; }
+  mw::task<mw::store_reply> perform(mw::store_request request) override {
+    of_.answer(request.operation);
+    return under_.perform(std::move(request));
+  }
+
+ private:
+  const simulated_election& of_;
+  mw::store& under_;
+};
+
 class simulated_election::backend final : public mw::rendezvous_backend {
  public:
-  backend(simulated_election& of, member_process& self) : of_(of), self_(self) {}
+  backend(simulated_election& of, member_process& self)
+      : of_(of), store_(of, *self.rendezvous) {}
 
-  mw::store& meeting_place() override { return *self_.rendezvous; }
+  mw::store& meeting_place() override { return store_; }
   mw::task<std::unique_ptr<mw::coordinator_seat>> take_seat() override {
     for (;;) {
+      of_.answer(mw::store_operation::try_get);
       const std::optional<std::uint64_t> taken = of_.try_take();
       if (taken) co_return std::make_unique<seat>(of_, *taken);
       co_await mw::sleep_for(10ms);
@@ -115,7 +144,7 @@ class simulated_election::backend final : public mw::rendezvous_backend {
 
  private:
   simulated_election& of_;
-  member_process& self_;
+  simulated_election::meeting_place store_;
 };
 
 inline std::unique_ptr<mw::rendezvous_backend> simulated_election::backend_of(
