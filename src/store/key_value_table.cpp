@@ -118,6 +118,10 @@ std::optional<std::string> key_value_table::pop(const std::string& queue) {
   return value;
 }
 
+void key_value_table::pass_on(const std::string& queue) noexcept {
+  if (queues_.contains(queue)) release_at_push(queue);
+}
+
 std::size_t key_value_table::queue_size(const std::string& queue) const {
   const auto entry = queues_.find(queue);
   return entry == queues_.end() ? 0 : entry->second.size();
@@ -215,8 +219,10 @@ void key_value_table::release_at_push(const std::string& queue) noexcept {
   std::vector<waiter*> left;
   bool one_takes = false;
   for (waiter* w : entry->second) {
-    const bool goes_on_waiting = w->takes_ && one_takes;
-    one_takes = one_takes || w->takes_;
+    // One that waits for other keys, too, is not released yet.
+    const bool takes = w->takes_ && w->missing_ == 1;
+    const bool goes_on_waiting = takes && one_takes;
+    one_takes = one_takes || takes;
     (goes_on_waiting ? left : released).push_back(w);
   }
   if (left.empty()) {

@@ -89,6 +89,9 @@ class key_value_table {
 
   void push(const std::string& queue, std::string value);
   [[nodiscard]] std::optional<std::string> pop(const std::string& queue);
+  /// Wakes the next that waits to take from a queue, if it is not empty: the one that was
+  /// woken by a push does not take, or is gone.
+  void pass_on(const std::string& queue) noexcept;
   [[nodiscard]] std::size_t queue_size(const std::string& queue) const;
 
   /// Returns true if all keys are set. Otherwise the waiter is released when each of

@@ -72,8 +72,10 @@ tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) n
 }
 
 tcp_store_session::~tcp_store_session() {
+  const bool was_woken = !blocked_.is_waiting() && !may_take_from_.empty();
   server_.table_.forget(blocked_);
   server_.table_.forget(watched_);
+  if (was_woken) server_.table_.pass_on(may_take_from_);
   if (is_legacy_) server_.legacy_hosts_.erase(server_.legacy_hosts_.find(host_));
   MW_ASSERT(server_.held_bytes_ >= accounted_, "a session's part is within the whole");
   server_.held_bytes_ -= accounted_;
@@ -235,7 +237,16 @@ bool tcp_store_session::apply(tcp_store_message request) {
   key_value_table& table = server_.table_;
   // A legacy client cannot cancel a wait that it gives up: it asks the next thing. A late
   // answer to the wait would be taken for the answer to that.
-  if (parser_.dialect() == tcp_store_dialect::legacy) table.forget(blocked_);
+  if (parser_.dialect() == tcp_store_dialect::legacy && blocked_.is_waiting()) {
+    table.forget(blocked_);
+    may_take_from_.clear();
+  }
+  if (!may_take_from_.empty() && !blocked_.is_waiting()) {
+    const std::string queue = std::exchange(may_take_from_, {});
+    const bool takes =
+        request.opcode == tcp_store_opcode::queue_pop && request.keys.front() == queue;
+    if (!takes) table.pass_on(queue);
+  }
   switch (request.opcode) {
     case tcp_store_opcode::validate:
       return true;
@@ -253,6 +264,7 @@ bool tcp_store_session::apply(tcp_store_message request) {
     case tcp_store_opcode::barrier:
       return block(request);
     case tcp_store_opcode::cancel_wait:
+      if (blocked_.is_waiting()) may_take_from_.clear();
       table.forget(blocked_);
       encode_u8(tcp_store_wait_cancelled, outgoing_);
       return true;
@@ -333,7 +345,9 @@ bool tcp_store_session::block(tcp_store_message& request) {
   std::optional<bool> at_once;
   if (request.opcode == tcp_store_opcode::wait) {
     // A client waits before it takes from a queue, and PyTorch's takes a wake-up for a
-    // value that is its own.
+    // value that is its own. If it then asks for something else, or is gone, the wake-up
+    // is another's.
+    if (request.keys.size() == 1) may_take_from_ = request.keys.front();
     at_once = server_.table_.await(blocked_, std::move(request.keys), true);
   } else {
     // The counter of a barrier is a key like others.

@@ -66,6 +66,8 @@ class tcp_store_session {
   /// What the request `blocked_` occupies while it waits.
   std::size_t blocked_bytes_ = 0;
   watched_keys watched_;
+  /// The key of its last wait, which may be a queue that it takes from next.
+  std::string may_take_from_;
   std::string outgoing_;
   std::string sending_;
   event has_outgoing_;

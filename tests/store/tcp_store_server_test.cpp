@@ -109,6 +109,36 @@ TEST_CASE("a waiter goes away with its connection, and a second wait ends it") {
   });
 }
 
+TEST_CASE("S12: a wake-up for a queue that its client does not use wakes the next") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client writer = server.client();
+    raw_client gone = server.client();
+    raw_client other = server.client();
+    raw_client both = server.client();
+    raw_client last = server.client();
+    // Each has waited before the next does.
+    const auto waits = [&](raw_client& c, std::vector<std::string> keys) {
+      c.send(request(op::wait, std::move(keys)));
+      c.send(ping());
+      CHECK(c.receive(4) == pong);
+    };
+    waits(both, {"/q", "/k"});
+    waits(gone, {"/q"});
+    waits(other, {"/q"});
+    waits(last, {"/q"});
+    writer.send(request(op::queue_push, {"/q"}, {"v"}));
+    CHECK(gone.receive(1) == "\0"s);
+    gone.close();
+    CHECK(other.receive(1) == "\0"s);
+    other.send(request(op::num_keys, {}));
+    CHECK(other.receive(8) == u64(0));
+    CHECK(last.receive(1) == "\0"s);
+    last.send(request(op::queue_pop, {"/q"}));
+    CHECK(last.receive(17) == u64(1) + text("v"));
+  });
+}
+
 TEST_CASE("garbage ends its own connection with a named error, and no other") {
   struct bad_bytes {
     const char* name;
