@@ -100,7 +100,7 @@ void coordinator::session::hear(agent_words said) {
   if (said_.has_left) {
     owner_.table_.leave(said_.node.id, said_.how);
   } else {
-    owner_.table_.join(said_.node, said_.asks && has_heard, now);
+    owner_.table_.join(said_.node, said_.asks && has_heard, now, said_.place);
   }
   owner_.to_decide_.set();
 }
@@ -137,6 +137,7 @@ task<void> coordinator::run() {
   co_await recall();
   co_await scope::run([this](scope& s) -> task<void> {
     s.spawn(take_agents());
+    s.spawn(take_outsiders());
     s.spawn([this, &s]() -> task<void> {
       co_await decide();
       s.cancel();
@@ -188,6 +189,19 @@ task<void> coordinator::take_agents() {
   what.service = rendezvous_service(options_.run_id);
   auto body = [this](world& w) -> task<void> { return serve(w); };
   co_await accept(runtime_, backend_.meeting_place(), what, body);
+}
+
+task<void> coordinator::take_outsiders() {
+  for (;;) {
+    round_node node;
+    auto waiting = [&]() -> task<bool> {
+      node = co_await seat_.next_outsider();
+      co_return true;
+    };
+    co_await insist(waiting);
+    table_.join_outsider(node, runtime_.home().now());
+    to_decide_.set();
+  }
 }
 
 task<void> coordinator::serve(world& w) {
@@ -259,6 +273,14 @@ std::string coordinator::objection_to(const agent_words& said) const {
   const std::string wrong = wrong_with(said.node);
   if (!wrong.empty()) return wrong;
   const rendezvous_limits& ours = options_.limits;
+  const int place = said.place.value_or(0);
+  if (place < 0 || static_cast<std::size_t>(place) >= ours.max_nodes)
+    return fmt::format("node rank {} of {} nodes", place, ours.max_nodes);
+  const node_description* const holder = said.place ? table_.holder_of(place) : nullptr;
+  if (holder && holder->id != said.node.id) {
+    return fmt::format("node rank {} is that of node {} on {}", place, holder->id,
+                       holder->host);
+  }
   if (said.min_nodes != ours.min_nodes || said.max_nodes != ours.max_nodes) {
     return fmt::format(
         "the coordinator of run {} wants {} to {} nodes, and the node on {} wants {} to "

@@ -65,6 +65,7 @@ class coordinator {
   task<void> recall();
   void recall_round(const std::string& text);
   task<void> take_agents();
+  task<void> take_outsiders();
   task<void> serve(world& w);
   task<void> decide();
   task<bool> publish(const round& decided);

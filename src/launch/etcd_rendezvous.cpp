@@ -73,7 +73,7 @@ class etcd_backend final : public rendezvous_backend {
       : store_(options.endpoint, options_of(options)) {}
 
   store& meeting_place() override { return store_; }
-  task<std::unique_ptr<coordinator_seat>> take_seat() override;
+  task<std::unique_ptr<coordinator_seat>> take_seat(const node_description&) override;
   task<bool> is_closed() override {
     const std::optional<etcd_entry> mark = co_await store_.entry(closed_key);
     co_return mark.has_value();
@@ -94,7 +94,7 @@ class etcd_backend final : public rendezvous_backend {
   etcd_store store_;
 };
 
-task<std::unique_ptr<coordinator_seat>> etcd_backend::take_seat() {
+task<std::unique_ptr<coordinator_seat>> etcd_backend::take_seat(const node_description&) {
   for (;;) {
     const std::optional<etcd_entry> holder = co_await store_.entry(seat_key);
     if (holder) {

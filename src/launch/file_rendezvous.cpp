@@ -64,7 +64,7 @@ class file_backend final : public rendezvous_backend {
         thread_(quiet_thread()) {}
 
   store& meeting_place() override { return store_; }
-  task<std::unique_ptr<coordinator_seat>> take_seat() override;
+  task<std::unique_ptr<coordinator_seat>> take_seat(const node_description&) override;
   task<bool> is_closed() override {
     const std::optional<std::string> mark = co_await store_.try_get(file_closed_key);
     co_return mark.has_value();
@@ -86,7 +86,7 @@ class file_backend final : public rendezvous_backend {
   seat_tries tries_;
 };
 
-task<std::unique_ptr<coordinator_seat>> file_backend::take_seat() {
+task<std::unique_ptr<coordinator_seat>> file_backend::take_seat(const node_description&) {
   for (;;) {
     unique_descriptor lock = co_await offload(*thread_, [this] { return try_to_lock(); });
     if (lock) co_return std::make_unique<locked_seat>(store_, std::move(lock));

@@ -71,6 +71,7 @@ rendezvous::agent::agent(runtime& rt, rendezvous_options options, node_descripti
   said_.node = checked_node(rt, std::move(self));
   said_.min_nodes = options_.limits.min_nodes;
   said_.max_nodes = options_.limits.max_nodes;
+  said_.place = backend_->place();
 }
 
 task<void> rendezvous::agent::run(task<void> body) {
@@ -109,7 +110,7 @@ task<std::unique_ptr<coordinator_seat>> rendezvous::agent::take_seat() {
   for (bool is_told = false;;) {
     std::unique_ptr<coordinator_seat> seat;
     try {
-      seat = co_await backend_->take_seat();
+      seat = co_await backend_->take_seat(said_.node);
     } catch (const store_error& e) {
       if (!std::exchange(is_told, true))
         access::core(runtime_).log(log_level::warning, e.what());
@@ -329,12 +330,24 @@ task<round_change> rendezvous::agent::changed() {
 
 task<void> rendezvous::agent::leave(departure how) {
   if (said_.has_left) co_return;
+  const duration limit = coordinates_ ? options_.limits.close + farewell : farewell;
+  if (how == departure::finished) co_await finish(limit);
   said_.asks = false;
   said_.has_left = true;
   said_.how = how;
   wish();
-  const duration limit = coordinates_ ? options_.limits.close + farewell : farewell;
   co_await until_told(limit);
+}
+
+/// Tells those that are no agents of ours. They find out otherwise if it fails.
+task<void> rendezvous::agent::finish(duration limit) {
+  try {
+    co_await within(backend_->finish(), limit);
+  } catch (const timed_out&) {
+    // The limit is the answer: the others are not waited for any longer.
+  } catch (const store_error& e) {
+    access::core(runtime_).log(log_level::warning, e.what());
+  }
 }
 
 task<void> rendezvous::agent::until_told(duration limit) {

@@ -49,6 +49,7 @@ class rendezvous::agent {
   /// `refused`.
   task<bool> news(time_point until);
   task<void> until_told(duration limit);
+  task<void> finish(duration limit);
   [[nodiscard]] rendezvous_error error(rendezvous_error_kind kind,
                                        std::string_view text) const;
 

@@ -30,6 +30,19 @@ class seat_tries {
   duration pause_ = shortest;
 };
 
+/// A seat that cannot be lost while its process lives, and remembers nothing: the agents
+/// know the last round.
+class lasting_seat : public coordinator_seat {
+ public:
+  task<std::string> read() override { co_return std::string(); }
+  task<bool> publish(std::string) override { co_return true; }
+  task<bool> close() override { co_return true; }
+  task<void> lost() override { co_await never_; }
+
+ private:
+  event never_;
+};
+
 /// Makes the backend that the options name. Errors: rendezvous_error (`bad_options`);
 /// what its maker throws.
 [[nodiscard]] std::unique_ptr<rendezvous_backend> make_backend(
@@ -48,7 +61,12 @@ class seat_tries {
 [[nodiscard]] std::unique_ptr<rendezvous_backend> make_file_backend(
     runtime& rt, const rendezvous_options& options);
 
-/// This agent coordinates; the run has no other.
+/// Node 0 serves the store at the endpoint; the first node that has an agent of ours
+/// coordinates.
+[[nodiscard]] std::unique_ptr<rendezvous_backend> make_manual_backend(
+    runtime& rt, const rendezvous_options& options);
+
+/// This agent coordinates, if the run has no other; see `make_tcp_backend` otherwise.
 [[nodiscard]] std::unique_ptr<rendezvous_backend> make_standalone_backend(
     runtime& rt, const rendezvous_options& options);
 

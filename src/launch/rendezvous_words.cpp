@@ -13,6 +13,8 @@ constexpr std::size_t longest_name = 255;
 constexpr std::uint32_t most_names = 16 * 1024;
 constexpr std::size_t longest_refusal = 1024;
 
+constexpr std::int32_t no_place = -1;
+
 struct word_head {
   std::uint64_t bytes;
 };
@@ -50,6 +52,7 @@ bytes agent_words::encode() const {
   wire_writer out;
   out.put(std::string_view(node.id)).put(std::string_view(node.host));
   out.put(std::string_view(node.role)).put(static_cast<std::int32_t>(node.slots));
+  out.put(static_cast<std::int32_t>(place.value_or(no_place)));
   out.put(min_nodes).put(max_nodes).put(std::uint8_t{asks}).put(std::uint8_t{has_left});
   out.put(how).put(std::uint8_t{closes});
   put_long(out, last_round);
@@ -64,6 +67,8 @@ agent_words agent_words::decode(std::span<const std::byte> message) {
   said.node.host = in.get_text(longest_name);
   said.node.role = in.get_text(longest_name);
   said.node.slots = in.get<std::int32_t>();
+  const auto place = in.get<std::int32_t>();
+  if (place != no_place) said.place = place;
   said.min_nodes = in.get<std::uint64_t>();
   said.max_nodes = in.get<std::uint64_t>();
   said.asks = get_flag(in);

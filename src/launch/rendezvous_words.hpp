@@ -18,6 +18,8 @@ namespace manyworlds::inline v0::detail {
 /// order, and a new coordinator learns all from the first.
 struct agent_words {
   node_description node;
+  /// What the node was given; nothing where the coordinator gives places.
+  std::optional<int> place;
   std::uint64_t min_nodes = 0;
   std::uint64_t max_nodes = 0;
   bool asks = false;

@@ -52,27 +52,53 @@ void round_table::learn(const round& later, const std::set<std::string>& finishe
   for (const round_node& node : later.nodes) {
     // A node that is in it has what it asked for.
     if (member* const here = find(node.id)) {
-      here->asks = false;
+      here->asks = here->is_outsider;
     } else if (!finished_.contains(node.id)) {
       away_.push_back({node.id, manyworlds::later(now, patience_)});
     }
   }
 }
 
-void round_table::join(const node_description& node, bool asks, time_point now) {
+void round_table::join(const node_description& node, bool asks, time_point now,
+                       std::optional<int> place) {
+  if (place) replace_outsider(*place);
   std::erase_if(away_, [&](const away& a) { return a.id == node.id; });
   member* known = find(node.id);
   if (!known) {
-    members_.push_back({node, false, 0});
+    members_.push_back({node, false, 0, place, false});
     known = &members_.back();
   }
   known->node = node;
+  known->given_place = place;
   if (asks && !known->asks) known->order = next_order_++;
   known->asks = asks;
   if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
   if (!last_ && !last_call_ && asking() >= limits_.min_nodes)
     last_call_ = later(now, limits_.last_call);
   if (asking() < limits_.min_nodes) last_call_.reset();
+}
+
+void round_table::join_outsider(const round_node& node, time_point now) {
+  const node_description* const holder = holder_of(node.place);
+  if (holder && holder->id != node.id) return;
+  join(node, true, now, node.place);
+  find(node.id)->is_outsider = true;
+}
+
+void round_table::replace_outsider(int place) {
+  for (const member& m : members_) {
+    if (!m.is_outsider || m.given_place != place) continue;
+    const std::string id = m.node.id;
+    lose(id);
+    return;
+  }
+}
+
+const node_description* round_table::holder_of(int place) const noexcept {
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const member& m) {
+    return !m.is_outsider && m.given_place == place;
+  });
+  return found == members_.end() ? nullptr : &found->node;
 }
 
 void round_table::drop(std::string_view id) {
@@ -168,7 +194,8 @@ round round_table::form() const {
     const round_node* before = last_ ? last_->find(m->node.id) : nullptr;
     // A round that another run of this id has left may have had more places.
     const bool keeps = before && free.contains(before->place);
-    const int place = keeps ? before->place : *free.begin();
+    const int any = keeps ? before->place : *free.begin();
+    const int place = m->given_place.value_or(any);
     MW_ASSERT(free.contains(place), "a place is given once");
     free.erase(place);
     next.nodes.emplace_back(m->node, place);
@@ -185,7 +212,7 @@ void round_table::publish(const round& decided) {
   last_call_.reset();
   away_.clear();
   for (member& m : members_) {
-    if (decided.find(m.node.id)) m.asks = false;
+    if (decided.find(m.node.id)) m.asks = m.is_outsider;
   }
   // What has gone while it was being written.
   for (const round_node& node : decided.nodes) {

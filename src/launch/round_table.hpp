@@ -44,7 +44,15 @@ class round_table {
   /// A node is there. `asks` for the next round, or is content with the one that it is
   /// in. A node that is known already, as after a broken connection, is not counted
   /// twice.
-  void join(const node_description& node, bool asks, time_point now);
+  /// `place`: the one that it was given; nothing where it gets one here. Precondition: no
+  /// other node with an agent was given it.
+  void join(const node_description& node, bool asks, time_point now,
+            std::optional<int> place = std::nullopt);
+  /// A node without an agent is there: it asks for every round, until a node with an
+  /// agent comes with its place.
+  void join_outsider(const round_node& node, time_point now);
+  /// Returns the node with an agent that was given a place, or null.
+  [[nodiscard]] const node_description* holder_of(int place) const noexcept;
   /// A node is away, and may come back within `patience`.
   void miss(std::string_view id, time_point now);
   /// A node is gone without a word, or by its own wish.
@@ -79,6 +87,8 @@ class round_table {
     node_description node;
     bool asks = false;
     std::uint64_t order = 0;  ///< of its asking
+    std::optional<int> given_place;
+    bool is_outsider = false;
   };
 
   [[nodiscard]] member* find(std::string_view id) noexcept;
@@ -89,6 +99,7 @@ class round_table {
   void lose_away(time_point now);
   void drop(std::string_view id);
   void finish(const std::string& id);
+  void replace_outsider(int place);
 
   const rendezvous_limits limits_;
   const std::string run_;

@@ -41,8 +41,19 @@ store_limits with_slash(store_limits limits) {
 /// Keeps the client until the operation has ended, also beyond the store itself.
 template <class Client>
 task<store_reply> run_there(reactor& home, std::shared_ptr<Client> client,
-                            store_request request) {
-  co_return co_await run_on(home, client->run(std::move(request)));
+                            store_request request,
+                            tcp_store_names names = tcp_store_names::with_slash) {
+  co_return co_await run_on(home, client->run(std::move(request), names));
+}
+
+template <class Client>
+task<std::int64_t> count_there(reactor& home, std::shared_ptr<Client> client,
+                               duration limit) {
+  store_request one_more(store_operation::add, {"init/"}, limit);
+  one_more.delta = 1;
+  const store_reply reply =
+      co_await run_there(home, client, std::move(one_more), tcp_store_names::as_they_are);
+  co_return reply.number;
 }
 
 }  // namespace
@@ -60,6 +71,10 @@ std::string tcp_store::trouble() const { return client_->trouble(); }
 task<store_reply> tcp_store::perform(store_request request) {
   check_limits(request, with_slash(options_.limits), address());
   return run_there(home_, client_, std::move(request));
+}
+
+task<std::int64_t> tcp_store::count_worker(duration limit) {
+  return count_there(home_, client_, limit);
 }
 
 }  // namespace manyworlds::inline v0

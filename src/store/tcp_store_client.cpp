@@ -68,9 +68,10 @@ duration remaining(time_point until, time_point now) noexcept {
 
 }  // namespace
 
-tcp_store::client::operation::operation(store_request r, time_point now)
+tcp_store::client::operation::operation(store_request r, time_point now,
+                                        tcp_store_names names)
     : request(std::move(r)),
-      question(request),
+      question(request, names),
       start(now),
       deadline(later(now, request.limit)) {}
 
@@ -112,9 +113,9 @@ tcp_store::client::client(reactor& home, std::string endpoint,
       health_(home),
       pool_(home, endpoint_, options_, health_, random_) {}
 
-task<store_reply> tcp_store::client::run(store_request request) {
+task<store_reply> tcp_store::client::run(store_request request, tcp_store_names names) {
   MW_ASSERT(home_.is_current(), "a client runs on its home");
-  operation op(std::move(request), now());
+  operation op(std::move(request), now(), names);
   duration pause = options_.first_pause;
   std::string reason;
   const store_health::question asked(health_);

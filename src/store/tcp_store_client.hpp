@@ -27,7 +27,8 @@ class tcp_store::client {
  public:
   client(reactor& home, std::string endpoint, const tcp_store_options& options);
 
-  task<store_reply> run(store_request request);
+  task<store_reply> run(store_request request,
+                        tcp_store_names names = tcp_store_names::with_slash);
   /// See store::trouble. Thread: any.
   [[nodiscard]] std::string trouble() const { return health_.trouble(); }
 
@@ -36,7 +37,8 @@ class tcp_store::client {
 
   /// One operation over all its attempts.
   struct operation {
-    operation(store_request request, time_point now);
+    operation(store_request request, time_point now,
+              tcp_store_names names = tcp_store_names::with_slash);
     operation(const operation&) = delete;
     operation& operator=(const operation&) = delete;
 

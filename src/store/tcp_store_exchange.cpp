@@ -112,11 +112,13 @@ task<store_reply> read_values(const tcp_store_question& q, tcp_store_connection&
 
 }  // namespace
 
-tcp_store_question::tcp_store_question(const store_request& r) : request(r) {
+tcp_store_question::tcp_store_question(const store_request& r, tcp_store_names names)
+    : request(r) {
   wire_keys.reserve(r.keys.size());
   // The prefix of a listing is ours: the protocol lists all keys.
   if (r.operation == store_operation::keys) return;
-  for (const std::string& key : r.keys) wire_keys.push_back("/" + key);
+  const std::string before = names == tcp_store_names::with_slash ? "/" : "";
+  for (const std::string& key : r.keys) wire_keys.push_back(before + key);
 }
 
 task<store_reply> exchange(const tcp_store_question& q, tcp_store_connection& c,

@@ -13,10 +13,15 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// A request and the names that its keys have on the wire: "/" before each, as PyTorch's
-/// client has them. Lifetime: the request outlives it.
+/// How keys are called on the wire: with "/" before each, as PyTorch's client calls its
+/// user's keys, or as they are, which its own key of a count of workers is.
+enum class tcp_store_names : std::uint8_t { with_slash, as_they_are };
+
+/// A request and the names that its keys have on the wire. Lifetime: the request outlives
+/// it.
 struct tcp_store_question {
-  explicit tcp_store_question(const store_request& r);
+  explicit tcp_store_question(const store_request& r,
+                              tcp_store_names names = tcp_store_names::with_slash);
 
   const store_request& request;
   std::vector<std::string> wire_keys;

@@ -31,12 +31,10 @@ mw::task<void> take_part(mw::rendezvous& meet) {
 }
 
 mw::task<void> leave_when_told(mw::rendezvous& meet) {
-  const mw::received_signal came = co_await mw::until_signal({SIGTERM, SIGINT});
-  if (came.number == SIGINT) {
-    co_await meet.close();
-  } else {
-    co_await meet.leave(mw::departure::draining);
-  }
+  const mw::received_signal came = co_await mw::until_signal({SIGTERM, SIGINT, SIGUSR1});
+  if (came.number == SIGINT) co_await meet.close();
+  if (came.number == SIGTERM) co_await meet.leave(mw::departure::draining);
+  // SIGUSR1: the work is done. It leaves so at the end of its body.
 }
 
 mw::task<void> live(mw::runtime& rt, mw::rendezvous_options options) {
@@ -49,9 +47,9 @@ mw::task<void> live(mw::runtime& rt, mw::rendezvous_options options) {
 
 }  // namespace
 
-/// node BACKEND ENDPOINT RUN MIN MAX LAST_CALL_MS JOIN_MS
+/// node BACKEND ENDPOINT RUN MIN MAX LAST_CALL_MS JOIN_MS [NODE_RANK]
 int main(int argc, char** argv) {
-  if (argc != 8) return 2;
+  if (argc < 8) return 2;
   mw::rendezvous_options options;
   options.backend = argv[1];
   options.endpoint = argv[2];
@@ -61,6 +59,7 @@ int main(int argc, char** argv) {
   options.limits.last_call = std::chrono::milliseconds(std::atoi(argv[6]));
   options.limits.join = std::chrono::milliseconds(std::atoi(argv[7]));
   options.limits.close = std::chrono::seconds(2);
+  if (argc > 8) options.node_rank = std::atoi(argv[8]);
   try {
     mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
     rt.run(live(rt, options));

@@ -4,57 +4,14 @@
 usage: rendezvous_test.py NODE
 """
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 
-NODE = sys.argv[1]
-LIMIT = 30  # seconds for each wait
-failures = []
-cases = 0
-
-
-class Node:
-    """A process, and what it says, with the time of each line."""
-
-    def __init__(self, backend, endpoint, run, least=2, most=3, last_call_ms=300, join_ms=60000):
-        self.lines = []
-        self.changed = threading.Condition()
-        self.process = subprocess.Popen(
-            [NODE, backend, endpoint, run, str(least), str(most), str(last_call_ms), str(join_ms)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.lines.append(line.strip())
-                self.changed.notify_all()
-
-    def wait_for(self, pattern, after=0):
-        """The first line from `after` on that matches, as a match."""
-        end = time.monotonic() + LIMIT
-        with self.changed:
-            while True:
-                for line in self.lines[after:]:
-                    found = re.search(pattern, line)
-                    if found:
-                        return found
-                left = end - time.monotonic()
-                if left <= 0 or not self.changed.wait(left):
-                    raise AssertionError(f"no {pattern!r} within {LIMIT} s in {self.lines}")
-
-    def says(self, pattern):
-        return any(re.search(pattern, line) for line in list(self.lines))
-
-    def kill(self, how=signal.SIGKILL):
-        self.process.send_signal(how)
+from nodes import LIMIT, Node, case, conclude, end, free_port, places
 
 
 class Etcd:
@@ -81,28 +38,6 @@ class Etcd:
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def case(name, body):
-    global cases
-    cases += 1
-    try:
-        body()
-    except AssertionError as e:
-        failures.append(name)
-        print(f"FAILED {name}: {e}")
-
-
-def places(nodes, number, size):
-    """The places of all nodes in that round, which must have that size."""
-    found = [node.wait_for(rf"round {number} nodes {size} place (\d+)") for node in nodes]
-    return [int(f.group(1)) for f in found]
 
 
 def coordinator_of(nodes):
@@ -142,9 +77,7 @@ def nodes_come_and_go(backend, endpoint):
         coordinator.wait_for("change closed")
         fourth.wait_for("ended|change closed")
     finally:
-        for node in nodes:
-            node.process.kill()
-            node.process.wait()
+        end(nodes)
 
 
 def a_coordinator_is_followed(backend, endpoint):
@@ -160,9 +93,7 @@ def a_coordinator_is_followed(backend, endpoint):
         nodes.append(Node(backend, endpoint, run, 2, 3, 2000))
         places(left + [nodes[-1]], 3, 3)
     finally:
-        for node in nodes:
-            node.process.kill()
-            node.process.wait()
+        end(nodes)
 
 
 def too_few_end_in_time(backend, endpoint):
@@ -171,8 +102,7 @@ def too_few_end_in_time(backend, endpoint):
     try:
         node.wait_for(r"error .*no round within 1.5 s: 1 of at least 2 nodes")
     finally:
-        node.process.kill()
-        node.process.wait()
+        end([node])
 
 
 def main():
@@ -190,11 +120,12 @@ def main():
                 case(f"{backend}: too few end in time", lambda: too_few_end_in_time(backend, endpoint))
                 # Over tcp no other host's agent can follow; one of the same host is another matter.
                 case(f"{backend}: a coordinator is followed", lambda: a_coordinator_is_followed(backend, endpoint))
+            case("standalone: several nodes meet at the endpoint",
+                 lambda: too_few_end_in_time("standalone", f"127.0.0.1:{free_port()}"))
         finally:
             if etcd:
                 etcd.end()
-    print(f"[doctest] test cases: {cases} | {cases - len(failures)} passed | {len(failures)} failed")
-    return 1 if failures else 0
+    conclude()
 
 
-sys.exit(main())
+main()

@@ -113,6 +113,43 @@ TEST_CASE("R2: the living keep their places, and a spare takes the lost one's") 
   CHECK(table.waiting() == 1);
 }
 
+TEST_CASE(
+    "nodes that were given places get them, whatever the order in which they came") {
+  round_table table = table_of(3, 3);
+  table.join(node("c"), true, start, 2);
+  table.join(node("b"), true, start, 1);
+  CHECK(formed(table) == "none");
+  table.join(node("a"), true, start, 0);
+  CHECK(formed(table) == "a@0 b@1 c@2");
+  CHECK(table.holder_of(1)->id == "b");
+  table.lose("b");
+  CHECK(table.holder_of(1) == nullptr);
+  table.join(node("c"), true, start, 2);
+  table.join(node("d"), true, start, 1);
+  table.join(node("a"), true, start, 0);
+  CHECK(formed(table) == "a@0 d@1 c@2");
+}
+
+TEST_CASE("P10: a node without an agent is in each round, until one comes in its place") {
+  round_table table = table_of(2, 2);
+  table.join(node("a"), true, start, 0);
+  table.join_outsider(round_node(node("torchrun-1"), 1), start);
+  CHECK(formed(table) == "a@0 torchrun-1@1");
+  CHECK(table.waiting() == 0);
+  CHECK(table.over().change == round_change::none);
+  table.join(node("a"), true, start, 0);
+  CHECK(formed(table) == "a@0 torchrun-1@1");
+  CHECK(table.last()->number == 2);
+  table.join(node("b"), true, start, 1);
+  CHECK(table.over().change == round_change::node_lost);
+  CHECK(table.over().node == "torchrun-1");
+  table.join(node("a"), true, start, 0);
+  CHECK(formed(table) == "a@0 b@1");
+  // One of ours holds the place now.
+  table.join_outsider(round_node(node("torchrun-1"), 1), start);
+  CHECK(table.over().change == round_change::none);
+}
+
 TEST_CASE("R2: survivors form the next round without a last call, and ranks stay dense") {
   round_table table = table_of(2, 3);
   all_ask(table, {"a", "b", "c"});

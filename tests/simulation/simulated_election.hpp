@@ -126,7 +126,8 @@ class simulated_election::backend final : public mw::rendezvous_backend {
       : of_(of), store_(of, *self.rendezvous) {}
 
   mw::store& meeting_place() override { return store_; }
-  mw::task<std::unique_ptr<mw::coordinator_seat>> take_seat() override {
+  mw::task<std::unique_ptr<mw::coordinator_seat>> take_seat(
+      const mw::node_description&) override {
     for (;;) {
       of_.answer(mw::store_operation::try_get);
       const std::optional<std::uint64_t> taken = of_.try_take();

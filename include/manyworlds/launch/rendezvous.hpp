@@ -7,9 +7,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/launch/round.hpp"
@@ -96,6 +98,13 @@ class coordinator_seat {
   /// Waits until the seat is lost. Where that cannot happen it waits until cancelled.
   /// Errors: none; a store that does not answer is tried until the seat has run out.
   virtual task<void> lost() = 0;
+  /// Waits for a node that takes part without an agent of this library, such as
+  /// torchrun's, and returns it with its place, each once. It stays in all rounds; its
+  /// end is not seen. Errors: store_error; it is tried again.
+  virtual task<round_node> next_outsider() {
+    co_await sleep_for(duration::max());
+    co_return round_node();
+  }
 };
 
 /// Which agent of a run coordinates is the only difference between backends. One object
@@ -115,8 +124,10 @@ class rendezvous_backend {
 
   /// Returns the store through which agents and coordinator find each other.
   [[nodiscard]] virtual store& meeting_place() = 0;
-  /// Waits until this agent is to coordinate, for as long as it takes.
-  virtual task<std::unique_ptr<coordinator_seat>> take_seat() = 0;
+  /// Waits until the agent of this node is to coordinate, for as long as it takes.
+  /// Lifetime: the node outlives the backend.
+  virtual task<std::unique_ptr<coordinator_seat>> take_seat(
+      const node_description& self) = 0;
   /// Returns whether the run was closed by a coordinator before.
   virtual task<bool> is_closed() = 0;
   /// The process that held the seat has died: the seat need not time out.
@@ -126,6 +137,11 @@ class rendezvous_backend {
   /// Says whether another agent can take the seat. Otherwise the coordinator stays until
   /// the others have left, at most for `rendezvous_limits::close`.
   [[nodiscard]] virtual bool has_successors() const noexcept = 0;
+  /// The place that this node was given. Nothing: the coordinator gives it one.
+  [[nodiscard]] virtual std::optional<int> place() const noexcept { return std::nullopt; }
+  /// Tells nodes without an agent of this library that this one leaves, its work done.
+  /// `rendezvous::leave` waits for it within its own limit.
+  virtual task<void> finish() { co_return; }
 };
 
 /// Describes a rendezvous.
@@ -133,14 +149,18 @@ struct rendezvous_options {
   /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
   std::string run_id = "none";
   rendezvous_limits limits = {};
-  /// The backend's name: "standalone", "tcp", "etcd", "file", or what was registered.
+  /// The backend's name: "standalone", "manual", "tcp", "etcd", "file", or what was
+  /// registered.
   std::string backend = "standalone";
-  /// What the backend is given: "host:port" for tcp, the endpoints of an `etcd_store`, a
-  /// folder that all nodes see.
+  /// What the backend is given: "host:port" for tcp and manual, and for standalone with
+  /// several nodes; the endpoints of an `etcd_store`; a folder that all nodes see.
   std::string endpoint = {};
   /// Demanded of all agents, and of the store of the rendezvous, beyond loopback.
   secret_text secret = {};
   bool insecure = false;
+  /// This node's place, for manual alone: 0 to `max_nodes` - 1, where node 0 serves the
+  /// store at the endpoint. The number of nodes is fixed.
+  int node_rank = 0;
 };
 
 /// Makes the backend of one agent. The runtime outlives it.

@@ -79,6 +79,10 @@ class tcp_store final : public store {
   [[nodiscard]] std::string address() const override { return "tcp://" + endpoint_; }
   [[nodiscard]] std::string trouble() const override;
   task<store_reply> perform(store_request request) override;
+  /// Counts this client among the workers of the store, and returns their number.
+  /// PyTorch's clients do so once, if they were given a world size. Its process that
+  /// hosts a store waits for that many before it goes on. Errors: as of `add`.
+  task<std::int64_t> count_worker(duration limit = default_limit);
 
  private:
   class client;
