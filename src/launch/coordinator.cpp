@@ -12,6 +12,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/serve/accept.hpp"
+#include "serve/join_queue.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -289,6 +290,16 @@ std::string coordinator::objection_to(const agent_words& said) const {
         said.max_nodes);
   }
   return {};
+}
+
+task<void> coordinator::leave_nothing() {
+  try {
+    join_queue waiting(access::core(runtime_), backend_.meeting_place(),
+                       rendezvous_service(options_.run_id));
+    co_await waiting.erase_if_empty();
+  } catch (const store_error& e) {
+    access::core(runtime_).log(log_level::debug, e.what());
+  }
 }
 
 task<void> coordinator::until_agents(std::size_t at_most) {

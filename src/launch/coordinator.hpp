@@ -56,6 +56,8 @@ class coordinator {
   task<void> run();
   /// Returns the number of agents that are connected.
   [[nodiscard]] std::size_t agents() const noexcept { return sessions_.size(); }
+  /// Erases what agents that look for a coordinator have left in the store.
+  task<void> leave_nothing();
   /// Waits until at most that many agents are connected.
   task<void> until_agents(std::size_t at_most);
 

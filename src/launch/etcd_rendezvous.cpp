@@ -86,6 +86,8 @@ class etcd_backend final : public rendezvous_backend {
   [[nodiscard]] static etcd_store_options options_of(const rendezvous_options& options) {
     etcd_store_options how;
     how.prefix = fmt::format("manyworlds/rendezvous/{}/", options.run_id);
+    // Agents that were killed leave nothing for good (E9).
+    how.key_lease = record_time;
     return how;
   }
   task<std::unique_ptr<coordinator_seat>> try_to_take();

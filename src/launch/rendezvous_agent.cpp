@@ -137,6 +137,7 @@ task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
     co_await when_any(
         all_gone(),
         sleep_for(backend_->has_successors() ? last_words : options_.limits.close));
+    if (decides.agents() <= 1) co_await decides.leave_nothing();
     was_told_.set();
     s.cancel();
   });

@@ -96,6 +96,11 @@ class etcd_client {
   [[nodiscard]] std::string queue_begin(std::string_view queue) const;
   [[nodiscard]] std::string queue_end(std::string_view queue) const;
 
+  /// The keys that are set have a lease, if the options want one.
+  task<store_reply> run_leased(call& c, store_request& r);
+  task<void> lease_keys(duration limit);
+  [[nodiscard]] std::string put_body(std::string_view name, std::string_view value) const;
+
   // Operations.
   task<store_reply> run(call& c, store_request& r);
   task<store_reply> set(call& c, store_request& r);
@@ -140,6 +145,8 @@ class etcd_client {
   etcd::gateway gateway_;
   /// One operation at a time changes a key, so that this client does not race itself.
   std::map<std::string, std::weak_ptr<turnstile>> key_locks_;
+  turnstile leasing_{1};
+  std::shared_ptr<etcd_lease_state> keys_lease_;
   std::map<std::string, std::shared_ptr<shared_watch>> watches_;
   scope* background_ = nullptr;
   event closing_;

@@ -75,13 +75,50 @@ task<store_reply> etcd_client::perform(store_request request) {
       limit < duration::max() - etcd::last_question)
     limit += etcd::last_question;
   try {
-    co_return co_await within(run(c, request), limit);
+    co_return co_await within(run_leased(c, request), limit);
   } catch (const timed_out&) {
     // It is told below.
   }
   std::string why = gateway_.trouble();
   if (why.empty()) why = "no answer";
   gateway_.fail(c, store_error_kind::unreachable, std::move(why));
+}
+
+namespace {
+
+bool sets_keys(store_operation operation) noexcept {
+  switch (operation) {
+    case store_operation::set:
+    case store_operation::multi_set:
+    case store_operation::add:
+    case store_operation::append:
+    case store_operation::compare_set:
+    case store_operation::push:
+    case store_operation::barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+/// A lease that was lost has taken its keys along. The next ones get another.
+task<void> etcd_client::lease_keys(duration limit) {
+  const turnstile::place alone = co_await leasing_.enter();
+  const bool stands =
+      keys_lease_ && !keys_lease_->is_lost && home().now() < keys_lease_->expiry.load();
+  if (!stands) keys_lease_ = co_await grant(options_.key_lease, limit);
+}
+
+std::string etcd_client::put_body(std::string_view name, std::string_view value) const {
+  return etcd::put_body(name, value, keys_lease_ ? keys_lease_->id : 0);
+}
+
+task<store_reply> etcd_client::run_leased(call& c, store_request& r) {
+  if (options_.key_lease > duration::zero() && sets_keys(r.operation))
+    co_await lease_keys(r.limit);
+  co_return co_await run(c, r);
 }
 
 task<store_reply> etcd_client::run(call& c, store_request& r) {
@@ -148,8 +185,8 @@ task<etcd::transaction_answer> etcd_client::transact(call& c, std::string body,
 }
 
 task<store_reply> etcd_client::set(call& c, store_request& r) {
-  co_await gateway_.ask(c, "/v3/kv/put",
-                        etcd::put_body(name_of(r.keys.front()), r.value, 0), true);
+  co_await gateway_.ask(c, "/v3/kv/put", put_body(name_of(r.keys.front()), r.value),
+                        true);
   co_return store_reply();
 }
 
@@ -161,7 +198,7 @@ task<store_reply> etcd_client::multi_set(call& c, store_request& r) {
   std::size_t operations = 0;
   for (std::size_t i = 0; i < r.keys.size(); ++i) {
     if (last[r.keys[i]] != i) continue;
-    const std::string put = etcd::put_body(name_of(r.keys[i]), r.values[i], 0);
+    const std::string put = put_body(name_of(r.keys[i]), r.values[i]);
     // In base64 four bytes stand for three.
     const bool is_full = operations == etcd_most_operations ||
                          body.thens.size() + put.size() > options_.request_bytes;
@@ -213,7 +250,7 @@ task<store_reply> etcd_client::compare_set(call& c, store_request& r) {
   const auto attempt = [&](etcd_target target, const std::string& value) {
     etcd::transaction_body body;
     body.compare(etcd::compare_body(target, etcd_relation::equal, name, 0, value));
-    body.then_put(etcd::put_body(name, r.value, 0));
+    body.then_put(put_body(name, r.value));
     body.else_range(etcd::range_body(present));
     return transact(c, body.text(), false);
   };
@@ -291,7 +328,7 @@ task<store_reply> etcd_client::change(call& c, store_request& r) {
     etcd::transaction_body body;
     body.compare(etcd::compare_body(etcd_target::mod_revision, etcd_relation::equal, name,
                                     revision, ""));
-    body.then_put(etcd::put_body(name, value, 0));
+    body.then_put(put_body(name, value));
     body.else_range(etcd::range_body(present));
     etcd::transaction_answer done = co_await transact(c, body.text(), false);
     if (done.succeeded) co_return reply;
@@ -314,7 +351,7 @@ task<store_reply> etcd_client::push(call& c, store_request& r) {
   const std::string name =
       queue_begin(r.keys.front()) + fmt::format("{:016x}{:016x}", random_(), random_());
   etcd::transaction_body body;
-  body.then_put(etcd::put_body(name, r.value, 0));
+  body.then_put(put_body(name, r.value));
   co_await transact(c, body.text(), false);
   co_return store_reply();
 }

@@ -16,11 +16,12 @@ cases = 0
 class Node:
     """A process, and what it says, with the time of each line."""
 
-    def __init__(self, backend, endpoint, run, least=2, most=3, last_call_ms=300, join_ms=60000, rank=0):
+    def __init__(self, backend, endpoint, run, least=2, most=3, last_call_ms=300, join_ms=60000, rank=0,
+                 through=()):
         self.lines = []
         self.changed = threading.Condition()
         self.process = subprocess.Popen(
-            [NODE, backend, endpoint, run, str(least), str(most), str(last_call_ms), str(join_ms),
+            [*through, NODE, backend, endpoint, run, str(least), str(most), str(last_call_ms), str(join_ms),
              str(rank)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         threading.Thread(target=self.read, daemon=True).start()

@@ -3,6 +3,8 @@
 
 usage: rendezvous_test.py NODE
 """
+import base64
+import json
 import os
 import shutil
 import signal
@@ -10,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 from nodes import LIMIT, Node, case, conclude, end, free_port, places
 
@@ -105,6 +108,70 @@ def too_few_end_in_time(backend, endpoint):
         end([node])
 
 
+def keys_of(etcd, run):
+    """The keys that stand in etcd for a run, each with its lease."""
+    prefix = f"manyworlds/rendezvous/{run}/".encode()
+    after = prefix[:-1] + bytes([prefix[-1] + 1])
+    asked = {"key": base64.b64encode(prefix).decode(), "range_end": base64.b64encode(after).decode()}
+    request = urllib.request.Request(f"http://{etcd.endpoint}/v3/kv/range", json.dumps(asked).encode())
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+        found = json.load(answer).get("kvs", [])
+    return {base64.b64decode(each["key"]).decode()[len(prefix):]: int(each.get("lease", 0)) for each in found}
+
+
+def etcd_is_left_clean(etcd):
+    """E6: two runs do not mix, and one that crashed is taken up. E9: all keys have a lease, and end with the run."""
+    pairs = {run: [Node("etcd", etcd.endpoint, run, 2, 2) for _ in range(2)] for run in ("one", "two")}
+    everyone = [node for pair in pairs.values() for node in pair]
+    try:
+        for pair in pairs.values():
+            assert sorted(places(pair, 1, 2)) == [0, 1]
+        keys = keys_of(etcd, "one")
+        assert "round" in keys and all(keys.values()), keys
+        for node in pairs["one"]:
+            node.kill(signal.SIGUSR1)
+        for node in pairs["one"]:
+            node.wait_for("^ended")
+        until = time.monotonic() + LIMIT
+        while keys_of(etcd, "one") and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not keys_of(etcd, "one"), keys_of(etcd, "one")
+        for node in pairs["two"]:
+            node.kill()
+        successors = [Node("etcd", etcd.endpoint, "two", 2, 2) for _ in range(2)]
+        everyone += successors
+        assert sorted(places(successors, 2, 2)) == [0, 1]
+        successors[0].kill(signal.SIGINT)
+        for node in successors:
+            node.wait_for("ended|change closed")
+        late = Node("etcd", etcd.endpoint, "two", 2, 2)
+        everyone.append(late)
+        late.wait_for("error .*closed")
+        keys = keys_of(etcd, "two")
+        assert keys.pop("closed") == 0 and all(keys.values()), keys
+    finally:
+        end(everyone)
+
+
+def clocks_differ(backend, endpoint):
+    """R5: each node has a clock of its own, ten minutes apart; steady clocks are what nodes look at."""
+    apart = [("unshare", "-T", "-f", "--kill-child", "--monotonic", str(offset), "--boottime", str(offset))
+             for offset in (600, 0, 1200)]
+    nodes = [Node(backend, endpoint, f"clocks-{backend}", 2, 3, 2000, through=each) for each in apart]
+    try:
+        assert sorted(places(nodes, 1, 3)) == [0, 1, 2]
+        lost = next(node for node in nodes if not node.says("coordinates"))
+        lost.kill()
+        places([node for node in nodes if node is not lost], 2, 2)
+    finally:
+        end(nodes)
+
+
+def has_time_namespaces():
+    return subprocess.run(["unshare", "-T", "-f", "--monotonic", "600", "true"], stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         backends = [("tcp", f"127.0.0.1:{free_port()}"), ("file", folder)]
@@ -115,11 +182,17 @@ def main():
         else:
             print("skipped: rendezvous over etcd (Debian: apt-get install etcd-server)")
         try:
+            if etcd:
+                case("etcd is left clean", lambda: etcd_is_left_clean(etcd))
             for backend, endpoint in backends:
                 case(f"{backend}: nodes come and go", lambda: nodes_come_and_go(backend, endpoint))
                 case(f"{backend}: too few end in time", lambda: too_few_end_in_time(backend, endpoint))
                 # Over tcp no other host's agent can follow; one of the same host is another matter.
                 case(f"{backend}: a coordinator is followed", lambda: a_coordinator_is_followed(backend, endpoint))
+                if has_time_namespaces():
+                    case(f"{backend}: clocks differ", lambda: clocks_differ(backend, endpoint))
+            if not has_time_namespaces():
+                print("skipped: clocks that differ (a time namespace cannot be made here)")
             case("standalone: several nodes meet at the endpoint",
                  lambda: too_few_end_in_time("standalone", f"127.0.0.1:{free_port()}"))
         finally:

@@ -34,6 +34,9 @@ struct etcd_store_options {
   std::string ca_file = {};
   std::string certificate_file = {};
   std::string key_file = {};
+  /// Not zero: keys that this store sets end that long after it has ended, or has lost
+  /// etcd. Those that a transaction sets have the lease that it gives them.
+  duration key_lease = duration::zero();
   /// The longest time for one connection to be made, and for one answer. Then the next
   /// endpoint is asked.
   duration connect_limit = std::chrono::milliseconds(1500);
