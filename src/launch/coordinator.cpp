@@ -97,6 +97,10 @@ void coordinator::session::hear(agent_words said) {
       !stands || !stands->find(said.node.id) || knows >= stands->number;
   said_ = std::move(said);
   is_known_ = true;
+  // What it saw during an older round says nothing about the nodes of this one.
+  if (stands && knows == stands->number) {
+    for (const std::string& id : said_.died) owner_.table_.note_death(id);
+  }
   if (said_.closes) owner_.closing_ = true;
   if (said_.has_left) {
     owner_.table_.leave(said_.node.id, said_.how);
@@ -110,6 +114,7 @@ coordinator_words coordinator::session::words() const {
   const round_table& table = owner_.table_;
   coordinator_words w;
   w.seat = owner_.seat_.name();
+  w.node = owner_.self_;
   w.refusal = refusal_;
   w.closed = table.is_closed();
   w.asking = static_cast<std::uint32_t>(table.asking());
@@ -127,11 +132,12 @@ coordinator_words coordinator::session::words() const {
 // ---------------------------------------------------------------------------------------
 
 coordinator::coordinator(runtime& rt, rendezvous_backend& backend, coordinator_seat& seat,
-                         const rendezvous_options& options)
+                         const rendezvous_options& options, std::string self)
     : runtime_(rt),
       backend_(backend),
       seat_(seat),
       options_(options),
+      self_(std::move(self)),
       table_(options.limits, options.run_id, absence) {}
 
 task<void> coordinator::run() {

@@ -46,8 +46,9 @@ class coordinator {
     event changed_;
   };
 
+  /// `self` is the id of the node in this process.
   coordinator(runtime& rt, rendezvous_backend& backend, coordinator_seat& seat,
-              const rendezvous_options& options);
+              const rendezvous_options& options, std::string self);
   coordinator(const coordinator&) = delete;
   coordinator& operator=(const coordinator&) = delete;
 
@@ -79,6 +80,7 @@ class coordinator {
   rendezvous_backend& backend_;
   coordinator_seat& seat_;
   const rendezvous_options& options_;
+  const std::string self_;
   round_table table_;
   std::list<session*> sessions_;
   event to_decide_;

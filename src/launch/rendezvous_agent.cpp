@@ -123,7 +123,7 @@ task<std::unique_ptr<coordinator_seat>> rendezvous::agent::take_seat() {
 }
 
 task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
-  coordinator decides(runtime_, *backend_, seat, options_);
+  coordinator decides(runtime_, *backend_, seat, options_, id());
   co_await scope::run([&](scope& s) -> task<void> {
     s.spawn([&]() -> task<void> {
       co_await decides.run();
@@ -186,6 +186,9 @@ task<void> rendezvous::agent::talk(world& w) {
       hear(coordinator_words::decode(message));
     }
   };
+  // Until this coordinator says them, those of another one are known.
+  heard_.seat.clear();
+  heard_.node.clear();
   bool has_died = false;
   std::string why;
   std::exception_ptr error;
@@ -204,6 +207,8 @@ task<void> rendezvous::agent::talk(world& w) {
   }
   note_loss();
   if (has_died) {
+    // Its successor would wait for the node of its process, as it does for all.
+    if (!heard_.node.empty()) said_.died.insert(heard_.node);
     try {
       co_await backend_->coordinator_died(heard_.seat);
     } catch (const store_error& e) {
@@ -254,6 +259,7 @@ void rendezvous::agent::hear(const coordinator_words& said) {
     said_.last_round = said.last_round;
     said_.finished = said.finished;
     said_.asks = false;
+    said_.died.clear();
     was_waiting_told_ = false;
     change_ = said.closed ? round_change::closed : said.change;
     // The coordinator knows that we ask no longer: it has placed us.

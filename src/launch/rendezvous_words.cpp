@@ -57,6 +57,7 @@ bytes agent_words::encode() const {
   out.put(how).put(std::uint8_t{closes});
   put_long(out, last_round);
   put_names(out, finished);
+  put_names(out, died);
   return out.take();
 }
 
@@ -77,12 +78,14 @@ agent_words agent_words::decode(std::span<const std::byte> message) {
   said.closes = get_flag(in);
   said.last_round = get_long(in);
   said.finished = get_names(in);
+  said.died = get_names(in);
   return said;
 }
 
 bytes coordinator_words::encode() const {
   wire_writer out;
-  out.put(std::string_view(seat)).put(std::string_view(refusal));
+  out.put(std::string_view(seat)).put(std::string_view(node));
+  out.put(std::string_view(refusal));
   put_long(out, last_round);
   out.put(change).put(std::string_view(about)).put(asking).put(std::uint8_t{closed});
   put_names(out, finished);
@@ -93,6 +96,7 @@ coordinator_words coordinator_words::decode(std::span<const std::byte> message) 
   wire_reader in(message);
   coordinator_words said;
   said.seat = in.get_text(longest_name);
+  said.node = in.get_text(longest_name);
   said.refusal = in.get_text(longest_refusal);
   said.last_round = get_long(in);
   said.change = in.get_enum(round_change::closed);

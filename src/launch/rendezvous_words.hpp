@@ -30,6 +30,8 @@ struct agent_words {
   std::string last_round;
   /// The nodes of it that are known to be done.
   std::set<std::string> finished;
+  /// The nodes of it that have coordinated since, and died: only their agents saw that.
+  std::set<std::string> died;
 
   [[nodiscard]] bytes encode() const;
   /// Errors: wire_error.
@@ -40,6 +42,8 @@ struct agent_words {
 struct coordinator_words {
   /// Of the seat, see `coordinator_seat::name`.
   std::string seat;
+  /// The id of the coordinator's own node.
+  std::string node;
   /// Why it does not take this node; empty if it does.
   std::string refusal;
   /// The last round, as JSON; empty if there is none.

@@ -113,6 +113,12 @@ void round_table::miss(std::string_view id, time_point now) {
   if (has_place) away_.push_back({std::string(id), later(now, patience_)});
 }
 
+void round_table::note_death(std::string_view id) noexcept {
+  for (away& a : away_) {
+    if (a.id == id) a.has_died = true;
+  }
+}
+
 void round_table::lose(std::string_view id) {
   drop(id);
   if (is_in_last(id)) end_round(round_change::node_lost, id);
@@ -139,9 +145,11 @@ void round_table::finish(const std::string& id) {
 }
 
 void round_table::lose_away(time_point now) {
+  const bool all_died =
+      std::all_of(away_.begin(), away_.end(), [](const away& a) { return a.has_died; });
   std::vector<std::string> lost;
   for (const away& a : away_) {
-    if (now >= a.until) lost.push_back(a.id);
+    if (all_died || now >= a.until) lost.push_back(a.id);
   }
   for (const std::string& id : lost) lose(id);
 }

@@ -29,7 +29,9 @@ namespace manyworlds::inline v0::detail {
 ///
 /// A coordinator that takes over knows the last round, and hears of its nodes one by one.
 /// Those that it has not heard of within `patience` are lost, as are those of which the
-/// connection broke and that have not come back by then.
+/// connection broke and that have not come back by then. Those that others saw die are
+/// lost as soon as no other node is awaited: until then one may say that they had
+/// finished.
 class round_table {
  public:
   /// Why the current round is over.
@@ -55,6 +57,8 @@ class round_table {
   [[nodiscard]] const node_description* holder_of(int place) const noexcept;
   /// A node is away, and may come back within `patience`.
   void miss(std::string_view id, time_point now);
+  /// Another node saw the process of this one die. Says nothing about one that is here.
+  void note_death(std::string_view id) noexcept;
   /// A node is gone without a word, or by its own wish.
   void lose(std::string_view id);
   void leave(std::string_view id, departure how);
@@ -112,6 +116,7 @@ class round_table {
   struct away {
     std::string id;
     time_point until;
+    bool has_died = false;
   };
   std::vector<away> away_;
   /// Nodes of the last round that have left it as done.

@@ -223,6 +223,37 @@ TEST_CASE("R3: a coordinator that takes over waits for the nodes of the last rou
   CHECK(table.last()->number == 2);
 }
 
+TEST_CASE("R3: a node that was seen to die is lost once all others have been heard of") {
+  round_table before = table_of(2, 3);
+  all_ask(before, {"a", "b", "c"});
+  CHECK(formed(before) == "a@0 b@1 c@2");
+
+  round_table table = table_of(2, 3);
+  table.learn(*before.last(), {}, start);
+  all_ask(table, {"b"});
+  table.note_death("a");
+  CHECK(formed(table) == "none");
+  all_ask(table, {"c"});
+  CHECK(formed(table) == "b@1 c@2");
+  // A third agent may know that it had left as done.
+  round_table told = table_of(2, 3);
+  told.learn(*before.last(), {}, start);
+  told.join(node("b"), false, start);
+  told.note_death("a");
+  CHECK(formed(told) == "none");
+  told.learn(*before.last(), {"a"}, start);
+  told.join(node("c"), false, start);
+  CHECK(formed(told, start + 10s) == "none");
+  CHECK(told.over().change == round_change::none);
+  // One that is here lives, whatever others have seen.
+  round_table wrong = table_of(2, 3);
+  wrong.learn(*before.last(), {}, start);
+  for (const char* each : {"a", "b", "c"}) wrong.join(node(each), false, start);
+  wrong.note_death("a");
+  CHECK(formed(wrong, start + 10s) == "none");
+  CHECK(wrong.over().change == round_change::none);
+}
+
 TEST_CASE("a coordinator that takes over does not wait for nodes that have finished") {
   round_table before = table_of(2, 3);
   all_ask(before, {"a", "b", "c"});

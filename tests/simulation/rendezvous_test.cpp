@@ -291,6 +291,23 @@ TEST_CASE("R3: a round that stands does not notice the end of the coordinator") 
   m.check();
 }
 
+TEST_CASE("R3: the survivors of a coordinator are in the next round within 0.5 s") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 3);
+    m.add(3);
+    REQUIRE(m.all.run_until([&] { return m.stands(3); }, 20s));
+    m.all.run_for(1s);
+    node* const first = m.coordinator();
+    REQUIRE(first);
+    const mw::time_point begun = m.all.sim.now();
+    m.kill(*first);
+    REQUIRE(m.all.run_until([&] { return m.stands(2); }, 10s));
+    CHECK(m.all.sim.now() - begun < 500ms);
+    m.check();
+  }
+}
+
 TEST_CASE(
     "R4, E15: a coordinator that was paused for 20 s writes nothing, and joins anew") {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
