@@ -25,6 +25,7 @@ void add_idle(CLI::App& app, const common_options& common, idle_options& o);
 void add_cancel(CLI::App& app, const common_options& common, cancel_options& o);
 void add_await(CLI::App& app, const common_options& common, await_options& o);
 void add_process(CLI::App& app, const common_options& common, process_options& o);
+void add_rendezvous(CLI::App& app, const common_options& common, rendezvous_options& o);
 void add_memory(CLI::App& app, const common_options& common, memory_options& o);
 void add_scale(CLI::App& app, common_options& common, scale_options& o);
 

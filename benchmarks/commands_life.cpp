@@ -121,6 +121,22 @@ void add_process(CLI::App& app, const common_options& common, process_options& o
   });
 }
 
+void add_rendezvous(CLI::App& app, const common_options& common, rendezvous_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "rendezvous", "nodes to a round, and to the next one when one of them is killed");
+  sub->add_option("--nodes", o.nodes)->check(CLI::Range(3, 64))->capture_default_str();
+  sub->add_option("--repeat", o.repeat)->check(at_least(1))->capture_default_str();
+  sub->add_option("--backends", o.backends)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"tcp", "etcd", "file"}))
+      ->capture_default_str();
+  sub->add_option("--etcd", o.etcd, "endpoints of an etcd in place of one of its own");
+  sub->callback([&] {
+    refuse_launcher(common, "rendezvous");
+    rendezvous(common, o);
+  });
+}
+
 void add_memory(CLI::App& app, const common_options& common, memory_options& o) {
   CLI::App* sub = app.add_subcommand("memory", "memory of a world of two members");
   sub->add_option("--worlds", o.worlds, "between the two processes: 1,64")

@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   cancel_options cancel;
   await_options await;
   process_options process;
+  rendezvous_options rendezvous;
   memory_options memory;
   scale_options scale;
   std::vector<std::string> drawn;
@@ -76,6 +77,7 @@ int main(int argc, char** argv) {
   add_cancel(app, common, cancel);
   add_await(app, common, await);
   add_process(app, common, process);
+  add_rendezvous(app, common, rendezvous);
   add_memory(app, common, memory);
   add_scale(app, common, scale);
   add_draw(app, drawn);

@@ -134,6 +134,17 @@ struct process_options {
 };
 void process(const common_options& common, const process_options& options);
 
+/// How soon do nodes agree on a round, and on the next one after a death, over each
+/// backend?
+struct rendezvous_options {
+  int nodes = 3;
+  int repeat = 10;
+  std::vector<std::string> backends = {"tcp", "etcd", "file"};
+  /// Endpoints of an etcd that is there; empty: one of our own.
+  std::string etcd;
+};
+void rendezvous(const common_options& common, const rendezvous_options& options);
+
 /// How much memory does a world take, of its process's own and shared with its peer?
 struct memory_options {
   std::vector<int> worlds = {1, 16, 64};

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <tuple>
 
 namespace mwbench {
@@ -63,11 +64,16 @@ void relay::run() {
         left.push_back(std::move(connections_[i]));
     }
     connections_ = std::move(left);
-    if (asked[2].revents != 0) {
-      line near = door_.accept();
-      connections_.emplace_back(std::move(near), line::to(target_));
-    }
+    if (asked[2].revents != 0) connect();
   }
+}
+
+/// Where nothing listens there, the connection ends here.
+void relay::connect() {
+  line near = door_.accept();
+  try {
+    connections_.emplace_back(std::move(near), line::to(target_));
+  } catch (const std::system_error&) {}
 }
 
 bool relay::carry(std::pair<line, line>& both, short near_events, short far_events) {

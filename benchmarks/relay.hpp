@@ -24,6 +24,7 @@ class relay {
 
  private:
   void run();
+  void connect();
   /// False once that connection is over.
   bool carry(std::pair<line, line>& both, short near_events, short far_events);
 
