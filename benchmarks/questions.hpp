@@ -98,6 +98,10 @@ struct store_options {
   /// "host:port" of a server that is there, ours or PyTorch's; empty: one of our own, in
   /// another process.
   std::string server;
+  /// Endpoints of an etcd that is asked instead, by our client of it.
+  std::string etcd;
+  /// Nothing is asked: this process serves a store to others.
+  bool serves = false;
 };
 void store(const common_options& common, const store_options& options);
 

@@ -208,17 +208,12 @@ void over_etcd(const common_options& common, const rendezvous_options& o, report
   runs.print();
 }
 
-mw::task<void> until_listening(mw::socket_address address) {
-  const std::int64_t begin = now_ns();
-  for (;;) {
-    try {
-      const line made = line::to(address);
-      co_return;
-    } catch (const std::system_error&) {
-      if (now_ns() - begin > std::chrono::nanoseconds(etcd_starts).count()) throw;
-    }
-    co_await mw::sleep_for(10ms);
-  }
+/// It accepts connections a second before it has elected itself.
+mw::task<void> until_it_answers(const std::string& endpoint) {
+  mw::etcd_store_options how;
+  how.prefix = "mwbench/";
+  mw::etcd_store store(endpoint, how);
+  co_await store.set("ready", "yes", etcd_starts);
 }
 
 /// One member, with its data on this machine's disk, as it is installed.
@@ -250,7 +245,7 @@ mw::task<void> with_own_etcd(mw::runtime& rt, const common_options& common,
                  "etcd-server)\n");
     co_return;
   }
-  co_await until_listening(clients);
+  co_await until_it_answers(clients.text());
   over_etcd(common, o, out, clients.text());
   co_await etcd.stop(mw::grace(5s));
 }

@@ -1,12 +1,13 @@
 #!/bin/bash
 # Every question on this machine, beside the peers where they have an answer:
-#   reproduce.sh [--quick] [MWBENCH] [FOLDER]
+#   reproduce.sh [--quick] [--only NAME,...] [MWBENCH] [FOLDER]
 #   reproduce.sh --build-only
 #
 # Takes the program MWBENCH, or else builds the project's own, optimized, in build-bench, and installs what that needs
 # (as tests/run.sh does). Writes JSON, Markdown and SVG for each question into FOLDER, by default results/DATE-MACHINE
 # beside this file. Peers that are missing are named there and left out: peers/install.sh has them. All of it takes
-# about 30 minutes, --quick 5 (figures of one round: only to see that all works). --build-only says which program it is.
+# about 35 minutes, --quick 6 (figures of one round: only to see that all works). --only asks what is in these files
+# alone, as "store,launch". --build-only says which program it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -22,10 +23,11 @@ build_mwbench() {
   mwbench=$folder/benchmarks/mwbench
 }
 
-quick=no only_build=no mwbench=
-for argument in "$@"; do
-  case $argument in
+quick=no only= only_build=no mwbench=
+while [ $# -gt 0 ]; do
+  case $1 in
     --quick) quick=yes ;;
+    --only) only=${2:?--only names what is asked}; shift ;;
     --build-only) only_build=yes ;;
     -*) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) break ;;
@@ -47,14 +49,18 @@ machine=$(echo "${processor:-unknown} $(nproc) cpus" | tr '[:upper:]' '[:lower:]
 folder=${1:-$here/results/$(date -u +%F)-$machine}
 mkdir -p "$folder"
 
+is_asked() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
+
 # NAME PROGRAM OPTIONS...
 compare() {
+  is_asked "$1" || return 0
   echo "--- $1, $(date -u +%T)" >&2
   python3 "$here/peers/$2" "$mwbench" --json "$folder/$1.json" "${@:3}" > "$folder/$1.md"
 }
 
 # NAME, then questions of mwbench, one an argument.
 ask_ourselves() {
+  is_asked "$1" || return 0
   echo "--- $1, $(date -u +%T)" >&2
   local question
   for question in "${@:2}"; do
@@ -85,6 +91,8 @@ if [ $quick = yes ]; then
   ask_ourselves life 'form --repeat 2' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 1' \
     'memory --worlds 16'
   ask_ourselves growth 'scale --worlds 1,10 --seconds 0.5' 'scale --members 2,4 --seconds 0.5'
+  compare store store.py --rounds 1 --count 500 --clients 100
+  ask_ourselves launch 'process --repeat 10' 'rendezvous --repeat 1'
 else
   compare p2p compare.py --question p2p --rounds 3
   compare pairs compare.py --question pairs
@@ -105,8 +113,11 @@ else
   ask_ourselves life 'form' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 10' \
     'await' 'memory' '--transport tcp memory'
   ask_ourselves growth 'scale --worlds 1,10,100,1000' 'scale --members 2,4,8,16,32'
+  compare store store.py
+  ask_ourselves launch 'process --touched 0' 'process --touched 1024' 'rendezvous --repeat 20'
 fi
 for name in p2p collectives-2 collectives-4 worlds; do
+  is_asked $name || continue
   "$mwbench" --no-launcher draw "$folder/$name.json" "$folder/$name.svg"
 done
 python3 "$here/peers/summary.py" "$folder" > "$folder/README.md"

@@ -6,6 +6,7 @@ each answer is there, plausible and in the fields that were promised."""
 import json
 import os
 import pty
+import shutil
 import socket
 import subprocess
 import sys
@@ -81,11 +82,14 @@ def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
                              "wrong", "p50_us", "p99_us", "spread"], names
 
 
-def without_peers(program, *options):
-    """What a comparison in `peers` says where no peer is installed."""
+def without_peers(program, *options, packages=("openmpi-bin", "mpich", "python3-torch", "--multiworld"),
+                  present=()):
+    """What a comparison in `peers` says where no peer is installed but those that are `present`."""
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", program)
     with tempfile.TemporaryDirectory() as empty:
         figures = os.path.join(empty, "figures.json")
+        for program in present:
+            os.symlink(shutil.which(program), os.path.join(empty, program))
         run = subprocess.run(
             [sys.executable, script, os.path.abspath(sys.argv[1]), "--json", figures, "--build",
              empty, *options],
@@ -93,7 +97,7 @@ def without_peers(program, *options):
         assert run.returncode == 0, run.stderr
         with open(figures) as lines:
             about, *rows = map(json.loads, lines)
-    for package in ("openmpi-bin", "mpich", "python3-torch", "--multiworld"):
+    for package in packages:
         assert any(package in note for note in about["notes"]), about
     return about, rows
 
@@ -109,6 +113,35 @@ def a_fault_is_told_beside_what_the_peers_make_of_it():
     _, (row,) = without_peers("fail.py", "--kills", "1", "--stops", "0")
     assert (row["who"], row["fault"], row["noticed"]) == ("manyworlds", "kill", 1), row
     check_positive(row, "ms")
+
+
+def a_store_is_told_beside_what_others_make_of_it():
+    etcd = ["etcd"] if shutil.which("etcd") else []
+    _, rows = without_peers("store.py", "--rounds", "1", "--count", "50", "--clients", "20", present=etcd,
+                            packages=("python3-torch", "golang-etcd-server-dev"))
+    operations = ["get", "set", "add", "check", "compare_set"]
+    asked = [(who, operation) for who in ["manyworlds", *(["our client of etcd"] if etcd else [])]
+             for operation in operations]
+    assert [(row["who"], row["operation"]) for row in rows] == [
+        *asked, ("manyworlds", "connect and barrier")], rows
+    for row in rows[:-1]:
+        check_positive(row, "p50_us", "p99_us")
+    check_positive(rows[-1], "clients", "took_ms")
+
+
+def rounds_are_told_of_each_backend_that_is_here():
+    rows = ask("rendezvous", "--repeat", "1")
+    steps = ["nodes at once, to their round", "a node killed, to the next round",
+             "a node more, to the round with it", "coordinator killed, to the next round"]
+    alone = steps[:3] + ["coordinator killed, to no_coordinator"]
+    backends = {"tcp": steps, "tcp, several hosts": alone}
+    if shutil.which("etcd"):
+        backends["etcd"] = steps
+    backends["file"] = steps
+    assert [(row["backend"], row["what"]) for row in rows] == [
+        (backend, what) for backend, of_it in backends.items() for what in of_it], rows
+    for row in rows:
+        check_positive(row, "p50_ms", "max_ms")
 
 
 def a_killed_peer_is_noticed_and_replaced():
@@ -290,6 +323,8 @@ def main():
          "--collective-sizes", "8,64K", "--kinds", "reduce", "--members", "2",
          "--collective-seconds", "0.01"),
         (a_fault_is_told_beside_what_the_peers_make_of_it,),
+        (a_store_is_told_beside_what_others_make_of_it,),
+        (rounds_are_told_of_each_backend_that_is_here,),
         (a_killed_peer_is_noticed_and_replaced,),
         (a_stopped_peer_is_suspect_before_its_world_breaks,),
         (a_member_that_is_cut_off_is_noticed_by_each_survivor,),

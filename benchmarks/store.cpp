@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
@@ -82,9 +84,11 @@ void allow_descriptors(int clients) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// Each client connects at its first operation.
-mw::task<double> crowd(mw::runtime& rt, const std::string& server, int clients) {
-  std::vector<std::unique_ptr<mw::tcp_store>> all;
+using client_list = std::vector<std::unique_ptr<mw::tcp_store>>;
+
+/// Each client connects at its first operation, and stays connected.
+mw::task<double> crowd(mw::runtime& rt, const std::string& server, int clients,
+                       client_list& all) {
   for (int i = 0; i < clients; ++i)
     all.push_back(std::make_unique<mw::tcp_store>(rt, server));
   const std::int64_t begin = now_ns();
@@ -117,7 +121,8 @@ mw::task<void> lead(mw::runtime& rt, mw::store& control, const store_options& o,
   double grown = 0;
   double took = 0;
   if (o.clients > 0) {
-    took = co_await crowd(rt, server, o.clients);
+    client_list all;
+    took = co_await crowd(rt, server, o.clients, all);
     co_await control.set("bench/crowd", "met");
     if (o.server.empty()) {
       const std::string text = co_await control.get("bench/grown", patience);
@@ -135,10 +140,28 @@ mw::task<void> lead(mw::runtime& rt, mw::store& control, const store_options& o,
   co_await control.set("bench/end", "now");
 }
 
+mw::task<void> ask_etcd(const store_options& o, report& out) {
+  mw::etcd_store_options how;
+  how.prefix = fmt::format("mwbench/{}/", now_ns());
+  mw::etcd_store client(o.etcd, how);
+  co_await ask(client, o, out);
+  co_await client.erase("bench/key");
+}
+
+/// Serves until this process is ended.
+void serve(const common_options& common) {
+  mw::runtime rt(runtime_options_of(common));
+  const mw::hosted_store served(rt, "127.0.0.1:0");
+  fmt::print("{}\n", served.address());
+  std::fflush(stdout);
+  for (;;) ::pause();
+}
+
 }  // namespace
 
 void store(const common_options& common, const store_options& options) {
   allow_descriptors(options.clients);
+  if (options.serves) return serve(common);
   member m(common);
   if (!common.leads()) {
     m.runtime().run(host(m.runtime(), m.store()));
@@ -147,6 +170,10 @@ void store(const common_options& common, const store_options& options) {
   report out(common.json, common.transport());
   out.machine(m.engine());
   out.progress("asking a store in another process");
+  if (!options.etcd.empty()) {
+    m.runtime().run(ask_etcd(options, out));
+    return;
+  }
   if (!options.server.empty()) {
     m.runtime().run(lead(m.runtime(), m.store(), options, out));
     return;

@@ -128,10 +128,45 @@ def of_faults(folder):
         2, figures_of(begun, "cancel", "cancel_p99_ms", lambda row: row["side"]), " ms")
 
 
+def of_stores(folder):
+    rows = [row for row in rows_in(folder, "store") if row["bench"] == "store"]
+    time = {(row["who"], row["operation"]): row["p50_us"] for row in rows if "p50_us" in row}
+    for operation in ("get", "set", "add"):
+        found = ((time["PyTorch", operation] / time[who, what], "")
+                 for who, what in time if (who, what) == (OURS, operation) and ("PyTorch", operation) in time)
+        acknowledged = ", acknowledged" if operation == "set" else ""
+        yield f"a store's {operation}{acknowledged}: PyTorch's by ours", at_least(2, found)
+    met = {"operation": "connect and barrier", "clients": 1000, "who": OURS}
+    crowds = [row for row in rows if met.items() <= row.items()]
+    yield "1,000 clients to their barrier", at_most(300, figures_of(crowds, "store", "took_ms"), " ms")
+    yield "memory of the store by them", at_most(64, figures_of(crowds, "store", "server_mib"), " MiB")
+
+
+def of_launching(folder):
+    rows = rows_in(folder, "launch")
+
+    def starts(what):
+        return figures_of(rows, "process", "us", lambda row: f"{row['touched_mib']} MiB touched", what=what)
+
+    def rounds(backend, what):
+        return figures_of(rows, "rendezvous", "p50_ms", backend=backend, what=what, nodes=3)
+
+    yield "a program's start to its first instruction", at_most(1500, starts("start to first instruction"), " us")
+    yield "its end to the waiter", at_most(1000, starts("end to waiter"), " us")
+    at_once, killed = "nodes at once, to their round", "coordinator killed, to the next round"
+    yield "3 nodes to a round, tcp", at_most(50, rounds("tcp", at_once), " ms")
+    yield "3 nodes to a round, etcd", at_most(150, rounds("etcd", at_once), " ms")
+    yield "coordinator killed to the next round, etcd", at_most(500, rounds("etcd", killed), " ms")
+
+
 def tell(folder):
     print("| what | budget | measured | |\n|---|---|---|---|")
-    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults):
-        for what, (limit, found, unit, is_met) in group(folder):
+    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults, of_stores, of_launching):
+        answers = list(group(folder))
+        # As of a run of `reproduce.sh --only`.
+        if all(found is None for _, (_, found, _, _) in answers):
+            continue
+        for what, (limit, found, unit, is_met) in answers:
             if found is None:
                 print(f"| {what} | {limit} | not measured | |")
                 continue

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Installs what compare.py and fail.py run beside ours: install.sh [--torch] [--multiworld]
+# Installs what compare.py, fail.py and store.py run beside ours: install.sh [--torch] [--multiworld] [--etcd]
 #
 # Always what Debian and Ubuntu package: UCX, Gloo, Open MPI and MPICH (both MPIs side by side, as
 # mpicc.openmpi, mpicc.mpich ...), torch with its gloo. 1.1 GB.
 # --torch       the newest torch of PyPI instead, below build/peers/torch. With its CUDA 5 GB or more.
+# --etcd        etcd, Go and etcd's own client for it, all of Debian. 0.8 GB.
 # --multiworld  MultiWorld and the one torch it patches, below build/peers/multiworld. 5 GB.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,12 +26,16 @@ make_venv() {
 for what in "$@"; do
   case $what in
     --torch) make_venv torch torch numpy ;;
+    --etcd)
+      "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        etcd-server golang-go golang-etcd-server-dev
+      ;;
     --multiworld)
       make_venv multiworld multiworld numpy
       # Its first import patches the torch beside it, says so and ends with an error.
       "$build/multiworld/bin/python" -c 'import multiworld' || true
       "$build/multiworld/bin/python" -c 'import multiworld.manager'
       ;;
-    *) sed -n 2,8p "$0" >&2; exit 2 ;;
+    *) sed -n 2,9p "$0" >&2; exit 2 ;;
   esac
 done

@@ -14,7 +14,8 @@ TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2":
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
           "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp: io_uring, then epoll", "refused": "Where memory of peers may not be read",
-          "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members"}
+          "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members",
+          "store": "Stores, beside PyTorch's and etcd's own client", "launch": "Starting programs, and rounds of nodes"}
 
 
 def distance(rows):
@@ -28,12 +29,13 @@ def distance(rows):
 def main():
     folder = sys.argv[1]
     p2p = rows_in(folder, "p2p")
-    about = next((row for row in p2p if row["bench"] == "machine"), {})
+    about = next((row for row in p2p or rows_in(folder, "store") if row["bench"] == "machine"), {})
     print(f"# {about.get('processor', 'Unknown')}, {about.get('date', '')[:10]}\n")
     print("By `benchmarks/reproduce.sh`; each file has its own load, versions and notes.\n")
     for name in ("cpus", "kernel", "commit"):
         print(f"- {name}: {about.get(name, 'unknown')}")
-    print(f"- between the two CPUs: {distance(p2p)}")
+    if p2p:
+        print(f"- between the two CPUs: {distance(p2p)}")
     versions, notes = {}, {}
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         for row in rows_in(folder, os.path.basename(path)[:-len(".json")]):
