@@ -59,6 +59,8 @@ void add_store(CLI::App& app, const common_options& common, store_options& o) {
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
   sub->add_option("--server", o.server, "HOST:PORT of another server, such as PyTorch's");
+  sub->add_flag("--near", o.is_near,
+                "the client lives on the asking task's reactor, not on the service's");
   sub->add_option("--etcd", o.etcd, "HOST:PORT of an etcd, which is asked in its place");
   sub->add_flag("--serve", o.serves, "only serves a store, and prints where");
   sub->callback([&] {

@@ -19,15 +19,22 @@ from tables import OURS, human, number, rows_in  # noqa: E402
 PAGES = ["README.md", "benchmarks/README.md"]
 MPIS = ["Open MPI", "MPICH"]
 KIB, MIB = 1 << 10, 1 << 20
-newest = max(path.parent for path in (here / "results").glob("*/p2p.json"))
 
 
-def one(name, **fields):
+def newest_with(name):
+    """A folder may hold part of what is asked: `reproduce.sh --only`."""
+    return max(path.parent for path in (here / "results").glob(f"*/{name}.json"))
+
+
+newest = newest_with("p2p")
+
+
+def one(name, folder=newest, **fields):
     """The first row of that file with these values."""
-    for row in rows_in(newest, name):
+    for row in rows_in(folder, name):
         if all(row.get(field) == value for field, value in fields.items()):
             return row
-    raise SystemExit(f"{newest.name}/{name}.json has no row with {fields}")
+    raise SystemExit(f"{folder.name}/{name}.json has no row with {fields}")
 
 
 def ms(value):
@@ -121,6 +128,50 @@ def collectives(members, what):
         for size in sizes])
 
 
+def measured_on(folder, name):
+    about = one(name, folder, bench="machine")
+    return (f"{about['processor']}, {about['cpus']} CPUs, kernel {about['kernel']}, {about['date'][:10]}, by "
+            f"`reproduce.sh`: [{folder.name}](results/{folder.name}/README.md).")
+
+
+def stores():
+    folder = newest_with("store")
+    who = [OURS, "manyworlds, near", "PyTorch", "PyTorch's client, our server", "our client of etcd", "etcd's Go client"]
+    rows = [row for row in rows_in(folder, "store") if row["bench"] == "store"]
+    time = {(row["who"], row["operation"]): row.get("p50_us", row.get("took_ms")) for row in rows}
+    versions = one("store", folder, bench="machine")["versions"]
+    said = "; ".join(f"{each} {versions[each]}" for each in ("PyTorch", "etcd"))
+    heads = ["us, p50", "ours", "ours, near", "PyTorch", "PyTorch's client, our server", "etcd: ours", "etcd: its Go client"]
+    operations = ["get", "set", "add", "check", "compare_set"]
+    lines = table(heads, [[operation, *(number(time.get((each, operation))) for each in who)]
+                          for operation in operations])
+    met = [number(time.get((each, "connect and barrier"))) for each in who]
+    lines.append(f"| 1,000 clients to a barrier, ms | {' | '.join(met)} |")
+    return [*lines, "", f"{said}; {measured_on(folder, 'store')}"]
+
+
+def rounds():
+    folder = newest_with("launch")
+    rows = [row for row in rows_in(folder, "launch") if row["bench"] == "rendezvous"]
+    backends = list(dict.fromkeys(row["backend"] for row in rows))
+    time = {(row["what"], row["backend"]): f"{number(row['p50_ms'])} ({number(row['max_ms'])})" for row in rows}
+    whats = list(dict.fromkeys(row["what"] for row in rows))
+    return table(["ms, p50 (longest)", *backends],
+                 [[what, *(time.get((what, backend), "-") for backend in backends)] for what in whats])
+
+
+def starts():
+    folder = newest_with("launch")
+    rows = [row for row in rows_in(folder, "launch") if row["bench"] == "process"]
+    others = list(dict.fromkeys(row["beside"] for row in rows))
+    lines = []
+    for what, touched in dict.fromkeys((row["what"], row["touched_mib"]) for row in rows):
+        chosen = {row["beside"]: row for row in rows if (row["what"], row["touched_mib"]) == (what, touched)}
+        lines.append([f"{what}, {touched} MiB touched", number(chosen[others[0]]["us"]),
+                      *(number(chosen[other]["beside_us"]) for other in others)])
+    return table(["us, p50", "ours", *others], lines)
+
+
 def machine():
     about = one("p2p", bench="machine")
     versions = {who.split(",")[0]: version for name in ("p2p", "fail", "collectives-2")
@@ -136,6 +187,9 @@ TABLES = {
     "machine": machine,
     "two processes": two_processes,
     "collectives of two": lambda: collectives(2, "p50_us"),
+    "stores": stores,
+    "rounds": rounds,
+    "starts": starts,
     "collectives of four": lambda: collectives(4, "time_us"),
 }
 MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n)(.*?)(<!-- end of figures -->)", re.S)

@@ -98,6 +98,9 @@ struct store_options {
   /// "host:port" of a server that is there, ours or PyTorch's; empty: one of our own, in
   /// another process.
   std::string server;
+  /// Whether the client lives on the reactor of the task that asks, in place of the
+  /// service thread: nothing is handed over, and user code can delay it.
+  bool is_near = false;
   /// Endpoints of an etcd that is asked instead, by our client of it.
   std::string etcd;
   /// Nothing is asked: this process serves a store to others.

@@ -120,7 +120,7 @@ def a_store_is_told_beside_what_others_make_of_it():
     _, rows = without_peers("store.py", "--rounds", "1", "--count", "50", "--clients", "20", present=etcd,
                             packages=("python3-torch", "golang-etcd-server-dev"))
     operations = ["get", "set", "add", "check", "compare_set"]
-    asked = [(who, operation) for who in ["manyworlds", *(["our client of etcd"] if etcd else [])]
+    asked = [(who, operation) for who in ["manyworlds", "manyworlds, near", *(["our client of etcd"] if etcd else [])]
              for operation in operations]
     assert [(row["who"], row["operation"]) for row in rows] == [
         *asked, ("manyworlds", "connect and barrier")], rows

@@ -30,10 +30,12 @@ mw::task<samples> timed(int count, Operation operation) {
   co_return took;
 }
 
-void print(report& out, std::string_view operation, const samples& took) {
+void print(const store_options& o, report& out, std::string_view operation,
+           const samples& took) {
   out.row({
       {"bench", "store"},
       {"operation", operation},
+      {"client", !o.etcd.empty() ? "etcd" : o.is_near ? "near" : "service"},
       {"repeats", took.count()},
       {"p50_us", took.median()},
       {"p99_us", took.p99()},
@@ -44,20 +46,20 @@ mw::task<void> ask(mw::store& st, const store_options& o, report& out) {
   const std::string value(o.size, 'v');
   co_await st.set("bench/key", value);
   auto get = [&](int) -> mw::task<void> { co_await st.get("bench/key", patience); };
-  print(out, "get", co_await timed(o.count, get));
+  print(o, out, "get", co_await timed(o.count, get));
   auto set = [&](int) -> mw::task<void> { co_await st.set("bench/set", value); };
-  print(out, "set", co_await timed(o.count, set));
+  print(o, out, "set", co_await timed(o.count, set));
   auto add = [&](int) -> mw::task<void> { co_await st.add("bench/add", 1); };
-  print(out, "add", co_await timed(o.count, add));
+  print(o, out, "add", co_await timed(o.count, add));
   auto check = [&](int) -> mw::task<void> { co_await st.check("bench/key"); };
-  print(out, "check", co_await timed(o.count, check));
+  print(o, out, "check", co_await timed(o.count, check));
   std::string before;
   auto compare = [&](int i) -> mw::task<void> {
     const std::string after = fmt::format("{} {}", i, value);
     co_await st.compare_set("bench/compare", before, after);
     before = after;
   };
-  print(out, "compare_set", co_await timed(o.count, compare));
+  print(o, out, "compare_set", co_await timed(o.count, compare));
 }
 
 /// Bytes of memory that this process has in use.
@@ -115,7 +117,7 @@ mw::task<void> lead(mw::runtime& rt, mw::store& control, const store_options& o,
   std::string server = o.server;
   if (server.empty()) server = co_await control.get("bench/server", patience);
   {
-    mw::tcp_store client(rt, server);
+    mw::tcp_store client(o.is_near ? rt.home() : rt.service(), server);
     co_await ask(client, o, out);
   }
   double grown = 0;

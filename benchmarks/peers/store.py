@@ -22,6 +22,7 @@ from turns import present_of, turns_of
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 OPERATIONS = ["get", "set", "set, unanswered", "add", "check", "compare_set"]
+NEAR = "manyworlds, near"
 TORCH, ETCD, ETCD_GO = "PyTorch", "our client of etcd", "etcd's Go client"
 OURS_THERE, TORCH_HERE = "our client, PyTorch's server", "PyTorch's client, our server"
 
@@ -36,6 +37,8 @@ class Torch:
         with open(os.path.join(HERE, "store_torch.py")) as text:
             self.text = text.read()
 
+    name = TORCH
+
     def missing(self):
         return not self.named and self.found.missing()
 
@@ -48,18 +51,20 @@ class Torch:
 
 
 class Etcd:
+    name = "etcd"
     package = "etcd-server"
 
     def missing(self):
         return not shutil.which("etcd")
 
     def version(self):
-        return "etcd " + version_in(["etcd", "--version"])
+        return version_in(["etcd", "--version"])
 
 
 class Go:
     """The program over etcd's own client, compiled of Debian's packages."""
 
+    name = "Go"
     package = "golang-go golang-etcd-server-dev (or install.sh --etcd)"
 
     def __init__(self, options):
@@ -79,7 +84,7 @@ class Go:
         run(["go", "build", "-o", self.program, self.source], packages)
 
     def version(self):
-        return "go " + version_in(["go", "version"])
+        return version_in(["go", "version"])
 
 
 def first_line(server):
@@ -133,8 +138,6 @@ def mebibytes(pid, what):
 
 
 class Contestant:
-    compared = True
-
     def __init__(self, name, server, client, crowd, parts):
         """`server()` is a context with an address; `client` and `crowd` make a command of that address."""
         self.name = name
@@ -144,9 +147,6 @@ class Contestant:
 
     def missing(self):
         return any(part.missing() for part in self.parts)
-
-    def version(self):
-        return "; ".join(part.version() for part in self.parts)
 
     def operations(self):
         for part in self.parts:
@@ -171,8 +171,8 @@ def contestants(options):
     asked = ["--json", "--no-launcher", "--limit", str(LIMIT_S), "store"]
     count, size, clients = (str(value) for value in (options.count, options.size, options.clients))
 
-    def our_client(address):
-        return [ours.program, *asked, "--count", count, "--size", size, "--clients", "0", "--server", address]
+    def our_client(address, *more):
+        return [ours.program, *asked, "--count", count, "--size", size, "--clients", "0", "--server", address, *more]
 
     def our_crowd(address):
         return [ours.program, *asked, "--count", "10", "--clients", clients, "--server", address]
@@ -193,6 +193,7 @@ def contestants(options):
         return serving(torch.command("serve"))
 
     stores = [Contestant(OURS, our_server, our_client, our_crowd, [ours]),
+              Contestant(NEAR, our_server, lambda address: our_client(address, "--near"), None, [ours]),
               Contestant(TORCH, torch_server, torch_client, torch_crowd, [torch]),
               Contestant(TORCH_HERE, our_server, torch_client, torch_crowd, [ours, torch])]
     if not torch.missing() and not torch.version().startswith("1."):
@@ -258,7 +259,7 @@ def main():
             print(text, file=sys.stderr)
 
     stores, etcds = (present_of(each, note) for each in contestants(options))
-    about, busy = machine([*stores, *etcds]), Busy()
+    about, busy = machine({part.name: part for one in [*stores, *etcds] for part in one.parts}.values()), Busy()
     of_stores = gather("store", Contestant.operations, stores, options.rounds, note)
     of_etcd = gather("etcd", Contestant.operations, etcds, options.rounds, note)
     crowds = gather("crowd", Contestant.meeting, [one for one in stores if one.crowd], options.rounds, note)
