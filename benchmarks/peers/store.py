@@ -157,7 +157,7 @@ class Contestant:
         return {row["operation"]: row for row in rows if row.get("operation") in OPERATIONS}
 
     def meeting(self):
-        """The server's growth is to its peak, so that no one has to hold its clients."""
+        """The server's growth is to its peak, since its clients are gone afterwards."""
         with self.server() as server:
             before = mebibytes(server.pid, "VmRSS")
             rows = rows_of(run(self.crowd(server.address)))

@@ -2,7 +2,7 @@
 
 serve                           prints where it listens, and serves until it is ended
 ask HOST PORT COUNT SIZE        the operations of `mwbench store`
-crowd HOST PORT CLIENTS         so many clients connect and meet
+crowd HOST PORT CLIENTS         that many clients connect, and meet
 version"""
 
 import datetime
