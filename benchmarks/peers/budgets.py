@@ -145,11 +145,14 @@ def of_stores(folder):
 def of_launching(folder):
     rows = rows_in(folder, "launch")
 
-    def starts(what):
-        return figures_of(rows, "process", "us", lambda row: f"{row['touched_mib']} MiB touched", what=what)
+    def of(question):
+        return [row for row in rows if row.get("what") == question]
 
-    def rounds(backend, what):
-        return figures_of(rows, "rendezvous", "p50_ms", backend=backend, what=what, nodes=3)
+    def starts(question):
+        return figures_of(of(question), "process", "us", lambda row: f"{row['touched_mib']} MiB touched")
+
+    def rounds(backend, question):
+        return figures_of(of(question), "rendezvous", "p50_ms", backend=backend, nodes=3)
 
     yield "a program's start to its first instruction", at_most(1500, starts("start to first instruction"), " us")
     yield "its end to the waiter", at_most(1000, starts("end to waiter"), " us")
