@@ -67,6 +67,18 @@ std::int64_t seconds_of_today() {
       .count();
 }
 
+std::string text_of_end(int rank, const exit_reason& end) {
+  switch (end.kind) {
+    case exit_kind::exited:
+      return fmt::format("rank {} (pid {}) exited with code {}", rank, end.pid, end.code);
+    case exit_kind::signaled:
+      return fmt::format("rank {} (pid {}) killed by signal {} ({})", rank, end.pid,
+                         end.signal, received_signal{end.signal}.text());
+    default:
+      return fmt::format("rank {}: {}", rank, end.text());
+  }
+}
+
 /// Restarts within a time, or ever.
 class restarts_left {
  public:
@@ -275,7 +287,7 @@ task<void> launch_agent::core::live(worker& w) {
     }
     ++w.incarnation;
     ++result_.restarts;
-    tell(fmt::format("rank {} {}; the others go on", rank_of(w), end.text()));
+    tell(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
   }
   if (--living_ == 0) none_lives_.set();
 }
@@ -304,8 +316,11 @@ task<void> launch_agent::core::tell_replacement(worker& w, time_point failed) {
     // Its end says so, too.
     co_return;
   }
+  const pid_t pid = w.process->pid();
+  // One that has ended already is told of by its end.
+  if (pid == 0) co_return;
   tell(fmt::format("rank {} started again as pid {}, incarnation {}, after {}",
-                   rank_of(w), w.process->pid(), w.incarnation,
+                   rank_of(w), pid, w.incarnation,
                    duration_text(runtime_.home().now() - failed)));
 }
 
@@ -442,7 +457,7 @@ void launch_agent::core::note_failure(const worker& w, const exit_reason& end) {
   }
   if (!why_not.empty())
     tell(fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
-  tell(fmt::format("rank {} {}", f.rank, end.text()));
+  tell(text_of_end(f.rank, end));
   result_.failures.push_back(std::move(f));
 }
 

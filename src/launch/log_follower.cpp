@@ -19,7 +19,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// Of a file that grows fast so much is read before it is written.
+/// A file that grows fast is read and shown in parts of this size.
 constexpr std::size_t part_of_log = 64 * 1024;
 /// A line that is longer is shown in pieces.
 constexpr std::size_t longest_shown = 1 << 20;

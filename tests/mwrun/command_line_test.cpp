@@ -174,6 +174,7 @@ TEST_CASE("L3: what cannot be meant is refused in one line that names the option
   says({"--logs-specs=mine", "p"}, "--logs-specs");
   says({"-m", "--no-python", "p"}, "--module and --no-python");
   says({"--nproc-pre-node=2", "p"}, "the nearest is --nproc-per-node");
+  says({"--nprox=2", "p"}, "the nearest is --nproc-per-node");
   says({"--no", "p"}, "--no may be each of --no-python");
   says({"-x", "p"}, "there is no option -x");
   says({"--standalone=1", "p"}, "--standalone takes no value");

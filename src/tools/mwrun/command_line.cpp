@@ -458,13 +458,16 @@ class word_reader {
     if (found != short_.end()) return *found->second;
     throw usage_error("there is no option " + said);
   }
+  /// A name may have been cut, and then written wrongly.
   [[nodiscard]] std::string nearest_to(const std::string& said) const {
-    return std::min_element(long_.begin(), long_.end(),
-                            [&](const auto& a, const auto& b) {
-                              return distance_between(said, a.first) <
-                                     distance_between(said, b.first);
-                            })
-        ->first;
+    const auto distance = [&](const std::string& name) {
+      const std::string_view cut = std::string_view(name).substr(0, said.size());
+      return std::min(distance_between(said, name), distance_between(said, cut) + 1);
+    };
+    const auto is_nearer = [&](const auto& a, const auto& b) {
+      return distance(a.first) < distance(b.first);
+    };
+    return std::min_element(long_.begin(), long_.end(), is_nearer)->first;
   }
 
   std::map<std::string, const CLI::Option*> long_;

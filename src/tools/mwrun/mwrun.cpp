@@ -114,7 +114,8 @@ int run(const command_line& line) {
   awaited_signals waits = await_each(numbers);
   job.guard = &guard;
   job.told = &say;
-  mw::runtime rt(mw::runtime_options{});
+  // What happens to the workers is told by the agent.
+  mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
   mw::launch_agent agent(rt, std::move(job));
   const mw::launch_result end =
       rt.run(run_job(agent, std::move(numbers), std::move(waits)));
