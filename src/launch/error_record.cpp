@@ -20,7 +20,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-constexpr off_t longest_record = 4 << 20;
+constexpr off_t longest_error_record = 4 << 20;
 
 /// Reads a regular file that is not too long. Nothing: `why_not` says it, but for a file
 /// that is not there.
@@ -38,9 +38,9 @@ std::optional<std::string> short_file(const std::string& path, std::string& why_
     why_not = "is no regular file";
     return std::nullopt;
   }
-  if (what.st_size > longest_record) {
-    why_not =
-        fmt::format("has {} bytes, at most {} are read", what.st_size, longest_record);
+  if (what.st_size > longest_error_record) {
+    why_not = fmt::format("has {} bytes, at most {} are read", what.st_size,
+                          longest_error_record);
     return std::nullopt;
   }
   std::string text(static_cast<std::size_t>(what.st_size), '\0');
