@@ -5,6 +5,7 @@
 
 #include "manyworlds/io/start_step.hpp"
 #include "manyworlds/launch/exit_reason.hpp"
+#include "manyworlds/launch/launch_agent.hpp"
 #include "manyworlds/launch/launch_context.hpp"
 #include "manyworlds/launch/launch_error.hpp"
 #include "manyworlds/launch/launch_store.hpp"
@@ -15,6 +16,7 @@
 #include "manyworlds/launch/restart_policy.hpp"
 #include "manyworlds/launch/round.hpp"
 #include "manyworlds/launch/supervised_process.hpp"
+#include "manyworlds/launch/worker_failure.hpp"
 #include "manyworlds/manyworlds.hpp"
 #include "manyworlds/serve.hpp"
 #include "manyworlds/store/etcd_store.hpp"

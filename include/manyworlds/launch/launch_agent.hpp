@@ -1,0 +1,135 @@
+// Launch agent: starts the workers of a job on this node, watches them, and starts again
+// what fails.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/inline_text.hpp"
+#include "manyworlds/launch/launch_context.hpp"
+#include "manyworlds/launch/worker_failure.hpp"
+#include "manyworlds/time.hpp"
+#include "manyworlds/world/runtime.hpp"
+
+namespace manyworlds::inline v0 {
+
+class process_guard;
+
+/// What is started again when a worker fails.
+enum class restart_scope : std::uint8_t {
+  group,   ///< all workers, with a new store, as torchrun does
+  worker,  ///< that worker alone: it gets its rank back, and the others go on
+};
+
+/// Where the output and the errors of a worker go.
+struct worker_streams {
+  bool output_to_file = false;
+  bool errors_to_file = false;
+  bool output_to_console = true;
+  bool errors_to_console = true;
+};
+
+/// Describes a job of one node.
+struct launch_options {
+  /// The program of every worker, and its arguments. `${local_rank}` within an argument
+  /// stands for the worker's number on this node.
+  std::string program;
+  std::vector<std::string> arguments = {};
+  /// Variables that all workers get beside the starter's own. Those of `launch_context`
+  /// are set in any case.
+  launch_variables variables = {};
+  /// The variables of this process, which the workers inherit: some of theirs depend on
+  /// them, such as OMP_NUM_THREADS. The library reads no environment.
+  launch_variables inherited = {};
+  int workers = 1;
+  std::string role = "default";
+  /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
+  std::string run_id = "none";
+
+  restart_scope scope = restart_scope::group;
+  /// Restarts of workers and of groups together.
+  std::size_t max_restarts = 0;
+  /// Those of one rank, under `restart_scope::worker`.
+  std::optional<std::size_t> max_restarts_per_rank = std::nullopt;
+  /// Restarts are counted for this time; without it for the whole run.
+  std::optional<duration> restart_window = std::nullopt;
+  /// From SIGTERM to SIGKILL, whatever the cause.
+  duration grace = std::chrono::seconds(30);
+
+  /// The store of each attempt is served on loopback at this port; 0 chooses one.
+  std::uint16_t store_port = 0;
+  /// Each worker sees its one GPU as device 0.
+  bool virtual_local_rank = false;
+  /// The folder in which each run makes one of its own for the workers' files. Empty: no
+  /// files, and no error files.
+  std::string log_folder = {};
+  /// Says where a worker's streams go. Empty: to this process's own.
+  std::function<worker_streams(int local_rank)> streams = {};
+  /// Returns what stands before each line that comes from a file to the console.
+  std::function<std::string(int rank, int local_rank)> prefix = {};
+  /// Takes a sentence on what the agent does, on the reactor.
+  std::function<void(std::string_view line)> told = {};
+  /// Ends all workers when this process is killed. Lifetime: it outlives the runtime.
+  process_guard* guard = nullptr;
+};
+
+/// How a job has ended.
+struct launch_result {
+  /// Whether every worker has exited with 0.
+  bool is_success = false;
+  /// The signal by which it was ended; 0 if it was not.
+  int signal = 0;
+  /// The failures that ended it; the first is the root cause.
+  std::vector<worker_failure> failures;
+  std::size_t restarts = 0;
+};
+
+/// Starts workers on this node, watches them, and starts again what fails.
+///
+///     mw::launch_options job{.program = "./serving", .workers = 4};
+///     job.scope = mw::restart_scope::worker;
+///     job.max_restarts = 10;
+///     mw::launch_agent agent(rt, job);
+///     const mw::launch_result end = co_await agent.run();
+///
+/// A worker gets the variables that torchrun sets, and our own beside them, so that
+/// `launch_context` finds its place. Each attempt has a store of its own: after a restart
+/// of the group no key of the dead can be read. A worker that is started again alone
+/// keeps its rank and the store; MANYWORLDS_INCARNATION is one higher, and its worlds
+/// form again with those that live.
+///
+/// What cannot be mended goes up: a rank without restarts left is a restart of the group,
+/// and that is the end of the job once there are none. Workers are ended by SIGTERM and,
+/// after the grace, SIGKILL, with all that they have started.
+///
+/// Thread: the runtime's reactor. Lifetime: the runtime outlives it.
+class launch_agent {
+ public:
+  /// Errors: std::invalid_argument naming an option that cannot be meant.
+  launch_agent(runtime& rt, launch_options options);
+  launch_agent(const launch_agent&) = delete;
+  launch_agent& operator=(const launch_agent&) = delete;
+  ~launch_agent();
+
+  /// Runs the job to its end. Precondition: called once. A cancellation kills the
+  /// workers. Errors: std::system_error if the store's port is taken.
+  task<launch_result> run();
+  /// Sends the signal to all workers, and ends them after the grace. The second call
+  /// kills them at once.
+  void end(int signal);
+  /// Returns the process of a rank; 0 if none runs.
+  [[nodiscard]] pid_t pid_of(int rank) const noexcept;
+
+ private:
+  class core;
+  std::unique_ptr<core> core_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,69 @@
+#include "launch/worker_variables.hpp"
+
+#include <algorithm>
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+/// Returns the entry of CUDA_VISIBLE_DEVICES that a local rank has, by position.
+std::string device_of(const launch_variables& starters, int local_rank) {
+  const auto set = starters.find("CUDA_VISIBLE_DEVICES");
+  if (set == starters.end()) return std::to_string(local_rank);
+  std::string_view left = set->second;
+  for (int i = 0; i < local_rank && !left.empty(); ++i)
+    left.remove_prefix(std::min(left.find(',') + 1, left.size()));
+  return std::string(left.substr(0, left.find(',')));
+}
+
+}  // namespace
+
+launch_variables variables_of_worker(const launch_options& job, const round& r,
+                                     const round_node& node, const worker_place& where) {
+  const launch_variables& starters = job.inherited;
+  const int rank = node.first_rank + where.local_rank;
+  launch_variables set = job.variables;
+  const auto put = [&](const char* name, auto value) {
+    if constexpr (std::is_arithmetic_v<decltype(value)>) {
+      set.insert_or_assign(name, std::to_string(value));
+    } else {
+      set.insert_or_assign(name, std::string(value));
+    }
+  };
+  put("RANK", rank);
+  put("WORLD_SIZE", r.size());
+  put("LOCAL_RANK", job.virtual_local_rank ? 0 : where.local_rank);
+  put("LOCAL_WORLD_SIZE", node.slots);
+  put("GROUP_RANK", node.rank);
+  put("GROUP_WORLD_SIZE", r.nodes.size());
+  put("ROLE_NAME", node.role);
+  put("ROLE_RANK", node.first_role_rank + where.local_rank);
+  put("ROLE_WORLD_SIZE", node.role_size);
+  put("MASTER_ADDR", where.store_host);
+  put("MASTER_PORT", where.store_port);
+  put("TORCHELASTIC_RESTART_COUNT", where.attempt);
+  put("TORCHELASTIC_MAX_RESTARTS", job.max_restarts);
+  put("TORCHELASTIC_RUN_ID", r.run);
+  put("TORCHELASTIC_USE_AGENT_STORE", "True");
+  put("TORCHELASTIC_ERROR_FILE", where.error_file);
+  if (!starters.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+    put("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
+  if (node.slots > 1 && !starters.contains("OMP_NUM_THREADS")) put("OMP_NUM_THREADS", 1);
+  if (job.virtual_local_rank)
+    put("CUDA_VISIBLE_DEVICES", device_of(starters, where.local_rank));
+  put("MANYWORLDS_RUN_ID", r.run);
+  put("MANYWORLDS_ATTEMPT", where.attempt);
+  put("MANYWORLDS_INCARNATION", where.incarnation);
+  return set;
+}
+
+std::string with_local_rank(std::string argument, int local_rank) {
+  static constexpr std::string_view macro = "${local_rank}";
+  const std::string number = std::to_string(local_rank);
+  for (std::size_t at = argument.find(macro); at != std::string::npos;
+       at = argument.find(macro, at + number.size()))
+    argument.replace(at, macro.size(), number);
+  return argument;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,32 @@
+// Worker variables: the environment that a launcher gives to one worker.
+#pragma once
+
+#include <string>
+
+#include "manyworlds/launch/launch_agent.hpp"
+#include "manyworlds/launch/round.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// What differs from one start of a worker to the next.
+struct worker_place {
+  int local_rank = 0;
+  /// Of the group's starts: 0 for the first.
+  std::size_t attempt = 0;
+  /// Of the processes that have held this rank within the attempt: 1 for the first.
+  std::size_t incarnation = 1;
+  std::string store_host;
+  std::uint16_t store_port = 0;
+  std::string error_file;
+};
+
+/// Returns the variables of torchrun 2.6.0 (elastic/agent/server/local_elastic_agent.py,
+/// `_start_workers`) and ours.
+[[nodiscard]] launch_variables variables_of_worker(const launch_options& job,
+                                                   const round& r, const round_node& node,
+                                                   const worker_place& where);
+
+/// Returns the argument with the number in place of `${local_rank}`.
+[[nodiscard]] std::string with_local_rank(std::string argument, int local_rank);
+
+}  // namespace manyworlds::inline v0::detail

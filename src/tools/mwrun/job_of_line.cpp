@@ -1,0 +1,185 @@
+#include "mwrun/job_of_line.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "launch/worker_variables.hpp"
+
+namespace mwrun {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What an option asks for and this program cannot do yet.
+void refuse_what_is_missing(const command_line& line) {
+  const std::pair<const char*, bool> missing[] = {
+      {"--nnodes: more than one node", line.max_nodes > 1},
+      {"--duplicate-stdout-filters", !line.duplicate_stdout_filters.empty()},
+      {"--duplicate-stderr-filters", !line.duplicate_stderr_filters.empty()},
+      {"--numa-binding", !line.numa_binding.empty()},
+      {"--event-log-handler", line.event_log_handler != "null"},
+      {"--hang-timeout", line.hang_timeout.has_value()},
+      {"--spares", line.spares > 0},
+      {"--keep-descendants", line.keep_descendants},
+      {"--secret-file", !line.secret_file.empty()}};
+  for (const auto& [what, is_asked_for] : missing) {
+    if (is_asked_for)
+      throw usage_error(fmt::format("{}: mwrun cannot do that yet", what));
+  }
+}
+
+/// Returns the GPUs that workers can see.
+int gpus_here(const mw::launch_variables& inherited) {
+  const auto visible = inherited.find("CUDA_VISIBLE_DEVICES");
+  if (visible != inherited.end()) {
+    const std::string& all = visible->second;
+    return all.empty() ? 0
+                       : 1 + static_cast<int>(std::count(all.begin(), all.end(), ','));
+  }
+  int count = 0;
+  while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+  return count;
+}
+
+int workers_of(const std::string& said, const mw::launch_variables& inherited) {
+  const int cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (said == "cpu") return cpus;
+  const int gpus = said == "gpu" || said == "auto" ? gpus_here(inherited) : 0;
+  if (said == "gpu" && gpus == 0)
+    throw usage_error("--nproc-per-node: \"gpu\" was given: this machine has none");
+  if (said == "auto") return gpus > 0 ? gpus : cpus;
+  return said == "gpu" ? gpus : std::stoi(said);
+}
+
+std::string random_id() {
+  std::random_device seed;
+  return fmt::format("{:08x}", seed());
+}
+
+std::string replaced(std::string text, std::string_view macro, const std::string& by) {
+  for (std::size_t at = text.find(macro); at != std::string::npos;
+       at = text.find(macro, at + by.size()))
+    text.replace(at, macro.size(), by);
+  return text;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+void set_command(const command_line& line, mw::launch_options& job) {
+  if (line.no_python) {
+    job.program = line.program;
+  } else {
+    const auto chosen = job.inherited.find("PYTHON_EXEC");
+    job.program = chosen == job.inherited.end() ? "python3" : chosen->second;
+    job.arguments.emplace_back("-u");
+    if (line.module) job.arguments.emplace_back("-m");
+    job.arguments.push_back(line.program);
+  }
+  if (!line.use_env) job.arguments.emplace_back("--local-rank=${local_rank}");
+  job.arguments.insert(job.arguments.end(), line.arguments.begin(), line.arguments.end());
+}
+
+void set_logs(const command_line& line, mw::launch_options& job) {
+  if (line.log_dir.empty()) {
+    std::string made = fs::temp_directory_path() / "mwrun_XXXXXX";
+    if (::mkdtemp(made.data())) job.log_folder = made;
+  } else if (line.log_dir != "/dev/null") {
+    job.log_folder = line.log_dir;
+  }
+  job.streams = [line](int local_rank) {
+    const unsigned tee = line.tee.of(local_rank);
+    const unsigned files = tee | line.redirects.of(local_rank);
+    const auto is_shown = [&](const std::vector<int>& filter) {
+      return filter.empty() ||
+             std::find(filter.begin(), filter.end(), local_rank) != filter.end();
+    };
+    // On one node ranks and local ranks are the same.
+    const bool shows = is_shown(line.local_ranks_filter) && is_shown(line.ranks_filter);
+    const auto to_console = [&](unsigned bit) {
+      return shows && ((files & bit) == 0 || (tee & bit) != 0);
+    };
+    mw::worker_streams to;
+    to.output_to_file = (files & stream_choice::out) != 0;
+    to.errors_to_file = (files & stream_choice::err) != 0;
+    to.output_to_console = to_console(stream_choice::out);
+    to.errors_to_console = to_console(stream_choice::err);
+    return to;
+  };
+  std::string form = line.log_line_prefix_template;
+  const auto variable = job.inherited.find("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  if (form.empty() && variable != job.inherited.end()) form = variable->second;
+  if (form.empty()) form = "[${role_name}${local_rank}]:";
+  job.prefix = [form, role = line.role](int rank, int local_rank) {
+    std::string text = replaced(form, "${role_name}", role);
+    text = replaced(text, "${local_rank}", std::to_string(local_rank));
+    text = replaced(text, "${rank}", std::to_string(rank));
+    return replaced(text, "${hostname}", host_name());
+  };
+}
+
+}  // namespace
+
+mw::launch_options job_of(const command_line& line, mw::launch_variables inherited) {
+  refuse_what_is_missing(line);
+  mw::launch_options job;
+  job.inherited = std::move(inherited);
+  set_command(line, job);
+  set_logs(line, job);
+  job.workers = workers_of(line.nproc_per_node, job.inherited);
+  job.role = line.role;
+  const bool is_standalone = line.standalone || line.rdzv_id == "none";
+  job.run_id = is_standalone ? random_id() : line.rdzv_id;
+  job.scope = line.scope == restart_scope::worker ? mw::restart_scope::worker
+                                                  : mw::restart_scope::group;
+  job.max_restarts = static_cast<std::size_t>(line.max_restarts);
+  if (line.max_restarts_per_rank)
+    job.max_restarts_per_rank = static_cast<std::size_t>(*line.max_restarts_per_rank);
+  job.restart_window = line.restart_window;
+  job.grace = line.shutdown_timeout;
+  job.store_port =
+      static_cast<std::uint16_t>(line.standalone ? 0 : line.master_port.value_or(0));
+  job.virtual_local_rank = line.virtual_local_rank;
+  return job;
+}
+
+void print_plan(const mw::launch_options& job) {
+  mw::round r;
+  r.run = job.run_id;
+  r.number = 1;
+  mw::node_description self(host_name(), job.workers, job.role);
+  self.id = "this";
+  r.nodes.emplace_back(std::move(self));
+  r.assign_ranks();
+  nlohmann::json all = nlohmann::json::array();
+  for (int i = 0; i < job.workers; ++i) {
+    mw::detail::worker_place place;
+    place.local_rank = i;
+    place.store_host = "127.0.0.1";
+    place.store_port = job.store_port;
+    nlohmann::json command = nlohmann::json::array({job.program});
+    for (const std::string& each : job.arguments)
+      command.push_back(mw::detail::with_local_rank(each, i));
+    nlohmann::json variables = nlohmann::json::object();
+    for (const auto& [name, value] :
+         mw::detail::variables_of_worker(job, r, r.nodes.front(), place))
+      variables[name] = value;
+    all.push_back({{"command", command}, {"environment", variables}});
+  }
+  // Arguments may be any bytes.
+  fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+}  // namespace mwrun

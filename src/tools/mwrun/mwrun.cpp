@@ -1,0 +1,159 @@
+// mwrun: starts the workers of a job on this node as torchrun does, and starts again only
+// what failed.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/error_record.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/io/signals.hpp"
+#include "manyworlds/launch/process_guard.hpp"
+#include "manyworlds/version.hpp"
+#include "mwrun/job_of_line.hpp"
+
+extern char** environ;
+
+namespace {
+
+namespace mw = manyworlds;
+using namespace mwrun;
+
+constexpr int bad_usage = 2;
+constexpr int has_failed = 1;
+constexpr int of_signal = 128;
+
+/// One write a line: those of several processes on one terminal stay whole.
+void say(std::string_view line) {
+  const std::string whole = fmt::format("mwrun: {}\n", line);
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, whole.data(), whole.size());
+}
+
+std::optional<std::string> variable_here(std::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+mw::launch_variables all_variables() {
+  mw::launch_variables all;
+  for (char** each = environ; each && *each; ++each) {
+    const char* const equals = std::strchr(*each, '=');
+    if (equals) all.emplace(std::string(*each, equals - *each), equals + 1);
+  }
+  return all;
+}
+
+using awaited_signals = std::vector<mw::task<mw::received_signal>>;
+
+/// Blocks the signals on this thread: before others are started.
+awaited_signals await_each(const std::vector<int>& numbers) {
+  awaited_signals waits;
+  for (const int number : numbers) waits.push_back(mw::until_signal({number}));
+  return waits;
+}
+
+/// The first signal goes to the workers, and the second ends their grace.
+mw::task<void> pass_signals_on(mw::launch_agent& agent, std::vector<int> numbers,
+                               awaited_signals waits) {
+  for (;;) {
+    const auto came = co_await mw::when_any(std::move(waits));
+    for (const auto& each : came) {
+      if (!each) continue;
+      say(each->text() + ": the workers are told to end");
+      agent.end(each->number);
+    }
+    waits = await_each(numbers);
+  }
+}
+
+mw::task<mw::launch_result> run_job(mw::launch_agent& agent, std::vector<int> numbers,
+                                    awaited_signals waits) {
+  auto ended = co_await mw::when_any(agent.run(),
+                                     pass_signals_on(agent, numbers, std::move(waits)));
+  co_return std::move(*std::get<0>(ended));
+}
+
+int code_of(const mw::launch_result& end, const command_line& line) {
+  if (end.is_success) return 0;
+  if (!line.propagate_exit_code) return has_failed;
+  if (end.signal != 0) return of_signal + end.signal;
+  const int code = end.failures.front().code();
+  return code < 0 ? of_signal - code : code;
+}
+
+/// Says what failed as torchrun does, and hands the root cause to who started us.
+void report(const mw::launch_result& end, const command_line& line) {
+  if (end.failures.empty()) return;
+  fmt::print(stderr, "{}\n", mw::failure_summary(line.program, end.failures));
+  const mw::worker_failure& root = end.failures.front();
+  const auto own_file = variable_here("TORCHELASTIC_ERROR_FILE");
+  if (!own_file || own_file->empty() || root.error_file.empty()) return;
+  std::string why_not;
+  const auto record = mw::detail::read_error_record(root.error_file, why_not);
+  if (record && !mw::detail::pass_on_error(*record, root.code(), *own_file))
+    say(fmt::format("the error file {} cannot be written", *own_file));
+}
+
+int run(const command_line& line) {
+  mw::launch_options job = job_of(line, all_variables());
+  if (line.dry_run) {
+    print_plan(job);
+    return 0;
+  }
+  std::vector<int> numbers = line.signals_to_handle;
+  if (numbers.empty()) numbers = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  mw::process_guard guard;  // before any thread
+  awaited_signals waits = await_each(numbers);
+  job.guard = &guard;
+  job.told = &say;
+  // What happens to the workers is told by the agent.
+  mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
+  mw::launch_agent agent(rt, std::move(job));
+  const mw::launch_result end =
+      rt.run(run_job(agent, std::move(numbers), std::move(waits)));
+  report(end, line);
+  return code_of(end, line);
+}
+
+int answer(const command_line& line, bool as_launch) {
+  switch (line.asks) {
+    case request::help:
+      fmt::print("{}", help_text(as_launch));
+      return 0;
+    case request::version:
+      fmt::print("mwrun {}.{}.{}\n", mw::header_version.major_part,
+                 mw::header_version.minor_part, mw::header_version.patch_part);
+      return 0;
+    case request::completion:
+      fmt::print("{}", completion_for(line.completion));
+      return 0;
+    case request::run:
+      break;
+  }
+  return run(line);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view name = argc > 0 ? argv[0] : "mwrun";
+  const bool as_launch = name.substr(name.rfind('/') + 1) == "mwlaunch";
+  try {
+    return answer(read_command_line({argv + 1, argv + argc}, &variable_here, as_launch),
+                  as_launch);
+  } catch (const usage_error& e) {
+    say(e.what());
+    return bad_usage;
+  } catch (const std::exception& e) {
+    say(e.what());
+    return has_failed;
+  }
+}

@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+"""mwrun as its user sees it: what workers get, what is started again, what ends, and what is printed.
+
+usage: mwrun_test.py MWRUN LAUNCHED
+
+The numbers are those of the acceptance cases L and P. Where MANYWORLDS_TEST_LONG is set, torchrun runs beside it
+(MANYWORLDS_TORCHRUN is its command).
+"""
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../process"))
+import watched_program  # noqa: E402
+from watched_program import ARGUMENTS, MARK, PROGRAM, claim_nothing_is_left, failures  # noqa: E402
+
+LAUNCHED = os.path.abspath(ARGUMENTS[0])
+LIMIT = 60
+SETS = re.compile(r"RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCH|MANYWORLDS_(?!TEST)|OMP_|PET_|CUDA_")
+CLEAN = {name: value for name, value in os.environ.items() if not SETS.match(name)}
+
+
+def claim(what, holds, seen=""):
+    watched_program.claim(what, holds, "" if holds else seen)
+
+
+def start(*words, environment=None):
+    return subprocess.Popen([PROGRAM, *words], env=environment or CLEAN, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, start_new_session=True)
+
+
+def finish(process, limit=LIMIT):
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        err += b"\n(it did not end in time)"
+    return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def run(*words, environment=None, limit=LIMIT):
+    return finish(start(*words, environment=environment), limit)
+
+
+def shell(script, *options, environment=None):
+    return run(*options, "--no-python", "sh", "-c", script, environment=environment)
+
+
+def variables_of(*options, environment=None):
+    """What each worker finds in its environment, by its local rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        code, _, err = run(*options, "--redirects=1", f"--log-dir={folder}", "--no-python", "env", "-0",
+                           environment=environment)
+        assert code == 0, err
+        place = os.path.join(folder, os.listdir(folder)[0], "attempt_0")
+        found = {}
+        for local_rank in os.listdir(place):
+            with open(os.path.join(place, local_rank, "stdout.log"), encoding="utf-8") as file:
+                found[int(local_rank)] = dict(each.split("=", 1) for each in file.read().split("\0") if each)
+        return found
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def until(holds, limit=20):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def environment():
+    code, out, err = run("--standalone", "--nproc-per-node", "2", "--no-python", "--dry-run", "prog", "${local_rank}",
+                         "a b\n")
+    plan = json.loads(out)
+    claim("--dry-run prints commands and environments, and starts nothing",
+          code == 0 and [each["command"] for each in plan] == [["prog", "0", "a b\n"], ["prog", "1", "a b\n"]],
+          "" if code == 0 else err)
+    names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
+             "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+             "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"}
+    ours = {"MANYWORLDS_RUN_ID", "MANYWORLDS_ATTEMPT", "MANYWORLDS_INCARNATION"}
+    claim("L4 workers get the variables of torchrun 2.6, and ours", set(plan[1]["environment"]) == names | ours,
+          set(plan[1]["environment"]) ^ (names | ours))
+    want = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1", "ROLE_RANK": "1", "ROLE_WORLD_SIZE": "2", "ROLE_NAME": "default",
+            "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "MANYWORLDS_INCARNATION": "1"}
+    got = {name: plan[1]["environment"][name] for name in want}
+    claim("L4 with the values that torchrun gives", got == want, got)
+    one = variables_of("--nproc-per-node", "1")[0]
+    preset = variables_of("--nproc-per-node", "2", environment={**CLEAN, "OMP_NUM_THREADS": "7"})[1]
+    claim("L5 OMP_NUM_THREADS is 1 for several workers, unless it was set",
+          "OMP_NUM_THREADS" not in one and preset["OMP_NUM_THREADS"] == "7")
+    virtual = variables_of("--nproc-per-node=2", "--virtual-local-rank",
+                           environment={**CLEAN, "CUDA_VISIBLE_DEVICES": "4,6"})
+    claim("L7 with virtual local ranks each worker sees its own GPU as device 0",
+          [(v["LOCAL_RANK"], v["CUDA_VISIBLE_DEVICES"]) for v in (virtual[0], virtual[1])] == [("0", "4"), ("0", "6")])
+    code, _, err = run("--nproc-per-node=gpu", "--no-python", "true", environment={**CLEAN, "CUDA_VISIBLE_DEVICES": ""})
+    claim("L6 gpu without one is refused in one line", code == 2 and err.count("\n") == 1 and "gpu" in err, err)
+    odd = ["quote'\"", "new\nline", "$(touch /nothing)", "", "x" * 100000]
+    code, out, _ = run("--no-python", sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *odd)
+    claim("L68 arguments arrive byte for byte", code == 0 and json.loads(out) == odd)
+
+
+def python():
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "script.py")
+        with open(script, "w", encoding="ascii") as file:
+            file.write("import os, sys; print(__name__, os.environ['RANK'], sys.argv[1:])\n")
+        chosen = {**CLEAN, "PYTHON_EXEC": sys.executable, "PYTHONPATH": folder}
+        _, out, err = run(script, "-r", "3", environment=chosen)
+        claim("L9 a script is run by Python, and keeps its options", out == "__main__ 0 ['-r', '3']\n", out + err)
+        _, out, err = run("-m", "script", "x", environment=chosen)
+        claim("L9 a module is run by Python", out == "__main__ 0 ['x']\n", out + err)
+        code, out, err = finish(subprocess.Popen(
+            ["bash", "-c", 'exec -a mwlaunch "$@"', "bash", PROGRAM, script, "y"], env=chosen, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE))
+        claim("mwlaunch gives the local rank as an argument", out == "__main__ 0 ['--local-rank=0', 'y']\n", out + err)
+
+
+def lives_and_deaths():
+    claim("L20 what succeeds ends with 0", shell("exit 0", "--nproc-per-node=2")[0] == 0)
+    code, _, err = shell("[ $RANK = 1 ] && exit 7; exec sleep 60", "--nproc-per-node=3")
+    claim("L21 a worker that fails ends the others, and the exit code is 1",
+          code == 1 and "exitcode  : 7" in err and "NO_OTHER_FAILURES" in err, err)
+    code, _, _ = shell("[ $RANK = 1 ] && exit 7; exec sleep 60", "--nproc-per-node=2", "--propagate-exit-code")
+    claim("L21 or the worker's own where that is asked for", code == 7, code)
+    for name in ("KILL", "SEGV", "ABRT"):
+        number = getattr(signal, f"SIG{name}").value
+        code, _, err = shell(f"ulimit -c 0; kill -{name} $$")
+        claim(f"L22 the summary names SIG{name}", code == 1 and f"exitcode  : -{number} (pid:" in err and
+              f"Signal {number} (SIG{name}) received by PID" in err, err)
+    code, out, err = shell("echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MANYWORLDS_ATTEMPT; "
+                           "[ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 3; exec sleep 0.3",
+                           "--nproc-per-node=2", "--max-restarts=2")
+    claim("L23 the group is started again as often as allowed, and then succeeds",
+          code == 0 and sorted(out.split())[-2:] == ["1.1.1", "1.2.2"] and out.count("\n") == 6, out + err)
+    code, out, err = shell("echo x; exit 3", "--max-restarts=2")
+    claim("L23 and fails when none is left", code == 1 and out == "x\n" * 3, out + err)
+    ports = shell("echo $MASTER_PORT; exit 3", "--max-restarts=3")[1].split()
+    claim("each attempt has a store of its own", len(set(ports)) == 4, ports)
+
+
+def one_worker_alone():
+    script = ("echo $RANK.$MANYWORLDS_INCARNATION.$$.$MASTER_PORT; "
+              "[ $RANK = 2 ] && [ $MANYWORLDS_INCARNATION -lt 3 ] && kill -9 $$; exec sleep 1")
+    code, out, err = shell(script, "--nproc-per-node=4", "--restart-scope=worker", "--max-restarts=10")
+    lines = [line.split(".") for line in out.split()]
+    ranks = sorted((int(line[0]), int(line[1])) for line in lines)
+    claim("L62 a dead worker alone is started again, in its rank",
+          code == 0 and ranks == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 1)], out + err)
+    claim("L62 with the store of the others", len({line[3] for line in lines}) == 1)
+    claim("and it is told so", re.search(r"rank 2 \(pid \d+\) killed by signal 9 \(SIGKILL\); the others go on\n"
+                                         r"mwrun: rank 2 started again as pid \d+, incarnation 2, after", err), err)
+    code, out, err = shell("echo $RANK; exit 3", "--restart-scope=worker", "--max-restarts=5",
+                           "--max-restarts-per-rank=1")
+    claim("L63 a rank without restarts left is a restart of the group, as long as there are any",
+          code == 1 and out.count("0\n") == 6 and "rank 0 has no restarts left" in err, out + err)
+    serving = start("--nproc-per-node=3", "--restart-scope=worker", "--max-restarts=50", "--no-python", LAUNCHED,
+                    "wait")
+    code = None
+    try:
+        claim("three members of a world are there", until(lambda: len(members()) == 3), members())
+        for i in range(5):
+            before = members()
+            victim = sorted(before)[i % len(before)]
+            os.kill(victim, signal.SIGKILL)
+            claim("L62 the killed one is replaced, and no other", until(
+                lambda: victim not in members() and len(members()) == 3 and before - {victim} <= members()),
+                  (before, victim, members()))
+    finally:
+        serving.send_signal(signal.SIGTERM)
+        code = finish(serving)
+    claim("and SIGTERM ends all", code[0] == 1 and "SIGTERM" in code[2], code)
+
+
+def members():
+    """The processes of our program that this test has started."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                if os.readlink(f"/proc/{pid}/exe") == LAUNCHED and MARK.encode() in environ.read().split(b"\0"):
+                    found.add(int(pid))
+        except OSError:
+            pass  # ended meanwhile
+    return found
+
+
+def signals():
+    for name in ("TERM", "INT", "HUP", "QUIT"):
+        number = getattr(signal, f"SIG{name}")
+        process = start("--no-python", "sh", "-c", f'trap "echo got {name}; exit 0" {name}; echo up; while :; do '
+                        "sleep 0.05; done")
+        process.stdout.readline()
+        process.send_signal(number)
+        code, out, err = finish(process)
+        claim(f"L24 SIG{name} goes to the workers", code == 1 and f"got {name}" in out, (code, out, err))
+    ignores = ["--shutdown-timeout=1", "--nproc-per-node=2", "--no-python", "sh", "-c",
+               'trap "" TERM; echo up; while :; do sleep 0.05; done']
+    process = start(*ignores)
+    process.stdout.readline()
+    began = time.monotonic()
+    process.terminate()
+    code, _, err = finish(process)
+    took = time.monotonic() - began
+    claim("L25 a worker that ignores SIGTERM is gone after the grace", code == 1 and 0.9 < took < 20, (code, took, err))
+    process = start("--shutdown-timeout=50", *ignores[1:])
+    process.stdout.readline()
+    began = time.monotonic()
+    process.terminate()
+    time.sleep(0.3)
+    process.terminate()
+    code, _, err = finish(process)
+    claim("L24 a second signal kills at once", code == 1 and time.monotonic() - began < 20, err)
+    began = time.monotonic()
+    code, _, err = shell('if [ $RANK = 0 ]; then sleep 0.2; exit 3; fi; trap "" TERM; while :; do sleep 0.05; done',
+                         "--nproc-per-node=2", "--shutdown-timeout=1")
+    claim("the grace counts on every path", code == 1 and time.monotonic() - began < 20, err)
+
+
+def descendants():
+    with tempfile.TemporaryDirectory() as folder:
+        noted = os.path.join(folder, "pid")
+        script = f"setsid sleep 300 & echo $! > {noted}.new; mv {noted}.new {noted}; "
+        code, _, err = shell(script + "exit 0")
+        with open(noted, encoding="ascii") as file:
+            pid = int(file.read())
+        claim("L27 a worker that exits leaves no descendants", code == 0 and until(lambda: is_gone(pid)), (code, err))
+        os.remove(noted)
+        process = start("--no-python", "sh", "-c", script + "exec sleep 300")
+        try:
+            claim("a worker with a session beside it runs", until(lambda: os.path.exists(noted)))
+            with open(noted, encoding="ascii") as file:
+                pid = int(file.read())
+            process.kill()
+            claim("L26 when mwrun is killed its workers and their children end", until(lambda: is_gone(pid)))
+        finally:
+            process.kill()
+            finish(process)
+
+
+def files():
+    with tempfile.TemporaryDirectory() as folder:
+        logs = os.path.join(folder, "logs")
+        code, out, err = shell("echo out; echo err >&2; printf rest", "--nproc-per-node=2", "--tee=3", f"--log-dir={logs}",
+                               "--log-line-prefix-template=<${role_name} ${rank} ${local_rank}>")
+        claim("L34 what is shown comes by line, behind a prefix",
+              sorted(out.splitlines()) == ["<default 0 0>out", "<default 0 0>rest", "<default 1 1>out",
+                                           "<default 1 1>rest"] and "<default 1 1>err\n" in err, out + err)
+        runs = os.listdir(logs)
+        place = os.path.join(logs, runs[0], "attempt_0", "1")
+        with open(os.path.join(place, "stdout.log"), encoding="ascii") as file:
+            claim("L33 and stands in files", file.read() == "out\nrest" and sorted(os.listdir(place)) == [
+                "stderr.log", "stdout.log"], os.listdir(place))
+        _, out, _ = shell("echo $RANK", "--nproc-per-node=3", "--local-ranks-filter=0,2")
+        claim("L34 a filter shows some ranks alone", sorted(out.split()) == ["0", "2"], out)
+        _, out, _ = shell("echo $RANK", "--nproc-per-node=2", "--redirects=0:1", f"--log-dir={logs}")
+        claim("L10 one stream of one rank goes to its file", out.split() == ["1"], out)
+        many = "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; head -c 200000 /dev/zero | tr '\\0' x"
+        code, out, err = shell(many, "--tee=1", f"--log-dir={logs}")
+        lines = out.splitlines()
+        claim("L32 nothing is lost of much output, and it comes before the end", code == 0 and len(lines) == 20001 and
+              len(lines[-1]) == 200000 + len("[default0]:"), (code, len(lines), err))
+        code, out, _ = shell("echo x$TORCHELASTIC_ERROR_FILE", "--log-dir=/dev/null", "--tee=3")
+        claim("L35 without a folder the job runs, and the output is the console's", code == 0 and out == "x\n", out)
+        code, out, err = shell("echo x", "--log-dir=/proc/nothing", "--tee=3")
+        claim("L35 so it does where the folder cannot be made, and says so", code == 0 and out == "x\n" and
+              "there are no log and error files" in err, out + err)
+
+
+FIRST = """
+============================================================
+sh FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : TIME
+  host      : HOST
+  rank      : 0 (local_rank: 0)
+  exitcode  : 5 (pid: PID)
+  error_file: FILE
+  traceback : RuntimeError: no model
+  second line
+============================================================
+"""
+
+
+def error_files():
+    def script(text):
+        return f"printf '%s' '{text}' > $TORCHELASTIC_ERROR_FILE; exit 5"
+
+    both = ('{"message": {"message": "x", "extraInfo": {"py_callstack": "RuntimeError: no model\\nsecond line", '
+            '"timestamp": "1700000000"}}}')
+    _, _, err = shell(script(both))
+    seen = re.sub(r"20\d\d-\S+", "TIME", err[err.find("\n="):])
+    seen = re.sub(r"host      : \S+", "host      : HOST", re.sub(r"pid: \d+", "pid: PID", seen))
+    seen = re.sub(r"error_file: \S+/error.json", "error_file: FILE", seen)
+    claim("L36, L37 the summary is torchrun's, byte for byte", seen == FIRST, seen)
+    _, _, err = shell(script('{"message": "plain", "timestamp": 1700000000}'))
+    claim("L36 the short form is read", "traceback : plain" in err and "2023-11-1" in err, err)
+    _, _, err = shell(script('{"message": {"message": "half'))
+    claim("L36 half of a file is named, and ends nothing else", "is no JSON object with a message" in err and
+          "exitcode  : 5" in err, err)
+    _, _, err = shell("ln -s /etc/passwd $TORCHELASTIC_ERROR_FILE; exit 5")
+    claim("L36 a link is not followed", "is a symbolic link" in err and "root:" not in err, err)
+    _, _, err = shell("head -c 10000000 /dev/zero > $TORCHELASTIC_ERROR_FILE; exit 5")
+    claim("L36 10 MB are not read", "has 10000000 bytes" in err, err)
+    _, _, err = shell("mkfifo $TORCHELASTIC_ERROR_FILE; exit 5")
+    claim("L36 nor a pipe", "is no regular file" in err, err)
+    with tempfile.TemporaryDirectory() as folder:
+        own = os.path.join(folder, "own.json")
+        shell(script(both), environment={**CLEAN, "TORCHELASTIC_ERROR_FILE": own})
+        with open(own, encoding="utf-8") as file:
+            message = json.load(file)["message"]
+        claim("L38 the root cause is handed on, with the exit code", message["errorCode"] == 5, message)
+    code, _, err = shell("[ $RANK = 1 ] && sleep 0.3 && exit 9; exec sleep 60", "--nproc-per-node=4")
+    claim("L39 those that were ended are no causes", code == 1 and err.count("exitcode") == 1 and
+          "exitcode  : 9" in err, err)
+
+
+def programs():
+    code, out, err = run("--nproc-per-node=4", "--no-python", LAUNCHED)
+    sums = re.findall(r"rank (\d) of 4, local \d of 4, node 0 of 1, mwrun: the sum is 10", out)
+    claim("a program of ours finds its place", code == 0 and sorted(sums) == list("0123"), (code, out, err))
+    code, out, err = run("--nproc-per-node=2", "--max-restarts=1", "--no-python", LAUNCHED, "die-once", "1")
+    claim("P6 a member that dies in the first attempt is no matter in the second", code == 0 and
+          len(re.findall("the sum is 3$", out, re.M)) >= 2, (code, out, err))
+    code, _, err = run("--nproc-per-node=2", "--no-python", LAUNCHED, "throw", "1")
+    claim("P4 the summary shows its exception", code == 1 and "the model cannot be loaded" in err, err)
+    code, _, err = run("--no-python", "./no-such-program", "--max-restarts=3")
+    claim("a program that is missing is named at once", code == 1 and "no-such-program" in err and
+          "no such file" in err, err)
+
+
+GLOO = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(4) * (dist.get_rank() + 1)
+dist.all_reduce(x)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ.get("DIES") == os.environ["RANK"]:
+    os._exit(9)
+all_of_them = [None] * dist.get_world_size()
+dist.all_gather_object(all_of_them, {"rank": dist.get_rank()})
+dist.new_group([0, 1])
+dist.monitored_barrier()
+print("rank", dist.get_rank(), "sum", int(x[0]), len(all_of_them), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def pytorch():
+    if subprocess.run(["/usr/bin/python3", "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+        print("skipped: P5 PyTorch under mwrun (Debian: apt-get install python3-torch)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "gloo.py")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(GLOO)
+        chosen = {**CLEAN, "PYTHON_EXEC": "/usr/bin/python3", "GLOO_SOCKET_IFNAME": "lo"}
+        for size in (2, 4):
+            code, out, err = run(f"--nproc-per-node={size}", script, environment=chosen)
+            found = re.findall(r"rank (\d) sum (\d+) \d", out)
+            claim(f"P5 a gloo job of PyTorch with {size} ranks", code == 0 and len(found) == size, (code, out, err))
+        code, out, err = run("--nproc-per-node=2", "--max-restarts=1", script, environment={**chosen, "DIES": "1"})
+        claim("P6 and one of which a rank dies once", code == 0 and len(re.findall("sum 3", out)) == 2,
+              (code, out, err))
+
+
+def beside_torchrun():
+    words = shlex.split(os.environ.get("MANYWORLDS_TORCHRUN", "torchrun"))
+    if not os.environ.get("MANYWORLDS_TEST_LONG") or not shutil.which(words[0]):
+        print("skipped: torchrun beside mwrun (MANYWORLDS_TEST_LONG, and torchrun or MANYWORLDS_TORCHRUN)")
+        return
+    options = ["--standalone", "--nproc-per-node=2", "--no-python", "env"]
+    theirs = subprocess.run([*words, *options], env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                            timeout=LIMIT, check=False).stdout
+    names = {line.partition("=")[0] for line in theirs.splitlines() if SETS.match(line)} - {"TORCH_SHOW_CPP_STACKTRACES"}
+    ours = {name for name in variables_of(*options[:2])[1] if SETS.match(name) and "MANYWORLDS" not in name}
+    claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
+
+
+for part in (environment, python, lives_and_deaths, one_worker_alone, signals, descendants, files, error_files, programs,
+             pytorch, beside_torchrun):
+    part()
+claim_nothing_is_left()
+sys.exit(bool(failures))
