@@ -1,5 +1,5 @@
-// What PyTorch's clients and servers have said to each other, as record.py has written
-// it.
+// What PyTorch's clients and servers have said to each other, as torch_peer.py has
+// written it.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -20,6 +20,7 @@
 #include "simulation/simulated_node.hpp"
 #include "store/tcp_store_protocol.hpp"
 #include "store/tcp_store_server.hpp"
+#include "store/torch_operations.hpp"
 #include "store/transcript.hpp"
 
 using namespace manyworlds;
@@ -297,222 +298,16 @@ class recorded_server {
   std::string unknown_;
 };
 
-template <class T>
-task<bool> ends_at_its_limit(task<T> operation) {
-  try {
-    (void)co_await std::move(operation);
-  } catch (const store_error& e) {
-    co_return e.kind() == store_error_kind::timed_out;
-  }
-  co_return false;
-}
-task<bool> as_true(task<void> operation) {
-  co_await std::move(operation);
-  co_return true;
-}
-
-using strings = std::vector<std::string>;
-
-// What record.py does, with our client. Results that are awaited have names of their own,
-// as g++ 12 has defects with temporaries there.
-
-task<void> do_set(tcp_store& st) {
-  const std::string bytes("\0\xff\r\n\x7f", 5);
-  co_await st.set("k", "v");
-  co_await st.set("empty", "");
-  co_await st.set("bytes", bytes);
-  co_await st.set("schlüssel", "größe");
-  co_await st.set("k", "w");
-  const std::int64_t count = co_await st.num_keys();
-  CHECK(count == 4);
-}
-
-task<void> do_get(tcp_store& st) {
-  co_await st.set("k", "value");
-  co_await st.set("empty", "");
-  const std::string value = co_await st.get("k", 1s);
-  const std::string empty = co_await st.get("empty", 1s);
-  CHECK(value == "value");
-  CHECK(empty == "");
-}
-
-task<void> do_get_blocked(tcp_store& st) {
-  const std::string value = co_await st.get("k", 1s);
-  CHECK(value == "value");
-  co_await st.set("k", "value");
-}
-
-task<void> do_add(tcp_store& st) {
-  std::vector<std::int64_t> sums;
-  for (const std::int64_t by : {5L, -7L, 0L, 1L << 40}) {
-    const std::int64_t sum = co_await st.add("n", by);
-    sums.push_back(sum);
-  }
-  CHECK(sums == std::vector<std::int64_t>{5, -2, -2, (1L << 40) - 2});
-  const std::string text = co_await st.get("n", 1s);
-  CHECK(text == "1099511627774");
-}
-
-task<void> do_check(tcp_store& st) {
-  const strings each{"k"};
-  const strings not_all{"k", "none"};
-  const strings twice{"k", "k"};
-  co_await st.set("k", "v");
-  const bool is_set = co_await st.check(each);
-  const bool are_set = co_await st.check(not_all);
-  const bool is_set_twice = co_await st.check(twice);
-  CHECK(is_set);
-  CHECK(!are_set);
-  CHECK(is_set_twice);
-}
-
-task<void> do_wait(tcp_store& st) {
-  const strings one{"a"};
-  const strings both{"a", "b"};
-  co_await st.set("a", "1");
-  co_await st.set("b", "2");
-  co_await st.wait(one, 1s);
-  co_await st.wait(both, 1s);
-}
-
-task<void> do_wait_blocked(tcp_store& st) {
-  const strings both{"a", "b"};
-  co_await st.wait(both, 1s);
-  co_await st.set("a", "1");
-  const std::int64_t sum = co_await st.add("b", 1);
-  CHECK(sum == 1);
-}
-
-task<void> do_wait_timeout(tcp_store& st) {
-  const strings never{"never"};
-  const bool timed_out = co_await ends_at_its_limit(as_true(st.wait(never, 100ms)));
-  const std::int64_t sum = co_await st.add("n", 1);
-  CHECK(timed_out);
-  CHECK(sum == 1);
-}
-
-task<void> do_compare_set(tcp_store& st) {
-  strings found;
-  const std::vector<strings> words{
-      {"x", "y"}, {"", "1"}, {"2", "3"}, {"1", "4"}, {"", "5"}};
-  for (const strings& each : words) {
-    const std::string now = co_await st.compare_set("k", each[0], each[1]);
-    found.push_back(now);
-  }
-  CHECK(found == strings{"x", "1", "1", "4", "4"});
-}
-
-task<void> do_delete_key(tcp_store& st) {
-  co_await st.set("k", "v");
-  const bool was_set = co_await st.erase("k");
-  const bool is_still_set = co_await st.erase("k");
-  CHECK(was_set);
-  CHECK(!is_still_set);
-}
-
-task<void> do_num_keys(tcp_store& st) {
-  const std::int64_t before = co_await st.num_keys();
-  co_await st.set("k", "v");
-  const std::int64_t after = co_await st.num_keys();
-  CHECK(before == 0);
-  CHECK(after == 1);
-}
-
-task<void> do_append(tcp_store& st) {
-  co_await st.append("k", "one");
-  co_await st.append("k", ", two");
-  const std::string value = co_await st.get("k", 1s);
-  CHECK(value == "one, two");
-}
-
-task<void> do_multi_get(tcp_store& st) {
-  const strings keys{"a", "b", "a"};
-  co_await st.set("a", "1");
-  co_await st.set("b", "");
-  const strings values = co_await st.multi_get(keys, 1s);
-  CHECK(values == strings{"1", "", "1"});
-}
-
-task<void> do_multi_set(tcp_store& st) {
-  const std::vector<store_entry> entries{{"a", "1"}, {"b", ""}};
-  co_await st.multi_set(entries);
-  const std::string value = co_await st.get("a", 1s);
-  CHECK(value == "1");
-}
-
-task<void> do_queue_push(tcp_store& st) {
-  co_await st.push("q", "first");
-  co_await st.push("q", "");
-  const std::int64_t size = co_await st.queue_size("q");
-  const std::int64_t none = co_await st.queue_size("none");
-  CHECK(size == 2);
-  CHECK(none == 0);
-}
-
-task<void> do_queue_pop(tcp_store& st) {
-  co_await st.push("q", "first");
-  co_await st.push("q", "second");
-  const std::string first = co_await st.pop("q", 1s);
-  const std::optional<std::string> second = co_await st.try_pop("q");
-  CHECK(first == "first");
-  CHECK(second == "second");
-}
-
-task<void> do_queue_pop_blocked(tcp_store& st) {
-  const std::string value = co_await st.pop("q", 1s);
-  CHECK(value == "value");
-  co_await st.push("q", "value");
-}
-
-task<void> do_list_keys(tcp_store& st) {
-  co_await st.set("only", "1");
-  const strings keys = co_await st.keys();
-  CHECK(keys == strings{"only"});
-}
-
-task<void> do_barrier(tcp_store& st) {
-  co_await st.barrier("all", 2, 1s);
-  co_await st.barrier("all", 2, 1s);
-}
-
-task<void> do_barrier_timeout(tcp_store& st) {
-  const bool timed_out = co_await ends_at_its_limit(as_true(st.barrier("all", 2, 100ms)));
-  const std::int64_t sum = co_await st.add("n", 1);
-  CHECK(timed_out);
-  CHECK(sum == 1);
-}
-
-const std::map<std::string, task<void> (*)(tcp_store&)> operations_of_client{
-    {"add", do_add},
-    {"append", do_append},
-    {"barrier", do_barrier},
-    {"barrier_timeout", do_barrier_timeout},
-    {"check", do_check},
-    {"compare_set", do_compare_set},
-    {"delete_key", do_delete_key},
-    {"get", do_get},
-    {"get_blocked", do_get_blocked},
-    {"list_keys", do_list_keys},
-    {"multi_get", do_multi_get},
-    {"multi_set", do_multi_set},
-    {"num_keys", do_num_keys},
-    {"queue_pop", do_queue_pop},
-    {"queue_pop_blocked", do_queue_pop_blocked},
-    {"queue_push", do_queue_push},
-    {"set", do_set},
-    {"wait", do_wait},
-    {"wait_blocked", do_wait_blocked},
-    {"wait_timeout", do_wait_timeout},
-};
-
-void ask_recorded_server(const transcript& t, task<void> (*operation)(tcp_store&)) {
+void ask_recorded_server(const transcript& t, torch_operation operation) {
   simulation sim(1, whole_segments());
   simulated_node host(sim, "host");
   simulated_node user(sim, "user");
   recorded_server server(t);
   host.spawn(server.serve(host));
-  tcp_store st(user.home(), host.process().address(transcript_port).text());
-  user.spawn(operation(st));
+  const std::string endpoint = host.process().address(transcript_port).text();
+  tcp_store st(user.home(), endpoint);
+  tcp_store other(user.home(), endpoint);
+  user.spawn(operation(st, other));
   CHECK(sim.run_until([&] { return user.has_ended(); }));
   user.check();
   CHECK(server.differences() == "");
@@ -531,8 +326,8 @@ TEST_CASE(
       // PyTorch's count of its members is none of our operations.
       if (t.name == "connect") continue;
       INFO("torch ", version, ", ", t.name);
-      const auto found = operations_of_client.find(t.name);
-      REQUIRE(found != operations_of_client.end());
+      const auto found = torch_operations.find(t.name);
+      REQUIRE(found != torch_operations.end());
       ask_recorded_server(t, found->second);
     }
   }

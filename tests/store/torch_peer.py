@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Records what PyTorch's clients and servers of a TCPStore say to each other, for transcript_test.cpp.
+"""PyTorch's side of the tests of the store: its own clients and servers of a TCPStore.
 
-usage: PYTHON record.py > transcripts/torch-VERSION.txt
+usage: PYTHON torch_peer.py record > transcripts/torch-VERSION.txt
+       PYTHON torch_peer.py serve
+       PYTHON torch_peer.py use OPERATION=PORT...
 
-PYTHON is one that has torch; in a changed root it reads this from its standard input. The operations here are those of
-the test: where one changes, both do.
+PYTHON is one that has torch; in a changed root it reads this from its standard input. `record` writes what client and
+server say to each other, for transcript_test.cpp. `serve` makes a server for each operation, prints their ports, and
+stays until its input ends. `use` performs operations with the servers that it is told. What the operations are stands
+here and, for our client, in torch_operations.hpp.
 """
 import contextlib
 import datetime
@@ -60,10 +64,14 @@ def text_of(recorded):
             yield f"{name}{arrow} {part.hex(' '):47}  |{shown}|"
 
 
+def has_libuv_server(store):
+    return getattr(store, "libuvBackend", False)
+
+
 def store(port, is_master=False, world_size=None, limit=20):
     # Debian's builds have no libuv and want to be told so.
-    has_libuv = "use_libuv" in (TCPStore.__init__.__doc__ or "")
-    options = {"use_libuv": False} if has_libuv and os.environ.get("USE_LIBUV") == "0" else {}
+    knows_libuv = "use_libuv" in (TCPStore.__init__.__doc__ or "")
+    options = {"use_libuv": False} if knows_libuv and os.environ.get("USE_LIBUV") == "0" else {}
     return TCPStore("127.0.0.1", port, world_size, is_master, datetime.timedelta(seconds=limit),
                     wait_for_workers=world_size is not None, **options)
 
@@ -249,8 +257,44 @@ def record(operation):
         return list(text_of(lines)) if good else []
 
 
-print(f"# What torch {torch.__version__} says and hears, by record.py.")
-for name, operation in inspect.getmembers(Operations(), inspect.ismethod):
-    recorded = record(operation)
-    if recorded:
-        print(f"\n== {name}", *recorded, sep="\n", flush=True)
+def record_all():
+    print(f"# What torch {torch.__version__} says and hears, by torch_peer.py.")
+    for name, operation in OPERATIONS:
+        recorded = record(operation)
+        if recorded:
+            print(f"\n== {name}", *recorded, sep="\n", flush=True)
+
+
+def serve():
+    servers = [(name, store(0, is_master=True)) for name, _ in OPERATIONS]
+    print(f"torch {torch.__version__} {'libuv' if has_libuv_server(servers[0][1]) else 'poll'}",
+          *(f"{name}={server.port}" for name, server in servers), flush=True)
+    while os.read(0, 1):
+        pass
+
+
+def use(where):
+    ports = dict(word.split("=") for word in where)
+    for name, operation in OPERATIONS:
+        if name not in ports:
+            continue
+        try:
+            operation(lambda **how: store(int(ports[name]), **how))
+            print(f"ok {name}", flush=True)
+        except (AttributeError, NotImplementedError):
+            print(f"none {name}", flush=True)  # in this version
+        except BaseException as e:
+            print(f"FAILED {name}: {e!r}", flush=True)
+
+
+OPERATIONS = inspect.getmembers(Operations(), inspect.ismethod)
+if sys.argv[1:] == ["record"]:
+    record_all()
+elif sys.argv[1:] == ["serve"]:
+    serve()
+elif sys.argv[1:2] == ["use"]:
+    use(sys.argv[2:])
+else:
+    sys.exit(__doc__)
+sys.stdout.flush()
+os._exit(0)  # what is left of torch's threads may keep it
