@@ -280,6 +280,12 @@ std::string coordinator::objection_to(const agent_words& said) const {
   const std::string wrong = wrong_with(said.node);
   if (!wrong.empty()) return wrong;
   const rendezvous_limits& ours = options_.limits;
+  if (said.place.has_value() != backend_.place().has_value()) {
+    return fmt::format("the node on {} was given {}, and the coordinator of run {} {}",
+                       said.node.host, said.place ? "its rank" : "no rank",
+                       options_.run_id,
+                       said.place ? "gives ranks itself" : "takes nodes of given ranks");
+  }
   const int place = said.place.value_or(0);
   if (place < 0 || static_cast<std::size_t>(place) >= ours.max_nodes)
     return fmt::format("node rank {} of {} nodes", place, ours.max_nodes);

@@ -14,6 +14,7 @@
 #include "launch/rendezvous_backends.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "world/runtime_core.hpp"
 
@@ -24,6 +25,9 @@ namespace {
 /// How long node 0 waits for a predecessor to leave the endpoint.
 constexpr duration until_endpoint_is_free = std::chrono::seconds(2);
 constexpr duration role_wait = std::chrono::hours(1);
+/// How long node 0 serves on after the end. torchrun's agents, also the one that sets the
+/// last key, ask for it afterwards.
+constexpr duration until_end_is_read = std::chrono::seconds(1);
 
 /// What the seat and the backend of one node share.
 struct manual_run {
@@ -207,8 +211,9 @@ task<void> manual_backend::finish() {
   const std::int64_t count = co_await store.add(run_.keys.finished(), 1);
   const bool are_all = count == static_cast<std::int64_t>(nodes_);
   if (are_all) co_await store.set(run_.keys.all_finished(), "1");
-  if (place_ > 0 || are_all || !run_.has_outsiders) co_return;
-  co_await store.wait(run_.keys.all_finished(), close_limit_);
+  if (place_ > 0 || !run_.has_outsiders) co_return;
+  if (!are_all) co_await store.wait(run_.keys.all_finished(), close_limit_);
+  co_await sleep_for(until_end_is_read);
 }
 
 }  // namespace

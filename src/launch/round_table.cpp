@@ -186,11 +186,15 @@ round round_table::form() const {
   for (const member& m : members_) {
     if (m.asks) asking.push_back(&m);
   }
-  // First those with a place, then by the order of asking.
+  // First those that keep a place, then those of a round that had more places (it is of
+  // another run of this id), then the new; among them by the order of asking.
+  const auto turn_of = [&](const member* m) {
+    const round_node* const before = last_ ? last_->find(m->node.id) : nullptr;
+    if (!before) return 2;
+    return static_cast<std::size_t>(before->place) < limits_.max_nodes ? 0 : 1;
+  };
   std::sort(asking.begin(), asking.end(), [&](const member* a, const member* b) {
-    const bool a_stays = is_in_last(a->node.id);
-    const bool b_stays = is_in_last(b->node.id);
-    return a_stays != b_stays ? a_stays : a->order < b->order;
+    return std::pair(turn_of(a), a->order) < std::pair(turn_of(b), b->order);
   });
   if (asking.size() > limits_.max_nodes) asking.resize(limits_.max_nodes);
   std::set<int> free;
@@ -200,7 +204,6 @@ round round_table::form() const {
   next.number = last_ ? last_->number + 1 : 1;
   for (const member* m : asking) {
     const round_node* before = last_ ? last_->find(m->node.id) : nullptr;
-    // A round that another run of this id has left may have had more places.
     const bool keeps = before && free.contains(before->place);
     const int any = keeps ? before->place : *free.begin();
     const int place = m->given_place.value_or(any);

@@ -47,7 +47,7 @@ class round_table {
   /// in. A node that is known already, as after a broken connection, is not counted
   /// twice.
   /// `place`: the one that it was given; nothing where it gets one here. Precondition: no
-  /// other node with an agent was given it.
+  /// other node with an agent was given it, and either all nodes were given one or none.
   void join(const node_description& node, bool asks, time_point now,
             std::optional<int> place = std::nullopt);
   /// A node without an agent is there: it asks for every round, until a node with an

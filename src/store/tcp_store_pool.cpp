@@ -140,7 +140,9 @@ task<tcp_store_pool::connection> tcp_store_pool::dial() {
     const bool may_want_secret = options_.secret.empty();
     throw connection_lost(
         std::string(lost.what()) +
-        (may_want_secret ? " at the greeting; it may demand a secret" : ""));
+        (may_want_secret ? " at the greeting; it may demand a secret, or be a store of "
+                           "PyTorch before 2.2"
+                         : ""));
   }
 }
 

@@ -1,6 +1,7 @@
 // mwstore COMMAND: serves a store, and reads and changes one: over tcp, in etcd, or in a
 // folder.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -310,7 +311,17 @@ task<std::vector<mw::socket_address>> addresses_of(const std::vector<std::string
 
 void report(std::string_view line) { std::cerr << "mwstore: " << line << '\n'; }
 
+/// Raises this process's limit of descriptors as far as it may: a shell mostly allows
+/// 1024, and a large job has more clients.
+void allow_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
 task<int> serve(mw::detail::reactor& home, const arguments& a) {
+  allow_descriptors();
   auto signalled = mw::until_signal({SIGTERM, SIGINT});
   mw::detail::tcp_store_server_options options;
   options.secret = secret_of(a);
@@ -339,6 +350,7 @@ task<int> serve(mw::detail::reactor& home, const arguments& a) {
 }
 
 task<int> relay(mw::detail::reactor& home, const arguments& a) {
+  allow_descriptors();
   auto signalled = mw::until_signal({SIGTERM, SIGINT});
   constexpr std::string_view scheme = "tcp://";
   if (!a.url.starts_with(scheme))

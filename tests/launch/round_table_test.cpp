@@ -312,6 +312,12 @@ TEST_CASE("a round of more places than ours keeps those that there are") {
   table.lose("a");
   all_ask(table, {"b", "c"});
   CHECK(formed(table) == "c@0 b@1");
+  // One without a place of ours takes none of theirs, though it asks first.
+  round_table other = table_of(2, 2);
+  other.learn(*before.last(), {}, start);
+  other.lose("b");
+  all_ask(other, {"c", "a"});
+  CHECK(formed(other) == "a@0 c@1");
 }
 
 TEST_CASE("a node that is away for a moment has its place when it comes back") {
