@@ -46,7 +46,8 @@ mw::launch_variables all_variables() {
   mw::launch_variables all;
   for (char** each = environ; each && *each; ++each) {
     const char* const equals = std::strchr(*each, '=');
-    if (equals) all.emplace(std::string(*each, equals - *each), equals + 1);
+    if (equals)
+      all.emplace(std::string(static_cast<const char*>(*each), equals), equals + 1);
   }
   return all;
 }
