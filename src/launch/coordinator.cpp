@@ -85,6 +85,7 @@ void coordinator::session::hear(agent_words said) {
   if (is_known_ && said.node.id != said_.node.id)
     throw wire_error("a node has changed its id");
   const time_point now = owner_.runtime_.home().now();
+  owner_.table_.note_number(said.highest);
   std::uint64_t knows = 0;
   if (!said.last_round.empty()) {
     const round last = round::from_json(said.last_round);

@@ -249,8 +249,8 @@ void rendezvous::agent::hear(const coordinator_words& said) {
   if (said.last_round.empty()) return;
   const round stands = round::from_json(said.last_round);
   // A coordinator that was deposed, or knows less, decides nothing for us.
-  if (stands.number < highest_) return;
-  highest_ = stands.number;
+  if (stands.number < said_.highest) return;
+  said_.highest = stands.number;
   if (round_ && stands.number == round_->number) said_.finished = said.finished;
   const bool is_later = !round_ || stands.number > round_->number;
   if (said_.has_left) return;

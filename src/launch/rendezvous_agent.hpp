@@ -65,8 +65,6 @@ class rendezvous::agent {
   std::uint64_t returned_ = 0;
   coordinator_words heard_;
   event has_news_;
-  /// The highest round that stands, ours or not: a lower one is refused.
-  std::uint64_t highest_ = 0;
   round_change change_ = round_change::none;
   bool was_waiting_told_ = false;
   bool has_been_connected_ = false;

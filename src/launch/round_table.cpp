@@ -46,6 +46,7 @@ void round_table::learn(const round& later, const std::set<std::string>& finishe
   }
   finished_ = finished;
   last_ = later;
+  note_number(later.number);
   over_ = {};
   last_call_.reset();
   away_.clear();
@@ -197,7 +198,7 @@ round round_table::form() const {
   for (std::size_t i = 0; i < limits_.max_nodes; ++i) free.insert(static_cast<int>(i));
   round next;
   next.run = run_;
-  next.number = last_ ? last_->number + 1 : 1;
+  next.number = highest_ + 1;
   for (const member* m : asking) {
     const round_node* before = last_ ? last_->find(m->node.id) : nullptr;
     // A round that another run of this id has left may have had more places.
@@ -215,6 +216,7 @@ round round_table::form() const {
 void round_table::publish(const round& decided) {
   MW_ASSERT(!last_ || decided.number > last_->number, "rounds grow");
   last_ = decided;
+  note_number(decided.number);
   finished_.clear();
   over_ = {};
   last_call_.reset();

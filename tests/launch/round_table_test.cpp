@@ -254,6 +254,19 @@ TEST_CASE("R3: a node that was seen to die is lost once all others have been hea
   CHECK(wrong.over().change == round_change::none);
 }
 
+TEST_CASE("R3: a round's number is higher than all that an agent has heard of") {
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a"});
+  table.note_number(4);
+  all_ask(table, {"b"});
+  CHECK(formed(table) == "a@0 b@1");
+  CHECK(table.last()->number == 5);
+  table.note_number(2);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "a@0 b@1");
+  CHECK(table.last()->number == 6);
+}
+
 TEST_CASE("a coordinator that takes over does not wait for nodes that have finished") {
   round_table before = table_of(2, 3);
   all_ask(before, {"a", "b", "c"});

@@ -466,6 +466,37 @@ TEST_CASE("over tcp agents end by name when their coordinator is gone for good")
   CHECK(other.error->kind() == mw::rendezvous_error_kind::no_coordinator);
 }
 
+TEST_CASE(
+    "over tcp a coordinator that knows of no round gives no number that a spare has "
+    "heard of") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 2);
+    m.options.backend = "tcp";
+    m.options.insecure = true;
+    member_process& host = m.all.add("the endpoint's host");
+    m.options.endpoint = host.process().address(29400).text();
+    node& first = m.add(&host);
+    node& second = m.add();
+    REQUIRE(m.all.run_until([&] { return first.number() == 1 && second.number() == 1; },
+                            20s));
+    node& third = m.add();
+    m.all.run_for(1s);
+    m.kill(second);
+    REQUIRE(m.all.run_until([&] { return third.number() == 2; }, 20s));
+    node& spare = m.add();
+    m.all.run_for(1s);
+    m.kill(third);
+    m.kill(first);
+    m.all.run_for(300ms);
+    node& next = m.add(&host);
+    REQUIRE(
+        m.all.run_until([&] { return spare.number() > 0 && next.number() > 0; }, 20s));
+    CHECK(spare.number() > 2);
+    CHECK(spare.rounds.back().to_json() == next.rounds.back().to_json());
+  }
+}
+
 TEST_CASE("a node with other limits is refused by name, and disturbs no other") {
   meeting m(8, 2, 2);
   m.add(2);
