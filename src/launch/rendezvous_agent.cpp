@@ -251,7 +251,8 @@ void rendezvous::agent::hear(const coordinator_words& said) {
   // A coordinator that was deposed, or knows less, decides nothing for us.
   if (stands.number < said_.highest) return;
   said_.highest = stands.number;
-  if (round_ && stands.number == round_->number) said_.finished = said.finished;
+  const bool is_ours = round_ && said.last_round == said_.last_round;
+  if (is_ours) said_.finished = said.finished;
   const bool is_later = !round_ || stands.number > round_->number;
   if (said_.has_left) return;
   if (is_later && stands.find(id())) {
@@ -266,8 +267,9 @@ void rendezvous::agent::hear(const coordinator_words& said) {
     return;
   }
   if (change_ == round_change::closed) return;
-  // A later round without us: we were taken for lost.
-  change_ = is_later && round_ ? round_change::node_lost : said.change;
+  // A later round without us: we were taken for lost. So we were if a coordinator that
+  // knew of no round has given the number of ours to another one.
+  change_ = round_ && !is_ours ? round_change::node_lost : said.change;
 }
 
 task<bool> rendezvous::agent::news(time_point until) {

@@ -497,6 +497,29 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "over tcp a node is told that it is lost if others get the number of its round") {
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 2);
+    m.options.backend = "tcp";
+    m.options.insecure = true;
+    member_process& host = m.all.add("the endpoint's host");
+    m.options.endpoint = host.process().address(29400).text();
+    node& first = m.add(&host);
+    node& left = m.add();
+    REQUIRE(
+        m.all.run_until([&] { return first.number() == 1 && left.number() == 1; }, 20s));
+    m.kill(first);
+    node& next = m.add(&host);
+    m.add();
+    REQUIRE(m.all.run_until([&] { return next.number() > 0; }, 20s));
+    // One of two is in the new round, and the other waits: none stays with the dead.
+    REQUIRE(m.all.run_until([&] { return !left.changes.empty(); }, 20s));
+    CHECK(left.changes.front() == mw::round_change::node_lost);
+  }
+}
+
 TEST_CASE("a node with other limits is refused by name, and disturbs no other") {
   meeting m(8, 2, 2);
   m.add(2);
