@@ -48,8 +48,7 @@ class rendezvous::agent {
   /// without a coordinator. Returns false at `until`. Errors: `no_coordinator`,
   /// `refused`.
   task<bool> news(time_point until);
-  task<void> until_told(duration limit);
-  task<void> finish(duration limit);
+  task<void> finish(time_point until);
   [[nodiscard]] rendezvous_error error(rendezvous_error_kind kind,
                                        std::string_view text) const;
 

@@ -29,6 +29,7 @@ struct node {
   std::optional<mw::rendezvous_error> error;
   bool grows = true;  ///< asks for the next round when another node waits
   bool must_leave = false;
+  bool gives_up_leaving = false;
   bool must_close = false;
   bool has_ended = false;
 
@@ -57,6 +58,8 @@ mw::task<void> do_as_told(node& self) {
   while (!self.must_leave && !self.must_close) co_await mw::sleep_for(5ms);
   if (self.must_close) {
     co_await self.meet->close();
+  } else if (self.gives_up_leaving) {
+    co_await mw::when_any(self.meet->leave(mw::departure::draining), mw::sleep_for(0s));
   } else {
     co_await self.meet->leave(mw::departure::draining);
   }
@@ -247,6 +250,25 @@ TEST_CASE(
     CHECK(std::count(changes.begin(), changes.end(), mw::round_change::node_lost) == 0);
   }
   m.check();
+}
+
+TEST_CASE("a departure that is no longer waited for is told all the same") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 3);
+    m.add(3);
+    REQUIRE(m.all.run_until([&] { return m.stands(3); }, 20s));
+    for (node& each : m.nodes) {
+      if (each.meet->is_coordinator() || each.must_leave) continue;
+      each.gives_up_leaving = each.must_leave = true;
+      break;
+    }
+    REQUIRE(m.all.run_until([&] { return m.stands(2); }, 10s));
+    for (const node& each : m.nodes) {
+      if (each.must_leave) continue;
+      CHECK(each.changes.front() == mw::round_change::node_left);
+    }
+  }
 }
 
 TEST_CASE("R3: a coordinator killed at any step is followed, and its node is replaced") {
