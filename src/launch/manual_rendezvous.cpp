@@ -14,7 +14,7 @@
 #include "launch/rendezvous_backends.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "manyworlds/coro/event.hpp"
-#include "manyworlds/coro/within.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -24,6 +24,9 @@ namespace {
 /// How long node 0 waits for a predecessor to leave the endpoint.
 constexpr duration until_endpoint_is_free = std::chrono::seconds(2);
 constexpr duration role_wait = std::chrono::hours(1);
+/// How long node 0 serves the store after the last has come to the end: torchrun's agents
+/// then still look at the key that says so.
+constexpr duration last_look = std::chrono::milliseconds(200);
 
 /// What the seat and the backend of one node share.
 struct manual_run {
@@ -153,6 +156,9 @@ class manual_backend final : public rendezvous_backend {
   const int place_;
   const duration close_limit_;
   bool is_counted_ = false;
+  bool has_finished_ = false;
+  /// How many had finished with this one.
+  std::int64_t finished_ = 0;
   event has_died_;
 };
 
@@ -202,13 +208,16 @@ task<void> manual_backend::introduce(const node_description& self) {
 }
 
 /// torchrun's agents wait for each other at the end, since one of them serves the store.
+/// A wait that was given up may be begun again, and this node is counted once.
 task<void> manual_backend::finish() {
   tcp_store& store = run_.store.client();
-  const std::int64_t count = co_await store.add(run_.keys.finished(), 1);
-  const bool are_all = count == static_cast<std::int64_t>(nodes_);
-  if (are_all) co_await store.set(run_.keys.all_finished(), "1");
-  if (place_ > 0 || are_all || !run_.has_outsiders) co_return;
+  if (!std::exchange(has_finished_, true))
+    finished_ = co_await store.add(run_.keys.finished(), 1);
+  if (finished_ == static_cast<std::int64_t>(nodes_))
+    co_await store.set(run_.keys.all_finished(), "1");
+  if (place_ > 0 || !run_.has_outsiders) co_return;
   co_await store.wait(run_.keys.all_finished(), close_limit_);
+  co_await sleep_for(last_look);
 }
 
 }  // namespace

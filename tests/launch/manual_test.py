@@ -158,6 +158,28 @@ def torchruns_agent_is_node_1():
         end([node])
 
 
+def a_node_counts_once_at_the_end():
+    """One that gave up its wait for torchrun's, and waits again, is not two."""
+    port = free_port()
+    node = manual(port, "once", 0, 2)
+    try:
+        agent = TorchrunsAgent(port, "once", 1, 2)
+        agent.place()
+        places([node], 1, 2)
+        node.kill(signal.SIGUSR2)
+        count = f"/{agent.keys}agent/terminal_state/num_members"
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            counted = agent.store.add(count, 0)
+            assert counted <= 1, counted
+            time.sleep(0.05)
+        assert counted == 1
+        agent.finish()
+        node.wait_for("^ended")
+    finally:
+        end([node])
+
+
 def torchruns_agent_is_node_0():
     port = free_port()
     served = Served(port)
@@ -232,6 +254,7 @@ def torchrun_itself(words, rank):
 def main():
     case("R2 manual: nodes have the places that they were given", nodes_have_the_places_they_were_given)
     case("P10 an agent of torchrun is node 1", torchruns_agent_is_node_1)
+    case("P10 a node counts once at the end", a_node_counts_once_at_the_end)
     case("P10 an agent of torchrun is node 0", torchruns_agent_is_node_0)
     case("what torchrun says of itself must make sense", what_torchrun_says_must_make_sense)
     case("another program at node 0's endpoint is named", another_is_at_the_endpoint)
