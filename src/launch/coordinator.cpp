@@ -281,6 +281,13 @@ std::string coordinator::objection_to(const agent_words& said) const {
   const std::string wrong = wrong_with(said.node);
   if (!wrong.empty()) return wrong;
   const rendezvous_limits& ours = options_.limits;
+  // Given places and others would meet.
+  const bool are_given = backend_.place().has_value();
+  if (said.place.has_value() != are_given) {
+    return fmt::format("nodes of run {} are {}given their places, and the one on {} is{}",
+                       options_.run_id, are_given ? "" : "not ", said.node.host,
+                       are_given ? " not" : "");
+  }
   const int place = said.place.value_or(0);
   if (place < 0 || static_cast<std::size_t>(place) >= ours.max_nodes)
     return fmt::format("node rank {} of {} nodes", place, ours.max_nodes);
