@@ -60,8 +60,8 @@ void round_table::learn(const round& later, const std::set<std::string>& finishe
   }
 }
 
-void round_table::join(const node_description& node, bool asks, time_point now,
-                       std::optional<int> place) {
+round_table::member& round_table::enter(const node_description& node, bool asks,
+                                        time_point now, std::optional<int> place) {
   if (place) replace_outsider(*place);
   std::erase_if(away_, [&](const away& a) { return a.id == node.id; });
   member* known = find(node.id);
@@ -73,17 +73,22 @@ void round_table::join(const node_description& node, bool asks, time_point now,
   known->given_place = place;
   if (asks && !known->asks) known->order = next_order_++;
   known->asks = asks;
-  if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
   if (!last_ && !last_call_ && asking() >= limits_.min_nodes)
     last_call_ = later(now, limits_.last_call);
   if (asking() < limits_.min_nodes) last_call_.reset();
+  return *known;
+}
+
+void round_table::join(const node_description& node, bool asks, time_point now,
+                       std::optional<int> place) {
+  enter(node, asks, now, place);
+  if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
 }
 
 void round_table::join_outsider(const round_node& node, time_point now) {
   const node_description* const holder = holder_of(node.place);
   if (holder && holder->id != node.id) return;
-  join(node, true, now, node.place);
-  find(node.id)->is_outsider = true;
+  enter(node, true, now, node.place).is_outsider = true;
 }
 
 void round_table::replace_outsider(int place) {

@@ -100,6 +100,8 @@ class round_table {
     bool is_outsider = false;
   };
 
+  member& enter(const node_description& node, bool asks, time_point now,
+                std::optional<int> place);
   [[nodiscard]] member* find(std::string_view id) noexcept;
   [[nodiscard]] bool is_in_last(std::string_view id) const noexcept;
   [[nodiscard]] bool is_complete(time_point now);

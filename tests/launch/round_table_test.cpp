@@ -150,6 +150,28 @@ TEST_CASE("P10: a node without an agent is in each round, until one comes in its
   CHECK(table.over().change == round_change::none);
 }
 
+TEST_CASE("P10: a coordinator that takes over ends no round by a node without an agent") {
+  round_table before = table_of(3, 3);
+  before.join(node("a"), true, start, 1);
+  before.join(node("b"), true, start, 2);
+  before.join_outsider(round_node(node("torchrun-0"), 0), start);
+  CHECK(formed(before) == "torchrun-0@0 a@1 b@2");
+
+  round_table table = table_of(3, 3);
+  table.join(node("b"), false, start, 2);
+  table.learn(*before.last(), {}, start);
+  table.join_outsider(round_node(node("torchrun-0"), 0), start);
+  CHECK(table.over().change == round_change::none);
+  // The one before it has died; its follower has its place.
+  table.note_death("a");
+  CHECK(formed(table) == "none");
+  CHECK(table.over().change == round_change::node_lost);
+  CHECK(table.over().node == "a");
+  table.join(node("b"), true, start, 2);
+  table.join(node("c"), true, start, 1);
+  CHECK(formed(table) == "torchrun-0@0 c@1 b@2");
+}
+
 TEST_CASE("R2: survivors form the next round without a last call, and ranks stay dense") {
   round_table table = table_of(2, 3);
   all_ask(table, {"a", "b", "c"});
