@@ -66,12 +66,10 @@ bool is_torchruns(const round_node& node) { return node.id.starts_with(torchrun_
 class manual_seat final : public lasting_seat {
  public:
   manual_seat(manual_run& run, int place, std::size_t nodes,
-              std::vector<round_node> before, std::unique_ptr<served_store> served)
+              std::unique_ptr<served_store> served)
       : run_(run),
         place_(place),
         nodes_(static_cast<int>(nodes)),
-        next_(place + 1),
-        before_(std::move(before)),
         served_(std::move(served)) {}
 
   task<bool> publish(std::string round_json) override {
@@ -88,12 +86,6 @@ class manual_seat final : public lasting_seat {
   }
 
   task<round_node> next_outsider() override {
-    while (!before_.empty()) {
-      round_node node = std::move(before_.back());
-      before_.pop_back();
-      run_.has_outsiders = true;
-      co_return node;
-    }
     while (next_ < nodes_) {
       round_node node = co_await run_.node_at(next_);
       ++next_;
@@ -121,8 +113,7 @@ class manual_seat final : public lasting_seat {
   manual_run& run_;
   const int place_;
   const int nodes_;
-  int next_;
-  std::vector<round_node> before_;
+  int next_ = 0;
   const std::unique_ptr<served_store> served_;
 };
 
@@ -169,16 +160,13 @@ task<std::unique_ptr<coordinator_seat>> manual_backend::take_seat(
     std::unique_ptr<served_store> served;
     if (place_ == 0) served = co_await serve();
     co_await introduce(self);
-    std::vector<round_node> before;
     bool is_first_of_ours = true;
     for (int place = 0; place < place_ && is_first_of_ours; ++place) {
-      before.push_back(co_await run_.node_at(place));
-      is_first_of_ours = is_torchruns(before.back());
+      const round_node before = co_await run_.node_at(place);
+      is_first_of_ours = is_torchruns(before);
     }
-    if (is_first_of_ours) {
-      co_return std::make_unique<manual_seat>(run_, place_, nodes_, std::move(before),
-                                              std::move(served));
-    }
+    if (is_first_of_ours)
+      co_return std::make_unique<manual_seat>(run_, place_, nodes_, std::move(served));
     co_await has_died_;
     is_counted_ = false;
   }
