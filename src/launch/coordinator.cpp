@@ -85,6 +85,7 @@ void coordinator::session::hear(agent_words said) {
   if (is_known_ && said.node.id != said_.node.id)
     throw wire_error("a node has changed its id");
   const time_point now = owner_.runtime_.home().now();
+  owner_.table_.note_number(said.highest);
   std::uint64_t knows = 0;
   if (!said.last_round.empty()) {
     const round last = round::from_json(said.last_round);
@@ -280,11 +281,12 @@ std::string coordinator::objection_to(const agent_words& said) const {
   const std::string wrong = wrong_with(said.node);
   if (!wrong.empty()) return wrong;
   const rendezvous_limits& ours = options_.limits;
-  if (said.place.has_value() != backend_.place().has_value()) {
-    return fmt::format("the node on {} was given {}, and the coordinator of run {} {}",
-                       said.node.host, said.place ? "its rank" : "no rank",
-                       options_.run_id,
-                       said.place ? "gives ranks itself" : "takes nodes of given ranks");
+  // Given places and others would meet.
+  const bool are_given = backend_.place().has_value();
+  if (said.place.has_value() != are_given) {
+    return fmt::format("nodes of run {} are {}given their places, and the one on {} is{}",
+                       options_.run_id, are_given ? "" : "not ", said.node.host,
+                       are_given ? " not" : "");
   }
   const int place = said.place.value_or(0);
   if (place < 0 || static_cast<std::size_t>(place) >= ours.max_nodes)

@@ -1,12 +1,15 @@
 // Rendezvous over etcd: the coordinator is elected by a lease.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "launch/rendezvous_backends.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/store/etcd_store.hpp"
 
@@ -18,9 +21,24 @@ namespace {
 constexpr duration seat_time = std::chrono::seconds(2);
 /// How long the last round is kept for a coordinator that follows.
 constexpr duration record_time = std::chrono::seconds(60);
+/// The pause after a watch that etcd has refused.
+constexpr duration watch_pause = std::chrono::seconds(1);
 const char* const seat_key = "coordinator";
 const char* const round_key = "round";
 const char* const closed_key = "closed";
+
+/// Waits until the key of the seat that was made at that revision is gone, or made anew.
+/// It is written once. Errors: store_error.
+task<void> until_seat_is_free(etcd_store& st, std::int64_t made) {
+  etcd_watch seat = st.watch(seat_key, made + 1);
+  for (;;) {
+    const etcd_changes told = co_await seat.next();
+    // After a compaction there is a listing of what stands.
+    const bool stands = told.is_listing && !told.changes.empty() &&
+                        told.changes.front().entry.create_revision == made;
+    if (!stands) co_return;
+  }
+}
 
 /// The key of the seat, made under a lease. All writes compare the revision at which it
 /// was made: after another coordinator has made it anew nothing of ours is written (E15).
@@ -52,9 +70,22 @@ class etcd_seat final : public coordinator_seat {
     const etcd_outcome done = co_await store_.commit(std::move(write));
     co_return done.succeeded;
   }
-  task<void> lost() override { co_await seat_.lost(); }
+  task<void> lost() override { co_await when_any(seat_.lost(), until_freed()); }
 
  private:
+  /// An agent that saw us die, as when its connection was cut, has freed the seat for
+  /// another. Without this there would be two until one of them writes.
+  [[nodiscard]] task<void> until_freed() {
+    for (;;) {
+      try {
+        co_await until_seat_is_free(store_, made_);
+        co_return;
+      } catch (const store_error&) {
+        // The lease is kept or lost beside this.
+      }
+      co_await sleep_for(watch_pause);
+    }
+  }
   [[nodiscard]] etcd_transaction ours() const {
     etcd_transaction write;
     write.when(etcd_target::create_revision, seat_key, made_);
@@ -91,7 +122,6 @@ class etcd_backend final : public rendezvous_backend {
     return how;
   }
   task<std::unique_ptr<coordinator_seat>> try_to_take();
-  task<void> until_seat_is_free(std::int64_t from_revision);
 
   etcd_store store_;
 };
@@ -100,7 +130,7 @@ task<std::unique_ptr<coordinator_seat>> etcd_backend::take_seat(const node_descr
   for (;;) {
     const std::optional<etcd_entry> holder = co_await store_.entry(seat_key);
     if (holder) {
-      co_await until_seat_is_free(holder->mod_revision + 1);
+      co_await until_seat_is_free(store_, holder->create_revision);
       continue;
     }
     std::unique_ptr<coordinator_seat> seat = co_await try_to_take();
@@ -119,18 +149,6 @@ task<std::unique_ptr<coordinator_seat>> etcd_backend::try_to_take() {
   if (!done.succeeded) co_return nullptr;
   co_return std::make_unique<etcd_seat>(store_, std::move(seat), std::move(record),
                                         done.revision);
-}
-
-task<void> etcd_backend::until_seat_is_free(std::int64_t from_revision) {
-  etcd_watch seat = store_.watch(seat_key, from_revision);
-  for (;;) {
-    const etcd_changes told = co_await seat.next();
-    // After a compaction the listing holds the key if it is there.
-    if (told.is_listing && told.changes.empty()) co_return;
-    for (const etcd_change& change : told.changes) {
-      if (change.is_erased) co_return;
-    }
-  }
 }
 
 /// Frees the seat of a coordinator that is known to be dead. Its lease would take

@@ -12,7 +12,6 @@
 #include "io/descriptor.hpp"
 #include "io/signals_blocked.hpp"
 #include "launch/rendezvous_backends.hpp"
-#include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/store/file_store.hpp"
@@ -32,7 +31,7 @@ std::unique_ptr<worker_thread> quiet_thread() {
 
 /// A seat for as long as the lock is held: the kernel takes it from a process that dies,
 /// and from no other.
-class locked_seat final : public coordinator_seat {
+class locked_seat final : public lasting_seat {
  public:
   locked_seat(store& st, unique_descriptor lock) : store_(st), lock_(std::move(lock)) {}
 
@@ -48,12 +47,10 @@ class locked_seat final : public coordinator_seat {
     co_await store_.set(file_closed_key, "closed");
     co_return true;
   }
-  task<void> lost() override { co_await never_; }
 
  private:
   store& store_;
   const unique_descriptor lock_;
-  event never_;
 };
 
 class file_backend final : public rendezvous_backend {

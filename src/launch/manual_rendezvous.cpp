@@ -15,7 +15,6 @@
 #include "launch/torchrun_keys.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/coro/within.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -25,9 +24,9 @@ namespace {
 /// How long node 0 waits for a predecessor to leave the endpoint.
 constexpr duration until_endpoint_is_free = std::chrono::seconds(2);
 constexpr duration role_wait = std::chrono::hours(1);
-/// How long node 0 serves on after the end. torchrun's agents, also the one that sets the
-/// last key, ask for it afterwards.
-constexpr duration until_end_is_read = std::chrono::seconds(1);
+/// How long node 0 serves the store after the last has come to the end: torchrun's agents
+/// then still look at the key that says so.
+constexpr duration last_look = std::chrono::seconds(1);
 
 /// What the seat and the backend of one node share.
 struct manual_run {
@@ -67,12 +66,10 @@ bool is_torchruns(const round_node& node) { return node.id.starts_with(torchrun_
 class manual_seat final : public lasting_seat {
  public:
   manual_seat(manual_run& run, int place, std::size_t nodes,
-              std::vector<round_node> before, std::unique_ptr<served_store> served)
+              std::unique_ptr<served_store> served)
       : run_(run),
         place_(place),
         nodes_(static_cast<int>(nodes)),
-        next_(place + 1),
-        before_(std::move(before)),
         served_(std::move(served)) {}
 
   task<bool> publish(std::string round_json) override {
@@ -89,12 +86,6 @@ class manual_seat final : public lasting_seat {
   }
 
   task<round_node> next_outsider() override {
-    while (!before_.empty()) {
-      round_node node = std::move(before_.back());
-      before_.pop_back();
-      run_.has_outsiders = true;
-      co_return node;
-    }
     while (next_ < nodes_) {
       round_node node = co_await run_.node_at(next_);
       ++next_;
@@ -122,8 +113,7 @@ class manual_seat final : public lasting_seat {
   manual_run& run_;
   const int place_;
   const int nodes_;
-  int next_;
-  std::vector<round_node> before_;
+  int next_ = 0;
   const std::unique_ptr<served_store> served_;
 };
 
@@ -157,6 +147,9 @@ class manual_backend final : public rendezvous_backend {
   const int place_;
   const duration close_limit_;
   bool is_counted_ = false;
+  bool has_finished_ = false;
+  /// How many had finished with this one.
+  std::int64_t finished_ = 0;
   event has_died_;
 };
 
@@ -167,16 +160,13 @@ task<std::unique_ptr<coordinator_seat>> manual_backend::take_seat(
     std::unique_ptr<served_store> served;
     if (place_ == 0) served = co_await serve();
     co_await introduce(self);
-    std::vector<round_node> before;
     bool is_first_of_ours = true;
     for (int place = 0; place < place_ && is_first_of_ours; ++place) {
-      before.push_back(co_await run_.node_at(place));
-      is_first_of_ours = is_torchruns(before.back());
+      const round_node before = co_await run_.node_at(place);
+      is_first_of_ours = is_torchruns(before);
     }
-    if (is_first_of_ours) {
-      co_return std::make_unique<manual_seat>(run_, place_, nodes_, std::move(before),
-                                              std::move(served));
-    }
+    if (is_first_of_ours)
+      co_return std::make_unique<manual_seat>(run_, place_, nodes_, std::move(served));
     co_await has_died_;
     is_counted_ = false;
   }
@@ -206,14 +196,16 @@ task<void> manual_backend::introduce(const node_description& self) {
 }
 
 /// torchrun's agents wait for each other at the end, since one of them serves the store.
+/// A wait that was given up may be begun again, and this node is counted once.
 task<void> manual_backend::finish() {
   tcp_store& store = run_.store.client();
-  const std::int64_t count = co_await store.add(run_.keys.finished(), 1);
-  const bool are_all = count == static_cast<std::int64_t>(nodes_);
-  if (are_all) co_await store.set(run_.keys.all_finished(), "1");
+  if (!std::exchange(has_finished_, true))
+    finished_ = co_await store.add(run_.keys.finished(), 1);
+  if (finished_ == static_cast<std::int64_t>(nodes_))
+    co_await store.set(run_.keys.all_finished(), "1");
   if (place_ > 0 || !run_.has_outsiders) co_return;
-  if (!are_all) co_await store.wait(run_.keys.all_finished(), close_limit_);
-  co_await sleep_for(until_end_is_read);
+  co_await store.wait(run_.keys.all_finished(), close_limit_);
+  co_await sleep_for(last_look);
 }
 
 }  // namespace

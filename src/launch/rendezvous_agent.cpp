@@ -78,7 +78,7 @@ task<void> rendezvous::agent::run(task<void> body) {
   co_await scope::run([&](scope& s) -> task<void> {
     s.spawn(take_part());
     co_await std::move(body);
-    if (!said_.has_left) co_await leave(departure::finished);
+    co_await leave(departure::finished);
     s.cancel();
   });
 }
@@ -99,7 +99,10 @@ task<void> rendezvous::agent::take_part() {
     coordinates_ = false;
     note_loss();
     // A node that has left leaves the seat to others.
-    if (said_.has_left) co_return;
+    if (said_.has_left) {
+      was_told_.set();
+      co_return;
+    }
   }
 }
 
@@ -138,7 +141,6 @@ task<void> rendezvous::agent::coordinate(coordinator_seat& seat) {
         all_gone(),
         sleep_for(backend_->has_successors() ? last_words : options_.limits.close));
     if (decides.agents() <= 1) co_await decides.leave_nothing();
-    was_told_.set();
     s.cancel();
   });
 }
@@ -249,9 +251,10 @@ void rendezvous::agent::hear(const coordinator_words& said) {
   if (said.last_round.empty()) return;
   const round stands = round::from_json(said.last_round);
   // A coordinator that was deposed, or knows less, decides nothing for us.
-  if (stands.number < highest_) return;
-  highest_ = stands.number;
-  if (round_ && stands.number == round_->number) said_.finished = said.finished;
+  if (stands.number < said_.highest) return;
+  said_.highest = stands.number;
+  const bool is_ours = round_ && said.last_round == said_.last_round;
+  if (is_ours) said_.finished = said.finished;
   const bool is_later = !round_ || stands.number > round_->number;
   if (said_.has_left) return;
   if (is_later && stands.find(id())) {
@@ -266,8 +269,9 @@ void rendezvous::agent::hear(const coordinator_words& said) {
     return;
   }
   if (change_ == round_change::closed) return;
-  // A later round without us: we were taken for lost.
-  change_ = is_later && round_ ? round_change::node_lost : said.change;
+  // A later round without us: we were taken for lost. So we were if a coordinator that
+  // knew of no round has given the number of ours to another one.
+  change_ = round_ && !is_ours ? round_change::node_lost : said.change;
 }
 
 task<bool> rendezvous::agent::news(time_point until) {
@@ -335,30 +339,29 @@ task<round_change> rendezvous::agent::changed() {
   }
 }
 
+/// The wait may be given up and begun again: the departure is told once.
 task<void> rendezvous::agent::leave(departure how) {
-  if (said_.has_left) co_return;
   const duration limit = coordinates_ ? options_.limits.close + farewell : farewell;
-  if (how == departure::finished) co_await finish(limit);
-  said_.asks = false;
-  said_.has_left = true;
-  said_.how = how;
-  wish();
-  co_await until_told(limit);
+  const time_point until = later(runtime_.home().now(), limit);
+  if (!said_.has_left && how == departure::finished) co_await finish(until);
+  if (!said_.has_left) {
+    said_.asks = false;
+    said_.has_left = true;
+    said_.how = how;
+    wish();
+  }
+  co_await when_any(was_told_.wait(), sleep_until(until));
 }
 
 /// Tells those that are no agents of ours. They find out otherwise if it fails.
-task<void> rendezvous::agent::finish(duration limit) {
+task<void> rendezvous::agent::finish(time_point until) {
   try {
-    co_await within(backend_->finish(), limit);
+    co_await within(backend_->finish(), until - runtime_.home().now());
   } catch (const timed_out&) {
     // The limit is the answer: the others are not waited for any longer.
   } catch (const store_error& e) {
     access::core(runtime_).log(log_level::warning, e.what());
   }
-}
-
-task<void> rendezvous::agent::until_told(duration limit) {
-  co_await when_any(was_told_.wait(), sleep_for(limit));
 }
 
 task<void> rendezvous::agent::close() {

@@ -48,8 +48,7 @@ class rendezvous::agent {
   /// without a coordinator. Returns false at `until`. Errors: `no_coordinator`,
   /// `refused`.
   task<bool> news(time_point until);
-  task<void> until_told(duration limit);
-  task<void> finish(duration limit);
+  task<void> finish(time_point until);
   [[nodiscard]] rendezvous_error error(rendezvous_error_kind kind,
                                        std::string_view text) const;
 
@@ -65,8 +64,6 @@ class rendezvous::agent {
   std::uint64_t returned_ = 0;
   coordinator_words heard_;
   event has_news_;
-  /// The highest round that stands, ours or not: a lower one is refused.
-  std::uint64_t highest_ = 0;
   round_change change_ = round_change::none;
   bool was_waiting_told_ = false;
   bool has_been_connected_ = false;

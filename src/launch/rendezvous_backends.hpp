@@ -30,17 +30,14 @@ class seat_tries {
   duration pause_ = shortest;
 };
 
-/// A seat that cannot be lost while its process lives, and remembers nothing: the agents
+/// A seat that cannot be lost while its process lives. It remembers nothing: the agents
 /// know the last round.
 class lasting_seat : public coordinator_seat {
  public:
   task<std::string> read() override { co_return std::string(); }
   task<bool> publish(std::string) override { co_return true; }
   task<bool> close() override { co_return true; }
-  task<void> lost() override { co_await never_; }
-
- private:
-  event never_;
+  task<void> lost() override { co_await sleep_for(duration::max()); }
 };
 
 /// Makes the backend that the options name. Errors: rendezvous_error (`bad_options`);

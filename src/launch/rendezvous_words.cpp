@@ -54,7 +54,7 @@ bytes agent_words::encode() const {
   out.put(std::string_view(node.role)).put(static_cast<std::int32_t>(node.slots));
   out.put(static_cast<std::int32_t>(place.value_or(no_place)));
   out.put(min_nodes).put(max_nodes).put(std::uint8_t{asks}).put(std::uint8_t{has_left});
-  out.put(how).put(std::uint8_t{closes});
+  out.put(how).put(std::uint8_t{closes}).put(highest);
   put_long(out, last_round);
   put_names(out, finished);
   put_names(out, died);
@@ -76,6 +76,7 @@ agent_words agent_words::decode(std::span<const std::byte> message) {
   said.has_left = get_flag(in);
   said.how = in.get_enum(departure::draining);
   said.closes = get_flag(in);
+  said.highest = in.get<std::uint64_t>();
   said.last_round = get_long(in);
   said.finished = get_names(in);
   said.died = get_names(in);

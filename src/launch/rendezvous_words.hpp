@@ -26,6 +26,8 @@ struct agent_words {
   bool has_left = false;
   departure how = departure::finished;
   bool closes = false;
+  /// The highest round that it has heard of, with or without it: a lower one is refused.
+  std::uint64_t highest = 0;
   /// The last round that it was in, as JSON; empty if there is none.
   std::string last_round;
   /// The nodes of it that are known to be done.

@@ -46,6 +46,7 @@ void round_table::learn(const round& later, const std::set<std::string>& finishe
   }
   finished_ = finished;
   last_ = later;
+  note_number(later.number);
   over_ = {};
   last_call_.reset();
   away_.clear();
@@ -59,8 +60,8 @@ void round_table::learn(const round& later, const std::set<std::string>& finishe
   }
 }
 
-void round_table::join(const node_description& node, bool asks, time_point now,
-                       std::optional<int> place) {
+round_table::member& round_table::enter(const node_description& node, bool asks,
+                                        time_point now, std::optional<int> place) {
   if (place) replace_outsider(*place);
   std::erase_if(away_, [&](const away& a) { return a.id == node.id; });
   member* known = find(node.id);
@@ -72,17 +73,22 @@ void round_table::join(const node_description& node, bool asks, time_point now,
   known->given_place = place;
   if (asks && !known->asks) known->order = next_order_++;
   known->asks = asks;
-  if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
   if (!last_ && !last_call_ && asking() >= limits_.min_nodes)
     last_call_ = later(now, limits_.last_call);
   if (asking() < limits_.min_nodes) last_call_.reset();
+  return *known;
+}
+
+void round_table::join(const node_description& node, bool asks, time_point now,
+                       std::optional<int> place) {
+  enter(node, asks, now, place);
+  if (asks && is_in_last(node.id)) end_round(round_change::asked, node.id);
 }
 
 void round_table::join_outsider(const round_node& node, time_point now) {
   const node_description* const holder = holder_of(node.place);
   if (holder && holder->id != node.id) return;
-  join(node, true, now, node.place);
-  find(node.id)->is_outsider = true;
+  enter(node, true, now, node.place).is_outsider = true;
 }
 
 void round_table::replace_outsider(int place) {
@@ -201,7 +207,7 @@ round round_table::form() const {
   for (std::size_t i = 0; i < limits_.max_nodes; ++i) free.insert(static_cast<int>(i));
   round next;
   next.run = run_;
-  next.number = last_ ? last_->number + 1 : 1;
+  next.number = highest_ + 1;
   for (const member* m : asking) {
     const round_node* before = last_ ? last_->find(m->node.id) : nullptr;
     const bool keeps = before && free.contains(before->place);
@@ -218,6 +224,7 @@ round round_table::form() const {
 void round_table::publish(const round& decided) {
   MW_ASSERT(!last_ || decided.number > last_->number, "rounds grow");
   last_ = decided;
+  note_number(decided.number);
   finished_.clear();
   over_ = {};
   last_call_.reset();

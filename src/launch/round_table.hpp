@@ -1,6 +1,7 @@
 // Round table: decides which nodes form the next round. Without I/O, threads or clocks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -65,6 +66,10 @@ class round_table {
   /// No further round forms.
   void close() noexcept { is_closed_ = true; }
   [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
+  /// A round of that number was published: the next one has a higher number.
+  void note_number(std::uint64_t number) noexcept {
+    highest_ = std::max(highest_, number);
+  }
   /// An agent knows a later round than we do: a coordinator before us had published it.
   /// `finished` of its nodes are done and not awaited.
   void learn(const round& later, const std::set<std::string>& finished, time_point now);
@@ -95,6 +100,8 @@ class round_table {
     bool is_outsider = false;
   };
 
+  member& enter(const node_description& node, bool asks, time_point now,
+                std::optional<int> place);
   [[nodiscard]] member* find(std::string_view id) noexcept;
   [[nodiscard]] bool is_in_last(std::string_view id) const noexcept;
   [[nodiscard]] bool is_complete(time_point now);
@@ -109,6 +116,7 @@ class round_table {
   const std::string run_;
   const duration patience_;
   std::optional<round> last_;
+  std::uint64_t highest_ = 0;
   ending over_;
   std::vector<member> members_;
   std::uint64_t next_order_ = 0;

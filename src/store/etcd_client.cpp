@@ -186,8 +186,7 @@ task<void> etcd_client::revoke(std::shared_ptr<etcd_lease_state> lease, duration
     co_await gateway_.ask(c, "/v3/lease/revoke",
                           fmt::format(R"({{"ID":"{}"}})", lease->id), true);
   } catch (const store_error& e) {
-    const bool is_gone = e.failure().reason.find("lease not found") != std::string::npos;
-    if (!is_gone) error = std::current_exception();
+    if (!etcd::says_lease_is_gone(e.failure().reason)) error = std::current_exception();
   }
   if (error) std::rethrow_exception(error);
 }

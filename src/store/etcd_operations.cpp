@@ -115,9 +115,20 @@ std::string etcd_client::put_body(std::string_view name, std::string_view value)
   return etcd::put_body(name, value, keys_lease_ ? keys_lease_->id : 0);
 }
 
+/// A lease may be lost unseen: this machine stood still, or etcd's data are new. etcd has
+/// then set nothing, and is asked once more, with another lease.
 task<store_reply> etcd_client::run_leased(call& c, store_request& r) {
-  if (options_.key_lease > duration::zero() && sets_keys(r.operation))
-    co_await lease_keys(r.limit);
+  if (options_.key_lease <= duration::zero() || !sets_keys(r.operation))
+    co_return co_await run(c, r);
+  co_await lease_keys(r.limit);
+  const std::shared_ptr<etcd_lease_state> lease = keys_lease_;
+  try {
+    co_return co_await run(c, r);
+  } catch (const store_error& e) {
+    if (!etcd::says_lease_is_gone(e.failure().reason)) throw;
+  }
+  lose(*lease, "etcd has ended it");
+  co_await lease_keys(r.limit);
   co_return co_await run(c, r);
 }
 
@@ -427,10 +438,10 @@ task<store_reply> etcd_client::keys(call& c, store_request& r) {
 }
 
 task<store_reply> etcd_client::arrive(call& c, store_request& r) {
-  const std::int64_t members = std::exchange(r.delta, 1);
-  const store_reply count = co_await change(c, r);
-  if (count.number >= members) co_return store_reply();
-  r.delta = members;
+  store_request one = r;
+  one.delta = 1;
+  const store_reply count = co_await change(c, one);
+  if (count.number >= r.delta) co_return store_reply();
   co_return co_await await_keys(c, r);
 }
 

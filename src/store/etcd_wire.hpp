@@ -99,6 +99,10 @@ struct error_answer {
   std::int64_t code = 0;  ///< gRPC's
   std::string message;
 };
+/// Says whether an error's text is that a request names a lease which etcd does not know.
+[[nodiscard]] inline bool says_lease_is_gone(std::string_view message) noexcept {
+  return message.find("lease not found") != message.npos;
+}
 
 // Each reads one answer. Errors: `bad_answer`. All that is missing is 0, false or empty,
 // since the gateway leaves those out.

@@ -129,6 +129,7 @@ std::size_t key_value_table::queue_size(const std::string& queue) const {
 
 bool key_value_table::await(waiter& w, std::vector<std::string> keys, bool takes) {
   MW_ASSERT(!w.is_waiting(), "a waiter waits once at a time");
+  MW_ASSERT(!takes || keys.size() == 1, "one queue is taken from at a time");
   std::erase_if(keys, [this](const std::string& key) { return contains(key); });
   if (keys.empty()) return true;
   // Each key once: one that is repeated a hundred thousand times would cost `forget` as
@@ -219,10 +220,8 @@ void key_value_table::release_at_push(const std::string& queue) noexcept {
   std::vector<waiter*> left;
   bool one_takes = false;
   for (waiter* w : entry->second) {
-    // One that waits for other keys, too, is not released yet.
-    const bool takes = w->takes_ && w->missing_ == 1;
-    const bool goes_on_waiting = takes && one_takes;
-    one_takes = one_takes || takes;
+    const bool goes_on_waiting = w->takes_ && one_takes;
+    one_takes = one_takes || w->takes_;
     (goes_on_waiting ? left : released).push_back(w);
   }
   if (left.empty()) {

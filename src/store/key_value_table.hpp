@@ -97,7 +97,7 @@ class key_value_table {
   /// Returns true if all keys are set. Otherwise the waiter is released when each of
   /// them has been set once; a key that is erased meanwhile does not count again.
   /// Of those that wait for a queue and `take` from it, a push releases the first alone.
-  /// Precondition: the waiter does not wait.
+  /// Precondition: the waiter does not wait; one that takes waits for its queue alone.
   [[nodiscard]] bool await(waiter& w, std::vector<std::string> keys, bool takes = false);
   /// Counts an arrival under the key. Returns true if `world` have arrived, which
   /// releases all waiters there, and nothing if the value is no number. Later arrivals

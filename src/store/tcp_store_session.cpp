@@ -347,8 +347,11 @@ bool tcp_store_session::block(tcp_store_message& request) {
     // A client waits before it takes from a queue, and PyTorch's takes a wake-up for a
     // value that is its own. If it then asks for something else, or is gone, the wake-up
     // is another's.
-    if (request.keys.size() == 1) may_take_from_ = request.keys.front();
-    at_once = server_.table_.await(blocked_, std::move(request.keys), true);
+    const bool may_take = request.keys.size() == 1;
+    std::string queue = may_take ? request.keys.front() : std::string();
+    at_once = server_.table_.await(blocked_, std::move(request.keys), may_take);
+    // One that does not wait is woken by no push.
+    if (!*at_once) may_take_from_ = std::move(queue);
   } else {
     // The counter of a barrier is a key like others.
     if (!has_room_for(request)) return end("the store is full");

@@ -144,6 +144,50 @@ def nodes_have_the_places_they_were_given():
         end(nodes)
 
 
+def node_0_is_started_again():
+    """Its store is gone with it, and the others tell its successor all."""
+    port = free_port()
+    nodes = [manual(port, "again", rank, 3) for rank in range(3)]
+    try:
+        places(nodes, 1, 3)
+        nodes[0].kill()
+        nodes.append(manual(port, "again", 0, 3))
+        taken = places([nodes[3], nodes[1], nodes[2]], 2, 3)
+        assert taken == [0, 1, 2], taken
+        assert nodes[1].says("change node_lost")
+        for node in nodes[1:]:
+            node.kill(signal.SIGUSR1)
+        for node in nodes[1:]:
+            node.wait_for("^ended")
+    finally:
+        end(nodes)
+
+
+def a_node_that_was_given_no_place_is_refused():
+    port = free_port()
+    nodes = [manual(port, "mixed", 0, 3)]
+    try:
+        time.sleep(0.3)
+        nodes.append(Node("tcp", f"127.0.0.1:{port}", "mixed", 3, 3, 0))
+        nodes[1].wait_for("error .*place")
+        nodes += [manual(port, "mixed", rank, 3) for rank in (1, 2)]
+        taken = places([nodes[0], nodes[2], nodes[3]], 1, 3)
+        assert taken == [0, 1, 2], taken
+    finally:
+        end(nodes)
+
+
+def one_node_alone():
+    port = free_port()
+    node = manual(port, "alone", 0, 1)
+    try:
+        assert places([node], 1, 1) == [0]
+        node.kill(signal.SIGUSR1)
+        node.wait_for("^ended")
+    finally:
+        end([node])
+
+
 def torchruns_agent_is_node_1():
     port = free_port()
     node = manual(port, "torch1", 0, 2)
@@ -155,6 +199,28 @@ def torchruns_agent_is_node_1():
         node.wait_for("rank 0 of 5 coordinates")
         # Each waits for the other at the end.
         node.kill(signal.SIGUSR1)
+        agent.finish()
+        node.wait_for("^ended")
+    finally:
+        end([node])
+
+
+def a_node_counts_once_at_the_end():
+    """One that gave up its wait for torchrun's, and waits again, is not two."""
+    port = free_port()
+    node = manual(port, "once", 0, 2)
+    try:
+        agent = TorchrunsAgent(port, "once", 1, 2)
+        agent.place()
+        places([node], 1, 2)
+        node.kill(signal.SIGUSR2)
+        count = f"/{agent.keys}agent/terminal_state/num_members"
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            counted = agent.store.add(count, 0)
+            assert counted <= 1, counted
+            time.sleep(0.05)
+        assert counted == 1
         agent.finish()
         node.wait_for("^ended")
     finally:
@@ -234,7 +300,11 @@ def torchrun_itself(words, rank):
 
 def main():
     case("R2 manual: nodes have the places that they were given", nodes_have_the_places_they_were_given)
+    case("R3 manual: node 0 is started again", node_0_is_started_again)
+    case("manual: a node that was given no place is refused", a_node_that_was_given_no_place_is_refused)
+    case("manual: one node alone", one_node_alone)
     case("P10 an agent of torchrun is node 1", torchruns_agent_is_node_1)
+    case("P10 a node counts once at the end", a_node_counts_once_at_the_end)
     case("P10 an agent of torchrun is node 0", torchruns_agent_is_node_0)
     case("what torchrun says of itself must make sense", what_torchrun_says_must_make_sense)
     case("another program at node 0's endpoint is named", another_is_at_the_endpoint)

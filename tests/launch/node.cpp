@@ -31,10 +31,16 @@ mw::task<void> take_part(mw::rendezvous& meet) {
 }
 
 mw::task<void> leave_when_told(mw::rendezvous& meet) {
-  const mw::received_signal came = co_await mw::until_signal({SIGTERM, SIGINT, SIGUSR1});
+  const mw::received_signal came =
+      co_await mw::until_signal({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
   if (came.number == SIGINT) co_await meet.close();
   if (came.number == SIGTERM) co_await meet.leave(mw::departure::draining);
-  // SIGUSR1: the work is done. It leaves so at the end of its body.
+  // SIGUSR1: the work is done. It leaves so at the end of its body. SIGUSR2: it has begun
+  // to leave before, and has given up.
+  if (came.number == SIGUSR2) {
+    co_await mw::when_any(meet.leave(mw::departure::finished),
+                          mw::sleep_for(std::chrono::milliseconds(300)));
+  }
 }
 
 mw::task<void> live(mw::runtime& rt, mw::rendezvous_options options) {

@@ -108,14 +108,17 @@ def too_few_end_in_time(backend, endpoint):
         end([node])
 
 
+def ask(etcd, what, key, end=b""):
+    asked = {"key": base64.b64encode(key).decode(), "range_end": base64.b64encode(end).decode()}
+    request = urllib.request.Request(f"http://{etcd.endpoint}/v3/kv/{what}", json.dumps(asked).encode())
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+        return json.load(answer)
+
+
 def keys_of(etcd, run):
     """The keys that stand in etcd for a run, each with its lease."""
     prefix = f"manyworlds/rendezvous/{run}/".encode()
-    after = prefix[:-1] + bytes([prefix[-1] + 1])
-    asked = {"key": base64.b64encode(prefix).decode(), "range_end": base64.b64encode(after).decode()}
-    request = urllib.request.Request(f"http://{etcd.endpoint}/v3/kv/range", json.dumps(asked).encode())
-    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
-        found = json.load(answer).get("kvs", [])
+    found = ask(etcd, "range", prefix, prefix[:-1] + bytes([prefix[-1] + 1])).get("kvs", [])
     return {base64.b64decode(each["key"]).decode()[len(prefix):]: int(each.get("lease", 0)) for each in found}
 
 
@@ -153,6 +156,25 @@ def etcd_is_left_clean(etcd):
         end(everyone)
 
 
+def a_seat_is_freed_under_a_living_coordinator(etcd):
+    """As by an agent that takes it for dead since its own connection was cut. There are no two for long."""
+    nodes = [Node("etcd", etcd.endpoint, "freed", 3, 3) for _ in range(3)]
+    try:
+        places(nodes, 1, 3)
+        seat = keys_of(etcd, "freed")["coordinator"]
+        ask(etcd, "deleterange", b"manyworlds/rendezvous/freed/coordinator")
+        until = time.monotonic() + LIMIT
+        while keys_of(etcd, "freed").get("coordinator", seat) == seat and time.monotonic() < until:
+            time.sleep(0.02)
+        # All meet at the one that holds it now.
+        nodes[0].kill()
+        nodes.append(Node("etcd", etcd.endpoint, "freed", 3, 3))
+        taken = sorted(places(nodes[1:], 2, 3))
+        assert taken == [0, 1, 2], taken
+    finally:
+        end(nodes)
+
+
 def clocks_differ(backend, endpoint):
     """R5: each node has a clock of its own, ten minutes apart; steady clocks are what nodes look at."""
     apart = [("unshare", "-T", "-f", "--kill-child", "--monotonic", str(offset), "--boottime", str(offset))
@@ -184,6 +206,8 @@ def main():
         try:
             if etcd:
                 case("etcd is left clean", lambda: etcd_is_left_clean(etcd))
+                case("etcd: a seat is freed under a living coordinator",
+                     lambda: a_seat_is_freed_under_a_living_coordinator(etcd))
             for backend, endpoint in backends:
                 case(f"{backend}: nodes come and go", lambda: nodes_come_and_go(backend, endpoint))
                 case(f"{backend}: too few end in time", lambda: too_few_end_in_time(backend, endpoint))

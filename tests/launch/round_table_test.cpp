@@ -150,6 +150,28 @@ TEST_CASE("P10: a node without an agent is in each round, until one comes in its
   CHECK(table.over().change == round_change::none);
 }
 
+TEST_CASE("P10: a coordinator that takes over ends no round by a node without an agent") {
+  round_table before = table_of(3, 3);
+  before.join(node("a"), true, start, 1);
+  before.join(node("b"), true, start, 2);
+  before.join_outsider(round_node(node("torchrun-0"), 0), start);
+  CHECK(formed(before) == "torchrun-0@0 a@1 b@2");
+
+  round_table table = table_of(3, 3);
+  table.join(node("b"), false, start, 2);
+  table.learn(*before.last(), {}, start);
+  table.join_outsider(round_node(node("torchrun-0"), 0), start);
+  CHECK(table.over().change == round_change::none);
+  // The one before it has died; its follower has its place.
+  table.note_death("a");
+  CHECK(formed(table) == "none");
+  CHECK(table.over().change == round_change::node_lost);
+  CHECK(table.over().node == "a");
+  table.join(node("b"), true, start, 2);
+  table.join(node("c"), true, start, 1);
+  CHECK(formed(table) == "torchrun-0@0 c@1 b@2");
+}
+
 TEST_CASE("R2: survivors form the next round without a last call, and ranks stay dense") {
   round_table table = table_of(2, 3);
   all_ask(table, {"a", "b", "c"});
@@ -252,6 +274,19 @@ TEST_CASE("R3: a node that was seen to die is lost once all others have been hea
   wrong.note_death("a");
   CHECK(formed(wrong, start + 10s) == "none");
   CHECK(wrong.over().change == round_change::none);
+}
+
+TEST_CASE("R3: a round's number is higher than all that an agent has heard of") {
+  round_table table = table_of(2, 2);
+  all_ask(table, {"a"});
+  table.note_number(4);
+  all_ask(table, {"b"});
+  CHECK(formed(table) == "a@0 b@1");
+  CHECK(table.last()->number == 5);
+  table.note_number(2);
+  all_ask(table, {"a", "b"});
+  CHECK(formed(table) == "a@0 b@1");
+  CHECK(table.last()->number == 6);
 }
 
 TEST_CASE("a coordinator that takes over does not wait for nodes that have finished") {

@@ -29,6 +29,7 @@ struct node {
   std::optional<mw::rendezvous_error> error;
   bool grows = true;  ///< asks for the next round when another node waits
   bool must_leave = false;
+  bool gives_up_leaving = false;
   bool must_close = false;
   bool has_ended = false;
 
@@ -57,6 +58,8 @@ mw::task<void> do_as_told(node& self) {
   while (!self.must_leave && !self.must_close) co_await mw::sleep_for(5ms);
   if (self.must_close) {
     co_await self.meet->close();
+  } else if (self.gives_up_leaving) {
+    co_await mw::when_any(self.meet->leave(mw::departure::draining), mw::sleep_for(0s));
   } else {
     co_await self.meet->leave(mw::departure::draining);
   }
@@ -247,6 +250,25 @@ TEST_CASE(
     CHECK(std::count(changes.begin(), changes.end(), mw::round_change::node_lost) == 0);
   }
   m.check();
+}
+
+TEST_CASE("a departure that is no longer waited for is told all the same") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 3);
+    m.add(3);
+    REQUIRE(m.all.run_until([&] { return m.stands(3); }, 20s));
+    for (node& each : m.nodes) {
+      if (each.meet->is_coordinator() || each.must_leave) continue;
+      each.gives_up_leaving = each.must_leave = true;
+      break;
+    }
+    REQUIRE(m.all.run_until([&] { return m.stands(2); }, 10s));
+    for (const node& each : m.nodes) {
+      if (each.must_leave) continue;
+      CHECK(each.changes.front() == mw::round_change::node_left);
+    }
+  }
 }
 
 TEST_CASE("R3: a coordinator killed at any step is followed, and its node is replaced") {
@@ -464,6 +486,60 @@ TEST_CASE("over tcp agents end by name when their coordinator is gone for good")
   CHECK(m.all.sim.now() - begun < 4s);
   REQUIRE(other.error);
   CHECK(other.error->kind() == mw::rendezvous_error_kind::no_coordinator);
+}
+
+TEST_CASE(
+    "over tcp a coordinator that knows of no round gives no number that a spare has "
+    "heard of") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 2);
+    m.options.backend = "tcp";
+    m.options.insecure = true;
+    member_process& host = m.all.add("the endpoint's host");
+    m.options.endpoint = host.process().address(29400).text();
+    node& first = m.add(&host);
+    node& second = m.add();
+    REQUIRE(m.all.run_until([&] { return first.number() == 1 && second.number() == 1; },
+                            20s));
+    node& third = m.add();
+    m.all.run_for(1s);
+    m.kill(second);
+    REQUIRE(m.all.run_until([&] { return third.number() == 2; }, 20s));
+    node& spare = m.add();
+    m.all.run_for(1s);
+    m.kill(third);
+    m.kill(first);
+    m.all.run_for(300ms);
+    node& next = m.add(&host);
+    REQUIRE(
+        m.all.run_until([&] { return spare.number() > 0 && next.number() > 0; }, 20s));
+    CHECK(spare.number() > 2);
+    CHECK(spare.rounds.back().to_json() == next.rounds.back().to_json());
+  }
+}
+
+TEST_CASE(
+    "over tcp a node is told that it is lost if others get the number of its round") {
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 2, 2);
+    m.options.backend = "tcp";
+    m.options.insecure = true;
+    member_process& host = m.all.add("the endpoint's host");
+    m.options.endpoint = host.process().address(29400).text();
+    node& first = m.add(&host);
+    node& left = m.add();
+    REQUIRE(
+        m.all.run_until([&] { return first.number() == 1 && left.number() == 1; }, 20s));
+    m.kill(first);
+    node& next = m.add(&host);
+    m.add();
+    REQUIRE(m.all.run_until([&] { return next.number() > 0; }, 20s));
+    // One of two is in the new round, and the other waits: none stays with the dead.
+    REQUIRE(m.all.run_until([&] { return !left.changes.empty(); }, 20s));
+    CHECK(left.changes.front() == mw::round_change::node_lost);
+  }
 }
 
 TEST_CASE("a node with other limits is refused by name, and disturbs no other") {

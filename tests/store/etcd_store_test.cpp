@@ -329,6 +329,44 @@ TEST_CASE("E3, E8: a client that is stopped loses its lease, is told so, and is 
   done(body(st));
 }
 
+TEST_CASE("E9: keys get another lease when that of their store was lost unseen") {
+  if (etcd_is_missing_here()) return;
+  etcd_store_options leased = own_prefix();
+  leased.key_lease = 60s;
+  etcd_store st(shared_etcd().endpoint(), leased);
+  std::optional<etcd_entry> first;
+  std::optional<etcd_entry> last;
+  std::int64_t sum = 0;
+  const auto set = [&](std::string key, std::optional<etcd_entry>& seen) -> task<void> {
+    co_await st.set(key, "1");
+    seen = co_await st.entry(key);
+  };
+  done(set("first", first));
+  REQUIRE(first);
+  REQUIRE(first->lease != 0);
+  const auto revoke = [&] {
+    http_post(shared_etcd().endpoint(), "/v3/lease/revoke",
+              "{\"ID\":\"" + std::to_string(last ? last->lease : first->lease) + "\"}");
+  };
+  // The store asks about its lease in 20 s only.
+  revoke();
+  done(set("last", last));
+  REQUIRE(last);
+  CHECK(last->lease != first->lease);
+  revoke();
+  const auto meet = [&]() -> task<void> {
+    // The first of two does not pass.
+    try {
+      co_await st.barrier("both", 2, 50ms);
+    } catch (const store_error& e) {
+      CHECK(e.kind() == store_error_kind::timed_out);
+    }
+    sum = co_await st.add("both", 0);
+  };
+  done(meet());
+  CHECK(sum == 1);
+}
+
 TEST_CASE("a lease that another client revokes is lost, and says why") {
   if (etcd_is_missing_here()) return;
   etcd_store st(shared_etcd().endpoint(), own_prefix());

@@ -139,6 +139,38 @@ TEST_CASE("S12: a wake-up for a queue that its client does not use wakes the nex
   });
 }
 
+TEST_CASE("S12: a wait for a queue that takes no wake-up passes none on, nor keeps one") {
+  for_each_engine([](engine_kind kind) {
+    served server(kind);
+    raw_client writer = server.client();
+    raw_client both = server.client();
+    raw_client first = server.client();
+    raw_client second = server.client();
+    const auto has_waited = [&](raw_client& c, std::vector<std::string> keys) {
+      c.send(request(op::wait, std::move(keys)));
+      c.send(ping());
+      CHECK(c.receive(4) == pong);
+    };
+    // It waits for the queue alone by then, but asks for no value of it.
+    has_waited(both, {"/q", "/k"});
+    writer.send(request(op::set, {"/k"}, {"v"}));
+    has_waited(first, {"/q"});
+    has_waited(second, {"/q"});
+    writer.send(request(op::queue_push, {"/q"}, {"v"}));
+    CHECK(both.receive(1) == "\0"s);
+    CHECK(first.receive(1) == "\0"s);
+    // The value is that of `first`, whatever one does that has not waited for it.
+    writer.send(request(op::wait, {"/q"}));
+    CHECK(writer.receive(1) == "\0"s);
+    writer.send(ping());
+    CHECK(writer.receive(4) == pong);
+    second.send(ping());
+    CHECK(second.receive(4) == pong);
+    first.send(request(op::queue_pop, {"/q"}));
+    CHECK(first.receive(17) == u64(1) + text("v"));
+  });
+}
+
 TEST_CASE("garbage ends its own connection with a named error, and no other") {
   struct bad_bytes {
     const char* name;

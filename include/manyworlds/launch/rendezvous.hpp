@@ -159,7 +159,8 @@ struct rendezvous_options {
   secret_text secret = {};
   bool insecure = false;
   /// This node's place, for manual alone: 0 to `max_nodes` - 1, where node 0 serves the
-  /// store at the endpoint. The number of nodes is fixed.
+  /// store at the endpoint. The number of nodes is fixed. A node with the rank of another
+  /// is refused: of one that lives, or is silent for less than 5 s.
   int node_rank = 0;
 };
 
