@@ -50,6 +50,8 @@ class rendezvous::agent {
   task<bool> news(time_point until);
   task<void> until_told(duration limit);
   task<void> finish(duration limit);
+  /// Says what a round waits for.
+  [[nodiscard]] std::string what_is_missing() const;
   [[nodiscard]] rendezvous_error error(rendezvous_error_kind kind,
                                        std::string_view text) const;
 
