@@ -2,7 +2,8 @@
 // graph, which is launched for every token. Rank 1 is killed at a random moment. Rank 0
 // notices, the world forms again, the graph is captured again, and the tokens continue
 // where they were. Alone it starts rank 1 itself. By hand, one process per terminal:
-// decode_graph --worldinfo 1,0;  decode_graph --worldinfo 1,1 --device 1
+// decode_graph --worldinfo 1,0;  decode_graph --worldinfo 1,1 --device 1. Or by a
+// launcher: mpirun -n 2 decode_graph
 #include "decode_graph/decode_step.hpp"
 
 #include <chrono>
@@ -172,6 +173,7 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (!given.on_gpus()) throw std::invalid_argument("only GPUs have graphs");
+  given.ask_launcher({{{1, 0}}, {{1, 1}}});
 
   mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat

@@ -1,23 +1,23 @@
-// The GPU world of README.md: one member of two, on the device of its rank.
-#include <cstdlib>
+// The GPU world of README.md: a member on each GPU of the job, as any launcher starts
+// it. torchrun --no-python --nproc-per-node 2 gpu_world, or by hand: RANK=0 WORLD_SIZE=2
+// MASTER_ADDR=localhost MASTER_PORT=29500 gpu_world;  RANK=1 ... gpu_world
 #include <manyworlds/gpu.hpp>
+#include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
-#include <optional>
 
-int main(int count, char** words) {
-  const int rank = count > 1 ? std::atoi(words[1]) : 0;
-  mw::runtime rt;
-  std::optional<mw::hosted_store> host;
-  if (rank == 0) host.emplace(rt, "127.0.0.1:29500");
-  mw::tcp_store store(rt, "127.0.0.1:29500");
-  const mw::device_pool pool(rank);
-  const mw::owned_stream stream(rank);
+int main() {
+  const auto job = mw::launch_context::from_environment();
+  mw::runtime rt(job.runtime());
+  mw::launch_store store(rt, job);
+  const int device = job.device();  // of the local rank
+  const mw::device_pool pool(device);
+  const mw::owned_stream stream(device);
   const auto add_up = [&](mw::world& w) -> mw::task<void> {
     mw::device_buffer<float> x(pool, 1 << 20, stream);  // your kernels fill it, there
     co_await w.all_reduce(x, mw::sum);  // begins after them; ends when x has the sums
   };
-  mw::world_options gpus{.name = "gpus", .rank = rank, .size = 2};
+  mw::world_options gpus = job.world("gpus");
   gpus.backend = mw::backend_kind::nccl;
-  gpus.device = rank;
-  rt.run(mw::keep(rt, store, gpus, add_up));
+  gpus.device = device;
+  return job.run(rt, mw::keep(rt, store, gpus, add_up));
 }

@@ -1,6 +1,7 @@
 // Prefill to decode: a request's KV blocks go layer by layer from one process's pages
 // to the other's, in host memory or on GPUs. Half of the requests are given up at
-// random moments. Prefill is killed in between and started again; no page is lost.
+// random moments. Prefill is killed in between and started again; no page is lost. By a
+// launcher: mpirun -n 2 kv_transfer
 #include "kv_transfer/decode.hpp"
 #include "shared/terminal.hpp"
 
@@ -110,6 +111,7 @@ int main(int argc, char** argv) try {
   app.add_option("--seed", p.seed, "seed of which requests are given up, and when")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  given.ask_launcher({{{1, 0}}, {{1, 1}}});
   return (given.backend == "nccl" ? run<gpu_pages>(given, p) : run<host_pages>(given, p))
              ? 0
              : 1;

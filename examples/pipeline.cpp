@@ -1,7 +1,7 @@
 // Stages of a pipeline: each is a process, each edge a world of two, as a diamond or a
 // mesh. Alone it kills a stage with requests in flight, and starts it again. Its
 // requests go another way, each request is answered once, and only the worlds beside it
-// break.
+// break. By a launcher: mpirun -n 4 pipeline;  mpirun -n 7 pipeline --shape mesh
 #include "pipeline/source.hpp"
 
 namespace {
@@ -118,6 +118,10 @@ int main(int argc, char** argv) try {
   app.add_option("--shape", form)->check(CLI::IsMember({"diamond", "mesh"}));
   CLI11_PARSE(app, argc, argv);
   const shape& of = form == "mesh" ? mesh : diamond;
+  std::vector<std::vector<membership>> places;
+  for (const part& p : of.parts) places.push_back(p.worlds);
+  given.ask_launcher(places);
+  if (given.job) name = of.parts[static_cast<std::size_t>(given.job->rank)].stage;
 
   mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat

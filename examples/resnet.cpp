@@ -2,7 +2,7 @@
 // starts both and kills one with an image outstanding. The other worker classifies that
 // image too, each image is answered once, and the classes are those of a run without
 // workers. By hand: resnet --worldinfo 1,0 --worldinfo 2,0;  resnet --worldinfo 1,1;
-// resnet --worldinfo 2,1
+// resnet --worldinfo 2,1. Or by a launcher: mpirun -n 3 resnet
 #include <algorithm>
 #include <optional>
 
@@ -156,6 +156,7 @@ int main(int argc, char** argv) try {
   std::size_t images = 16;
   app.add_option("--images", images, "number of images")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  given.ask_launcher({{{1, 0}, {2, 0}}, {{1, 1}}, {{2, 1}}});
   mw::runtime rt(given.runtime());
   rt.serve_dumps();  // for mwstat
   if (given.worlds.empty() || given.worlds.front().rank == 0)

@@ -52,6 +52,8 @@ void process_handle::signal(int number) const noexcept {
   if (is_reaped_) return;
   if (is_pidfd_ && ::syscall(SYS_pidfd_send_signal, end_.get(), number, nullptr, 0) == 0)
     return;
+  // Other code may have reaped it, and the number be another process's.
+  if (is_pidfd_ && errno == ESRCH) return;
   // Until it is reaped no other process has the number.
   ::kill(pid_, number);
 }

@@ -78,7 +78,7 @@ struct child_plan {
   // What the child answers: it shares our memory, and has gone on or ended before we do.
   volatile start_step failed = start_step::none;
   volatile int error = 0;
-  volatile std::size_t at = 0;  ///< the number of the limit
+  volatile std::size_t at = 0;  ///< the number of the limit, or of the descriptor
 };
 
 MANYWORLDS_IN_CHILD void reset_signals() noexcept {
@@ -122,6 +122,7 @@ MANYWORLDS_IN_CHILD bool pass_descriptors(child_plan& plan) noexcept {
   // First all are out of the way of each other.
   for (std::size_t i = 0; i < count; ++i) {
     passed_descriptor& each = plan.descriptors[i];
+    plan.at = i;
     const long moved = ::syscall(SYS_fcntl, each.from, F_DUPFD_CLOEXEC, above);
     if (moved < 0) return false;
     each.from = static_cast<int>(moved);
@@ -129,11 +130,13 @@ MANYWORLDS_IN_CHILD bool pass_descriptors(child_plan& plan) noexcept {
   unsigned next = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const passed_descriptor& each = plan.descriptors[i];
+    plan.at = i;
     if (::syscall(SYS_dup3, each.from, each.to, 0) < 0) return false;
     if (each.to > 0 && !keep_from_program(next, static_cast<unsigned>(each.to) - 1))
       return false;
     next = static_cast<unsigned>(each.to) + 1;
   }
+  plan.at = count;
   return keep_from_program(next, ~0u);
 }
 
@@ -446,11 +449,24 @@ std::string list_of(const std::vector<unsigned>& numbers) {
   return text;
 }
 
+/// Returns a descriptor with its number here and there; files of the output have none
+/// here.
+std::string name_of_descriptor(const process_description& what, const child_plan& plan) {
+  if (plan.at >= plan.descriptor_count) return {};
+  const int to = plan.descriptors[plan.at].to;
+  for (const passed_descriptor& each : what.descriptors) {
+    if (each.to == to) return std::to_string(each.from) + " as " + std::to_string(to);
+  }
+  return std::to_string(to);
+}
+
 /// Returns what the failed step concerned.
 std::string object_of(const process_description& what, const child_plan& plan) {
   switch (plan.failed) {
     case start_step::folder:
       return what.folder;
+    case start_step::descriptors:
+      return name_of_descriptor(what, plan);
     case start_step::limits:
       return name_of_limit(what.limits[plan.at].resource);
     case start_step::cpus:

@@ -8,6 +8,8 @@ std::string_view describe(start_step step) noexcept {
       return "fail";
     case start_step::output:
       return "open its output file";
+    case start_step::guard:
+      return "tell its guard";
     case start_step::process:
       return "make a process";
     case start_step::session:
@@ -38,6 +40,8 @@ std::string_view name_of(start_step step) noexcept {
       return "none";
     case start_step::output:
       return "output";
+    case start_step::guard:
+      return "guard";
     case start_step::process:
       return "process";
     case start_step::session:

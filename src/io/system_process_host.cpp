@@ -112,7 +112,11 @@ start_outcome system_process_host::start_here(reactor& home,
   for (;;) {
     tree_mark mark;
     std::unique_ptr<process_tree> tree = make_tree(mark);
-    if (listener) listener->tree_begins(mark);
+    try {
+      if (listener) listener->tree_begins(mark);
+    } catch (const std::system_error& e) {
+      return start_failure{start_step::guard, e.code().value(), {}};
+    }
     auto outcome = start_process(what, {tree->entry(), mark.variable});
     if (auto* handle = std::get_if<process_handle>(&outcome)) {
       tree->began(handle->pid());

@@ -27,7 +27,7 @@ constexpr duration store_pause = std::chrono::milliseconds(100);
 }  // namespace
 
 bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
-  return !name.empty() && name.size() <= longest &&
+  return !name.empty() && name.size() <= longest && name != "." && name != ".." &&
          name.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
              "0123456789-_.") == std::string_view::npos;
@@ -40,11 +40,11 @@ std::string wrong_with(const node_description& node) {
   const bool is_printable = std::all_of(node.host.begin(), node.host.end(),
                                         [](char c) { return c > ' ' && c <= '~'; });
   if (!is_plain_name(node.id, longest_name))
-    return fmt::format("\"{}\" is no id of a node", node.id);
+    return fmt::format("\"{:.80}\" is no id of a node", node.id);
   if (!is_plain_name(node.role, longest_name))
-    return fmt::format("\"{}\" is no name of a role", node.role);
+    return fmt::format("\"{:.80}\" is no name of a role", node.role);
   if (node.host.empty() || node.host.size() > longest_host || !is_printable)
-    return fmt::format("\"{}\" is no name of a host", node.host);
+    return fmt::format("\"{:.80}\" is no name of a host", node.host);
   if (node.slots < 1 || node.slots > most_slots)
     return fmt::format("a node of {} workers", node.slots);
   return {};

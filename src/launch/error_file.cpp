@@ -2,6 +2,7 @@
 #include <cxxabi.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -99,21 +100,29 @@ std::string json_of(std::string_view message, std::optional<int> code,
   return json.take();
 }
 
-/// Replaces the file whole, since an agent may read it at any time.
-bool replace_file(const std::string& path, std::string_view text) {
-  const std::string beside = fmt::format("{}.{}", path, ::getpid());
-  {
-    const unique_descriptor file(::open(
-        beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!file) return false;
-    while (!text.empty()) {
-      const ssize_t written = ::write(file.get(), text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) break;
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
+bool write_error(const std::string& path, int flags, std::string_view text) {
+  const unique_descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0644));
+  if (!file) return false;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (text.empty() && ::rename(beside.c_str(), path.c_str()) == 0) return true;
+  return true;
+}
+
+/// Replaces the file whole, since an agent may read it at any time. What is no file is
+/// written: a superuser would replace /dev/null for the whole machine.
+bool replace_file(const std::string& path, std::string_view text) {
+  struct stat is;
+  if (::stat(path.c_str(), &is) == 0 && !S_ISREG(is.st_mode))
+    return write_error(path, O_NONBLOCK, text);
+  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+  if (write_error(beside, O_CREAT | O_TRUNC | O_NOFOLLOW, text) &&
+      ::rename(beside.c_str(), path.c_str()) == 0)
+    return true;
   ::unlink(beside.c_str());
   return false;
 }

@@ -95,6 +95,8 @@ std::string exit_reason::text() const {
     case exit_kind::out_of_memory:
       return fmt::format("{} was killed by the kernel for want of memory {}", who, when);
     case exit_kind::stopped:
+      if (pid == 0)
+        return fmt::format("\"{}\" was stopped before it was started", program);
       if (stop == stop_step::killed)
         return fmt::format("{} was stopped by SIGKILL {}", who, when);
       return fmt::format("{} was stopped by SIGTERM {} and {}", who, when,

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -53,11 +54,17 @@ class locked_seat final : public lasting_seat {
   const unique_descriptor lock_;
 };
 
+std::string folder_of_run(const rendezvous_options& options) {
+  if (options.endpoint.empty())
+    throw std::invalid_argument("rendezvous: file needs a folder as its endpoint");
+  return options.endpoint + "/" + options.run_id;
+}
+
 class file_backend final : public rendezvous_backend {
  public:
   explicit file_backend(const rendezvous_options& options)
-      : store_(options.endpoint + "/" + options.run_id),
-        lock_path_(options.endpoint + "/" + options.run_id + "/coordinator.lock"),
+      : store_(folder_of_run(options)),
+        lock_path_(folder_of_run(options) + "/coordinator.lock"),
         thread_(quiet_thread()) {}
 
   store& meeting_place() override { return store_; }

@@ -40,8 +40,9 @@ bool may_need_pmix(const launch_variables& variables) {
 }
 
 bool stands_on_pmix(const launch_variables& variables) {
-  return variables.contains("OMPI_COMM_WORLD_RANK") ||
-         !variables.contains("SLURM_STEP_NODELIST");
+  if (variables.contains("OMPI_COMM_WORLD_RANK")) return true;
+  return !variables.contains("SLURM_STEP_NODELIST") ||
+         !variables.find("PMIX_NAMESPACE")->second.starts_with("slurm.pmix");
 }
 
 }  // namespace

@@ -64,7 +64,14 @@ void launch_keys::agree(const std::string& nonce) {
   prefix_ = run_ + nonce + "/";
   // Release: pairs with the acquires of `prefix` and `perform`, which then read it.
   is_agreed_.store(true, std::memory_order_release);
-  agreed_.set();
+  settled_.set();
+}
+
+void launch_keys::note(const store_error& e) {
+  const store_error_kind kind = e.kind();
+  if (kind != store_error_kind::protocol && kind != store_error_kind::refused) return;
+  refusal_ = e.failure();
+  settled_.set();
 }
 
 std::string launch_keys::prefix() const {
@@ -100,8 +107,9 @@ task<void> launch_keys::lead() {
     try {
       // Where the answer is lost a number is left out, which does no harm.
       drawn = co_await client_.add(run_ + "attempts", 1, answer_limit);
-    } catch (const store_error&) {
+    } catch (const store_error& e) {
       failed = true;
+      note(e);
     }
     if (failed) co_await sleep_for(first_pause);
   }
@@ -143,6 +151,7 @@ task<void> launch_keys::follow() {
       nonce = co_await client_.get(run_ + "nonce/" + token_, pause);
     } catch (const store_error& e) {
       failed = e.kind() != store_error_kind::timed_out;
+      note(e);
     }
     if (!nonce.empty()) co_return agree(nonce);
     if (failed) co_await sleep_for(pause);
@@ -171,15 +180,15 @@ task<void> launch_keys::all_have_come(duration limit) {
 
 task<void> launch_keys::until_agreed(store_operation what, std::string key,
                                      duration limit) {
-  bool is_late = false;
+  const time_point begun = service_.now();
   try {
-    co_await within(agreed_.wait(), limit);
-  } catch (const timed_out&) {
-    is_late = true;
-  }
-  if (!is_late) co_return;
-  throw store_error(store_failure(store_error_kind::unreachable, client_.address(), what,
-                                  {std::move(key)}, limit, trouble()));
+    co_await within(settled_.wait(), limit);
+  } catch (const timed_out&) {}
+  if (is_agreed_.load(std::memory_order_acquire)) co_return;
+  const store_error_kind kind = refusal_ ? refusal_->kind : store_error_kind::unreachable;
+  const std::string why = refusal_ ? refusal_->reason : trouble();
+  throw store_error(store_failure(kind, client_.address(), what, {std::move(key)},
+                                  service_.now() - begun, why));
 }
 
 task<store_reply> launch_keys::perform(std::shared_ptr<launch_keys> self,

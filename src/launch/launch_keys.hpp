@@ -56,6 +56,7 @@ class launch_keys : public std::enable_shared_from_this<launch_keys> {
   [[nodiscard]] task<void> until_agreed(store_operation what, std::string key,
                                         duration limit);
   void agree(const std::string& nonce);
+  void note(const store_error& e);
 
   const rank_t rank_;
   const rank_t size_;
@@ -67,7 +68,10 @@ class launch_keys : public std::enable_shared_from_this<launch_keys> {
   executor& service_;
   tcp_store client_;
   std::stop_source stop_;
-  event agreed_;
+  event settled_;  ///< the nonce is agreed, or there is a refusal
+  /// What the store has said last that is no store, or has another secret. It is tried
+  /// again, but no operation waits for that.
+  std::optional<store_failure> refusal_;
   /// Written once, before `is_agreed_`.
   std::string prefix_;
   std::atomic<bool> is_agreed_{false};

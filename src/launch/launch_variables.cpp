@@ -160,6 +160,8 @@ void read_open_mpi(const variable_reader& from, launch_context& job) {
 }
 
 void read_pmix(const variable_reader& from, launch_context& job) {
+  if (!from.has("PMIX_NAMESPACE"))
+    throw launch_error("PMIX_NAMESPACE", "the name of the job, beside PMIX_RANK");
   const place p = from.required_place("PMIX_RANK", "pmix.job.size");
   job.rank = p.rank;
   job.size = p.size;

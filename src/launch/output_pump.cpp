@@ -43,8 +43,11 @@ int write_all(int to, std::string_view written) noexcept {
 }  // namespace
 
 output_pump::output_pump(reactor& home, const process_output& to, bool is_first_start,
-                         int own, log_function log)
-    : home_(home), to_(to), log_(std::move(log)) {
+                         int own, log_function log, std::stop_token functions_gone)
+    : home_(home),
+      to_(to),
+      log_(std::move(log)),
+      functions_gone_(std::move(functions_gone)) {
   for (const process_output::file& each : to_.files()) {
     const bool truncates = is_first_start && each.mode == file_mode::truncate;
     const int flags =
@@ -194,9 +197,9 @@ task<void> output_pump::split(std::string_view written) {
 task<void> output_pump::give(output_line line) {
   give_functions(line);
   for (const process_output::line_task& each : to_.tasks()) {
-    if (abandoned_.stop_requested()) co_return;
+    if (functions_gone_.stop_requested()) co_return;
     try {
-      co_await stop_on(each(line), abandoned_.get_token());
+      co_await stop_on(each(line), functions_gone_);
     } catch (const stopped&) {
     } catch (...) {
       tell_thrown();
@@ -206,7 +209,7 @@ task<void> output_pump::give(output_line line) {
 
 void output_pump::give_functions(const output_line& line) {
   for (const process_output::line_function& each : to_.functions()) {
-    if (abandoned_.stop_requested()) return;
+    if (functions_gone_.stop_requested()) return;
     try {
       each(line);
     } catch (...) {

@@ -25,10 +25,11 @@ class output_pump {
  public:
   using log_function = std::function<void(const std::string&)>;
 
-  /// `own` is the descriptor that inherited output goes to. Errors: std::system_error
-  /// with the path of a file that cannot be opened.
+  /// `own` is the descriptor that inherited output goes to. No function is called once
+  /// `functions_gone` was triggered. Errors: std::system_error with the path of a file
+  /// that cannot be opened.
   output_pump(reactor& home, const process_output& to, bool is_first_start, int own,
-              log_function log);
+              log_function log, std::stop_token functions_gone);
   output_pump(const output_pump&) = delete;
   output_pump& operator=(const output_pump&) = delete;
 
@@ -46,11 +47,6 @@ class output_pump {
   [[nodiscard]] event& drained() noexcept { return drained_; }
   /// Ends the reading. What was read already is taken.
   void close() noexcept { closing_.request_stop(); }
-  /// Ends it, and calls no function any longer.
-  void abandon() noexcept {
-    abandoned_.request_stop();
-    close();
-  }
 
  private:
   [[nodiscard]] task<std::size_t> read(std::span<char> into);
@@ -70,7 +66,7 @@ class output_pump {
   std::unique_ptr<worker_thread> writer_;
   std::string begun_;  ///< of a line
   std::stop_source closing_;
-  std::stop_source abandoned_;  ///< its functions are not called
+  std::stop_token functions_gone_;
   event drained_;
   bool has_ended_ = false;
   bool is_waiting_ = false;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "duration_text.hpp"
+#include "exception_text.hpp"
 #include "launch/guard_connection.hpp"
 #include "manyworlds/coro/shield.hpp"
 #include "manyworlds/coro/within.hpp"
@@ -92,6 +93,8 @@ task<void> process_core::stop(duration patience) {
 }
 
 void process_core::abandon() noexcept {
+  // At once: what a function refers to may be gone before the reactor's next turn.
+  functions_gone_.request_stop();
   abandoned_.keep(shared_from_this());
   if (!home_.try_execute(abandoned_)) abandoned_.let_go();
 }
@@ -118,13 +121,13 @@ task<void> process_core::run() {
   };
   try {
     co_await scope::run(body);
-  } catch (const std::exception& e) {
-    give_up(e.what());
+  } catch (...) {
+    give_up(handled_exception_text());
   }
 }
 
 /// Lets no task wait for what is no longer watched, as without memory.
-void process_core::give_up(const char* why) noexcept {
+void process_core::give_up(const std::string& why) noexcept {
   core_.log(log_level::error, why);
   if (!end_) end_.emplace();
   is_left_ = process_ != nullptr;
@@ -133,8 +136,7 @@ void process_core::give_up(const char* why) noexcept {
 }
 
 void process_core::be_abandoned() noexcept {
-  is_abandoned_ = true;
-  for (const auto& each : pumps_) each->abandon();
+  for (const auto& each : pumps_) each->close();
   ask(home_.now());
 }
 
@@ -242,14 +244,14 @@ void process_core::tell(const exit_reason& why, std::optional<duration> wait) {
       wait ? fmt::format("; it is started again in {}", duration_text(*wait))
            : budget_.why_not();
   core_.log(is_well ? log_level::info : log_level::warning, why.text() + next);
-  if (!plan_.told || is_abandoned_) return;
+  if (!plan_.told || functions_gone_.stop_requested()) return;
   try {
     plan_.told({why, std::max<std::uint64_t>(starts_, 1), wait});
-  } catch (const std::exception& e) {
+  } catch (...) {
     core_.log(
         log_level::error,
         fmt::format("the function that is told of the ends of \"{}\" has thrown: {}",
-                    why.program, e.what()));
+                    why.program, handled_exception_text()));
   }
 }
 
@@ -352,7 +354,8 @@ void process_core::connect(const process_output& to, std::vector<int> numbers,
     core_.log(log_level::warning,
               fmt::format("the output of \"{}\": {}", plan_.what.program, line));
   };
-  auto one = std::make_shared<output_pump>(home_, to, is_first, numbers.front(), log);
+  auto one = std::make_shared<output_pump>(home_, to, is_first, numbers.front(), log,
+                                           functions_gone_.get_token());
   if (host_.passes_descriptors()) {
     given.push_back(one->open_pipe());
     for (const int number : numbers)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ class process_core final : public std::enable_shared_from_this<process_core> {
   void ask(time_point kill_at) noexcept;
   void note_signal(stop_step step) noexcept;
   void be_abandoned() noexcept;
-  void give_up(const char* why) noexcept;
+  void give_up(const std::string& why) noexcept;
 
   runtime& runtime_;
   runtime_core& core_;
@@ -94,10 +95,10 @@ class process_core final : public std::enable_shared_from_this<process_core> {
   stop_step stop_step_ = stop_step::none;
   std::optional<exit_reason> end_;  ///< the last one
   bool has_begun_ = false;
-  bool is_left_ = false;       ///< the tree outlived SIGKILL
-  bool is_abandoned_ = false;  ///< its functions are gone
-  event started_;              ///< or never will be
-  event settled_;              ///< no start is under way
+  bool is_left_ = false;             ///< the tree outlived SIGKILL
+  std::stop_source functions_gone_;  ///< by the destructor of its owner
+  event started_;                    ///< or never will be
+  event settled_;                    ///< no start is under way
   event changed_;  ///< the program has ended, or there is another time to kill
   event asked_;    ///< to stop
   event over_;     ///< the last end

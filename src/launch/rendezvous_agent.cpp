@@ -37,9 +37,9 @@ constexpr std::size_t longest_run_id = 40;
 
 rendezvous_options checked_rendezvous(rendezvous_options o) {
   if (!is_plain_name(o.run_id, longest_run_id)) {
-    refuse_options(
-        fmt::format("the run id \"{}\" is not 1 to {} letters, digits, '-', '_' or '.'",
-                    o.run_id, longest_run_id));
+    refuse_options(fmt::format(
+        "the run id \"{:.80}\" is not 1 to {} letters, digits, '-', '_' or '.'", o.run_id,
+        longest_run_id));
   }
   if (o.limits.min_nodes == 0 || o.limits.min_nodes > o.limits.max_nodes ||
       o.limits.max_nodes > most_nodes_of_run) {
@@ -323,9 +323,19 @@ task<round> rendezvous::agent::next() {
     if (!is_in_time) break;
   }
   throw error(rendezvous_error_kind::timed_out,
-              fmt::format("no round within {}: {} of at least {} nodes ask for one",
-                          duration_text(options_.limits.join), heard_.asking,
-                          options_.limits.min_nodes));
+              fmt::format("no round within {}: {}", duration_text(options_.limits.join),
+                          what_is_missing()));
+}
+
+std::string rendezvous::agent::what_is_missing() const {
+  if (has_been_connected_) {
+    return fmt::format("{} of at least {} nodes ask for one", heard_.asking,
+                       options_.limits.min_nodes);
+  }
+  const store& place = backend_->meeting_place();
+  const std::string trouble = place.trouble();
+  return fmt::format("no coordinator was found through {}{}{}", place.address(),
+                     trouble.empty() ? "" : ": ", trouble);
 }
 
 task<round_change> rendezvous::agent::changed() {

@@ -49,6 +49,8 @@ class rendezvous::agent {
   /// `refused`.
   task<bool> news(time_point until);
   task<void> finish(time_point until);
+  /// Says what a round waits for.
+  [[nodiscard]] std::string what_is_missing() const;
   [[nodiscard]] rendezvous_error error(rendezvous_error_kind kind,
                                        std::string_view text) const;
 

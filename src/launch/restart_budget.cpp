@@ -24,14 +24,19 @@ std::string_view name_of(restart_when when) noexcept {
 
 namespace detail {
 
+/// Longer ones are as good as none, and sums of times have an end.
+constexpr duration longest_restart_pause = std::chrono::hours(24 * 365);
+
 restart_budget::restart_budget(const restart_policy& policy)
-    : policy_(policy), pause_(policy.shortest) {
+    : policy_(policy), pause_(std::min(policy.shortest, longest_restart_pause)) {
   if (policy.shortest <= duration::zero() || policy.window < duration::zero())
     throw std::invalid_argument(
         "a restart policy has pauses above zero and no negative window");
   if (policy.longest < policy.shortest)
     throw std::invalid_argument(
         "the longest pause of a restart policy is below its shortest");
+  policy_.shortest = pause_;
+  policy_.longest = std::min(policy.longest, longest_restart_pause);
 }
 
 std::optional<duration> restart_budget::next(const exit_reason& end, time_point now) {

@@ -181,8 +181,13 @@ std::string end_of_prefix(std::string prefix) {
   return prefix;
 }
 
+/// Returns the first key of a range: etcd has no empty one.
+std::string first_of_range(std::string_view key) {
+  return key.empty() ? std::string(1, '\0') : std::string(key);
+}
+
 std::string range_body(const range_request& r) {
-  std::string body = fmt::format(R"({{"key":"{}")", to_base64(r.key));
+  std::string body = fmt::format(R"({{"key":"{}")", to_base64(first_of_range(r.key)));
   if (!r.end.empty()) body += fmt::format(R"(,"range_end":"{}")", to_base64(r.end));
   if (r.limit > 0) body += fmt::format(R"(,"limit":"{}")", r.limit);
   if (r.revision > 0) body += fmt::format(R"(,"revision":"{}")", r.revision);
@@ -218,7 +223,8 @@ std::string compare_body(etcd_target target, etcd_relation relation, std::string
 
 std::string watch_body(std::string_view key, std::string_view end,
                        std::int64_t revision) {
-  std::string body = fmt::format(R"({{"create_request":{{"key":"{}")", to_base64(key));
+  std::string body =
+      fmt::format(R"({{"create_request":{{"key":"{}")", to_base64(first_of_range(key)));
   if (!end.empty()) body += fmt::format(R"(,"range_end":"{}")", to_base64(end));
   if (revision > 0) body += fmt::format(R"(,"start_revision":"{}")", revision);
   return body += R"(,"progress_notify":true}})";

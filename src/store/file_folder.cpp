@@ -105,7 +105,9 @@ std::optional<std::string> key_of_head(std::string_view text) {
 /// Returns all of a file; nothing if it is not there.
 std::optional<std::string> whole_file(const std::string& path) {
   for (int tries = 1;; ++tries) {
-    const unique_descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // What others put there, such as a pipe, must not hold up the store's thread.
+    const unique_descriptor fd(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
     if (!fd && errno == ENOENT) return std::nullopt;
     std::string text;
     struct stat file {};

@@ -134,8 +134,10 @@ task<store_reply> tcp_store::client::run(store_request request, tcp_store_names 
       reason = lost.what();
       health_.note_failure(reason);
     } catch (const protocol_broken& broken) {
+      health_.note_failure(broken.what());
       throw error(op, store_error_kind::protocol, broken.what());
     } catch (const secret_refused& refused) {
+      health_.note_failure(refused.what());
       throw error(op, store_error_kind::refused, refused.what());
     }
     if (is_over || now() >= op.deadline || (op.was_sent && !op.is_repeatable())) {

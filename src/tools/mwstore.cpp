@@ -1,16 +1,21 @@
 // mwstore COMMAND: serves a store, and reads and changes one: over tcp, in etcd, or in a
 // folder.
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -55,7 +60,7 @@ struct arguments {
   std::string key;
   std::vector<std::string> keys;  ///< of wait
   std::string value;
-  std::int64_t number = 0;
+  std::string number;  ///< of add
   double timeout = 10;
   bool as_json = false;
   std::string secret_file;
@@ -68,13 +73,14 @@ struct arguments {
   bool insecure = false;
   // of get, keys and watch
   bool waits = false;
+  bool reads_what_is_there = false;
   bool is_prefix = false;
   double interval = 0.5;
   std::uint64_t count = 0;
 
   [[nodiscard]] mw::duration limit() const {
     return std::chrono::duration_cast<mw::duration>(
-        std::chrono::duration<double>(timeout));
+        std::chrono::duration<double>(timeout > 0 ? timeout : 0));
   }
 };
 
@@ -112,8 +118,12 @@ std::unique_ptr<mw::store> open_store(mw::executor& home, const arguments& a) {
     options.secret = secret_of(a);
     return std::make_unique<mw::tcp_store>(home, *endpoint, options);
   }
-  if (const auto folder = rest_of("file://"))
+  if (const auto folder = rest_of("file://")) {
+    // Made for what is set, or for what others will set.
+    if (a.reads_what_is_there && !std::filesystem::is_directory(*folder))
+      throw std::runtime_error("there is no folder \"" + *folder + "\"");
     return std::make_unique<mw::file_store>(*folder);
+  }
   std::optional<std::string> endpoints = rest_of("etcd://");
   if (!endpoints && (a.url.starts_with("https://") || a.url.starts_with("http://")))
     endpoints = a.url;
@@ -146,7 +156,37 @@ void put_bytes(json& object, const std::string& name, const std::string& bytes) 
   }
 }
 
-void print_line(const std::string& line) { std::cout << line << '\n' << std::flush; }
+void print_line(const std::string& line) {
+  std::cout << line << '\n' << std::flush;
+  if (std::cout) return;
+  throw std::runtime_error(std::string("cannot write to standard output: ") +
+                           std::strerror(errno));
+}
+
+/// Reads all of it, up to what a value may have.
+std::string standard_input() {
+  const std::size_t most = mw::store_limits().value_bytes;
+  std::string text;
+  for (char part[65536];;) {
+    const ssize_t n = ::read(STDIN_FILENO, part, sizeof part);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      throw usage_error(std::string("cannot read standard input: ") +
+                        std::strerror(errno));
+    if (n == 0) return text;
+    text.append(part, static_cast<std::size_t>(n));
+    if (text.size() > most)
+      throw usage_error("standard input has more than the " + std::to_string(most) +
+                        " bytes that a value may have");
+  }
+}
+
+std::int64_t number_in(const std::string& text) {
+  std::int64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size()) return number;
+  throw usage_error("\"" + text + "\" is no number of 64 bits");
+}
 
 void print_entry(const arguments& a, const std::string& key, const std::string& value) {
   if (!a.as_json) return print_line(value);
@@ -192,14 +232,14 @@ task<int> get(mw::store& st, const arguments& a) {
 }
 
 task<int> set(mw::store& st, const arguments& a) {
-  std::string value = a.value;
-  if (value == "-") value.assign(std::istreambuf_iterator<char>(std::cin), {});
+  std::string value = a.value == "-" ? standard_input() : a.value;
   co_await st.set(a.key, std::move(value), a.limit());
   co_return done;
 }
 
 task<int> add(mw::store& st, const arguments& a) {
-  const std::int64_t sum = co_await st.add(a.key, a.number, a.limit());
+  const std::int64_t more = number_in(a.number);
+  const std::int64_t sum = co_await st.add(a.key, more, a.limit());
   print_number(a, sum);
   co_return done;
 }
@@ -328,6 +368,11 @@ task<int> serve(mw::detail::reactor& home, const arguments& a) {
   options.insecure = a.insecure;
   options.report = report;
   std::vector<mw::socket_address> places = co_await addresses_of(a.listen);
+  for (const mw::socket_address& each : places) {
+    if (each.is_loopback() || a.insecure || !a.secret_file.empty()) continue;
+    throw usage_error(each.text() +
+                      " is open to the network: give --secret-file FILE, or --insecure");
+  }
   std::vector<mw::detail::listener> listeners;
   for (const int fd : a.descriptors)
     listeners.push_back(mw::detail::listener::from_descriptor(home, fd));
@@ -409,6 +454,7 @@ CLI::App& add_operation(CLI::App& app, arguments& a, command& chosen, const char
       ->required();
   add_store_options(sub, a);
   sub.callback([&a, &chosen, what] {
+    a.reads_what_is_there = (what == get && !a.waits) || what == keys || what == erase;
     chosen = [&a, what] {
       return run_on_reactor(
           [&a, what](mw::detail::reactor& home) { return perform(home, a, what); });
@@ -449,7 +495,8 @@ void add_operations(CLI::App& app, arguments& a, command& chosen) {
   watching.add_option("--interval", a.interval, "seconds between two looks")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
-  watching.add_option("--count", a.count, "end after this number of changes");
+  watching.add_option("--count", a.count, "end after this number of changes")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void add_services(CLI::App& app, arguments& a, command& chosen) {
@@ -493,6 +540,24 @@ void add_services(CLI::App& app, arguments& a, command& chosen) {
   });
 }
 
+/// A socket with the number of a standard stream would get what is printed.
+void hold_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // Reading and writing fail there, as they do where nothing is open.
+    if (::fcntl(fd, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+  }
+}
+
+/// CLI11 says only that a command is missing.
+std::string words_of(const CLI::ParseError& e, const CLI::App& app,
+                     const std::string& first) {
+  const bool is_option = first.empty() || first.front() == '-';
+  const auto is_it = [&](const CLI::App* each) { return each->get_name() == first; };
+  if (is_option || !app.get_subcommands(is_it).empty()) return e.what();
+  return "\"" + first + "\" is no command: mwstore --help lists them";
+}
+
 int exit_code_of(const mw::store_error& e) {
   return e.kind() == mw::store_error_kind::timed_out ? not_there : cannot_reach;
 }
@@ -504,8 +569,10 @@ int main(int argc, char** argv) {
       "Serves a store, and reads and changes one: over tcp, in etcd, or in a folder.\n"
       "Exit codes: 0 done; 1 the key is not set, or was not in time; 2 the command line "
       "is "
-      "wrong; 3 the store cannot be reached, or refuses."};
+      "wrong; 3 the store cannot be reached, or refuses, or the output cannot be "
+      "written."};
   app.require_subcommand(1);
+  hold_standard_streams();
   arguments a;
   command chosen;
   add_operations(app, a, chosen);
@@ -514,7 +581,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    std::cerr << "mwstore: " << e.what() << '\n';
+    std::cerr << "mwstore: " << words_of(e, app, argc > 1 ? argv[1] : "") << '\n';
     return bad_usage;
   }
   try {

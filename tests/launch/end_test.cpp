@@ -278,6 +278,8 @@ TEST_CASE("what is stopped before it was started never is") {
     co_await one.stop();
     const exit_reason end = co_await one.ended();
     CHECK(end.kind == exit_kind::stopped);
+    CHECK(end.text() ==
+          "\"" + std::string(subject) + "\" was stopped before it was started");
     CHECK_THROWS_AS(co_await one.started(), process_error);
   };
   n.run(stopping());

@@ -1,5 +1,6 @@
 // Running a job's task: the exit code, and the error file that an agent reads.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -121,6 +122,23 @@ TEST_CASE("an error file is replaced whole, and leaves nothing beside it") {
             .size() == 1024 * 1024);
   CHECK(at.job.record_error(std::string(100'000, 'y'), 2));
   CHECK(at.read().at("message").at("message").get<std::string>().size() == 64 * 1024);
+  CHECK(at.files() == 1);
+}
+
+TEST_CASE("an error file that is a pipe or a device is written, and stays what it is") {
+  const error_folder at;
+  REQUIRE(::mkfifo(at.job.error_file.c_str(), 0600) == 0);
+  CHECK_FALSE(at.job.record_error("there is no reader"));
+  const int reader = ::open(at.job.error_file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  CHECK(at.job.record_error("there is one"));
+  char got[256];
+  const ssize_t size = ::read(reader, got, sizeof got);
+  ::close(reader);
+  REQUIRE(size > 0);
+  CHECK(nlohmann::json::parse(std::string_view(got, static_cast<std::size_t>(size)))
+            .at("message") == "there is one");
+  CHECK(std::filesystem::is_fifo(at.job.error_file));
   CHECK(at.files() == 1);
 }
 

@@ -276,6 +276,7 @@ TEST_CASE("C1 Open MPI's variables give the place, and PMIx the store") {
 TEST_CASE("C1 another launcher's PMIx says all but the rank under its own keys") {
   launch_variables all{{"PMIX_NAMESPACE", "prte-1"}, {"PMIX_RANK", "5"}};
   CHECK(error_of(all).variable() == "pmix.job.size");
+  check_refused(without(all, "PMIX_NAMESPACE"), "PMIX_NAMESPACE");
   all = with(all, "pmix.job.size", "8");
   all = with(all, "pmix.lrank", "1");
   all = with(all, "pmix.local.size", "4");

@@ -1,8 +1,11 @@
 // Launch store: who hosts it and for how long, and that no attempt meets keys of another.
 #include "manyworlds/launch/launch_store.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "../world/world_fixture.hpp"
+#include "io/descriptor.hpp"
 #include "support/eventually.hpp"
 
 namespace manyworlds::launch_tests {
@@ -217,6 +221,46 @@ TEST_CASE("operations say that rank 0 is not there, within their limit") {
   CAPTURE(text);
   CHECK(text.find("rank 0 of this attempt has not come") != std::string::npos);
   CHECK(one->store.trouble().find("rank 0") != std::string::npos);
+}
+
+TEST_CASE("what is no store at the launcher's address is told at once") {
+  const unique_descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* const address = reinterpret_cast<sockaddr*>(&at);
+  REQUIRE(::bind(listener.get(), address, size) == 0);
+  REQUIRE(::listen(listener.get(), 8) == 0);
+  REQUIRE(::getsockname(listener.get(), address, &size) == 0);
+  std::thread web([&] {
+    for (int fd = 0;
+         (fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+      char asked[64];
+      CHECK(::recv(fd, asked, sizeof asked, 0) > 0);
+      const std::string_view text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+      CHECK(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) > 0);
+      ::close(fd);
+    }
+  });
+  for (const rank_t rank : {0, 1}) {
+    process_like one(member(rank, 2, store_place::launcher,
+                            fmt::format("127.0.0.1:{}", ntohs(at.sin_port))));
+    const auto ask = [](store& st) -> task<store_error_kind> {
+      try {
+        (void)co_await st.get("key", 60s);
+      } catch (const store_error& e) {
+        CHECK(e.failure().keys == std::vector<std::string>{"key"});
+        CHECK(e.failure().reason.find("a ping of") == 0);
+        CHECK(e.failure().elapsed < 20s);
+        co_return e.kind();
+      }
+      co_return store_error_kind::timed_out;
+    };
+    CHECK(one.self.run(ask(one.store)) == store_error_kind::protocol);
+  }
+  ::shutdown(listener.get(), SHUT_RD);
+  web.join();
 }
 
 TEST_CASE("rank 0 keeps the store until the others are gone") {

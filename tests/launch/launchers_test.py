@@ -109,6 +109,10 @@ def bad_variables():
     claim_dies("C1 a port that is missing is named", without, "MASTER_PORT is not set: expected")
     claim_dies("C1 two launchers that disagree are named", {**good, "OMPI_COMM_WORLD_RANK": "1"}, 'RANK="0"',
                'OMPI_COMM_WORLD_RANK="1"')
+    step = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_ID": "0",
+            "PMIX_RANK": "0", "PMIX_NAMESPACE": "prterun-7"}
+    claim_dies("C1 a PMIx of another launcher that does not answer is named inside of a step too", {**CLEAN, **step},
+               'PMIX_NAMESPACE="prterun-7" was given: expected a PMIx')
     with tempfile.NamedTemporaryFile() as secret:
         secret.write(b"secret")
         secret.flush()

@@ -122,6 +122,31 @@ TEST_CASE("a tee gives the output to each, and a taker that throws loses no line
   CHECK(n.log.count("a function that takes lines has thrown: no more") == 2);
 }
 
+TEST_CASE("V7 no function takes a line after the destructor, however much has come") {
+  node n;
+  for (int round = 0; round < 20; ++round) {
+    bool is_gone = false;
+    int late = 0;
+    event came;
+    std::optional<supervised_process> one;
+    process_options how = orders({"lines", "100000"});
+    how.output(lines([&](const output_line&) {
+      late += is_gone ? 1 : 0;
+      came.set();
+    }));
+    one.emplace(n.rt, std::move(how));
+    auto life = [&]() -> task<void> {
+      co_await one->started();
+      co_await came.wait();
+      one.reset();
+      is_gone = true;
+      co_await sleep_for(5ms);
+    };
+    n.run(life());
+    CHECK(late == 0);
+  }
+}
+
 TEST_CASE("output is inherited by default, and so are the errors") {
   node n;
   const own_folder here;

@@ -194,6 +194,37 @@ def has_time_namespaces():
                           check=False).returncode == 0
 
 
+def what_is_no_backend_is_named():
+    """What answers at the endpoint, or does not, stands in the error; bad options name themselves."""
+    with socket.socket() as web:
+        web.bind(("127.0.0.1", 0))
+        web.listen()
+        threading.Thread(target=answer_as_web, args=[web], daemon=True).start()
+        at = f"127.0.0.1:{web.getsockname()[1]}"
+        nodes = [(Node("tcp", at, "no-store", 1, 1, 0, 1500), rf"error .*no coordinator was found.*{at}"),
+                 (Node("etcd", at, "no-etcd", 1, 1, 0, 1500), rf"error .*no coordinator was found.*{at} is no etcd"),
+                 (Node("etcd", "127.0.0.1:1", "none", 1, 1, 0, 1500), "error .*no coordinator was found.*127.0.0.1:1"),
+                 (Node("file", "", "run", 1, 1, 0, 1500), "failed .*file needs a folder"),
+                 (Node("file", "/dev/null", "..", 1, 1, 0, 1500), 'error .*the run id ".."'),
+                 (Node("tcp", at, "a" * 5000, 1, 1, 0, 1500), '^.{,200}$')]
+        try:
+            for node, words in nodes:
+                node.wait_for(words)
+        finally:
+            end([node for node, _ in nodes])
+
+
+def answer_as_web(listener):
+    try:
+        while True:
+            connection, _ = listener.accept()
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            connection.close()
+    except OSError:
+        pass
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         backends = [("tcp", f"127.0.0.1:{free_port()}"), ("file", folder)]
@@ -219,6 +250,7 @@ def main():
                 print("skipped: clocks that differ (a time namespace cannot be made here)")
             case("standalone: several nodes meet at the endpoint",
                  lambda: too_few_end_in_time("standalone", f"127.0.0.1:{free_port()}"))
+            case("what is no backend is named", what_is_no_backend_is_named)
         finally:
             if etcd:
                 etcd.end()

@@ -72,6 +72,20 @@ TEST_CASE("a policy with times that mean nothing is refused") {
   CHECK_THROWS_AS(restart_budget({.window = -1s}), std::invalid_argument);
 }
 
+TEST_CASE("a pause without an end is a long one") {
+  restart_budget budget({.when = restart_when::always,
+                         .most = 0,
+                         .shortest = duration::max(),
+                         .longest = duration::max()});
+  for (int i = 0; i < 3; ++i) {
+    const auto pause = budget.next(exited(1), noon);
+    REQUIRE(pause);
+    CHECK(*pause >= 24h);
+    // Half of it is added at random.
+    CHECK(*pause < duration::max() / 2);
+  }
+}
+
 TEST_CASE("each end is told, with the pause before the next start") {
   node n;
   std::vector<process_end> ends;
@@ -90,6 +104,14 @@ TEST_CASE("each end is told, with the pause before the next start") {
   CHECK(n.log.has("exited with code 1"));
   CHECK(n.log.has("it is started again in 1 ms"));
   CHECK(n.log.has("it is not started again after 2 restarts within 600 s"));
+}
+
+TEST_CASE("V2 an end is the end, whatever the function throws that is told of it") {
+  node n;
+  process_options how = orders({"exit", "3"});
+  how.when_ended([](const process_end&) { throw 42; });
+  CHECK(run_to_end(n, std::move(how)).code == 3);
+  CHECK(n.log.has("that is told of the ends of"));
 }
 
 TEST_CASE("a program of which the first start fails is not started again") {

@@ -80,7 +80,7 @@ TEST_CASE("V1 each step of a start that fails is named with what it concerned") 
   CHECK(refused(orders({}).folder("/nowhere"), start_step::folder, ENOENT) ==
         before + "enter its working folder (/nowhere): no such file or directory");
   CHECK(refused(orders({}).pass(987, 5), start_step::descriptors, EBADF) ==
-        before + "pass its descriptors: bad file descriptor");
+        before + "pass its descriptors (987 as 5): bad file descriptor");
   CHECK(refused(orders({}).open_files(1u << 31), start_step::limits, EPERM) ==
         before + "set its resource limits (open files): operation not permitted");
   CHECK(refused(orders({}).cpus({60000}), start_step::cpus, EINVAL) ==

@@ -1,7 +1,9 @@
 // A program that starts others, for tests of what its end does to them:
-//   starter [guard | reason] SUBJECT FILE ORDER...
+//   starter [guard | dead-guard] [reason] SUBJECT FILE ORDER...
 // It writes its program's number to FILE and stays; with `reason` it writes how that has
-// ended.
+// ended. A dead guard is killed before.
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -38,9 +40,15 @@ mw::task<void> tell_reason(mw::runtime& rt, mw::process_options how, std::string
 int main(int count, char** arguments) {
   std::vector<std::string> words(arguments + 1, arguments + count);
   std::optional<mw::process_guard> guard;
-  if (words.front() == "guard") {
+  const bool kills_guard = words.front() == "dead-guard";
+  if (words.front() == "guard" || kills_guard) {
     guard.emplace();
     words.erase(words.begin());
+  }
+  if (kills_guard) {
+    siginfo_t ended;
+    ::kill(guard->pid(), SIGKILL);
+    ::waitid(P_PID, static_cast<id_t>(guard->pid()), &ended, WEXITED | WNOWAIT);
   }
   const bool tells = words.front() == "reason";
   if (tells) words.erase(words.begin());

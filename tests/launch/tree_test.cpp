@@ -215,6 +215,22 @@ TEST_CASE("V5 with a guard all of the tree has ended") {
   }
 }
 
+TEST_CASE("V5 what a dead guard would watch is not started, and the guard is named") {
+  if (testing::has_thread_sanitizer) {
+    MESSAGE("skipped: the thread sanitizer has a thread before any of ours");
+    return;
+  }
+  node n;
+  const own_folder here;
+  const exit_reason end = run_to_end(
+      n, process_options(LAUNCH_STARTER,
+                         {"dead-guard", "reason", subject, here.file("reason")}));
+  CHECK_MESSAGE(end.is_success(), end.text());
+  CHECK(content_of(here.file("reason")) ==
+        "not_started: cannot start \"" + std::string(subject) +
+            "\", since it cannot tell its guard: broken pipe");
+}
+
 TEST_CASE("V5 a guard is made before other threads, and ends with its maker") {
   node n;
   CHECK_THROWS_AS(process_guard(), std::logic_error);

@@ -3,7 +3,7 @@
 
 usage: examples_test.py PROGRAM [ARGUMENTS]
 
-With --by-hand it is run as in several terminals, one process each.
+With --by-hand it is run as in several terminals, one process each; with --by-launcher as a launcher starts it.
 """
 import os
 import re
@@ -148,8 +148,28 @@ def by_hand():
     claim_nothing_is_left()
 
 
+def by_launcher():
+    """Nothing on its command line says what its place is."""
+    size, words = (2, ["--requests", "50"]) if NAME == "kv_transfer" else (5, ["--pause", "0.001", "--print-every", "50"])
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    job = {**os.environ, "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    started = [subprocess.Popen([PROGRAM, *words], env={**job, "RANK": str(rank)}, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True) for rank in range(size)]
+    for p in started:
+        out, err = p.communicate(timeout=60)
+        claim("it ends with 0 and no error", p.returncode == 0 and err == "" and "error" not in out, out + err)
+    done = subprocess.run([PROGRAM], env={**job, "RANK": "0", "WORLD_SIZE": "3"}, capture_output=True, text=True, timeout=20)
+    claim("another number of processes is refused, and both numbers are told",
+          done.returncode == 1 and f"it takes {size} processes, and the launcher has started 3" in done.stderr, done.stderr)
+    claim_nothing_is_left()
+
+
 if "--by-hand" in ARGUMENTS:
     by_hand()
+elif "--by-launcher" in ARGUMENTS:
+    by_launcher()
 else:
     globals()["collective" if NAME in COLLECTIVES else NAME](run())
 sys.exit(bool(failures))

@@ -255,6 +255,23 @@ TEST_CASE("a key and its queue, and keys with NUL bytes, do not meet in etcd") {
   done(body(st));
 }
 
+TEST_CASE("a store without a prefix is all of etcd") {
+  if (etcd_is_missing_here()) return;
+  const std::string key = own_prefix().prefix + "key";
+  etcd_store st(shared_etcd().endpoint(), {.prefix = ""});
+  const auto body = [&](etcd_store& st) -> task<void> {
+    const etcd_listing before = co_await st.list("");
+    co_await st.set(key, "value");
+    etcd_watch all = st.watch_prefix("", before.revision + 1);
+    const std::vector<std::string> found = co_await st.keys();
+    CHECK(std::find(found.begin(), found.end(), key) != found.end());
+    const etcd_changes news = co_await all.next();
+    CHECK(news.changes.front().entry.key == key);
+    co_await st.erase(key);
+  };
+  done(body(st));
+}
+
 TEST_CASE("E3, E13: a lease lives by its granted time, and is kept alive") {
   if (etcd_is_missing_here()) return;
   etcd_store st(shared_etcd().endpoint(), own_prefix());

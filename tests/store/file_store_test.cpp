@@ -170,6 +170,22 @@ TEST_CASE("a folder that cannot be made or written is named when the store is ma
   CHECK(why("/proc/mw-store").find("file store \"/proc/mw-store\": ") == 0);
 }
 
+TEST_CASE("what others put among the keys, as a pipe or a link, holds up no operation") {
+  own_folder folder;
+  file_store st(folder.path.string());
+  const std::filesystem::path keys = folder.path / "keys";
+  REQUIRE(::mkfifo((keys / "k.pipe").c_str(), 0600) == 0);
+  std::filesystem::create_symlink("/etc/passwd", keys / "k.link");
+  const auto body = [](store& st) -> task<void> {
+    co_await st.try_get("pipe", 10s);
+    const store_failure f = co_await failure_of(st.try_get("link", 10s));
+    CHECK(f.reason.find("k.link") != std::string::npos);
+    co_await st.set("pipe", "value", 10s);
+    CHECK(co_await st.try_get("pipe", 10s) == "value");
+  };
+  sync_wait(body(st));
+}
+
 TEST_CASE("a folder that is removed under the store is an error that names the file") {
   own_folder folder;
   file_store st(folder.path.string());

@@ -175,6 +175,9 @@ TEST_CASE("mwstore uses a folder, and watches it by looking") {
   }));
   mwstore("erase " + url + " w/n");
   CHECK(watching.wait() == 0);
+  // What cannot be printed has not been done.
+  CHECK(mwstore("set " + url + " k v").code == 0);
+  CHECK(mwstore("get " + url + " k > /dev/full").code == 3);
 }
 
 TEST_CASE("mwstore uses an etcd, and watches it") {
@@ -212,8 +215,14 @@ TEST_CASE("mwstore says in one line what is wrong, and its exit code tells which
   fails("get", 2, "store is required");
   fails("get ftp://a:1 k", 2, "\"ftp://a:1\" names no store: give tcp://host:port");
   fails("get tcp://nowhere k", 2, "give host:port");
-  fails("add tcp://127.0.0.1:1 k x", 2, "number");
-  fails("serve --listen 0.0.0.0:0", 2, "secret");
+  fails("nothing tcp://127.0.0.1:1", 2, "\"nothing\" is no command");
+  fails("add tcp://127.0.0.1:1 k x", 2, "\"x\" is no number");
+  fails("add tcp://127.0.0.1:1 k 9223372036854775808", 2, "is no number of 64 bits");
+  fails("watch tcp://127.0.0.1:1 k --count -1", 2, "--count");
+  fails("serve --listen 0.0.0.0:0", 2, "give --secret-file FILE, or --insecure");
+  fails("set tcp://127.0.0.1:1 k - <&-", 2, "cannot read standard input: Bad file");
+  fails("set tcp://127.0.0.1:1 k - < /", 2, "cannot read standard input: Is a directory");
+  fails("set tcp://127.0.0.1:1 k - < /dev/zero", 2, "more than the 8388608 bytes");
   const std::string closed = "127.0.0.1:" + std::to_string(free_port());
   fails("get tcp://" + closed + " k --timeout 0.1", 3, "the store is unreachable");
   fails("get tcp://" + closed + " k --secret-file /nowhere/s", 3,
@@ -221,7 +230,12 @@ TEST_CASE("mwstore says in one line what is wrong, and its exit code tells which
 #if MANYWORLDS_HAS_ETCD
   fails("get etcd://" + closed + " k --timeout 0.1", 3, "the store is unreachable");
 #endif
-  fails("get file:///proc/none k", 3, "file store \"/proc/none\"");
+  for (const std::string command : {"get", "erase", "keys"}) {
+    fails(command + " file:///tmp/mw-no-folder/of-mine k", 3,
+          "there is no folder \"/tmp/mw-no-folder/of-mine\"");
+  }
+  CHECK_FALSE(std::filesystem::exists("/tmp/mw-no-folder"));
+  fails("set file:///proc/none k v", 3, "file store \"/proc/none\"");
   const ran help = mwstore("--help");
   CHECK(help.code == 0);
   CHECK(help.output.find("Exit codes: 0 done; 1 the key is not set") !=

@@ -54,6 +54,7 @@ TEST_CASE(
     const store_failure refused = now(failure_of(wrong.get("k", 5s)));
     CHECK(refused.kind == store_error_kind::refused);
     CHECK(refused.reason == "client and store have different secrets");
+    CHECK(wrong.trouble() == refused.reason);
 
     tcp_store silent(server.home(), server.address().text());
     const store_failure lost = now(failure_of(silent.get("k", 300ms)));

@@ -161,6 +161,7 @@ TEST_CASE("what answers but is no store is a protocol error at once") {
     CHECK(f.kind == store_error_kind::protocol);
     CHECK(f.elapsed < 5s);
     CHECK(f.text().find("the store broke its protocol") != std::string::npos);
+    CHECK(st.trouble() == f.reason);
   });
 }
 

@@ -8,11 +8,12 @@
 
 namespace manyworlds::inline v0 {
 
-/// The steps of a start, in their order. The first two are taken by the starter, the
+/// The steps of a start, in their order. The first three are taken by the starter, the
 /// others by the new process before the program runs in it.
 enum class start_step : std::uint8_t {
   none,         ///< nothing failed
   output,       ///< opening the file that takes the output
+  guard,        ///< telling the guard, which may have been killed
   process,      ///< making the process
   session,      ///< making its own session
   parent,       ///< asking for the signal at the starter's end

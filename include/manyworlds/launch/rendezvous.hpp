@@ -155,7 +155,8 @@ struct rendezvous_options {
   /// What the backend is given: "host:port" for tcp and manual, and for standalone with
   /// several nodes; the endpoints of an `etcd_store`; a folder that all nodes see.
   std::string endpoint = {};
-  /// Demanded of all agents, and of the store of the rendezvous, beyond loopback.
+  /// Demanded of the clients of a store that the backend serves. Agents prove the secret
+  /// of their runtimes to each other, over every backend: give it to both.
   secret_text secret = {};
   bool insecure = false;
   /// This node's place, for manual alone: 0 to `max_nodes` - 1, where node 0 serves the

@@ -86,8 +86,9 @@ struct grace {
 /// not wait for that: the runtime does. When this process ends, however, the kernel kills
 /// the program; a `process_guard` kills also the rest.
 ///
-/// No function that takes lines or ends is called after the destructor. A task that
-/// takes a line is cancelled by it, and unwound in the reactor's next turns.
+/// No function that takes lines or ends is called after the destructor. Where that runs
+/// on another thread than the reactor's, a function that runs meanwhile ends after it. A
+/// task that takes a line is cancelled by it, and unwound in the reactor's next turns.
 ///
 /// Thread: the runtime's reactor; the destructor may run on any. Lifetime: the runtime
 /// outlives it, and no task waits for it when it is destroyed.
