@@ -330,6 +330,27 @@ TEST_CASE("R3: the survivors of a coordinator are in the next round within 0.5 s
   }
 }
 
+TEST_CASE("R3: a living coordinator that is taken for dead costs a round and no place") {
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    CAPTURE(seed);
+    meeting m(seed, 3, 3);
+    m.add(3);
+    REQUIRE(m.all.run_until([&] { return m.stands(3); }, 20s));
+    m.all.run_for(1s);
+    node* const first = m.coordinator();
+    REQUIRE(first);
+    node& other = &m.nodes.front() == first ? m.nodes.back() : m.nodes.front();
+    m.all.cut(*first->process, *other.process);
+    // The reset looks like a death to both; each is there again for the next round.
+    REQUIRE(m.all.run_until([&] { return m.election.written.size() > 1 && m.stands(3); },
+                            15s));
+    m.all.run_for(10s);
+    CHECK(m.stands(3));
+    CHECK(m.election.written.size() <= 3);
+    m.check();
+  }
+}
+
 TEST_CASE(
     "R4, E15: a coordinator that was paused for 20 s writes nothing, and joins anew") {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
