@@ -126,7 +126,7 @@ class nodes_and_table {
   }
 
   void act() {
-    const std::uint8_t what = in_.take<std::uint8_t>() % 10;
+    const std::uint8_t what = in_.take<std::uint8_t>() % 11;
     const std::string id = any_id();
     if (what <= 2) return join(id, what != 0);
     if (what == 3) return go(id, [&] { table_.miss(id, now_); });
@@ -135,6 +135,7 @@ class nodes_and_table {
     if (what == 6) return go(id, [&] { table_.leave(id, departure::draining); });
     if (what == 7) return pass_time();
     if (what == 8) return learn();
+    if (what == 9) return table_.note_death(id);
     const bool closes = in_.take<std::uint8_t>() % 8 == 0;
     if (closes) return close();
     if (places_are_given_) join_outsider();
