@@ -41,6 +41,8 @@ void visit_groups(const std::string& folder, const Visit& visit) {
     }
     ::closedir(entries);
     for (const std::string& each : inner) visit_groups(each, visit);
+  } else {
+    require_look(errno);
   }
   visit(folder);
 }
@@ -48,6 +50,7 @@ void visit_groups(const std::string& folder, const Visit& visit) {
 std::vector<pid_t> processes_in(const std::string& folder) {
   std::vector<pid_t> found;
   std::ifstream list(folder + "/cgroup.procs");
+  if (!list) require_look(errno);
   // 0 stands for one of a pid namespace that we cannot see.
   for (pid_t pid = 0; list >> pid;) {
     if (pid > 0) found.push_back(pid);
@@ -96,7 +99,11 @@ void remove_abandoned(const std::string& folder) {
 }  // namespace
 
 void remove_group(const std::string& folder) {
-  visit_groups(folder, [](const std::string& each) { ::rmdir(each.c_str()); });
+  try {
+    visit_groups(folder, [](const std::string& each) { ::rmdir(each.c_str()); });
+  } catch (const std::system_error&) {
+    // The next starter removes what is left.
+  }
 }
 
 group_tree::group_tree(std::string folder) : folder_(std::move(folder)) {
@@ -128,12 +135,13 @@ std::size_t group_tree::kill() {
   std::size_t count = 0;
   visit_groups(folder_,
                [&](const std::string& each) { count += processes_in(each).size(); });
-  write_to(folder_ + "/cgroup.kill", "1");
+  require_look(write_to(folder_ + "/cgroup.kill", "1"));
   return count;
 }
 
 bool group_tree::is_empty() {
   std::ifstream events(folder_ + "/cgroup.events");
+  if (!events) require_look(errno);
   std::string name;
   for (int value = 0; events >> name >> value;) {
     if (name == "populated") return value == 0;

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <memory>
 #include <string_view>
+#include <system_error>
 
 #include "io/descriptor.hpp"
 
@@ -33,10 +34,16 @@ std::string_view next_word(std::string_view& rest) noexcept {
 
 }  // namespace
 
+void require_look(int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM)
+    throw std::system_error(error, std::generic_category(), "looking at processes");
+}
+
 std::optional<listed_process> look_at_process(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return {};
+  errno = 0;  // what fails from here on is no failure to look
   char text[1024];
   const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return {};
@@ -62,11 +69,18 @@ std::vector<listed_process> list_processes() {
   std::vector<listed_process> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"),
                                                    [](DIR* d) { return ::closedir(d); });
-  if (!folder) return found;
+  if (!folder) {
+    require_look(errno);
+    return found;
+  }
   while (const dirent* entry = ::readdir(folder.get())) {
     pid_t pid = 0;
     if (!parse(std::string_view(entry->d_name), pid)) continue;
-    if (const auto one = look_at_process(pid)) found.push_back(*one);
+    if (const auto one = look_at_process(pid)) {
+      found.push_back(*one);
+    } else {
+      require_look(errno);
+    }
   }
   return found;
 }
@@ -74,7 +88,10 @@ std::vector<listed_process> list_processes() {
 bool has_in_environment(pid_t pid, const std::string& variable) {
   const std::string path = "/proc/" + std::to_string(pid) + "/environ";
   const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return false;
+  if (!file) {
+    require_look(errno);
+    return false;
+  }
   // Variables end with a zero, also the last one.
   const std::string wanted = '\0' + variable + '\0';
   std::string seen(1, '\0');

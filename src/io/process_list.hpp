@@ -24,10 +24,13 @@ struct listed_process {
 
 /// Returns nothing if there is no such process, or /proc does not tell.
 [[nodiscard]] std::optional<listed_process> look_at_process(pid_t pid);
-/// Returns all that can be seen.
+/// Throws std::system_error for an errno that says nothing of a process, but that looking
+/// is not possible now, as without a free descriptor.
+void require_look(int error);
+/// Returns all that can be seen. Errors: those of `require_look`.
 [[nodiscard]] std::vector<listed_process> list_processes();
 /// Returns whether NAME=value is in the environment that the process was executed with;
-/// false if we may not look.
+/// false if we may not look. Errors: those of `require_look`.
 [[nodiscard]] bool has_in_environment(pid_t pid, const std::string& variable);
 /// Signals exactly that process, not a later one with its number. False: it is gone.
 /// Where pidfd_open is refused, a few microseconds are left in which both could change.

@@ -15,7 +15,8 @@
 namespace manyworlds::inline v0::detail {
 
 /// Finds, signals and ends a tree. Thread: any, one at a time; calls read /proc or the
-/// control group, and may take milliseconds.
+/// control group, and may take milliseconds. Errors: std::system_error where there is no
+/// descriptor to look with.
 class process_tree {
  public:
   process_tree() = default;

@@ -45,10 +45,22 @@ class system_process final : public hosted_process {
     const auto act = [this, number] {
       return number == SIGKILL ? tree_->kill() : tree_->signal(number);
     };
-    co_return co_await offload(host_.finder(), act);
+    try {
+      co_return co_await offload(host_.finder(), act);
+    } catch (const std::system_error&) {
+      // There is no descriptor to look with. The program needs none.
+    }
+    if (!handle_.has_ended()) handle_.signal(number);
+    co_return 1;
   }
   [[nodiscard]] task<bool> is_tree_empty() override {
-    const auto look = [this] { return tree_->is_empty(); };
+    const auto look = [this] {
+      try {
+        return tree_->is_empty();
+      } catch (const std::system_error&) {
+        return false;  // that is not known now
+      }
+    };
     co_return co_await offload(host_.finder(), look);
   }
 

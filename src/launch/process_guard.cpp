@@ -64,24 +64,33 @@ void take_message(std::string_view message, known_trees& trees) {
   }
 }
 
+/// Kills what is left. Returns whether nothing was.
+bool end_once(listed_tree& listed, const std::string& group) {
+  bool is_over = true;
+  if (!group.empty()) {
+    group_tree grouped(group, group_tree::existing{});
+    if (!grouped.is_empty()) {
+      grouped.kill();
+      is_over = false;
+    }
+  }
+  if (!listed.is_empty()) {
+    listed.kill();
+    is_over = false;
+  }
+  return is_over;
+}
+
 /// Kills what carries the variable, and what is in the group.
 void end_tree(const std::string& variable, const std::string& group) {
   listed_tree listed(variable);
   const auto until = std::chrono::steady_clock::now() + 20s;
   while (std::chrono::steady_clock::now() < until) {
-    bool is_over = true;
-    if (!group.empty()) {
-      group_tree grouped(group, group_tree::existing{});
-      if (!grouped.is_empty()) {
-        grouped.kill();
-        is_over = false;
-      }
+    try {
+      if (end_once(listed, group)) break;
+    } catch (const std::system_error&) {
+      // There is no descriptor to look with now.
     }
-    if (!listed.is_empty()) {
-      listed.kill();
-      is_over = false;
-    }
-    if (is_over) break;
     std::this_thread::sleep_for(1ms);
   }
   if (!group.empty()) remove_group(group);

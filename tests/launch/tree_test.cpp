@@ -1,7 +1,9 @@
 // All that descends from a program: how it is found and ended, also when this process, or
 // the thread that started it, ends first.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -318,6 +320,36 @@ TEST_CASE("V7 the end of the runtime ends what its tasks have started") {
   CHECK_FALSE(lives(child));
   CHECK_FALSE(lives(first));
   CHECK(unreaped() == 0);
+}
+
+TEST_CASE(
+    "V7 without a free descriptor a tree is not taken for ended, and its program is") {
+  const auto check = [] {
+    node n;
+    supervised_process one(n.rt, orders({"ignore-term", "print", "x", "flush", "pause"})
+                                     .output(process_output::none()));
+    auto started = [&]() -> task<void> { co_await one.started(); };
+    n.run(started());
+    const pid_t program = one.pid();
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    std::vector<int> held;
+    const rlimit few{std::min<rlim_t>(before.rlim_cur, 512), before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
+      held.push_back(fd);
+    auto stopping = [&]() -> task<void> { co_await one.stop(grace(0s)); };
+    auto stopped = n.rt.start(stopping());
+    // Looking into /proc takes a descriptor.
+    const bool has_ended = eventually([&] { return ::kill(program, 0) != 0; }, 10s);
+    for (const int each : held) ::close(each);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(has_ended);
+    if (has_ended) n.finish(stopped);
+    ::kill(program, SIGKILL);
+  };
+  if (has_groups()) check();
+  testing::where_refused(without_groups(), check);
 }
 
 TEST_CASE("the destructor does not wait, and the tree is gone soon") {
