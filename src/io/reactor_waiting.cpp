@@ -90,14 +90,14 @@ std::optional<duration> reactor::prepare_wait() noexcept {
 // Something in shared memory is found 8 to 10 ns after it came if only the pollers are
 // asked, and 40 to 350 ns with the clock (25 ns) and the engine (epoll: 300 ns).
 bool reactor::spin() noexcept {
-  if (options_.spin <= duration::zero()) return false;
+  const duration length = std::max(options_.spin, attentive_until_ - recently_);
+  if (length <= duration::zero()) return false;
   if (thread_.load(std::memory_order_relaxed) == 0) [[unlikely]] {
     thread_.store(::gettid(), std::memory_order_relaxed);
   }
   if (spin_is_held_.load(std::memory_order_relaxed)) return false;
   time_point end = later(
-      recently_,
-      std::min(options_.spin, recently_ < yields_from_ ? selfish_spin : options_.spin));
+      recently_, recently_ < yields_from_ ? std::min(length, selfish_spin) : length);
   const time_point last = later(end, longest_stretch);
   const bool is_crowded = switches_ >= crowd;
   if (switches_ > 0) --switches_;
