@@ -63,7 +63,8 @@ struct reactor_options {
   /// count, up to a millisecond. After a longer one the reactor does not yield for a
   /// while.
   duration spin = std::chrono::microseconds(50);
-  /// How long a reactor that does not spin otherwise does so after `expect_soon`.
+  /// How long a reactor that does not spin otherwise does so after `expect_soon`. Where
+  /// that was in vain, or cost it the CPU, it does not for a while.
   duration attention = duration::zero();
 };
 
@@ -211,6 +212,7 @@ class reactor final : public executor {
   void count_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
+  [[nodiscard]] duration spin_length() const noexcept;
   bool spin() noexcept;
   /// Offers the CPU to other threads. Returns the time that they had it.
   duration yield() noexcept;
@@ -230,6 +232,7 @@ class reactor final : public executor {
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
   unsigned switches_ = 0;  ///< short ones to other threads, in the last spins
+  time_point attentive_from_{};
   time_point attentive_until_{};
   time_point yields_from_{};
   duration without_yields_{};
