@@ -276,7 +276,7 @@ TEST_CASE("what waits for the next turn lets this one end") {
   CHECK(t.r.times().library.longest == 100us);
 }
 
-TEST_CASE("a message that was expected in vain is not waited for by a spin for 10 ms") {
+TEST_CASE("after a message that was expected and did not come no spin waits for 10 ms") {
   auto made = std::make_unique<silent_engine>();
   silent_engine& silent = *made;
   constexpr reactor_options attentive{.spin = duration::zero(), .attention = 50us};
