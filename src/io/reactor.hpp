@@ -63,8 +63,8 @@ struct reactor_options {
   /// count, up to a millisecond. After a longer one the reactor does not yield for a
   /// while.
   duration spin = std::chrono::microseconds(50);
-  /// How long a reactor that does not spin otherwise does so after `expect_soon`. Where
-  /// that was in vain, or cost it the CPU, it does not for a while.
+  /// How long a reactor that does not spin otherwise does so after `expect_soon`. If no
+  /// message came then, or it lost its CPU, it does not for a while.
   duration attention = duration::zero();
 };
 
