@@ -63,6 +63,9 @@ struct reactor_options {
   /// count, up to a millisecond. After a longer one the reactor does not yield for a
   /// while.
   duration spin = std::chrono::microseconds(50);
+  /// How long a reactor that does not spin otherwise does so after `expect_soon`. If no
+  /// message came then, or it lost its CPU, it does not for a while.
+  duration attention = duration::zero();
 };
 
 /// The executor of user coroutines, and of the service thread. Thread: all members but
@@ -154,6 +157,12 @@ class reactor final : public executor {
   void hold_spinning(bool is_held) noexcept {
     spin_is_held_.store(is_held, std::memory_order_relaxed);
   }
+  /// A message is about to come that a peer waits for: for as long as `attention` says,
+  /// the reactor spins before it sleeps. Thread: its own.
+  void expect_soon() noexcept {
+    if (options_.attention > duration::zero())
+      attentive_until_ = later(now(), options_.attention);
+  }
   /// Returns how long it spins before it sleeps; zero while that is held. Thread: any.
   [[nodiscard]] duration spins_for() const noexcept {
     return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()
@@ -203,6 +212,7 @@ class reactor final : public executor {
   void count_turn() noexcept;
   bool run_ready() noexcept;
   bool poll_pollers() noexcept;
+  [[nodiscard]] duration spin_length() const noexcept;
   bool spin() noexcept;
   /// Offers the CPU to other threads. Returns the time that they had it.
   duration yield() noexcept;
@@ -222,6 +232,8 @@ class reactor final : public executor {
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
   unsigned switches_ = 0;  ///< short ones to other threads, in the last spins
+  time_point attentive_from_{};
+  time_point attentive_until_{};
   time_point yields_from_{};
   duration without_yields_{};
   time_point engine_asked_{};

@@ -47,6 +47,9 @@ constexpr duration memory_of_yields = std::chrono::seconds(1);
 constexpr duration longest_stretch = std::chrono::milliseconds(1);
 /// How long to spin on a CPU that is not yielded to a thread that computes there.
 constexpr duration selfish_spin = std::chrono::microseconds(10);
+/// How long a message that has not come in time is no longer waited for attentively: who
+/// sends it may need this very CPU, which a spin keeps from it.
+constexpr duration inattention = std::chrono::milliseconds(10);
 
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -87,17 +90,23 @@ std::optional<duration> reactor::prepare_wait() noexcept {
   return std::max(*until - now(), duration::zero());
 }
 
+duration reactor::spin_length() const noexcept {
+  if (options_.spin > duration::zero()) return options_.spin;
+  if (recently_ < std::max(attentive_from_, yields_from_)) return duration::zero();
+  return std::max(attentive_until_ - recently_, duration::zero());
+}
+
 // Something in shared memory is found 8 to 10 ns after it came if only the pollers are
 // asked, and 40 to 350 ns with the clock (25 ns) and the engine (epoll: 300 ns).
 bool reactor::spin() noexcept {
-  if (options_.spin <= duration::zero()) return false;
+  const duration length = spin_length();
+  if (length <= duration::zero()) return false;
   if (thread_.load(std::memory_order_relaxed) == 0) [[unlikely]] {
     thread_.store(::gettid(), std::memory_order_relaxed);
   }
   if (spin_is_held_.load(std::memory_order_relaxed)) return false;
   time_point end = later(
-      recently_,
-      std::min(options_.spin, recently_ < yields_from_ ? selfish_spin : options_.spin));
+      recently_, recently_ < yields_from_ ? std::min(length, selfish_spin) : length);
   const time_point last = later(end, longest_stretch);
   const bool is_crowded = switches_ >= crowd;
   if (switches_ > 0) --switches_;
@@ -118,6 +127,7 @@ bool reactor::spin() noexcept {
     }
     if (take_turn()) return true;
   } while (recently_ < end);
+  attentive_from_ = later(recently_, inattention);
   return false;
 }
 

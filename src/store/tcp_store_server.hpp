@@ -108,6 +108,8 @@ class tcp_store_server {
   std::size_t held_bytes_ = 0;
   /// The host of each connection that speaks the legacy dialect.
   std::unordered_multiset<std::string> legacy_hosts_;
+  /// The session that asked last. It may be gone.
+  const void* last_speaker_ = nullptr;
 };
 
 }  // namespace manyworlds::inline v0::detail

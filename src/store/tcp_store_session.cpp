@@ -133,6 +133,9 @@ task<void> tcp_store_session::read_requests() {
       server_.legacy_hosts_.insert(host_);
     }
     if (!account()) co_return;
+    // A client that asks one question after the other does so again when it has its
+    // answer. Among several the next question comes anyway.
+    if (std::exchange(server_.last_speaker_, this) == this) server_.home_.expect_soon();
     if (!outgoing_.empty()) has_outgoing_.set();
     if (received.count() == incoming_.size() && incoming_.size() < largest_chunk_bytes) {
       incoming_.resize(incoming_.size() * 2);

@@ -59,9 +59,11 @@ runtime_core::runtime_core(const runtime_options& options) : options_(options) {
   user_options.spin = options.spin >= duration::zero() ? options.spin : default_spin();
   user_ = std::make_unique<reactor>(std::move(chosen.engine), user_options);
 
-  // Nothing on the service thread is worth a core.
+  // Nothing on the service thread is worth a core. Between the operations of a store,
+  // however, a sleep would take as long as an operation does.
   reactor_options service_options;
   service_options.spin = duration::zero();
+  if (has_cpus_for_helpers()) service_options.attention = user_options.spin;
   // Always epoll, also if the user's reactor uses a ring: a kernel worker closes the
   // sockets of a dead process's ring 7 ms after its death, under load a second, and the
   // peers notice no earlier.

@@ -43,6 +43,32 @@ class slow_clock final : public engine {
   time_point now_{1h};
 };
 
+/// An engine to which nothing comes, with a clock that goes on when it is looked at.
+class silent_engine final : public engine {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "silent"; }
+  [[nodiscard]] network& sockets() noexcept override { return real_->sockets(); }
+  [[nodiscard]] time_point now() const noexcept override { return now_ += 100ns; }
+  void submit(io_request&) noexcept override {}
+  void cancel(io_request&) noexcept override {}
+  bool poll() noexcept override {
+    ++polls;
+    return false;
+  }
+  void wait(std::optional<time_point>) noexcept override {}
+  void wake() noexcept override {}
+  [[nodiscard]] int descriptor() noexcept override { return -1; }
+  [[nodiscard]] bool prepare_foreign_wait() noexcept override { return false; }
+
+  void pass(duration d) noexcept { now_ += d; }
+
+  int polls = 0;
+
+ private:
+  std::unique_ptr<engine> real_ = make_engine(engine_kind::epoll).engine;
+  mutable time_point now_{1h};
+};
+
 struct step : work {
   step(slow_clock& c, duration d, work_kind kind = work_kind::library)
       : work(
@@ -248,6 +274,23 @@ TEST_CASE("what waits for the next turn lets this one end") {
   t.r.run_until([&] { return copying.left == 0; });
   CHECK(t.r.times().library.count() == 10);
   CHECK(t.r.times().library.longest == 100us);
+}
+
+TEST_CASE("after a message that was expected and did not come no spin waits for 10 ms") {
+  auto made = std::make_unique<silent_engine>();
+  silent_engine& silent = *made;
+  constexpr reactor_options attentive{.spin = duration::zero(), .attention = 50us};
+  reactor r(std::move(made), attentive);
+  const auto polls_of_wait = [&] {
+    r.expect_soon();
+    const int before = silent.polls;
+    r.wait();
+    return silent.polls - before;
+  };
+  CHECK(polls_of_wait() > 20);
+  CHECK(polls_of_wait() < 5);
+  silent.pass(11ms);
+  CHECK(polls_of_wait() > 20);
 }
 
 TEST_SUITE_END();

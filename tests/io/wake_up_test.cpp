@@ -216,6 +216,28 @@ TEST_CASE("a poller is heard while the reactor spins and while it sleeps") {
   }
 }
 
+TEST_CASE("a reactor that does not spin does so while it expects a message") {
+  FOR_EACH_ENGINE(kind) {
+    for (const bool expects : {false, true}) {
+      constexpr reactor_options still{.spin = duration::zero(), .attention = 60s};
+      reactor r(make_engine(kind).engine, still);
+      bell b(r);
+      counted_work message;
+      std::thread other([&] {
+        const time_limit limit;
+        std::this_thread::sleep_for(10ms);
+        while (!expects && !r.is_parked() && !limit.passed()) std::this_thread::yield();
+        r.post(message);
+      });
+      if (expects) r.expect_soon();
+      r.run_until([&] { return message.runs > 0; });
+      other.join();
+      // It has prepared no sleep while it was attentive.
+      CHECK((b.asked() == 0) == expects);
+    }
+  }
+}
+
 TEST_CASE("a reactor that spins lets a thread of its own CPU run that it waits for") {
   FOR_EACH_ENGINE(kind) {
     constexpr std::size_t rounds = 200;
