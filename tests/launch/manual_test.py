@@ -130,7 +130,7 @@ def nodes_have_the_places_they_were_given():
         twice.wait_for(r"error .*node rank 1 is that of node \w+ on 127\.0\.0\.1")
         placeless = Node("tcp", f"127.0.0.1:{port}", "given", 3, 3, 0)
         nodes.append(placeless)
-        placeless.wait_for("error .*was given no rank, and the coordinator of run given takes nodes of given ranks")
+        placeless.wait_for("error .*nodes of run given are given their places")
         nodes[1].kill()
         nodes[0].wait_for("change node_lost")
         nodes.append(manual(port, "given", 1, 3))
