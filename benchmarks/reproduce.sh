@@ -23,7 +23,7 @@ build_mwbench() {
   mwbench=$folder/benchmarks/mwbench
 }
 
-quick=no only= only_build=no mwbench=
+quick=no only='' only_build=no mwbench=''
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=yes ;;
