@@ -24,12 +24,13 @@ left_out = {
     "dtype_of ticket source_position inline_text store_keys signal_set socket_address incarnation version_number grace",
     "options: their fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
     "connect_options call_server_options dispatch_options reply_feed_options tcp_store_options file_store_options "
-    "etcd_store_options store_limits restart_policy pinned_pool_options simulation_options hosted_store_options job_options launch_store_options rendezvous_options rendezvous_limits",
+    "etcd_store_options store_limits restart_policy pinned_pool_options simulation_options hosted_store_options job_options launch_options launch_store_options worker_streams rendezvous_options "
+    "rendezvous_limits",
     "what operations and members give": "process_identity process_address undelivered_messages failure message "
     "message_info world_view world_event world_status worker_status received_signal device_costs error_count "
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
     "store_request store_reply store_entry etcd_entry etcd_listing etcd_outcome etcd_change etcd_changes exit_reason process_end "
-    "output_line node_description round_node",
+    "output_line node_description round_node launch_result worker_failure",
     "exceptions, which are caught": "launch_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world",
     "policies, of one function": "least_depth",
     "the ABI of DLPack": "tensor managed_tensor managed_tensor_versioned release",
