@@ -35,7 +35,9 @@ void print(const store_options& o, report& out, std::string_view operation,
   out.row({
       {"bench", "store"},
       {"operation", operation},
-      {"client", !o.etcd.empty() ? "etcd" : o.is_near ? "near" : "service"},
+      {"client", !o.etcd.empty() ? "etcd"
+                 : o.is_near     ? "near"
+                                 : "service"},
       {"repeats", took.count()},
       {"p50_us", took.median()},
       {"p99_us", took.p99()},
