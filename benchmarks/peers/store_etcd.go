@@ -17,6 +17,7 @@ import (
 )
 
 const prefix = "store_etcd/"
+const limit = 5 * time.Minute
 
 func check(err error) {
 	if err != nil {
@@ -25,9 +26,9 @@ func check(err error) {
 	}
 }
 
-func add(c *clientv3.Client, key string) error {
+func add(ctx context.Context, c *clientv3.Client, key string) error {
 	for {
-		seen, err := c.Get(context.TODO(), key)
+		seen, err := c.Get(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -36,7 +37,7 @@ func add(c *clientv3.Client, key string) error {
 			number, _ = strconv.Atoi(string(seen.Kvs[0].Value))
 			revision = seen.Kvs[0].ModRevision
 		}
-		done, err := c.Txn(context.TODO()).
+		done, err := c.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 			Then(clientv3.OpPut(key, strconv.Itoa(number+1))).Commit()
 		if err != nil || done.Succeeded {
@@ -45,8 +46,8 @@ func add(c *clientv3.Client, key string) error {
 	}
 }
 
-func compareSet(c *clientv3.Client, key, expected, value string) error {
-	_, err := c.Txn(context.TODO()).
+func compareSet(ctx context.Context, c *clientv3.Client, key, expected, value string) error {
+	_, err := c.Txn(ctx).
 		If(clientv3.Compare(clientv3.Value(key), "=", expected)).
 		Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
 	return err
@@ -74,7 +75,10 @@ func main() {
 	check(err)
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{os.Args[1]}, DialTimeout: 20 * time.Second})
 	check(err)
-	ctx, value := context.TODO(), strings.Repeat("v", size)
+	// For all of it: an etcd that does not answer ends the program.
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	value := strings.Repeat("v", size)
 	key, before := prefix+"key", "-1 "+value
 	_, err = c.Put(ctx, key, value)
 	check(err)
@@ -82,11 +86,11 @@ func main() {
 	check(err)
 	timed("get", count, func(int) error { _, err := c.Get(ctx, key); return err })
 	timed("set", count, func(int) error { _, err := c.Put(ctx, prefix+"set", value); return err })
-	timed("add", count, func(int) error { return add(c, prefix+"add") })
+	timed("add", count, func(int) error { return add(ctx, c, prefix+"add") })
 	timed("check", count, func(int) error { _, err := c.Get(ctx, key, clientv3.WithCountOnly()); return err })
 	timed("compare_set", count, func(i int) error {
 		after := fmt.Sprint(i, " ", value)
-		err := compareSet(c, prefix+"compare", before, after)
+		err := compareSet(ctx, c, prefix+"compare", before, after)
 		before = after
 		return err
 	})

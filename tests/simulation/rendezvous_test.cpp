@@ -113,6 +113,15 @@ class meeting {
   void add(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) add();
   }
+  /// Nodes meet at an endpoint from now on. Returns the process of its host: a node
+  /// beside it can serve there.
+  member_process& meet_over_tcp() {
+    member_process& host = all.add("the endpoint's host");
+    options.backend = "tcp";
+    options.insecure = true;
+    options.endpoint = host.process().address(29400).text();
+    return host;
+  }
   void kill(node& n) { all.kill(*n.process); }
 
   /// Whether all living nodes stand in one round of that many nodes.
@@ -465,10 +474,7 @@ TEST_CASE(
     CAPTURE(seed);
     meeting m(seed, 2, 3);
     m.options.limits.last_call = 10s;
-    m.options.backend = "tcp";
-    m.options.insecure = true;
-    member_process& first_host = m.all.add("the endpoint's host");
-    m.options.endpoint = first_host.process().address(29400).text();
+    member_process& first_host = m.meet_over_tcp();
     // Others come before the coordinator does.
     m.add(2);
     m.all.run_for(500ms);
@@ -493,10 +499,7 @@ TEST_CASE(
 
 TEST_CASE("over tcp agents end by name when their coordinator is gone for good") {
   meeting m(9, 2, 2);
-  m.options.backend = "tcp";
-  m.options.insecure = true;
-  member_process& host = m.all.add("the endpoint's host");
-  m.options.endpoint = host.process().address(29400).text();
+  member_process& host = m.meet_over_tcp();
   node& first = m.add(&host);
   node& other = m.add();
   REQUIRE(
@@ -515,10 +518,7 @@ TEST_CASE(
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     CAPTURE(seed);
     meeting m(seed, 2, 2);
-    m.options.backend = "tcp";
-    m.options.insecure = true;
-    member_process& host = m.all.add("the endpoint's host");
-    m.options.endpoint = host.process().address(29400).text();
+    member_process& host = m.meet_over_tcp();
     node& first = m.add(&host);
     node& second = m.add();
     REQUIRE(m.all.run_until([&] { return first.number() == 1 && second.number() == 1; },
@@ -545,10 +545,7 @@ TEST_CASE(
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
     CAPTURE(seed);
     meeting m(seed, 2, 2);
-    m.options.backend = "tcp";
-    m.options.insecure = true;
-    member_process& host = m.all.add("the endpoint's host");
-    m.options.endpoint = host.process().address(29400).text();
+    member_process& host = m.meet_over_tcp();
     node& first = m.add(&host);
     node& left = m.add();
     REQUIRE(
