@@ -27,6 +27,8 @@ constexpr duration last_words = std::chrono::milliseconds(50);
 constexpr duration farewell = std::chrono::seconds(1);
 /// The pause after an error of the backend's store.
 constexpr duration seat_pause = std::chrono::milliseconds(100);
+/// An agent that wakes later than this was stopped, or had no CPU.
+constexpr duration own_pause = std::chrono::milliseconds(200);
 constexpr std::size_t most_nodes_of_run = 4096;
 constexpr std::size_t longest_run_id = 40;
 
@@ -290,6 +292,9 @@ task<bool> rendezvous::agent::news(time_point until) {
   }
   has_news_.reset();
   co_await when_any(has_news_.wait(), sleep_until(until));
+  // A process that was stopped has not looked for a coordinator: it begins anew (R4).
+  const time_point now = runtime_.home().now();
+  if (alone_since_ && now > until && now - until > own_pause) alone_since_ = now;
   co_return true;
 }
 

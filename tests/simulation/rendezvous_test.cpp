@@ -512,6 +512,26 @@ TEST_CASE("over tcp agents end by name when their coordinator is gone for good")
   CHECK(other.error->kind() == mw::rendezvous_error_kind::no_coordinator);
 }
 
+TEST_CASE("R4: an agent's own pause is no time in which it looked for a coordinator") {
+  meeting m(10, 2, 2);
+  member_process& host = m.meet_over_tcp();
+  node& first = m.add(&host);
+  node& other = m.add();
+  REQUIRE(
+      m.all.run_until([&] { return first.number() == 1 && other.number() == 1; }, 20s));
+  m.kill(first);
+  // It has noticed the death, and is stopped before it gives up.
+  m.all.run_for(500ms);
+  m.all.sim.stop(other.process->process());
+  m.all.run_for(10s);
+  REQUIRE(!other.has_ended);
+  m.all.sim.resume(other.process->process());
+  const mw::time_point resumed = m.all.sim.now();
+  REQUIRE(m.all.run_until([&] { return other.has_ended; }, 20s));
+  CHECK(m.all.sim.now() - resumed >= 1900ms);
+  CHECK(m.all.sim.now() - resumed < 4s);
+}
+
 TEST_CASE(
     "over tcp a coordinator that knows of no round gives no number that a spare has "
     "heard of") {
