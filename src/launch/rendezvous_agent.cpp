@@ -8,6 +8,7 @@
 
 #include "duration_text.hpp"
 #include "launch/rendezvous_backends.hpp"
+#include "launch/torchrun_keys.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -74,6 +75,9 @@ rendezvous::agent::agent(runtime& rt, rendezvous_options options, node_descripti
   said_.min_nodes = options_.limits.min_nodes;
   said_.max_nodes = options_.limits.max_nodes;
   said_.place = backend_->place();
+  // The others would take it for a node without an agent of ours.
+  if (said_.place && said_.node.id.starts_with(torchrun_id))
+    refuse_options("a node's id begins with " + std::string(torchrun_id));
 }
 
 task<void> rendezvous::agent::run(task<void> body) {
