@@ -182,7 +182,6 @@ class launch_agent::core {
   [[nodiscard]] task<void> tell_replacement(worker& w, time_point failed);
   [[nodiscard]] task<void> stop_all_when_told();
   [[nodiscard]] task<void> put_down(worker& w);
-  [[nodiscard]] task<void> wait_for_end(worker& w);
 
   [[nodiscard]] process_options describe(worker& w);
   void set_streams(worker& w, process_options& how);
@@ -225,7 +224,8 @@ task<launch_result> launch_agent::core::run() {
   for (;; ++attempt_) {
     round_.number = attempt_ + 1;
     result_.failures.clear();
-    co_await attempt();
+    // It may have been told to end before it began.
+    if (signal_ == 0) co_await attempt();
     result_.signal = signal_;
     if (signal_ != 0) co_return std::move(result_);
     if (result_.failures.empty()) {
@@ -276,7 +276,7 @@ task<void> launch_agent::core::attempt() {
 
 /// One rank, through all processes that have it in this attempt.
 task<void> launch_agent::core::live(worker& w) {
-  for (time_point seen{};;) {
+  for (time_point seen{}; !to_stop_.is_set();) {
     const exit_reason end = co_await one_life(w, seen);
     if (end.is_success() || to_stop_.is_set()) break;
     seen = runtime_.home().now();
@@ -341,8 +341,13 @@ task<void> launch_agent::core::put_down(worker& w) {
   supervised_process& process = *w.process;
   try {
     if (signal_ != 0 && signal_ != SIGTERM) {
-      process.signal(signal_);
-      co_await when_any(wait_for_end(w), to_kill_.wait(), sleep_for(job_.grace));
+      auto asking = [&]() -> task<void> {
+        // One that is about to run would not get it.
+        co_await process.started();
+        process.signal(signal_);
+        co_await process.ended();
+      };
+      co_await when_any(asking(), to_kill_.wait(), sleep_for(job_.grace));
     } else {
       auto asking = [&]() -> task<void> { co_await process.stop(grace(job_.grace)); };
       co_await when_any(asking(), to_kill_.wait());
@@ -352,8 +357,6 @@ task<void> launch_agent::core::put_down(worker& w) {
     tell(e.what());
   }
 }
-
-task<void> launch_agent::core::wait_for_end(worker& w) { co_await w.process->ended(); }
 
 // ----------------------------------------------------------------------------- One start
 

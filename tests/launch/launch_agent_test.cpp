@@ -14,8 +14,10 @@
 
 #include "launch/error_record.hpp"
 #include "launch/worker_variables.hpp"
+#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::detail;
@@ -74,6 +76,12 @@ class file_with {
  private:
   std::string path_;
 };
+
+/// Ends before the workers would by themselves, or by the end of their grace.
+task<launch_result> in_time(task<launch_result> running) {
+  launch_result end = co_await within(std::move(running), 20s);
+  co_return end;
+}
 
 }  // namespace
 
@@ -215,6 +223,56 @@ TEST_CASE("a job is a task of one's own program, and ends with what happened") {
   CHECK(end.failures.front().rank == 1);
   CHECK(end.failures.front().code() == 1);
   CHECK(told.size() == 2);
+}
+
+TEST_CASE("a job that is told to end before it runs starts nothing") {
+  runtime rt;
+  std::vector<std::string> told;
+  launch_options job{.program = "/bin/sleep", .arguments = {"300"}};
+  job.told = [&](std::string_view line) { told.emplace_back(line); };
+  launch_agent agent(rt, job);
+  agent.end(SIGTERM);
+  const launch_result end = rt.run(in_time(agent.run()));
+  CHECK(!end.is_success);
+  CHECK(end.signal == SIGTERM);
+  CHECK(end.failures.empty());
+  CHECK(told.empty());
+}
+
+TEST_CASE("L24: a signal also ends workers that are about to start") {
+  // By the turns of the reactor between the run and the signal.
+  for (int turns = 0; turns < 8; ++turns) {
+    CAPTURE(turns);
+    runtime rt;
+    launch_options job{.program = "/bin/sleep", .arguments = {"300"}};
+    job.workers = 4;
+    launch_agent agent(rt, job);
+    const auto body = [&]() -> task<launch_result> {
+      launch_result end;
+      auto running = [&]() -> task<void> { end = co_await agent.run(); };
+      auto ending = [&]() -> task<void> {
+        for (int i = 0; i < turns; ++i) co_await sleep_for(100us);
+        agent.end(SIGINT);
+      };
+      co_await scope::run([&](scope& s) -> task<void> {
+        s.spawn(running());
+        s.spawn(ending());
+        co_return;
+      });
+      co_return end;
+    };
+    CHECK(rt.run(in_time(body())).signal == SIGINT);
+  }
+}
+
+TEST_CASE("L24: a signal that comes from what is told is not lost") {
+  runtime rt;
+  launch_options job{.program = "/bin/sleep", .arguments = {"300"}};
+  launch_agent* started = nullptr;
+  job.told = [&](std::string_view) { started->end(SIGTERM); };
+  launch_agent agent(rt, job);
+  started = &agent;
+  CHECK(rt.run(in_time(agent.run())).signal == SIGTERM);
 }
 
 TEST_CASE("a job that is cancelled leaves no worker") {
