@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "duration_text.hpp"
-#include "io/signals_blocked.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/error_record.hpp"
 #include "launch/log_follower.hpp"
@@ -144,6 +143,8 @@ class run_folder {
   std::string path_;
 };
 
+task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
+
 }  // namespace
 
 /// The workers of one node, and what was decided about them. All of it is on the reactor.
@@ -171,11 +172,16 @@ class launch_agent::core {
     std::size_t incarnation = 1;
     worker_files files;
     std::unique_ptr<supervised_process> process;
-    std::unique_ptr<log_follower> output;
-    std::unique_ptr<log_follower> errors;
+    std::vector<std::shared_ptr<log_follower>> followers;
+  };
+
+  struct workers_ended {
+    core& agent;
+    ~workers_ended() { agent.workers_.clear(); }
   };
 
   void make_folder();
+  [[nodiscard]] task<void> run_attempts();
   [[nodiscard]] task<void> attempt();
   [[nodiscard]] task<void> live(worker& w);
   [[nodiscard]] task<exit_reason> one_life(worker& w, time_point failed);
@@ -185,8 +191,7 @@ class launch_agent::core {
 
   [[nodiscard]] process_options describe(worker& w);
   void set_streams(worker& w, process_options& how);
-  [[nodiscard]] std::unique_ptr<log_follower> follow(const worker& w,
-                                                     const std::string& path, int to);
+  void follow(worker& w, const std::string& path, int to);
   void note_failure(const worker& w, const exit_reason& end);
   [[nodiscard]] bool may_replace(worker& w, const exit_reason& end);
   void stop_all() noexcept;
@@ -200,7 +205,8 @@ class launch_agent::core {
   const std::string host_;
   restarts_left budget_;
   std::optional<run_folder> folder_;
-  std::unique_ptr<worker_thread> console_;
+  std::unique_ptr<console> console_;
+  scope* showing_ = nullptr;  ///< in which the followers run
 
   round round_;
   std::size_t attempt_ = 0;
@@ -214,7 +220,18 @@ class launch_agent::core {
   launch_result result_;
 };
 
+/// What is decided about workers does not wait for the console. The end of the job does.
 task<launch_result> launch_agent::core::run() {
+  co_await scope::run([this](scope& s) -> task<void> {
+    showing_ = &s;
+    // On every path, also where the agent itself lives on.
+    const workers_ended at_the_end{*this};
+    co_await run_attempts();
+  });
+  co_return std::move(result_);
+}
+
+task<void> launch_agent::core::run_attempts() {
   make_folder();
   node_description self(host_, job_.workers, job_.role);
   self.id = "this";
@@ -227,15 +244,14 @@ task<launch_result> launch_agent::core::run() {
     // It may have been told to end before it began.
     if (signal_ == 0) co_await attempt();
     result_.signal = signal_;
-    if (signal_ != 0) co_return std::move(result_);
+    if (signal_ != 0) co_return;
     if (result_.failures.empty()) {
       result_.is_success = true;
-      co_return std::move(result_);
+      co_return;
     }
     const worker_failure& first = result_.failures.front();
     const bool could_start = first.reason.kind != exit_kind::not_started;
-    if (!could_start || !budget_.take(runtime_.home().now()))
-      co_return std::move(result_);
+    if (!could_start || !budget_.take(runtime_.home().now())) co_return;
     ++result_.restarts;
     tell(fmt::format("all {} workers are started again, restart {} of {}", job_.workers,
                      result_.restarts, job_.max_restarts));
@@ -294,17 +310,13 @@ task<void> launch_agent::core::live(worker& w) {
 
 /// `failed` is when the process before it did.
 task<exit_reason> launch_agent::core::one_life(worker& w, time_point failed) {
-  w.process.reset();
   process_options how = describe(w);
   w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
   exit_reason end;
   co_await scope::run([&](scope& s) -> task<void> {
-    if (w.output) s.spawn(w.output->run());
-    if (w.errors) s.spawn(w.errors->run());
     if (w.incarnation > 1) s.spawn(tell_replacement(w, failed));
     end = co_await w.process->ended();
-    if (w.output) w.output->note_end();
-    if (w.errors) w.errors->note_end();
+    for (const auto& each : w.followers) each->note_end();
   });
   co_return end;
 }
@@ -390,8 +402,7 @@ process_options launch_agent::core::describe(worker& w) {
 void launch_agent::core::set_streams(worker& w, process_options& how) {
   const worker_streams to = job_.streams ? job_.streams(w.local_rank) : worker_streams();
   const bool has_files = !w.files.output.empty();
-  w.output.reset();
-  w.errors.reset();
+  w.followers.clear();
   // What goes to a file goes there alone, and the console follows the file.
   const auto kept = [](bool to_console) {
     return to_console ? process_output::inherit() : process_output::none();
@@ -401,27 +412,22 @@ void launch_agent::core::set_streams(worker& w, process_options& how) {
   how.errors(to.errors_to_file && has_files ? to_file(w.files.errors)
                                             : kept(to.errors_to_console));
   if (to.output_to_file && has_files && to.output_to_console)
-    w.output = follow(w, w.files.output, STDOUT_FILENO);
+    follow(w, w.files.output, STDOUT_FILENO);
   if (to.errors_to_file && has_files && to.errors_to_console)
-    w.errors = follow(w, w.files.errors, STDERR_FILENO);
+    follow(w, w.files.errors, STDERR_FILENO);
 }
 
-std::unique_ptr<log_follower> launch_agent::core::follow(const worker& w,
-                                                         const std::string& path,
-                                                         int to) {
-  if (!console_) {
-    // Signals are for the program's own threads, which may await them.
-    const signals_blocked while_starting;
-    console_ = std::make_unique<worker_thread>("mw-console");
-  }
+void launch_agent::core::follow(worker& w, const std::string& path, int to) {
   const std::string prefix = job_.prefix ? job_.prefix(rank_of(w), w.local_rank) : "";
   try {
-    return std::make_unique<log_follower>(access::core(runtime_).user(), *console_, path,
-                                          to, prefix);
+    if (!console_) console_ = std::make_unique<console>();
+    w.followers.push_back(std::make_shared<log_follower>(access::core(runtime_).user(),
+                                                         *console_, path, to, prefix));
   } catch (const std::system_error& e) {
     tell(fmt::format("rank {} is not shown: {}", rank_of(w), e.what()));
-    return nullptr;
+    return;
   }
+  showing_->spawn(show(w.followers.back()));
 }
 
 // ------------------------------------------------------------------------------ Failures
@@ -472,6 +478,7 @@ void launch_agent::core::end(int signal) {
     signal_ = signal;
   } else {
     to_kill_.set();
+    if (console_) console_->give_up();
   }
   to_stop_.set();
 }

@@ -1,15 +1,21 @@
 #include "launch/log_follower.hpp"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <system_error>
 #include <utility>
 
+#include "io/signals_blocked.hpp"
 #include "io/stream.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -27,13 +33,9 @@ constexpr std::size_t longest_shown = 1 << 20;
 /// Where a user has no inotify left, files are looked at this often.
 constexpr duration between_looks = std::chrono::milliseconds(50);
 
-/// What an earlier worker wrote has been shown.
-unique_descriptor opened_at_end(const std::string& path) {
-  unique_descriptor file(
-      ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644));
-  if (!file) throw std::system_error(errno, std::generic_category(), path);
-  ::lseek(file.get(), 0, SEEK_END);
-  return file;
+off_t size_of(const unique_descriptor& file) noexcept {
+  struct stat what {};
+  return ::fstat(file.get(), &what) == 0 ? what.st_size : 0;
 }
 
 unique_descriptor watch_of(const std::string& path) {
@@ -44,30 +46,83 @@ unique_descriptor watch_of(const std::string& path) {
 }
 
 /// Waits where the console is full. What fails is dropped: a log file has it.
-void write_to_console(int to, std::string_view text) noexcept {
+void write_until(int given_up, int to, std::string_view text) noexcept {
   while (!text.empty()) {
-    const ssize_t some = ::write(to, text.data(), text.size());
+    ::pollfd asked[2] = {{to, POLLOUT, 0}, {given_up, POLLIN, 0}};
+    if (::poll(asked, 2, -1) < 0) continue;
+    if (asked[1].revents != 0) return;
+    // A pipe that has room has it for this, so that the write itself does not block.
+    const std::size_t most = std::min<std::size_t>(text.size(), PIPE_BUF);
+    const ssize_t some = ::write(to, text.data(), most);
     if (some > 0) {
       text.remove_prefix(static_cast<std::size_t>(some));
-    } else if (some < 0 && errno == EAGAIN) {
-      ::pollfd room{to, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-    } else if (some >= 0 || errno != EINTR) {
+    } else if (some >= 0 || (errno != EINTR && errno != EAGAIN)) {
       return;
     }
   }
 }
 
+/// A function on the console's thread, of which a cancellation does not wait for room.
+class console_job : public native_only {
+ public:
+  using function = std::function<void()>;
+  console_job(console& on, worker_thread& thread, function f)
+      : console_(on), job_(thread, std::move(f)) {}
+
+  bool await_ready() const noexcept { return false; }
+  void await_start(continuation& k) { job_.await_start(k); }
+  bool await_cancel() noexcept {
+    console_.give_up();
+    return job_.await_cancel();
+  }
+  bool await_must_resume() const noexcept { return job_.await_must_resume(); }
+  void await_resume() { job_.await_resume(); }
+
+ private:
+  console& console_;
+  offload_awaiter<worker_thread, function> job_;
+};
+
 }  // namespace
 
-log_follower::log_follower(reactor& home, worker_thread& writer, const std::string& path,
+console::console()
+    : given_up_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"), thread_([] {
+        // Signals are for the program's own threads, which may await them.
+        const signals_blocked while_starting;
+        return worker_thread("mw-console");
+      }()) {}
+
+task<void> console::write(int to, std::string_view text) {
+  console_job writing(*this, thread_,
+                      [this, to, text] { write_until(given_up_.get(), to, text); });
+  co_await writing;
+}
+
+void console::give_up() noexcept { ::eventfd_write(given_up_.get(), 1); }
+
+log_follower::log_follower(reactor& home, console& shown_on, const std::string& path,
                            int to, std::string prefix)
     : home_(home),
-      writer_(writer),
-      file_(opened_at_end(path)),
+      console_(shown_on),
+      file_(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644),
+            path.c_str()),
       changes_(watch_of(path)),
       to_(to),
-      prefix_(std::move(prefix)) {}
+      prefix_(std::move(prefix)),
+      // What an earlier worker wrote has been shown.
+      read_(size_of(file_)) {}
+
+void log_follower::note_end() noexcept {
+  end_ = size_of(file_);
+  note_size(end_);
+  has_ended_.set();
+}
+
+bool log_follower::note_size(off_t now) noexcept {
+  const bool was_cut = now < read_;
+  if (was_cut) read_ = 0;
+  return was_cut;
+}
 
 task<void> log_follower::run() {
   for (;;) {
@@ -80,19 +135,27 @@ task<void> log_follower::run() {
   if (begun_.empty()) co_return;
   begun_ += '\n';
   const std::string rest = whole_lines();
-  co_await offload(writer_, [&] { write_to_console(to_, rest); });
+  co_await console_.write(to_, rest);
 }
 
 task<void> log_follower::show_new() {
   std::string part(part_of_log, '\0');
-  for (;;) {
-    const ssize_t some = ::read(file_.get(), part.data(), part.size());
+  while (read_ < end_) {
+    const auto most = std::min(end_ - read_, static_cast<off_t>(part.size()));
+    const ssize_t some =
+        ::pread(file_.get(), part.data(), static_cast<std::size_t>(most), read_);
     if (some < 0 && errno == EINTR) continue;
+    // `echo x > /dev/stdout` of a shell cuts the file.
+    if (some == 0 && !has_ended_.is_set() && note_size(size_of(file_))) continue;
     if (some <= 0) co_return;
+    read_ += some;
     begun_.append(part.data(), static_cast<std::size_t>(some));
-    if (begun_.size() > longest_shown) begun_ += '\n';
-    const std::string lines = whole_lines();
-    if (!lines.empty()) co_await offload(writer_, [&] { write_to_console(to_, lines); });
+    std::string lines = whole_lines();
+    if (begun_.size() > longest_shown) {
+      begun_ += '\n';
+      lines += whole_lines();
+    }
+    if (!lines.empty()) co_await console_.write(to_, lines);
   }
 }
 

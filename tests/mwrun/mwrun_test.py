@@ -286,6 +286,33 @@ def files():
               "there are no log and error files" in err, out + err)
 
 
+def console():
+    with tempfile.TemporaryDirectory() as folder:
+        logs = ["--tee=1", f"--log-dir={folder}"]
+        _, out, err = shell("echo a long line; sleep 0.3; echo b > /dev/stdout; sleep 0.3; echo c", *logs)
+        claim("L34 a file that its worker cuts is shown on", out.split() == "[default0]:a long line [default0]:b "
+              "[default0]:c".split(), out + err)
+        writes_on = subprocess.run([PROGRAM, *logs, "--no-python", "sh", "-c", "setsid yes & sleep 0.1; exit 3"],
+                                   env=CLEAN, stdout=subprocess.DEVNULL, timeout=LIMIT, check=False)
+        claim("L32 a descendant that writes on does not keep the worker's end from being seen", writes_on.returncode == 1)
+        told = os.path.join(folder, "told")
+        never_read, full = os.pipe()
+        process = subprocess.Popen(
+            [PROGRAM, *logs, "--nproc-per-node=2", "--no-python", "sh", "-c", "if [ $RANK = 0 ]; then "
+             f"head -c 300000 /dev/zero | tr '\\0' '\\n'; exit 3; fi; trap 'echo > {told}; exit 0' TERM; "
+             "while :; do sleep 0.05; done"], env=CLEAN, stdout=full, stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            claim("a console that is stuck does not keep the others from being ended", until(lambda: os.path.exists(told)))
+            # All of the job has ended: one signal is the first, and the other does not wait for the console.
+            claim("nor the end, after two signals", until(lambda: process.send_signal(signal.SIGTERM) or
+                                                          process.poll() is not None))
+        finally:
+            process.kill()
+            process.communicate()
+            os.close(full)
+            os.close(never_read)
+
+
 FIRST = """
 ============================================================
 sh FAILED
@@ -400,8 +427,8 @@ def beside_torchrun():
     claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
 
 
-for part in (environment, python, lives_and_deaths, one_worker_alone, signals, descendants, files, error_files, programs,
-             pytorch, beside_torchrun):
+for part in (environment, python, lives_and_deaths, one_worker_alone, signals, descendants, files, console, error_files,
+             programs, pytorch, beside_torchrun):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))
