@@ -185,6 +185,7 @@ class launch_agent::core {
   [[nodiscard]] task<void> attempt();
   [[nodiscard]] task<void> live(worker& w);
   [[nodiscard]] task<exit_reason> one_life(worker& w, time_point failed);
+  [[nodiscard]] task<void> kill_descendants(worker& w);
   [[nodiscard]] task<void> tell_replacement(worker& w, time_point failed);
   [[nodiscard]] task<void> stop_all_when_told();
   [[nodiscard]] task<void> put_down(worker& w);
@@ -294,7 +295,12 @@ task<void> launch_agent::core::attempt() {
 task<void> launch_agent::core::live(worker& w) {
   for (time_point seen{}; !to_stop_.is_set();) {
     const exit_reason end = co_await one_life(w, seen);
-    if (end.is_success() || to_stop_.is_set()) break;
+    if (end.is_success()) break;
+    if (to_stop_.is_set()) {
+      // It may have failed by itself, at the same time as the first.
+      if (signal_ == 0 && end.kind != exit_kind::stopped) note_failure(w, end);
+      break;
+    }
     seen = runtime_.home().now();
     if (!may_replace(w, end)) {
       note_failure(w, end);
@@ -304,6 +310,7 @@ task<void> launch_agent::core::live(worker& w) {
     ++w.incarnation;
     ++result_.restarts;
     tell(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
+    co_await kill_descendants(w);
   }
   if (--living_ == 0) none_lives_.set();
 }
@@ -319,6 +326,15 @@ task<exit_reason> launch_agent::core::one_life(worker& w, time_point failed) {
     for (const auto& each : w.followers) each->note_end();
   });
   co_return end;
+}
+
+/// What a dead worker has started may hold what its successor needs.
+task<void> launch_agent::core::kill_descendants(worker& w) {
+  try {
+    co_await w.process->stop(grace(duration::zero()));
+  } catch (const process_error& e) {
+    tell(e.what());
+  }
 }
 
 task<void> launch_agent::core::tell_replacement(worker& w, time_point failed) {

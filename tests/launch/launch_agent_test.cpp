@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launch/error_record.hpp"
@@ -273,6 +274,47 @@ TEST_CASE("L24: a signal that comes from what is told is not lost") {
   launch_agent agent(rt, job);
   started = &agent;
   CHECK(rt.run(in_time(agent.run())).signal == SIGTERM);
+}
+
+TEST_CASE("workers that fail at the same time are all told of") {
+  runtime rt;
+  launch_options job{.program = "/bin/sh", .arguments = {"-c", "sleep 0.2; exit 3"}};
+  job.workers = 2;
+  launch_agent agent(rt, job);
+  const auto body = [&]() -> task<launch_result> {
+    launch_result end;
+    auto running = [&]() -> task<void> { end = co_await agent.run(); };
+    auto slow = [&]() -> task<void> {
+      while (agent.pid_of(0) == 0 || agent.pid_of(1) == 0) co_await sleep_for(50us);
+      // The reactor finds that both have ended in one look.
+      std::this_thread::sleep_for(500ms);
+    };
+    co_await scope::run([&](scope& s) -> task<void> {
+      s.spawn(running());
+      s.spawn(slow());
+      co_return;
+    });
+    co_return end;
+  };
+  const launch_result end = rt.run(in_time(body()));
+  CHECK(end.failures.size() == 2);
+}
+
+TEST_CASE("a job that is cancelled leaves no worker while its agent lives on") {
+  launch_options job{.program = "/bin/sleep", .arguments = {"300"}};
+  runtime rt;
+  launch_agent agent(rt, job);
+  const auto body = [&]() -> task<void> {
+    pid_t pid = 0;
+    auto look = [&]() -> task<void> {
+      while ((pid = agent.pid_of(0)) == 0) co_await sleep_for(5ms);
+    };
+    co_await when_any(agent.run(), look());
+    CHECK(agent.pid_of(0) == 0);
+    while (::kill(pid, 0) == 0) co_await sleep_for(5ms);
+  };
+  const auto limited = [&]() -> task<void> { co_await within(body(), 20s); };
+  rt.run(limited());
 }
 
 TEST_CASE("a job that is cancelled leaves no worker") {
