@@ -243,6 +243,46 @@ def signals():
     claim("the grace counts on every path", code == 1 and time.monotonic() - began < 20, err)
 
 
+def starters():
+    def started(words, prepare, **streams):
+        process = subprocess.Popen([PROGRAM, *words], env=CLEAN, start_new_session=True, preexec_fn=prepare,
+                                   **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams})
+        try:
+            out, err = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+        return process.returncode, (out or b"").decode(), (err or b"").decode()
+
+    def ignores(number):
+        return lambda: signal.signal(number, signal.SIG_IGN)
+
+    code, _, err = started(["--no-python", "true"], ignores(signal.SIGCHLD))
+    claim("a starter that ignores SIGCHLD does not hide exit codes", code == 0, err)
+    never_read, broken = os.pipe()
+    os.close(never_read)
+    last = "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && echo last; exit 7"
+    code, out, _ = started(["--max-restarts=2", "--propagate-exit-code", "--no-python", "sh", "-c", last], None,
+                           stderr=broken)
+    os.close(broken)
+    claim("a job outlives the reader of its messages, and ends with its own exit code", (code, out) == (7, "last\n"),
+          (code, out))
+    for number in (0, 1, 2):
+        code, out, err = started(["--no-python", "sh", "-c", "readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 >&2; "
+                                  "readlink /proc/$$/fd/2"], lambda closed=number: os.close(closed))
+        claim(f"a worker gets no descriptor of ours where the starter has closed {number}", code == 0 and
+              "socket:" not in out + err and (number == 2) == ("/dev/null" in out), (code, out, err))
+    process = subprocess.Popen([PROGRAM, "--no-python", "sh", "-c", "echo up; sleep 1; echo done"], env=CLEAN,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                               preexec_fn=ignores(signal.SIGHUP))
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    code, out, err = finish(process)
+    claim("a job under nohup outlives its terminal", code == 0 and out == "done\n", (code, out, err))
+    for wrong in ("--rdzv-id=a/b", "--role=a b"):
+        code, _, err = run(wrong, "--no-python", "true")
+        claim(f"{wrong} is a wrong command line", code == 2 and err.count("\n") == 1, (code, err))
+
+
 def descendants():
     with tempfile.TemporaryDirectory() as folder:
         noted = os.path.join(folder, "pid")
@@ -436,8 +476,8 @@ def beside_torchrun():
     claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
 
 
-for part in (environment, python, lives_and_deaths, one_worker_alone, signals, descendants, files, console, error_files,
-             programs, pytorch, beside_torchrun):
+for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, console,
+             error_files, programs, pytorch, beside_torchrun):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))

@@ -1,13 +1,16 @@
 // mwrun: starts the workers of a job on this node as torchrun does, and starts again only
 // what failed.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +32,28 @@ using namespace mwrun;
 constexpr int bad_usage = 2;
 constexpr int has_failed = 1;
 constexpr int of_signal = 128;
+
+/// Makes of this process what its starter may have made otherwise.
+void settle_process() {
+  // A socket with the number of a standard stream would get what workers print.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+  }
+  // The workers do not end because no process reads what is said of them.
+  ::signal(SIGPIPE, SIG_IGN);
+  // Where it is ignored, exit codes of children are lost.
+  ::signal(SIGCHLD, SIG_DFL);
+}
+
+/// Returns the signals that go to the workers where no option names them.
+std::vector<int> usual_signals() {
+  std::vector<int> numbers{SIGTERM, SIGINT, SIGQUIT};
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  // nohup ignores it, so that the job outlives the terminal.
+  if (hangup.sa_handler != SIG_IGN) numbers.push_back(SIGHUP);
+  return numbers;
+}
 
 /// One write a line: those of several processes on one terminal stay whole.
 void say(std::string_view line) {
@@ -87,13 +112,16 @@ int code_of(const mw::launch_result& end, const command_line& line) {
   if (!line.propagate_exit_code) return has_failed;
   if (end.signal != 0) return of_signal + end.signal;
   const int code = end.failures.front().code();
-  return code < 0 ? of_signal - code : code;
+  // No failure is told as a success.
+  return code < 0 ? of_signal - code : std::max(code, has_failed);
 }
 
 /// Says what failed as torchrun does, and hands the root cause to who started us.
 void report(const mw::launch_result& end, const command_line& line) {
   if (end.failures.empty()) return;
-  fmt::print(stderr, "{}\n", mw::failure_summary(line.program, end.failures));
+  const std::string summary = mw::failure_summary(line.program, end.failures) + "\n";
+  // Where it cannot be printed, the exit code is still the job's.
+  std::fwrite(summary.data(), 1, summary.size(), stderr);
   const mw::worker_failure& root = end.failures.front();
   const auto own_file = variable_here("TORCHELASTIC_ERROR_FILE");
   if (!own_file || own_file->empty() || root.error_file.empty()) return;
@@ -110,7 +138,7 @@ int run(const command_line& line) {
     return 0;
   }
   std::vector<int> numbers = line.signals_to_handle;
-  if (numbers.empty()) numbers = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  if (numbers.empty()) numbers = usual_signals();
   mw::process_guard guard;  // before any thread
   awaited_signals waits = await_each(numbers);
   job.guard = &guard;
@@ -147,10 +175,14 @@ int answer(const command_line& line, bool as_launch) {
 int main(int argc, char** argv) {
   const std::string_view name = argc > 0 ? argv[0] : "mwrun";
   const bool as_launch = name.substr(name.rfind('/') + 1) == "mwlaunch";
+  settle_process();
   try {
     return answer(read_command_line({argv + 1, argv + argc}, &variable_here, as_launch),
                   as_launch);
   } catch (const usage_error& e) {
+    say(e.what());
+    return bad_usage;
+  } catch (const std::invalid_argument& e) {
     say(e.what());
     return bad_usage;
   } catch (const std::exception& e) {
