@@ -21,6 +21,7 @@ namespace manyworlds::inline v0::detail {
 namespace {
 
 constexpr off_t longest_error_record = 4 << 20;
+constexpr int deepest_error_record = 64;
 
 /// Reads a regular file that is not too long. Nothing: `why_not` says it, but for a file
 /// that is not there.
@@ -86,7 +87,17 @@ std::optional<error_record> read_error_record(const std::string& path,
                                               std::string& why_not) {
   std::optional<std::string> text = short_file(path, why_not);
   if (!text) return std::nullopt;
-  const json in = json::parse(*text, nullptr, false);
+  // To write a value takes stack by its depth.
+  bool is_deep = false;
+  const auto keep = [&](int depth, json::parse_event_t, json&) {
+    is_deep = is_deep || depth > deepest_error_record;
+    return !is_deep;
+  };
+  const json in = json::parse(*text, keep, false);
+  if (is_deep) {
+    why_not = "has too many levels";
+    return std::nullopt;
+  }
   const json* const message = member_of(in, "message");
   error_record record;
   if (message && message->is_string()) {

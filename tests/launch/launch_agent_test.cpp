@@ -194,6 +194,10 @@ TEST_CASE("L36: both forms of an error file are read, and no other") {
     CHECK(why_not == "is no JSON object with a message");
   }
   why_not.clear();
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  CHECK(!reads(R"({"message": {"message": "m", "more": )" + deep + "}}", why_not));
+  CHECK(why_not == "has too many levels");
+  why_not.clear();
   CHECK(!reads("", why_not));
   CHECK(!read_error_record("/nothing/here.json", why_not));
   CHECK(why_not.empty());

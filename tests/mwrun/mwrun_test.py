@@ -326,6 +326,13 @@ def files():
         lines = out.splitlines()
         claim("L32 nothing is lost of much output, and it comes before the end", code == 0 and len(lines) == 20001 and
               len(lines[-1]) == 200000 + len("[default0]:"), (code, len(lines), err))
+        here = {**CLEAN, "TMPDIR": folder}
+        shell("exit 3", "--max-restarts=1", environment=here)
+        run("--dry-run", "--no-python", "true", environment=here)
+        claim("L33 nothing stays of a folder of its own in which nothing was written", os.listdir(folder) == ["logs"],
+              os.listdir(folder))
+        shell("echo x", "--redirects=1", environment=here)
+        claim("L33 what was written stays", len(os.listdir(folder)) == 2)
         code, out, _ = shell("echo x$TORCHELASTIC_ERROR_FILE", "--log-dir=/dev/null", "--tee=3")
         claim("L35 without a folder the job runs, and the output is the console's", code == 0 and out == "x\n", out)
         code, out, err = shell("echo x", "--log-dir=/proc/nothing", "--tee=3")

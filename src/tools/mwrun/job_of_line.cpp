@@ -93,12 +93,7 @@ void set_command(const command_line& line, mw::launch_options& job) {
 }
 
 void set_logs(const command_line& line, mw::launch_options& job) {
-  if (line.log_dir.empty()) {
-    std::string made = fs::temp_directory_path() / "mwrun_XXXXXX";
-    if (::mkdtemp(made.data())) job.log_folder = made;
-  } else if (line.log_dir != "/dev/null") {
-    job.log_folder = line.log_dir;
-  }
+  if (line.log_dir != "/dev/null") job.log_folder = line.log_dir;
   job.streams = [line](int local_rank) {
     const unsigned tee = line.tee.of(local_rank);
     const unsigned files = tee | line.redirects.of(local_rank);
@@ -130,7 +125,29 @@ void set_logs(const command_line& line, mw::launch_options& job) {
   };
 }
 
+/// Removes what is empty of a folder, and then the folder itself if it is.
+void remove_empty(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code unknown;
+    if (each->symlink_status(unknown).type() == fs::file_type::directory)
+      remove_empty(each->path());
+  }
+  ::rmdir(folder.c_str());
+}
+
 }  // namespace
+
+own_log_folder::own_log_folder() {
+  std::error_code error;
+  std::string made = fs::temp_directory_path(error) / "mwrun_XXXXXX";
+  if (!error && ::mkdtemp(made.data())) path_ = made;
+}
+
+own_log_folder::~own_log_folder() {
+  if (!path_.empty()) remove_empty(path_);
+}
 
 mw::launch_options job_of(const command_line& line, mw::launch_variables inherited) {
   refuse_what_is_missing(line);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -137,6 +138,8 @@ int run(const command_line& line) {
     print_plan(job);
     return 0;
   }
+  std::optional<own_log_folder> logs;
+  if (line.log_dir.empty()) job.log_folder = logs.emplace().path();
   std::vector<int> numbers = line.signals_to_handle;
   if (numbers.empty()) numbers = usual_signals();
   mw::process_guard guard;  // before any thread
