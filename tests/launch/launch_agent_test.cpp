@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "io/descriptor.hpp"
 #include "launch/error_record.hpp"
+#include "launch/log_follower.hpp"
 #include "launch/worker_variables.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -302,6 +304,21 @@ TEST_CASE("workers that fail at the same time are all told of") {
   };
   const launch_result end = rt.run(in_time(body()));
   CHECK(end.failures.size() == 2);
+}
+
+TEST_CASE("a console that is stuck does not hold up a cancellation") {
+  runtime rt;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const unique_descriptor never_read(ends[0]);
+  const unique_descriptor full(ends[1]);
+  const auto body = [&]() -> task<void> {
+    console shown;
+    const std::string much(300000, 'x');
+    auto writing = [&]() -> task<void> { co_await shown.write(full.get(), much); };
+    co_await when_any(writing(), sleep_for(50ms));
+  };
+  rt.run(body());
 }
 
 TEST_CASE("a job that is cancelled leaves no worker while its agent lives on") {

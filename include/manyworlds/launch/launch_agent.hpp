@@ -122,7 +122,8 @@ class launch_agent {
   /// workers. Errors: std::system_error if the store's port is taken.
   task<launch_result> run();
   /// Sends the signal to all workers, and ends them after the grace. The second call
-  /// kills them at once.
+  /// kills them at once, and drops what a console that is stuck has not taken. Before
+  /// `run` it lets nothing start.
   void end(int signal);
   /// Returns the process of a rank; 0 if none runs.
   [[nodiscard]] pid_t pid_of(int rank) const noexcept;
