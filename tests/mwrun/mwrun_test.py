@@ -367,6 +367,22 @@ def console():
             process.communicate()
             os.close(full)
             os.close(never_read)
+        os.remove(told)
+        read_late, full = os.pipe()
+        process = subprocess.Popen(
+            [PROGRAM, "--nproc-per-node=2", "--no-python", "sh", "-c", "if [ $RANK = 0 ]; then "
+             f"head -c 70000 /dev/zero & sleep 0.3; exit 3; fi; exec 2> /dev/null; trap 'echo > {told}; exit 0' TERM; "
+             "while :; do sleep 0.05; done"], env=CLEAN, stdout=full, stderr=full, start_new_session=True)
+        os.close(full)
+        try:
+            claim("nor does one on which messages are stuck", until(lambda: os.path.exists(told)))
+            with os.fdopen(read_late, "rb") as all_of_it:
+                messages = all_of_it.read()
+            claim("which come when it goes on", process.wait(LIMIT) == 1 and b"exited with code 3" in messages,
+                  messages[-300:])
+        finally:
+            process.kill()
+            process.wait()
 
 
 FIRST = """

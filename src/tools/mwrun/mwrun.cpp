@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,7 @@
 
 #include "launch/error_record.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/version.hpp"
@@ -63,6 +65,26 @@ void say(std::string_view line) {
       ::write(STDERR_FILENO, whole.data(), whole.size());
 }
 
+/// Says lines on a thread of its own: a terminal that is stuck does not hold up what is
+/// decided about workers. The destructor waits for it.
+class teller {
+ public:
+  void tell(std::string_view line) { thread_.post(*new message(line)); }
+
+ private:
+  struct message final : mw::detail::work {
+    explicit message(std::string_view line)
+        : work([](work& w) noexcept {
+            const std::unique_ptr<message> self(static_cast<message*>(&w));
+            say(self->text);
+          }),
+          text(line) {}
+    std::string text;
+  };
+
+  mw::worker_thread thread_{"mw-messages"};
+};
+
 std::optional<std::string> variable_here(std::string_view name) {
   const char* const value = std::getenv(std::string(name).c_str());
   return value ? std::optional<std::string>(value) : std::nullopt;
@@ -88,24 +110,38 @@ awaited_signals await_each(const std::vector<int>& numbers) {
 }
 
 /// The first signal goes to the workers, and the second ends their grace.
-mw::task<void> pass_signals_on(mw::launch_agent& agent, std::vector<int> numbers,
-                               awaited_signals waits) {
+mw::task<void> pass_signals_on(mw::launch_agent& agent, teller& messages,
+                               std::vector<int> numbers, awaited_signals waits) {
   for (;;) {
     const auto came = co_await mw::when_any(std::move(waits));
     for (const auto& each : came) {
       if (!each) continue;
-      say(each->text() + ": the workers are told to end");
+      messages.tell(each->text() + ": the workers are told to end");
       agent.end(each->number);
     }
     waits = await_each(numbers);
   }
 }
 
-mw::task<mw::launch_result> run_job(mw::launch_agent& agent, std::vector<int> numbers,
-                                    awaited_signals waits) {
-  auto ended = co_await mw::when_any(agent.run(),
-                                     pass_signals_on(agent, numbers, std::move(waits)));
+mw::task<mw::launch_result> run_job(mw::launch_agent& agent, teller& messages,
+                                    std::vector<int> numbers, awaited_signals waits) {
+  auto ended = co_await mw::when_any(
+      agent.run(), pass_signals_on(agent, messages, numbers, std::move(waits)));
   co_return std::move(*std::get<0>(ended));
+}
+
+/// Runs the job to its end. When it returns, all is said of it.
+mw::launch_result run_here(mw::launch_options job, std::vector<int> numbers) {
+  if (numbers.empty()) numbers = usual_signals();
+  mw::process_guard guard;  // before any thread
+  awaited_signals waits = await_each(numbers);
+  teller messages;
+  job.guard = &guard;
+  job.told = [&messages](std::string_view line) { messages.tell(line); };
+  // What happens to the workers is told by the agent.
+  mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
+  mw::launch_agent agent(rt, std::move(job));
+  return rt.run(run_job(agent, messages, std::move(numbers), std::move(waits)));
 }
 
 int code_of(const mw::launch_result& end, const command_line& line) {
@@ -140,17 +176,7 @@ int run(const command_line& line) {
   }
   std::optional<own_log_folder> logs;
   if (line.log_dir.empty()) job.log_folder = logs.emplace().path();
-  std::vector<int> numbers = line.signals_to_handle;
-  if (numbers.empty()) numbers = usual_signals();
-  mw::process_guard guard;  // before any thread
-  awaited_signals waits = await_each(numbers);
-  job.guard = &guard;
-  job.told = &say;
-  // What happens to the workers is told by the agent.
-  mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
-  mw::launch_agent agent(rt, std::move(job));
-  const mw::launch_result end =
-      rt.run(run_job(agent, std::move(numbers), std::move(waits)));
+  const mw::launch_result end = run_here(std::move(job), line.signals_to_handle);
   report(end, line);
   return code_of(end, line);
 }
