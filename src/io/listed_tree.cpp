@@ -14,7 +14,17 @@ void listed_tree::began(pid_t first) {
   if (const auto seen = look_at_process(first)) first_started_ = seen->started;
 }
 
-std::vector<listed_process> listed_tree::living() const {
+bool listed_tree::is_empty() {
+  // One that lives is enough, and is looked at without a walk through /proc.
+  const bool one_lives =
+      std::any_of(seen_.begin(), seen_.end(), [](const listed_process& each) {
+        const auto now = look_at_process(each.pid);
+        return now && now->is_alive() && now->started == each.started;
+      });
+  return !one_lives && living().empty();
+}
+
+std::vector<listed_process> listed_tree::living() {
   const std::vector<listed_process> all = list_processes();
   // The number is another process's only when the session is empty.
   const bool session_is_ours =
@@ -23,9 +33,13 @@ std::vector<listed_process> listed_tree::living() const {
       });
   const pid_t self = ::getpid();
   std::set<pid_t> found;
+  // What was found once stays, also when the ancestor has ended that led to it.
+  std::set<std::pair<pid_t, std::uint64_t>> before;
+  for (const listed_process& each : seen_) before.emplace(each.pid, each.started);
   for (const listed_process& each : all) {
     if (each.pid == self || each.started < first_started_) continue;
-    if ((session_is_ours && (each.session == first_ || each.pid == first_)) ||
+    if (before.contains({each.pid, each.started}) ||
+        (session_is_ours && (each.session == first_ || each.pid == first_)) ||
         has_in_environment(each.pid, variable_))
       found.insert(each.pid);
   }
@@ -41,6 +55,7 @@ std::vector<listed_process> listed_tree::living() const {
   for (const listed_process& each : all) {
     if (each.is_alive() && found.contains(each.pid)) living.push_back(each);
   }
+  seen_ = living;
   return living;
 }
 

@@ -69,7 +69,7 @@ void remove_group(const std::string& folder);
 /// variable in the environment, and what descends from any of these.
 ///
 /// A process is missed only if it has a session of its own, an environment without the
-/// variable, and no ancestor left that is found.
+/// variable, and no ancestor left that is found, and was in none of the walks before.
 class listed_tree final : public process_tree {
  public:
   explicit listed_tree(std::string variable) : variable_(std::move(variable)) {}
@@ -77,12 +77,14 @@ class listed_tree final : public process_tree {
   void began(pid_t first) override;
   std::size_t signal(int number) override;
   std::size_t kill() override;
-  [[nodiscard]] bool is_empty() override { return living().empty(); }
+  [[nodiscard]] bool is_empty() override;
 
  private:
-  [[nodiscard]] std::vector<listed_process> living() const;
+  [[nodiscard]] std::vector<listed_process> living();
 
   std::string variable_;
+  /// Those that lived at the last walk through /proc.
+  std::vector<listed_process> seen_;
   pid_t first_ = 0;
   std::uint64_t first_started_ = 0;
 };

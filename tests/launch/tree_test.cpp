@@ -104,6 +104,28 @@ TEST_CASE("V4 without groups descendants are found by session, parent and enviro
   testing::where_refused(without_groups(), [&] { stop_family(here, false); });
 }
 
+TEST_CASE(
+    "V4 without groups a descendant that was found stays found without its parent") {
+  const own_folder here;
+  testing::where_refused(without_groups(), [&] {
+    node n;
+    // The first shell ends at SIGTERM, and nothing else leads to the second one.
+    const std::string hidden = "trap '' TERM; echo $$ > " + here.file("begun") + "; mv " +
+                               here.file("begun") + " " + here.file("hidden") +
+                               "; while :; do sleep 1; done";
+    supervised_process one(
+        n.rt, process_options("/bin/sh",
+                              {"-c", "env -i setsid /bin/sh -c \"$0\" & wait", hidden}));
+    auto started = [&]() -> task<void> { co_await one.started(); };
+    n.run(started());
+    const pid_t second = pid_in(here.file("hidden"));
+    auto stopping = [&]() -> task<void> { co_await one.stop(grace(200ms)); };
+    n.run(stopping());
+    CHECK_FALSE(lives(second));
+    ::kill(second, SIGKILL);
+  });
+}
+
 TEST_CASE("V4 the log says once how descendants are found") {
   testing::where_refused(without_groups(), [] {
     node n;
