@@ -25,7 +25,7 @@ bool listed_tree::is_empty() {
 }
 
 std::vector<listed_process> listed_tree::living() {
-  const std::vector<listed_process> all = list_processes();
+  const std::vector<marked_process>& all = census_->answer(question_.load());
   // The number is another process's only when the session is empty.
   const bool session_is_ours =
       first_ > 0 && std::none_of(all.begin(), all.end(), [&](const auto& each) {
@@ -36,11 +36,11 @@ std::vector<listed_process> listed_tree::living() {
   // What was found once stays, also when the ancestor has ended that led to it.
   std::set<std::pair<pid_t, std::uint64_t>> before;
   for (const listed_process& each : seen_) before.emplace(each.pid, each.started);
-  for (const listed_process& each : all) {
+  for (const marked_process& each : all) {
     if (each.pid == self || each.started < first_started_) continue;
     if (before.contains({each.pid, each.started}) ||
         (session_is_ours && (each.session == first_ || each.pid == first_)) ||
-        has_in_environment(each.pid, variable_))
+        each.mark == variable_)
       found.insert(each.pid);
   }
   for (bool grows = true; grows;) {
@@ -68,25 +68,19 @@ std::size_t listed_tree::signal(int number) {
 }
 
 std::size_t listed_tree::kill() {
-  // First all are stopped, so that none starts another and no chain of parents breaks.
-  std::set<std::pair<pid_t, std::uint64_t>> stopped;
+  // First all are stopped, so that none starts another and no chain of parents breaks. A
+  // call that finds no new ones kills them.
   constexpr int most_rounds = 64;
-  std::vector<listed_process> seen;
-  for (int round = 0; round < most_rounds; ++round) {
-    seen = living();
-    bool has_new = false;
-    for (const listed_process& each : seen) {
-      if (!stopped.emplace(each.pid, each.started).second) continue;
-      has_new = true;
-      signal_process(each, SIGSTOP);
-    }
-    if (!has_new) break;
-  }
-  std::size_t count = 0;
+  const std::vector<listed_process> seen = living();
+  bool has_new = false;
   for (const listed_process& each : seen) {
-    if (signal_process(each, SIGKILL)) ++count;
+    if (!stopped_.emplace(each.pid, each.started).second) continue;
+    has_new = true;
+    signal_process(each, SIGSTOP);
   }
-  return count;
+  if (has_new && ++rounds_ < most_rounds) return seen.size();
+  for (const listed_process& each : seen) signal_process(each, SIGKILL);
+  return seen.size();
 }
 
 }  // namespace manyworlds::inline v0::detail

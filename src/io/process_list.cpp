@@ -12,8 +12,10 @@
 #include <memory>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "io/descriptor.hpp"
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -30,6 +32,26 @@ std::string_view next_word(std::string_view& rest) noexcept {
   const std::string_view word = rest.substr(0, rest.find(' '));
   rest.remove_prefix(std::min(rest.size(), word.size() + 1));
   return word;
+}
+
+/// Returns "NAME=value"; empty if it is not there, or we may not look.
+std::string find_in_environment(pid_t pid, const std::string& name) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/environ";
+  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    require_look(errno);
+    return {};
+  }
+  // Variables end with a zero, also the last one.
+  std::string text(1, '\0');
+  for (char part[8192];;) {
+    const ssize_t got = ::read(file.get(), part, sizeof part);
+    if (got <= 0) break;
+    text.append(part, static_cast<std::size_t>(got));
+  }
+  const std::size_t at = text.find('\0' + name + '=');
+  if (at == std::string::npos) return {};
+  return text.substr(at + 1, text.find('\0', at + 1) - at - 1);
 }
 
 }  // namespace
@@ -85,26 +107,6 @@ std::vector<listed_process> list_processes() {
   return found;
 }
 
-bool has_in_environment(pid_t pid, const std::string& variable) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/environ";
-  const unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) {
-    require_look(errno);
-    return false;
-  }
-  // Variables end with a zero, also the last one.
-  const std::string wanted = '\0' + variable + '\0';
-  std::string seen(1, '\0');
-  for (char part[8192];;) {
-    const ssize_t got = ::read(file.get(), part, sizeof part);
-    if (got <= 0) return false;
-    seen.append(part, static_cast<std::size_t>(got));
-    if (seen.find(wanted) != std::string::npos) return true;
-    // What may be the beginning of it stays.
-    if (seen.size() > wanted.size()) seen.erase(0, seen.size() - wanted.size());
-  }
-}
-
 bool signal_process(const listed_process& which, int number) noexcept {
   const auto is_same = [&] {
     const auto now = look_at_process(which.pid);
@@ -119,6 +121,31 @@ bool signal_process(const listed_process& which, int number) noexcept {
     if (errno == ESRCH) return false;
   }
   return ::kill(which.pid, number) == 0;
+}
+
+process_census::process_census(std::string name) : name_(std::move(name)) {
+  if (const auto self = look_at_process(::getpid())) own_start_ = self->started;
+}
+
+const std::vector<marked_process>& process_census::answer(std::uint64_t question) {
+  if (answered_ < question) {
+    // Those that ask from here on may have seen more than this walk.
+    const std::uint64_t asked = asked_.load(std::memory_order_relaxed);
+    seen_ = walk();
+    answered_ = asked;
+  }
+  MW_ASSERT(answered_ >= question, "an answer is younger than its question");
+  return seen_;
+}
+
+std::vector<marked_process> process_census::walk() const {
+  std::vector<marked_process> found;
+  for (const listed_process& each : list_processes()) {
+    std::string mark;
+    if (each.started >= own_start_) mark = find_in_environment(each.pid, name_);
+    found.push_back({each, std::move(mark)});
+  }
+  return found;
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,11 +30,40 @@ struct listed_process {
 void require_look(int error);
 /// Returns all that can be seen. Errors: those of `require_look`.
 [[nodiscard]] std::vector<listed_process> list_processes();
-/// Returns whether NAME=value is in the environment that the process was executed with;
-/// false if we may not look. Errors: those of `require_look`.
-[[nodiscard]] bool has_in_environment(pid_t pid, const std::string& variable);
 /// Signals exactly that process, not a later one with its number. False: it is gone.
 /// Where pidfd_open is refused, a few microseconds are left in which both could change.
 bool signal_process(const listed_process& which, int number) noexcept;
+
+/// A process and one variable of the environment that it was executed with, as
+/// NAME=value; empty where there is none, or we may not look.
+struct marked_process : listed_process {
+  std::string mark;
+};
+
+/// Walks through /proc for several that ask at a time: questions share the first walk
+/// that begins after them.
+class process_census {
+ public:
+  /// Looks for that variable in processes that are younger than this one.
+  explicit process_census(std::string name);
+
+  /// Begins a question. Thread: any.
+  [[nodiscard]] std::uint64_t ask() noexcept {
+    // Relaxed: whatever hands the question to the thread that answers orders them.
+    return 1 + asked_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Returns all processes at a moment after the question began. Thread: one at a time.
+  /// Lifetime: the answer stands until the next call. Errors: those of `require_look`.
+  [[nodiscard]] const std::vector<marked_process>& answer(std::uint64_t question);
+
+ private:
+  [[nodiscard]] std::vector<marked_process> walk() const;
+
+  const std::string name_;
+  std::uint64_t own_start_ = 0;
+  std::atomic<std::uint64_t> asked_{0};
+  std::uint64_t answered_ = 0;
+  std::vector<marked_process> seen_;
+};
 
 }  // namespace manyworlds::inline v0::detail

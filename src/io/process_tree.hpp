@@ -1,9 +1,11 @@
 // Process tree: all that descends from a process that was started here.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,9 @@
 #include "io/process_list.hpp"
 
 namespace manyworlds::inline v0::detail {
+
+/// Programs are started with this variable, and what descends from them inherits it.
+inline constexpr const char* tree_variable = "MANYWORLDS_TREE";
 
 /// Finds, signals and ends a tree. Thread: any, one at a time; calls read /proc or the
 /// control group, and may take milliseconds. Errors: std::system_error where there is no
@@ -26,11 +31,14 @@ class process_tree {
 
   /// Returns a descriptor of the group that the first process enters; -1 for none.
   [[nodiscard]] virtual int entry() const noexcept { return -1; }
+  /// The next call answers for what is there from now on. Thread: any.
+  virtual void ask() noexcept {}
   /// Tells which process was started. It is not called if none was.
   virtual void began([[maybe_unused]] pid_t first) {}
   /// Sends a signal to all that lives, and returns the number of processes.
   virtual std::size_t signal(int number) = 0;
-  /// Kills all that lives, also what is started meanwhile, and returns the number.
+  /// Goes towards the end of all that lives, and returns the number of processes. It is
+  /// called until the tree is empty; what is started meanwhile does not escape.
   virtual std::size_t kill() = 0;
   [[nodiscard]] virtual bool is_empty() = 0;
 };
@@ -68,12 +76,17 @@ void remove_group(const std::string& folder);
 /// The descendants by /proc: what has the session of the first process, what carries its
 /// variable in the environment, and what descends from any of these.
 ///
-/// A process is missed only if it has a session of its own, an environment without the
-/// variable, and no ancestor left that is found, and was in none of the walks before.
+/// A process is missed if it has a session of its own, an environment without the
+/// variable, and no ancestor left that is found. What was found once stays found.
 class listed_tree final : public process_tree {
  public:
-  explicit listed_tree(std::string variable) : variable_(std::move(variable)) {}
+  /// The variable as NAME=value.
+  listed_tree(std::string variable, std::shared_ptr<process_census> census)
+      : variable_(std::move(variable)), census_(std::move(census)) {}
 
+  void ask() noexcept override {
+    question_.store(census_->ask(), std::memory_order_relaxed);
+  }
   void began(pid_t first) override;
   std::size_t signal(int number) override;
   std::size_t kill() override;
@@ -82,9 +95,14 @@ class listed_tree final : public process_tree {
  private:
   [[nodiscard]] std::vector<listed_process> living();
 
-  std::string variable_;
+  const std::string variable_;
+  const std::shared_ptr<process_census> census_;
+  std::atomic<std::uint64_t> question_{0};
   /// Those that lived at the last walk through /proc.
   std::vector<listed_process> seen_;
+  /// Those that `kill` has stopped.
+  std::set<std::pair<pid_t, std::uint64_t>> stopped_;
+  int rounds_ = 0;  ///< of stopping
   pid_t first_ = 0;
   std::uint64_t first_started_ = 0;
 };

@@ -42,6 +42,7 @@ class system_process final : public hosted_process {
     co_return status;
   }
   [[nodiscard]] task<std::size_t> signal_tree(int number) override {
+    tree_->ask();
     const auto act = [this, number] {
       return number == SIGKILL ? tree_->kill() : tree_->signal(number);
     };
@@ -54,6 +55,7 @@ class system_process final : public hosted_process {
     co_return 1;
   }
   [[nodiscard]] task<bool> is_tree_empty() override {
+    tree_->ask();
     const auto look = [this] {
       try {
         return tree_->is_empty();
@@ -103,7 +105,7 @@ std::unique_ptr<process_tree> system_process_host::make_tree(tree_mark& mark) {
     throw std::system_error(errno, std::generic_category(), "getrandom");
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(key));
-  mark.variable = std::string("MANYWORLDS_TREE=") + text;
+  mark.variable = tree_variable + std::string("=") + text;
   const std::lock_guard lock(mutex_);
   if (!group_folder_.empty()) {
     mark.group = group_folder_ + "/manyworlds-" + std::to_string(::getpid()) + "-" + text;
@@ -115,7 +117,7 @@ std::unique_ptr<process_tree> system_process_host::make_tree(tree_mark& mark) {
       mark.group.clear();
     }
   }
-  return std::make_unique<listed_tree>(mark.variable);
+  return std::make_unique<listed_tree>(mark.variable, census_);
 }
 
 start_outcome system_process_host::start_here(reactor& home,

@@ -38,6 +38,8 @@ class system_process_host final : public process_host {
   std::string group_folder_;
   std::string notice_;
   std::optional<memory_kills> kills_;
+  const std::shared_ptr<process_census> census_ =
+      std::make_shared<process_census>(tree_variable);
   std::unique_ptr<worker_thread> finder_;
   std::unique_ptr<worker_thread> starter_;
 };

@@ -74,6 +74,7 @@ bool end_once(listed_tree& listed, const std::string& group) {
       is_over = false;
     }
   }
+  listed.ask();
   if (!listed.is_empty()) {
     listed.kill();
     is_over = false;
@@ -83,7 +84,7 @@ bool end_once(listed_tree& listed, const std::string& group) {
 
 /// Kills what carries the variable, and what is in the group.
 void end_tree(const std::string& variable, const std::string& group) {
-  listed_tree listed(variable);
+  listed_tree listed(variable, std::make_shared<process_census>(tree_variable));
   const auto until = std::chrono::steady_clock::now() + 20s;
   while (std::chrono::steady_clock::now() < until) {
     try {
