@@ -2,6 +2,7 @@
 // simulated.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -42,7 +43,10 @@ class network {
   [[nodiscard]] virtual socket_address peer_address(socket_handle socket) const = 0;
 };
 
-/// Runs requests for one thread. Thread: all calls but `wake` on that one.
+/// The thread that polls an engine next: the one that says so, or another one.
+enum class next_poller : std::uint8_t { this_thread, another_thread };
+
+/// Runs requests for one thread at a time. Thread: all calls but `wake` on that one.
 class engine {
  public:
   engine() = default;
@@ -68,6 +72,14 @@ class engine {
   virtual void wait(std::optional<time_point> until) noexcept = 0;
   /// Ends the current or next `wait`. Thread: any.
   virtual void wake() noexcept = 0;
+
+  /// Called when its thread polls no longer, from inside a turn. Requests may end, and
+  /// others wait until `take` was called.
+  virtual void release() noexcept {}
+  /// Gives it to a thread, after `release` or before the first poll. Errors:
+  /// std::system_error without the means; std::logic_error if it still belongs to another
+  /// thread, which has not released it.
+  virtual void take([[maybe_unused]] next_poller by) {}
 
   /// Returns a descriptor that polls readable when `poll` has something to do or `wake`
   /// was called. A foreign loop asks for it before the first request. -1 if there is none

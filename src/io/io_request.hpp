@@ -65,8 +65,8 @@ class io_request {
   io_request(const io_request&) = delete;
   io_request& operator=(const io_request&) = delete;
 
-  /// Called exactly once for each submission, from inside `engine::poll` and never from
-  /// inside `submit` or `cancel`; `result` is set. Thread: the engine's.
+  /// Called exactly once for each submission, from inside `engine::poll` or `release`,
+  /// and never from inside `submit` or `cancel`; `result` is set. Thread: the engine's.
   function ended;
   io_kind kind = io_kind::readable;
   socket_handle socket = socket_handle::none;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -107,6 +108,40 @@ class io_uring_engine final : public engine {
 
   void wake() noexcept override { wake_.give(); }
 
+  void release() noexcept override {
+    if (!ring_.is_enabled()) return;
+    is_released_ = true;
+    // What the kernel gives back is started again after `take`.
+    const time_point until = now() + longest_release;
+    __kernel_timespec limit{1, 0};
+    while ((in_flight_ > 0 || wake_.is_watched()) && now() < until) {
+      ring_.cancel_everything(ignored);
+      io_uring_cqe* first = nullptr;
+      const int got =
+          io_uring_submit_and_wait_timeout(uring(), &first, 1, &limit, nullptr);
+      if (got < 0 && got != -EINTR) return;
+      end_completed();
+    }
+  }
+
+  void take(next_poller by) override {
+    const bool stays =
+        !ring_.is_enabled() || (by == next_poller::this_thread && ring_.is_ours());
+    if (!stays) {
+      if (in_flight_ > 0 || wake_.is_watched())
+        throw std::logic_error("requests are under way on another thread");
+      if (const int error = ring_.renew(); error != 0)
+        throw std::system_error(error, std::generic_category(), "io_uring_queue_init");
+    }
+    if (foreign_) {
+      const int error = -io_uring_register_eventfd(uring(), foreign_->completions());
+      // EBUSY: it is registered.
+      if (error != 0 && error != EBUSY)
+        throw std::system_error(error, std::generic_category(), "io_uring_register");
+    }
+    is_released_ = false;
+  }
+
   int descriptor() noexcept override {
     if (!foreign_) {
       try {
@@ -114,7 +149,9 @@ class io_uring_engine final : public engine {
       } catch (const std::system_error&) {
         return -1;
       }
-      if (io_uring_register_eventfd(uring(), foreign_->completions()) != 0)
+      // A ring that is released may be another thread's.
+      if (!is_released_ &&
+          io_uring_register_eventfd(uring(), foreign_->completions()) != 0)
         foreign_.reset();
     }
     return foreign_ ? foreign_->fd() : -1;
@@ -141,6 +178,9 @@ class io_uring_engine final : public engine {
   // The kernel adds its own clock to the limit, and the end of time would wrap around.
   static constexpr duration longest_sleep = std::chrono::hours(24);
 
+  /// How long the kernel may take to give requests back. Those on sockets take none.
+  static constexpr duration longest_release = std::chrono::seconds(1);
+
   io_uring* uring() noexcept { return ring_.get(); }
   static std::uint64_t user_data_of(io_request& r) noexcept {
     return reinterpret_cast<std::uintptr_t>(&r);
@@ -153,6 +193,7 @@ class io_uring_engine final : public engine {
 
   /// Returns a free submission entry, or null if the kernel takes none now.
   io_uring_sqe* entry() noexcept {
+    if (is_released_) return nullptr;
     io_uring_sqe* sqe = io_uring_get_sqe(uring());
     if (sqe || !ring_.is_enabled()) return sqe;
     io_uring_submit(uring());
@@ -268,6 +309,9 @@ class io_uring_engine final : public engine {
       return end(r, stopped ? io_result::failure(ECANCELED)
                             : value_of(r, result, r.engine.token == readiness));
     }
+    // A socket that connects already is waited for.
+    if (error == ECANCELED && is_released_)
+      return start_again(r, r.kind == io_kind::connect ? readiness : r.engine.token);
     const bool readiness_known = r.engine.token == readiness && result.ok();
     if (readiness_known && r.kind == io_kind::connect) return finish_connect(r);
     if (readiness_known || error == EINTR ||
@@ -319,6 +363,7 @@ class io_uring_engine final : public engine {
   std::size_t in_flight_ = 0;
   std::size_t sent_ = 0;
   bool polling_ = false;
+  bool is_released_ = false;  ///< nothing is started until the next `take`
 };
 
 }  // namespace

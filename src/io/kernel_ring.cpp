@@ -60,8 +60,26 @@ void kernel_ring::enable() noexcept {
   enabled_ = true;
 }
 
-void kernel_ring::stop_everything(std::size_t in_flight, std::uint64_t own) noexcept {
-  if (in_flight == 0 || !enabled_) return;
+// The kernel knows best: numbers of threads are used again.
+bool kernel_ring::is_ours() noexcept {
+  return ::syscall(__NR_io_uring_enter, ring_.ring_fd, 0, 0, IORING_ENTER_GETEVENTS,
+                   nullptr, 0) >= 0 ||
+         errno != EEXIST;
+}
+
+int kernel_ring::renew() noexcept {
+  io_uring old = ring_;
+  if (const int error = make(); error != 0) {
+    ring_ = old;
+    made_ = true;
+    return error;
+  }
+  io_uring_queue_exit(&old);
+  enabled_ = false;
+  return 0;
+}
+
+void kernel_ring::cancel_everything(std::uint64_t own) noexcept {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   if (!sqe) {
     io_uring_submit(&ring_);
@@ -71,6 +89,11 @@ void kernel_ring::stop_everything(std::size_t in_flight, std::uint64_t own) noex
     io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
     io_uring_sqe_set_data64(sqe, own);
   }
+}
+
+void kernel_ring::stop_everything(std::size_t in_flight, std::uint64_t own) noexcept {
+  if (in_flight == 0 || !enabled_) return;
+  cancel_everything(own);
   __kernel_timespec limit{1, 0};
   io_uring_cqe* cqe = nullptr;
   while (in_flight > 0) {

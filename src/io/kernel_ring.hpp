@@ -9,7 +9,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// One io_uring. Thread: any may make it, disabled; the thread that enables it owns it
-/// from then on (SINGLE_ISSUER).
+/// from then on (SINGLE_ISSUER), until it is renewed.
 class kernel_ring {
  public:
   /// Makes the ring; `error()` tells if that failed.
@@ -22,6 +22,13 @@ class kernel_ring {
   [[nodiscard]] int error() const noexcept { return error_; }
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
   void enable() noexcept;
+  /// Returns whether the calling thread may use the ring, which is enabled.
+  [[nodiscard]] bool is_ours() noexcept;
+  /// Puts a new ring in place of this one, since a ring cannot change its owner. Returns
+  /// an errno if there is none, and keeps this one. Precondition: nothing is in flight.
+  [[nodiscard]] int renew() noexcept;
+  /// Cancels all requests. Their ends come later, and one with the user data `own`.
+  void cancel_everything(std::uint64_t own) noexcept;
   /// Cancels all requests and waits until `in_flight` of them, with user data above
   /// `own`, have ended. Gives up after a second without an end.
   void stop_everything(std::size_t in_flight, std::uint64_t own) noexcept;

@@ -69,6 +69,13 @@ void reactor::close() noexcept {
   }
 }
 
+void reactor::release() noexcept {
+  turn_scope here(*this);
+  cancel_sleep();
+  engine_->release();
+  thread_.store(0, std::memory_order_relaxed);
+}
+
 void reactor::wake() noexcept {
   posting_.fetch_add(1, std::memory_order_relaxed);
   engine_->wake();

@@ -163,6 +163,10 @@ class reactor final : public executor {
     if (options_.attention > duration::zero())
       attentive_until_ = later(now(), options_.attention);
   }
+  /// Called when its thread turns it no longer. Another one may, after `take`.
+  void release() noexcept;
+  /// Gives it to a thread before its first turn there. Errors: those of `engine::take`.
+  void take(next_poller by) { engine_->take(by); }
   /// Returns how long it spins before it sleeps; zero while that is held. Thread: any.
   [[nodiscard]] duration spins_for() const noexcept {
     return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()

@@ -74,6 +74,7 @@ void runtime::launch_reactor_thread() {
   if (!core_->env().starts_threads()) return;
   const std::lock_guard lock(mutex_);
   if (turning_ != turning::not_turned || reactor_thread_) return;
+  core_->user().take(next_poller::another_thread);
   reactor_thread_ = own_thread::launch(core_, [](own_thread& self) {
     name_thread(self.core->options().thread_name.str(), self.core->options().cpu);
     self.core->user().run_until([&] { return self.must_end.load(); });
@@ -118,6 +119,7 @@ void runtime::take_the_reactor(turning how) {
       !(how == turning_ && how == turning::a_foreign_loop)) {
     throw std::logic_error(why_taken());
   }
+  if (turning_ == turning::not_turned) core_->user().take(next_poller::this_thread);
   turning_ = how;
 }
 
@@ -141,6 +143,8 @@ void runtime::turn_until_ended(const std::shared_ptr<started_base>& root) {
     given_back(const given_back&) = delete;
     given_back& operator=(const given_back&) = delete;
     ~given_back() {
+      // A forked child shares the ring with its parent, which uses it.
+      if (!taken.core_->is_forked_child()) taken.core_->user().release();
       const std::lock_guard lock(taken.mutex_);
       MW_ASSERT(taken.turning_ == turning::a_caller,
                 "the caller gives back what it took");

@@ -78,6 +78,7 @@ void runtime::end() noexcept {
   if (core_->is_forked_child()) return end_in_forked_child();
   if (is_in_a_turn()) return end_within_a_turn();
   stop();
+  take_to_end();
   const bool tasks_ended = end_tasks();
   if (!tasks_ended) tell_of_what_runs("is destroyed, but this does not end");
   break_worlds(true);
@@ -121,6 +122,19 @@ void runtime::end_within_a_turn() noexcept {
   // Threads that wait for the outcome of a task go on waiting: they end with the
   // process. If it does not end, neither do the tasks.
   keep_what_is_left();
+}
+
+/// Turns the user's reactor from here on, also if another thread did so until now.
+void runtime::take_to_end() noexcept {
+  if (turns_elsewhere()) return;
+  try {
+    core_->user().take(next_poller::this_thread);
+  } catch (const std::exception& e) {
+    core_->log(log_level::error,
+               fmt::format("a runtime is destroyed by a thread that cannot turn its "
+                           "reactor: {}",
+                           e.what()));
+  }
 }
 
 bool runtime::end_tasks() noexcept {

@@ -5,8 +5,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <thread>
@@ -66,6 +68,11 @@ template <class Condition>
 void poll_until(engine& e, Condition condition) {
   for (const time_limit limit; !condition() && !limit.passed();) e.poll();
   REQUIRE(condition());
+}
+
+bool all_have_ended(const std::vector<std::unique_ptr<counted>>& requests) {
+  return std::all_of(requests.begin(), requests.end(),
+                     [](const auto& each) { return each->ends > 0; });
 }
 
 }  // namespace
@@ -348,6 +355,84 @@ TEST_CASE(
     CHECK(got == 'b');
     CHECK(byte == 'a');
     CHECK(r.ends == 0);
+  }
+}
+
+TEST_CASE("a thread releases an engine with all its requests, and another one takes it") {
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    constexpr std::size_t count = 100;
+    std::vector<std::unique_ptr<pipe_ends>> pipes;
+    std::vector<std::unique_ptr<counted>> waiting;
+    const auto write_each_fourth = [&](std::size_t from) {
+      for (std::size_t n = from; n < count; n += 4) pipes[n]->write();
+    };
+    for (std::size_t n = 0; n < count; ++n) {
+      pipes.push_back(std::make_unique<pipe_ends>());
+      waiting.push_back(
+          std::make_unique<counted>(io_kind::readable, pipes.back()->reading()));
+      e->submit(*waiting.back());
+    }
+    e->poll();
+    e->wait(e->now() + std::chrono::milliseconds(1));
+    write_each_fourth(0);
+    e->release();
+    write_each_fourth(1);
+    for (std::size_t n = 2; n < count; n += 4) e->cancel(*waiting[n]);
+    std::thread([&] {
+      e->take(next_poller::this_thread);
+      e->poll();
+      write_each_fourth(3);
+      poll_until(*e, [&] { return all_have_ended(waiting); });
+      e->release();
+    }).join();
+    e->take(next_poller::this_thread);
+    for (int more = 0; more < 4; ++more) e->poll();
+    for (std::size_t n = 0; n < count; ++n) {
+      CHECK(waiting[n]->ends == 1);
+      CHECK(waiting[n]->result.ok() == (n % 4 != 2));
+    }
+  }
+}
+
+TEST_CASE("... also with streams that connect") {
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    network& sockets = e->sockets();
+    // The queue of connections holds one, and the other waits until that was taken.
+    const io_result listener = sockets.listen(socket_address::loopback(0), 0);
+    REQUIRE(listener.ok());
+    const socket_address there = sockets.local_address(listener.handle());
+    std::vector<std::unique_ptr<counted>> connecting;
+    for (int n = 0; n < 2; ++n) {
+      const io_result stream = sockets.open_stream(there);
+      REQUIRE(stream.ok());
+      connecting.push_back(
+          std::make_unique<counted>(io_kind::connect, static_cast<int>(stream.handle())));
+      connecting.back()->address = there;
+      e->submit(*connecting.back());
+    }
+    e->poll();
+    e->release();
+    CHECK_FALSE(all_have_ended(connecting));
+    std::thread([&] {
+      e->take(next_poller::this_thread);
+      for (std::size_t n = 0; n < connecting.size(); ++n) {
+        counted accepting(io_kind::accept, static_cast<int>(listener.handle()));
+        e->submit(accepting);
+        poll_until(*e, [&] { return accepting.ends > 0; });
+        REQUIRE(accepting.result.ok());
+        sockets.close(accepting.result.handle());
+      }
+      poll_until(*e, [&] { return all_have_ended(connecting); });
+      e->release();
+    }).join();
+    for (const auto& each : connecting) {
+      CHECK(each->ends == 1);
+      CHECK(each->result.ok());
+      sockets.close(each->socket);
+    }
+    sockets.close(listener.handle());
   }
 }
 

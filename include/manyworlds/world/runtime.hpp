@@ -70,18 +70,21 @@ class runtime {
   ~runtime();
 
   /// Runs a task to its end on the calling thread, which turns the reactor. Returns its
-  /// value. If `stop` cancels it, this returns if the task has no value.
+  /// value. If `stop` cancels it, this returns if the task has no value. Later calls may
+  /// come from other threads, and `start` and `poll` may follow.
   ///
   /// Errors: what the task threw; `stopped` if a value is expected and `stop` cancelled
   /// it; std::logic_error if the reactor is turned elsewhere, or by a simulation;
-  /// std::invalid_argument for an empty task; `forked`.
+  /// std::invalid_argument for an empty task; std::system_error if another thread ran a
+  /// task before, and there is no descriptor or memory for a new ring; `forked`.
   template <class T>
   T run(task<T> t, source_position where = source_position());
 
   /// Hands a task to the reactor. The first call starts the reactor's thread unless
   /// `run` or `poll` turns it. What the task throws is thrown by `get()`, or else
   /// logged as an error, with the place of this call. Thread: any. Errors:
-  /// std::invalid_argument for an empty task; `forked`.
+  /// std::invalid_argument for an empty task; std::system_error without a thread, or as
+  /// of `run`; `forked`.
   template <class T>
   started<T> start(task<T> t, source_position where = source_position());
 
@@ -177,6 +180,7 @@ class runtime {
   void end() noexcept;
   void end_in_forked_child() noexcept;
   void end_within_a_turn() noexcept;
+  void take_to_end() noexcept;
   [[nodiscard]] bool end_tasks() noexcept;
   void break_worlds(bool also_closing) noexcept;
   void drain_worlds(duration patience) noexcept;
