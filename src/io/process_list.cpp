@@ -130,7 +130,7 @@ process_census::process_census(std::string name) : name_(std::move(name)) {
 const std::vector<marked_process>& process_census::answer(std::uint64_t question) {
   if (answered_ < question) {
     // Those that ask from here on may have seen more than this walk.
-    const std::uint64_t asked = asked_.load(std::memory_order_relaxed);
+    const std::uint64_t asked = asked_.load(std::memory_order_acquire);
     seen_ = walk();
     answered_ = asked;
   }

@@ -49,8 +49,8 @@ class process_census {
 
   /// Begins a question. Thread: any.
   [[nodiscard]] std::uint64_t ask() noexcept {
-    // Relaxed: whatever hands the question to the thread that answers orders them.
-    return 1 + asked_.fetch_add(1, std::memory_order_relaxed);
+    // Release: pairs with the acquire in `answer`, whose walk may be another question's.
+    return 1 + asked_.fetch_add(1, std::memory_order_release);
   }
   /// Returns all processes at a moment after the question began. Thread: one at a time.
   /// Lifetime: the answer stands until the next call. Errors: those of `require_look`.
