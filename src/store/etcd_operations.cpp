@@ -13,6 +13,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "store/etcd_client.hpp"
 #include "store/etcd_wait.hpp"
+#include "store/operation_facts.hpp"
 #include "store/stored_number.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -26,12 +27,6 @@ constexpr std::int64_t keys_per_page = 4096;
 // A NUL byte in a name: of a key, or what parts a queue's name from its values.
 constexpr char of_key = '\2';
 constexpr char of_queue = '\1';
-
-bool waits_for_others(store_operation o) noexcept {
-  return o == store_operation::get || o == store_operation::multi_get ||
-         o == store_operation::wait || o == store_operation::pop ||
-         o == store_operation::barrier;
-}
 
 }  // namespace
 
@@ -83,25 +78,6 @@ task<store_reply> etcd_client::perform(store_request request) {
   if (why.empty()) why = "no answer";
   gateway_.fail(c, store_error_kind::unreachable, std::move(why));
 }
-
-namespace {
-
-bool sets_keys(store_operation operation) noexcept {
-  switch (operation) {
-    case store_operation::set:
-    case store_operation::multi_set:
-    case store_operation::add:
-    case store_operation::append:
-    case store_operation::compare_set:
-    case store_operation::push:
-    case store_operation::barrier:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 /// A lease that was lost has taken its keys along. The next ones get another.
 task<void> etcd_client::lease_keys(duration limit) {

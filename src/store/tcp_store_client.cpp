@@ -11,6 +11,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "store/operation_facts.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -75,34 +76,6 @@ tcp_store::client::operation::operation(store_request r, time_point now,
       start(now),
       deadline(later(now, request.limit)) {}
 
-bool tcp_store::client::operation::waits_for_others() const noexcept {
-  switch (request.operation) {
-    case store_operation::get:
-    case store_operation::multi_get:
-    case store_operation::pop:
-    case store_operation::wait:
-    case store_operation::barrier:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool tcp_store::client::operation::is_repeatable() const noexcept {
-  switch (request.operation) {
-    case store_operation::add:
-    case store_operation::compare_set:
-    case store_operation::append:
-    case store_operation::push:
-    case store_operation::pop:
-    case store_operation::try_pop:
-    case store_operation::barrier:
-      return false;
-    default:
-      return true;
-  }
-}
-
 tcp_store::client::client(reactor& home, std::string endpoint,
                           const tcp_store_options& options)
     : home_(home),
@@ -122,7 +95,7 @@ task<store_reply> tcp_store::client::run(store_request request, tcp_store_names 
   for (;;) {
     bool is_over = false;
     duration left = remaining(op.deadline, now());
-    if (op.waits_for_others() && left < duration::max() - last_question)
+    if (waits_for_others(op.request.operation) && left < duration::max() - last_question)
       left += last_question;
     try {
       store_reply reply = co_await within(attempt(op), left);
@@ -140,7 +113,8 @@ task<store_reply> tcp_store::client::run(store_request request, tcp_store_names 
       health_.note_failure(refused.what());
       throw error(op, store_error_kind::refused, refused.what());
     }
-    if (is_over || now() >= op.deadline || (op.was_sent && !op.is_repeatable())) {
+    if (is_over || now() >= op.deadline ||
+        (op.was_sent && !is_repeatable(op.request.operation))) {
       if (reason.empty())
         reason = op.use.is_connecting ? "no answer while connecting" : "no answer";
       throw error(op, store_error_kind::unreachable, std::move(reason));
@@ -178,7 +152,7 @@ task<store_reply> tcp_store::client::attempt(operation& op) {
 /// notice, so a ping comes first.
 task<tcp_store_pool::connection> tcp_store::client::take_proven(operation& op) {
   connection_ptr c = co_await pool_.take(op.use);
-  if (!op.use.was_reused || op.is_repeatable()) co_return c;
+  if (!op.use.was_reused || is_repeatable(op.request.operation)) co_return c;
   if (now() - c->last_used() < rested) co_return c;
   const std::uint32_t nonce = pool_.nonce();
   co_await c->send(encoded_ping(nonce));
@@ -190,7 +164,7 @@ task<tcp_store_pool::connection> tcp_store::client::take_proven(operation& op) {
 task<store_reply> tcp_store::client::ask(operation& op) {
   const turnstile::place place = co_await places_.enter();
   connection_ptr c = co_await take_proven(op);
-  const bool is_suspect = op.use.was_reused && op.is_repeatable();
+  const bool is_suspect = op.use.was_reused && is_repeatable(op.request.operation);
   store_reply reply = co_await answered(reply_of(op, *c), is_suspect);
   pool_.give_back(std::move(c));
   co_return reply;
@@ -223,7 +197,7 @@ task<store_reply> tcp_store::client::get(operation& op) {
     } else {
       const turnstile::place place = co_await places_.enter();
       c = co_await take_proven(op);
-      const bool is_suspect = op.use.was_reused && op.is_repeatable();
+      const bool is_suspect = op.use.was_reused && is_repeatable(op.request.operation);
       op.was_sent = true;
       found = co_await answered(fetch(op.question, *c, closes_on_missing_), is_suspect);
     }
@@ -378,8 +352,8 @@ store_error tcp_store::client::error(const operation& op, store_error_kind kind,
                                      std::string reason) const {
   store_failure failure(kind, "tcp://" + endpoint_, op.request.operation, op.request.keys,
                         now() - op.start, std::move(reason));
-  failure.may_have_happened =
-      kind == store_error_kind::unreachable && op.was_sent && !op.is_repeatable();
+  failure.may_have_happened = kind == store_error_kind::unreachable && op.was_sent &&
+                              !is_repeatable(op.request.operation);
   return store_error(std::move(failure));
 }
 

@@ -42,9 +42,6 @@ class tcp_store::client {
     operation(const operation&) = delete;
     operation& operator=(const operation&) = delete;
 
-    [[nodiscard]] bool waits_for_others() const noexcept;
-    [[nodiscard]] bool is_repeatable() const noexcept;
-
     store_request request;
     tcp_store_question question;
     time_point start;

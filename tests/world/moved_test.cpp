@@ -27,7 +27,7 @@ std::vector<engine_kind> engines_to_move() {
   return all;
 }
 
-/// A world of two, whose first member is turned by the threads of a test.
+/// A world of two. The threads of a test turn the first member.
 struct moved_pair {
   explicit moved_pair(engine_kind e) : first({.engine = e, .shared_memory = false}) {
     mine = world(first.rt, store, {.name = "moved", .rank = 0, .size = 2, .form = 10s});
