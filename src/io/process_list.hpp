@@ -49,7 +49,7 @@ class process_census {
 
   /// Begins a question. Thread: any.
   [[nodiscard]] std::uint64_t ask() noexcept {
-    // Release: pairs with the acquire in `answer`, whose walk may be another question's.
+    // Release: pairs with the acquire in `answer`. Another question may begin that walk.
     return 1 + asked_.fetch_add(1, std::memory_order_release);
   }
   /// Returns all processes at a moment after the question began. Thread: one at a time.
