@@ -19,8 +19,6 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// How long a node may be away, as after a broken connection, before it counts as lost.
-constexpr duration absence = std::chrono::seconds(5);
 /// The pause after an error of the backend's store.
 constexpr duration store_pause = std::chrono::milliseconds(100);
 
@@ -51,6 +49,13 @@ std::string wrong_with(const node_description& node) {
 }
 
 service_name rendezvous_service(const std::string& run_id) { return "rdzv/" + run_id; }
+
+world_options world_of_two(const rendezvous_limits& limits) {
+  world_options how;
+  how.broken_after = limits.silence;
+  how.suspect_after = std::min(how.suspect_after, limits.silence);
+  return how;
+}
 
 // ---------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ void coordinator::session::hear(agent_words said) {
   // What it saw during an older round says nothing about the nodes of this one.
   if (stands && knows == stands->number) {
     for (const std::string& id : said_.died) owner_.table_.note_death(id);
+    if (!said_.notice.empty()) owner_.board_.post(knows, said_.node.id, said_.notice);
   }
   if (said_.closes) owner_.closing_ = true;
   if (said_.has_left) {
@@ -111,7 +117,7 @@ void coordinator::session::hear(agent_words said) {
   owner_.to_decide_.set();
 }
 
-coordinator_words coordinator::session::words() const {
+coordinator_words coordinator::session::words() {
   const round_table& table = owner_.table_;
   coordinator_words w;
   w.seat = owner_.seat_.name();
@@ -127,6 +133,8 @@ coordinator_words coordinator::session::words() const {
   const bool has_room = table.last()->nodes.size() < table.limits().max_nodes;
   if (w.change == round_change::none && has_room && table.waiting() > 0)
     w.change = round_change::node_waits;
+  w.notices = owner_.board_.since(told_, table.last()->number);
+  if (owner_.board_.has_more(told_)) changed_.set();
   return w;
 }
 
@@ -139,7 +147,7 @@ coordinator::coordinator(runtime& rt, rendezvous_backend& backend, coordinator_s
       seat_(seat),
       options_(options),
       self_(std::move(self)),
-      table_(options.limits, options.run_id, absence) {}
+      table_(options.limits, options.run_id, options.limits.silence) {}
 
 task<void> coordinator::run() {
   co_await recall();
@@ -195,6 +203,7 @@ void coordinator::recall_round(const std::string& text) {
 task<void> coordinator::take_agents() {
   accept_options what;
   what.service = rendezvous_service(options_.run_id);
+  what.world = world_of_two(options_.limits);
   auto body = [this](world& w) -> task<void> { return serve(w); };
   co_await accept(runtime_, backend_.meeting_place(), what, body);
 }

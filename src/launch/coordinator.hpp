@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "launch/notice_board.hpp"
 #include "launch/rendezvous_words.hpp"
 #include "launch/round_table.hpp"
 #include "manyworlds/coro/event.hpp"
@@ -30,7 +31,8 @@ class coordinator {
 
     /// Takes the agent's words. Errors: wire_error if they make no sense.
     void hear(agent_words said);
-    [[nodiscard]] coordinator_words words() const;
+    /// Returns the words for the agent, with the notices that it was not told yet.
+    [[nodiscard]] coordinator_words words();
     /// Is set when there are other words for the agent.
     [[nodiscard]] event& changed() noexcept { return changed_; }
     /// The agent's process has died: it is not waited for.
@@ -43,6 +45,7 @@ class coordinator {
     std::string refusal_;
     bool is_known_ = false;
     bool has_died_ = false;
+    notice_board::mark told_;
     event changed_;
   };
 
@@ -82,6 +85,7 @@ class coordinator {
   const rendezvous_options& options_;
   const std::string self_;
   round_table table_;
+  notice_board board_;
   std::list<session*> sessions_;
   event to_decide_;
   event fewer_agents_;
@@ -97,5 +101,7 @@ class coordinator {
 
 /// Returns the name of the service under which the agents of a run meet.
 [[nodiscard]] service_name rendezvous_service(const std::string& run_id);
+/// Returns the options of the world between an agent and the coordinator.
+[[nodiscard]] world_options world_of_two(const rendezvous_limits& limits);
 
 }  // namespace manyworlds::inline v0::detail

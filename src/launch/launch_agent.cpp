@@ -2,28 +2,26 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <deque>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "duration_text.hpp"
 #include "launch/coordinator.hpp"
-#include "launch/error_record.hpp"
-#include "launch/log_follower.hpp"
-#include "launch/worker_variables.hpp"
+#include "launch/job_leader.hpp"
+#include "launch/job_notice.hpp"
+#include "launch/torchrun_keys.hpp"
+#include "launch/variable_reader.hpp"
+#include "launch/worker_group.hpp"
+#include "link/wire.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/io/signals.hpp"
-#include "manyworlds/launch/supervised_process.hpp"
 #include "manyworlds/serve/hosted_store.hpp"
+#include "store/store_relay.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -34,8 +32,9 @@ namespace {
 
 constexpr std::size_t most_workers = 4096;
 constexpr std::size_t longest_run_name = 40;
-const char* const how_to_learn_more =
-    "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+/// How long the leader waits, beyond the grace, until the others have heard how the job
+/// ends.
+constexpr duration last_orders = std::chrono::seconds(2);
 
 launch_options checked_job(launch_options job) {
   const auto refuse = [](const std::string& why) {
@@ -52,462 +51,505 @@ launch_options checked_job(launch_options job) {
   if (!is_plain_name(job.role, longest_run_name))
     refuse(fmt::format("\"{}\" is no name of a role", job.role));
   if (job.grace < duration::zero()) refuse("the grace is negative");
+  if (job.exit_barrier < duration::zero()) refuse("the exit barrier is negative");
+  job.meeting.run_id = job.run_id;
   return job;
 }
 
-std::string own_host() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
-}
-
-std::int64_t seconds_of_today() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string text_of_end(int rank, const exit_reason& end) {
-  switch (end.kind) {
-    case exit_kind::exited:
-      return fmt::format("rank {} (pid {}) exited with code {}", rank, end.pid, end.code);
-    case exit_kind::signaled:
-      return fmt::format("rank {} (pid {}) killed by signal {} ({})", rank, end.pid,
-                         end.signal, received_signal{end.signal}.text());
-    default:
-      return fmt::format("rank {}: {}", rank, end.text());
-  }
-}
-
-/// Restarts within a time, or ever.
-class restarts_left {
- public:
-  restarts_left(std::size_t most, std::optional<duration> window)
-      : most_(most), window_(window) {}
-
-  [[nodiscard]] bool take(time_point now) {
-    const auto is_old = [&](time_point t) { return window_ && now - t >= *window_; };
-    while (!taken_.empty() && is_old(taken_.front())) taken_.pop_front();
-    if (taken_.size() >= most_) return false;
-    taken_.push_back(now);
-    return true;
-  }
-
- private:
-  std::size_t most_;
-  std::optional<duration> window_;
-  std::deque<time_point> taken_;
-};
-
-/// The files of one start of a worker; empty names where there are none.
-struct worker_files {
-  std::string output;
-  std::string errors;
-  std::string record;
-};
-
-/// The folder of a run: attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}, as
-/// torchrun has it. Nothing in it is ever deleted.
-class run_folder {
- public:
-  /// Errors: std::system_error naming the folder.
-  run_folder(const std::string& base, const std::string& run_id) {
-    if (base.empty()) return;
-    make(base);
-    path_ = fmt::format("{}/{}_XXXXXX", base, run_id);
-    if (!::mkdtemp(path_.data()))
-      throw std::system_error(errno, std::generic_category(), "the log folder " + base);
-  }
-
-  [[nodiscard]] worker_files files_of(std::size_t attempt, int local_rank,
-                                      std::size_t incarnation) const {
-    if (path_.empty()) return {};
-    const std::string folder = fmt::format("{}/attempt_{}", path_, attempt);
-    const std::string place = fmt::format("{}/{}", folder, local_rank);
-    make(folder);
-    make(place);
-    const std::string record =
-        incarnation == 1 ? "error.json" : fmt::format("error.{}.json", incarnation);
-    return {place + "/stdout.log", place + "/stderr.log", place + "/" + record};
-  }
-
- private:
-  static void make(const std::string& folder) {
-    for (std::size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
-      const std::string part = folder.substr(0, end);
-      if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST)
-        throw std::system_error(errno, std::generic_category(), "the folder " + part);
-      if (end == std::string::npos) return;
-    }
-  }
-
-  std::string path_;
-};
-
-task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
+const char* plural(std::size_t count) { return count == 1 ? "" : "s"; }
 
 }  // namespace
 
-/// The workers of one node, and what was decided about them. All of it is on the reactor.
+/// One node's part in a job: the rounds that it is in, what it tells the others, and what
+/// it does on orders. All of it is on the reactor.
 class launch_agent::core {
  public:
   core(runtime& rt, launch_options job)
       : runtime_(rt),
         job_(checked_job(std::move(job))),
-        host_(own_host()),
-        budget_(job_.max_restarts, job_.restart_window) {}
+        meet_(rt, job_.meeting, node_description(job_.host, job_.workers, job_.role)),
+        tally_(job_.max_restarts, job_.restart_window) {}
 
   task<launch_result> run();
   void end(int signal);
-  [[nodiscard]] pid_t pid_of(int rank) const noexcept;
+  [[nodiscard]] pid_t pid_of(int rank) const noexcept {
+    return group_ ? group_->pid_of(rank) : 0;
+  }
 
  private:
-  struct worker {
-    explicit worker(int at, const launch_options& job)
-        : local_rank(at),
-          budget(job.max_restarts_per_rank.value_or(job.max_restarts),
-                 job.restart_window) {}
-
-    const int local_rank;
-    restarts_left budget;
-    std::size_t incarnation = 1;
-    worker_files files;
-    std::unique_ptr<supervised_process> process;
-    std::vector<std::shared_ptr<log_follower>> followers;
-  };
-
-  struct workers_ended {
-    core& agent;
-    ~workers_ended() { agent.workers_.clear(); }
-  };
+  using notices = std::map<std::string, std::string>;
 
   void make_folder();
-  [[nodiscard]] task<void> run_attempts();
-  [[nodiscard]] task<void> attempt();
-  [[nodiscard]] task<void> live(worker& w);
-  [[nodiscard]] task<exit_reason> one_life(worker& w, time_point failed);
-  [[nodiscard]] task<void> kill_descendants(worker& w);
-  [[nodiscard]] task<void> tell_replacement(worker& w, time_point failed);
-  [[nodiscard]] task<void> stop_all_when_told();
-  [[nodiscard]] task<void> put_down(worker& w);
+  [[nodiscard]] task<void> attend();
+  [[nodiscard]] task<void> go_through_rounds();
+  [[nodiscard]] task<std::optional<round>> next_round();
+  void begin_round(round next);
+  [[nodiscard]] task<void> go_through_round();
+  [[nodiscard]] task<void> until_over();
+  [[nodiscard]] task<void> until_barrier_ends();
+  [[nodiscard]] task<void> keep_posting();
+  [[nodiscard]] task<void> until_verdict();
+  [[nodiscard]] task<void> drain();
+  [[nodiscard]] task<void> finish();
+  [[nodiscard]] task<void> until_heard();
 
-  [[nodiscard]] process_options describe(worker& w);
-  void set_streams(worker& w, process_options& how);
-  void follow(worker& w, const std::string& path, int to);
-  void note_failure(const worker& w, const exit_reason& end);
-  [[nodiscard]] bool may_replace(worker& w, const exit_reason& end);
-  void stop_all() noexcept;
-  void tell(const std::string& line) const;
-  [[nodiscard]] int rank_of(const worker& w) const {
-    return round_.nodes.front().first_rank + w.local_rank;
+  void read(const notices& told);
+  void lead();
+  void open_store();
+  void obey();
+  [[nodiscard]] task<void> start_attempt(job_orders ordered, std::uint64_t number);
+  void make_group(const job_orders& ordered);
+  [[nodiscard]] task<void> end_group(int signal, group_end why);
+  [[nodiscard]] std::string store_for_workers(const std::string& address);
+  void tell_start(const job_orders& ordered) const;
+  [[nodiscard]] std::string notice() const;
+  [[nodiscard]] bool may_grow() const;
+  void note_departure(bool is_lost);
+  void give_up(std::string cause);
+  void tell(const std::string& line) const {
+    if (job_.told) job_.told(line);
   }
 
   runtime& runtime_;
-  const launch_options job_;
-  const std::string host_;
-  restarts_left budget_;
-  std::optional<run_folder> folder_;
-  std::unique_ptr<console> console_;
-  scope* showing_ = nullptr;  ///< in which the followers run
+  launch_options job_;
+  rendezvous meet_;
+  restart_tally tally_;
+  shared_output output_;
 
-  round round_;
-  std::size_t attempt_ = 0;
+  std::optional<round> round_;
+  std::string leader_id_;
+  std::optional<job_leader> leader_;
   std::unique_ptr<hosted_store> store_;
-  std::vector<std::unique_ptr<worker>> workers_;
-  std::size_t living_ = 0;
-  event none_lives_;
-  event to_stop_;
-  event to_kill_;
+  std::shared_ptr<store_relay> relay_;
+
+  std::map<std::string, node_report> reports_;  ///< of this round
+  job_orders orders_;                           ///< of this round
+  node_report report_;
+  event to_post_;
+
+  /// The attempt whose start was ordered last.
+  std::uint64_t ordered_ = 0;
+  std::unique_ptr<worker_group> group_;
+  event group_has_ended_;
+  event group_begins_;
+
   int signal_ = 0;
+  event to_end_;
+  bool is_node_awaited_ = false;  ///< it waits until this round lets it in
+  bool is_over_ = false;          ///< for this node: it leaves
   launch_result result_;
 };
 
-/// What is decided about workers does not wait for the console. The end of the job does.
 task<launch_result> launch_agent::core::run() {
+  // What is decided about workers does not wait for the console; the job's end does.
   co_await scope::run([this](scope& s) -> task<void> {
-    showing_ = &s;
+    output_.showing = &s;
     // On every path, also where the agent itself lives on.
-    const workers_ended at_the_end{*this};
-    co_await run_attempts();
-  });
-  co_return std::move(result_);
-}
-
-task<void> launch_agent::core::run_attempts() {
-  make_folder();
-  node_description self(host_, job_.workers, job_.role);
-  self.id = "this";
-  round_.run = job_.run_id;
-  round_.nodes.emplace_back(std::move(self));
-  round_.assign_ranks();
-  for (;; ++attempt_) {
-    round_.number = attempt_ + 1;
-    result_.failures.clear();
+    struct group_dropped {
+      core& self;
+      ~group_dropped() {
+        self.group_.reset();
+        if (self.relay_) self.relay_->stop();
+      }
+    } const at_the_end{*this};
+    make_folder();
     // It may have been told to end before it began.
-    if (signal_ == 0) co_await attempt();
-    result_.signal = signal_;
-    if (signal_ != 0) co_return;
-    if (result_.failures.empty()) {
-      result_.is_success = true;
-      co_return;
-    }
-    const worker_failure& first = result_.failures.front();
-    const bool could_start = first.reason.kind != exit_kind::not_started;
-    if (!could_start || !budget_.take(runtime_.home().now())) co_return;
-    ++result_.restarts;
-    tell(fmt::format("all {} workers are started again, restart {} of {}", job_.workers,
-                     result_.restarts, job_.max_restarts));
-  }
+    if (signal_ == 0) co_await attend();
+  });
+  result_.signal = signal_;
+  result_.restarts = static_cast<std::size_t>(tally_.total());
+  if (signal_ != 0) result_.is_success = false;
+  co_return std::move(result_);
 }
 
 /// A job runs without files where the folder cannot be made, and says so.
 void launch_agent::core::make_folder() {
   try {
-    folder_.emplace(job_.log_folder, job_.run_id);
+    output_.folder = std::make_unique<run_folder>(job_.log_folder, job_.run_id);
   } catch (const std::system_error& e) {
     tell(fmt::format("there are no log and error files: {}", e.what()));
-    folder_.emplace("", job_.run_id);
+    output_.folder = std::make_unique<run_folder>("", job_.run_id);
   }
 }
 
-/// Starts all workers, and ends when none lives.
-task<void> launch_agent::core::attempt() {
-  to_stop_.reset();
-  to_kill_.reset();
-  none_lives_.reset();
-  workers_.clear();
-  store_.reset();
-  store_ = std::make_unique<hosted_store>(runtime_,
-                                          fmt::format("127.0.0.1:{}", job_.store_port));
-  for (int i = 0; i < job_.workers; ++i)
-    workers_.push_back(std::make_unique<worker>(i, job_));
-  living_ = workers_.size();
-  tell(fmt::format("run {}, round {}: {} worker{} on 1 node, store {}", job_.run_id,
-                   round_.number, job_.workers, job_.workers == 1 ? "" : "s",
-                   store_->address()));
-  co_await scope::run([this](scope& s) -> task<void> {
-    s.spawn(stop_all_when_told());
-    for (const auto& each : workers_) s.spawn(live(*each));
-    co_return;
-  });
-}
-
-/// One rank, through all processes that have it in this attempt.
-task<void> launch_agent::core::live(worker& w) {
-  for (time_point seen{}; !to_stop_.is_set();) {
-    const exit_reason end = co_await one_life(w, seen);
-    if (end.is_success()) break;
-    if (to_stop_.is_set()) {
-      // It may have failed by itself, at the same time as the first.
-      if (signal_ == 0 && end.kind != exit_kind::stopped) note_failure(w, end);
-      break;
-    }
-    seen = runtime_.home().now();
-    if (!may_replace(w, end)) {
-      note_failure(w, end);
-      stop_all();
-      break;
-    }
-    ++w.incarnation;
-    ++result_.restarts;
-    tell(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
-    co_await kill_descendants(w);
-  }
-  if (--living_ == 0) none_lives_.set();
-}
-
-/// `failed` is when the process before it did.
-task<exit_reason> launch_agent::core::one_life(worker& w, time_point failed) {
-  process_options how = describe(w);
-  w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
-  exit_reason end;
-  co_await scope::run([&](scope& s) -> task<void> {
-    if (w.incarnation > 1) s.spawn(tell_replacement(w, failed));
-    end = co_await w.process->ended();
-    for (const auto& each : w.followers) each->note_end();
-  });
-  co_return end;
-}
-
-/// What a dead worker has started may hold what its successor needs.
-task<void> launch_agent::core::kill_descendants(worker& w) {
+task<void> launch_agent::core::attend() {
+  group_has_ended_.set();
   try {
-    co_await w.process->stop(grace(duration::zero()));
-  } catch (const process_error& e) {
-    tell(e.what());
+    co_await meet_.run([this]() -> task<void> { co_await go_through_rounds(); });
+  } catch (const rendezvous_error& e) {
+    if (e.kind() == rendezvous_error_kind::bad_options) throw;
+    give_up(e.what());
+    result_.is_success = false;
   }
+  co_await end_group(SIGTERM, group_end::other);
 }
 
-task<void> launch_agent::core::tell_replacement(worker& w, time_point failed) {
-  try {
-    co_await w.process->started();
-  } catch (const process_error&) {
-    // Its end says so, too.
-    co_return;
-  }
-  const pid_t pid = w.process->pid();
-  // One that has ended already is told of by its end.
-  if (pid == 0) co_return;
-  tell(fmt::format("rank {} started again as pid {}, incarnation {}, after {}",
-                   rank_of(w), pid, w.incarnation,
-                   duration_text(runtime_.home().now() - failed)));
-}
+// -------------------------------------------------------------------------------- Rounds
 
-task<void> launch_agent::core::stop_all_when_told() {
-  co_await when_any(to_stop_.wait(), none_lives_.wait());
-  if (!to_stop_.is_set()) co_return;
-  co_await scope::run([this](scope& s) -> task<void> {
-    for (const auto& each : workers_) {
-      if (each->process) s.spawn(put_down(*each));
+task<void> launch_agent::core::go_through_rounds() {
+  while (!is_over_) {
+    std::optional<round> next;
+    try {
+      next = co_await next_round();
+    } catch (const rendezvous_error& e) {
+      // A spare is not needed any longer, and a node that has workers has lost its job.
+      if (e.kind() != rendezvous_error_kind::closed || group_) throw;
+      result_.is_success = true;
+      co_return;
     }
-    co_return;
-  });
-}
-
-/// Ends a worker with all that it has started: by the signal that came, or SIGTERM, and
-/// after the grace by SIGKILL.
-task<void> launch_agent::core::put_down(worker& w) {
-  supervised_process& process = *w.process;
-  try {
-    if (signal_ != 0 && signal_ != SIGTERM) {
-      auto asking = [&]() -> task<void> {
-        // One that is about to run would not get it.
-        co_await process.started();
-        process.signal(signal_);
-        co_await process.ended();
-      };
-      co_await when_any(asking(), to_kill_.wait(), sleep_for(job_.grace));
-    } else {
-      auto asking = [&]() -> task<void> { co_await process.stop(grace(job_.grace)); };
-      co_await when_any(asking(), to_kill_.wait());
+    if (next) {
+      begin_round(std::move(*next));
+      co_await go_through_round();
     }
-    co_await process.stop(grace(duration::zero()));
-  } catch (const process_error& e) {
-    tell(e.what());
+    if (signal_ != 0) {
+      co_await drain();
+      co_return;
+    }
   }
+  co_await finish();
 }
 
-// ----------------------------------------------------------------------------- One start
-
-process_options launch_agent::core::describe(worker& w) {
-  try {
-    w.files = folder_->files_of(attempt_, w.local_rank, w.incarnation);
-  } catch (const std::system_error& e) {
-    tell(fmt::format("rank {} has no files: {}", rank_of(w), e.what()));
-    w.files = {};
-  }
-  const std::string address = store_->address();
-  const std::size_t colon = address.rfind(':');
-  worker_place place;
-  place.local_rank = w.local_rank;
-  place.attempt = attempt_;
-  place.incarnation = w.incarnation;
-  place.store_host = address.substr(0, colon);
-  place.store_port = static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)));
-  place.error_file = w.files.record;
-  process_options how(job_.program);
-  for (const std::string& each : job_.arguments)
-    how.argument(with_local_rank(each, w.local_rank));
-  for (const auto& [name, value] :
-       variables_of_worker(job_, round_, round_.nodes.front(), place))
-    how.set(name, value);
-  if (job_.guard) how.guarded_by(*job_.guard);
-  set_streams(w, how);
-  return how;
-}
-
-void launch_agent::core::set_streams(worker& w, process_options& how) {
-  const worker_streams to = job_.streams ? job_.streams(w.local_rank) : worker_streams();
-  const bool has_files = !w.files.output.empty();
-  w.followers.clear();
-  // What goes to a file goes there alone, and the console follows the file.
-  const auto kept = [](bool to_console) {
-    return to_console ? process_output::inherit() : process_output::none();
+/// Returns nothing if this node is to leave. Workers may run on meanwhile.
+task<std::optional<round>> launch_agent::core::next_round() {
+  auto fence = [this]() -> task<void> {
+    co_await meet_.left_out();
+    if (group_) {
+      // Others may hold the ranks of these workers already (rule L-a).
+      tell("the others took this node for lost: its workers are killed");
+      group_->kill();
+      co_await end_group(SIGKILL, group_end::other);
+      group_.reset();
+      report_.attempt = 0;
+    }
+    co_await sleep_for(duration::max());
   };
-  how.output(to.output_to_file && has_files ? to_file(w.files.output)
-                                            : kept(to.output_to_console));
-  how.errors(to.errors_to_file && has_files ? to_file(w.files.errors)
-                                            : kept(to.errors_to_console));
-  if (to.output_to_file && has_files && to.output_to_console)
-    follow(w, w.files.output, STDOUT_FILENO);
-  if (to.errors_to_file && has_files && to.errors_to_console)
-    follow(w, w.files.errors, STDERR_FILENO);
+  auto first = co_await when_any(meet_.next(), fence(), to_end_.wait());
+  co_return std::move(std::get<0>(first));
 }
 
-void launch_agent::core::follow(worker& w, const std::string& path, int to) {
-  const std::string prefix = job_.prefix ? job_.prefix(rank_of(w), w.local_rank) : "";
+void launch_agent::core::begin_round(round next) {
+  for (const round_node& before : round_ ? round_->nodes : std::vector<round_node>()) {
+    if (!next.find(before.id))
+      tell(fmt::format("node {} on {} is gone", before.rank, before.host));
+  }
+  round_ = std::move(next);
+  const auto first = std::find_if(
+      round_->nodes.begin(), round_->nodes.end(),
+      [](const round_node& node) { return !node.id.starts_with(torchrun_id); });
+  MW_ASSERT(first != round_->nodes.end(), "this node is in its round");
+  leader_id_ = first->id;
+  const bool did_lead = leader_.has_value() && store_ && orders_.attempt > 0;
+  leader_.reset();
+  if (leader_id_ == meet_.id()) {
+    leader_.emplace(*round_, meet_.id(), job_.scope, tally_);
+    if (did_lead) leader_->recall(orders_);
+  }
+  reports_.clear();
+  orders_ = {};
+  report_.restarts = tally_.total();
+  report_.drains = report_.leaves = is_node_awaited_ = false;
+  to_post_.set();
+}
+
+/// Ends when the round is over, or the job for this node.
+task<void> launch_agent::core::go_through_round() {
+  co_await when_any(keep_posting(), until_verdict(), until_over(), until_barrier_ends(),
+                    to_end_.wait());
+}
+
+/// Ends when there is to be another round.
+task<void> launch_agent::core::until_over() {
+  for (;;) {
+    const round_change change = co_await meet_.changed();
+    report_.before = round_end::left;
+    if (change == round_change::node_waits) {
+      is_node_awaited_ = true;
+      if (!may_grow()) continue;
+    } else if (change == round_change::closed) {
+      give_up(fmt::format("the run {} was closed", job_.run_id));
+    } else if (change != round_change::asked) {
+      note_departure(change == round_change::node_lost);
+    }
+    co_return;
+  }
+}
+
+/// A lost node counts as a restart: a node that fails again and again ends the job.
+void launch_agent::core::note_departure(bool is_lost) {
+  if (is_lost) {
+    report_.before = round_end::lost;
+    if (!tally_.has_left(runtime_.home().now()))
+      give_up("a node is lost, and no restarts are left");
+  }
+  if (!group_ || job_.scope == restart_scope::worker) return;
+  tell(fmt::format("a node {}: all workers are ended", is_lost ? "is lost" : "has left"));
+  group_->stop(SIGTERM, group_end::other);
+}
+
+/// Ends the job for this node.
+void launch_agent::core::give_up(std::string cause) {
+  result_.cause = std::move(cause);
+  is_over_ = true;
+}
+
+/// Another node is let in by the leader, while all workers run.
+bool launch_agent::core::may_grow() const {
+  const auto is_busy = [&](const auto& each) {
+    const node_report& said = each.second;
+    return said.attempt == orders_.attempt && !said.has_ended && said.failures.empty() &&
+           !said.drains;
+  };
+  return is_node_awaited_ && leader_ && orders_.attempt > 0 &&
+         std::all_of(reports_.begin(), reports_.end(), is_busy);
+}
+
+/// Ends when the workers of this node have succeeded, and those of others take too long.
+task<void> launch_agent::core::until_barrier_ends() {
+  for (;;) {
+    co_await group_has_ended_.wait();
+    const bool waits = report_.is_done && !leader_;
+    co_await when_any(sleep_for(waits ? job_.exit_barrier : duration::max()),
+                      group_begins_.wait());
+    if (!group_has_ended_.is_set() || !report_.is_done) continue;
+    tell(fmt::format("the workers of other nodes have not ended within {}",
+                     duration_text(job_.exit_barrier)));
+    report_.leaves = true;
+    result_.is_success = true;
+    is_over_ = true;
+    co_return;
+  }
+}
+
+task<void> launch_agent::core::keep_posting() {
+  for (;;) {
+    co_await to_post_.wait();
+    to_post_.reset();
+    co_await meet_.post(notice());
+  }
+}
+
+std::string launch_agent::core::notice() const {
+  job_notice n;
+  n.report = report_;
+  if (leader_) n.orders = leader_->orders();
+  return n.encode();
+}
+
+/// Does what is ordered, and ends when the orders are that the job has ended, or when
+/// another node is let in.
+task<void> launch_agent::core::until_verdict() {
+  while (orders_.verdict == job_verdict::none) {
+    const notices told = co_await meet_.posted();
+    read(told);
+    lead();
+    obey();
+    if (may_grow()) co_return;
+  }
+  is_over_ = true;
+  result_.is_success = orders_.verdict == job_verdict::success;
+  result_.failures = orders_.failures;
+  result_.cause = orders_.cause;
+}
+
+/// A node that leaves has no workers that the others could still hear.
+task<void> launch_agent::core::drain() {
+  report_.drains = true;
+  if (round_ && round_->nodes.size() > 1) co_await meet_.post(notice());
+  co_await end_group(signal_, group_end::other);
+  co_await meet_.leave(departure::draining);
+}
+
+task<void> launch_agent::core::finish() {
+  co_await end_group(SIGTERM, group_end::failure);
+  report_.leaves = true;
+  if (!leader_) {
+    co_await meet_.post(notice());
+  } else if (orders_.verdict != job_verdict::none) {
+    co_await until_heard();
+  }
+  if (!leader_ && result_.cause.empty()) co_return;
+  // Spares are not needed any longer.
   try {
-    if (!console_) console_ = std::make_unique<console>();
-    w.followers.push_back(std::make_shared<log_follower>(access::core(runtime_).user(),
-                                                         *console_, path, to, prefix));
-  } catch (const std::system_error& e) {
-    tell(fmt::format("rank {} is not shown: {}", rank_of(w), e.what()));
+    co_await meet_.close();
+  } catch (const rendezvous_error& e) {
+    tell(e.what());
+  }
+}
+
+/// The orders end with their leader, so that it stays until the others leave.
+task<void> launch_agent::core::until_heard() {
+  auto listening = [this]() -> task<void> {
+    while (!leader_->have_left(reports_)) {
+      const notices told = co_await meet_.posted();
+      read(told);
+    }
+  };
+  co_await when_any(listening(), sleep_for(job_.grace + last_orders), to_end_.wait());
+}
+
+// -------------------------------------------------------------------------------- Orders
+
+void launch_agent::core::read(const notices& told) {
+  for (const auto& [node, text] : told) {
+    try {
+      job_notice said = job_notice::decode(text);
+      if (node == leader_id_ && said.orders) orders_ = std::move(*said.orders);
+      reports_[node] = std::move(said.report);
+    } catch (const wire_error& e) {
+      tell(fmt::format("node {} tells what makes no sense: {}", node, e.what()));
+    }
+  }
+}
+
+void launch_agent::core::lead() {
+  if (!leader_) return;
+  bool has_changed = leader_->hear(reports_, runtime_.home().now());
+  if (leader_->needs_store()) {
+    open_store();
+    has_changed = true;
+  }
+  if (has_changed) to_post_.set();
+}
+
+/// Nothing of a dead attempt can be read in this one's store. Where torchrun's nodes take
+/// part, theirs is used: the one at which all have met.
+void launch_agent::core::open_store() {
+  store_.reset();
+  const bool has_outsiders = std::any_of(
+      round_->nodes.begin(), round_->nodes.end(),
+      [](const round_node& node) { return node.id.starts_with(torchrun_id); });
+  if (has_outsiders) {
+    leader_->set_store(job_.meeting.endpoint);
     return;
   }
-  showing_->spawn(show(w.followers.back()));
-}
-
-// ------------------------------------------------------------------------------ Failures
-
-bool launch_agent::core::may_replace(worker& w, const exit_reason& end) {
-  if (job_.scope == restart_scope::group || end.kind == exit_kind::not_started)
-    return false;
-  const time_point now = runtime_.home().now();
-  if (!w.budget.take(now)) {
-    tell(fmt::format("rank {} has no restarts left", rank_of(w)));
-    return false;
+  try {
+    hosted_store_options how;
+    how.secret = job_.meeting.secret;
+    how.insecure = job_.meeting.insecure;
+    store_ = std::make_unique<hosted_store>(runtime_,
+                                            endpoint_of(job_.host, job_.store_port), how);
+    leader_->set_store(store_->address());
+  } catch (const std::exception& e) {
+    leader_->give_up(fmt::format("the workers' store cannot be served: {}", e.what()));
   }
-  return budget_.take(now);
 }
 
-void launch_agent::core::note_failure(const worker& w, const exit_reason& end) {
-  worker_failure f;
-  f.rank = rank_of(w);
-  f.local_rank = w.local_rank;
-  f.host = host_;
-  f.reason = end;
-  f.time = seconds_of_today();
-  std::string why_not;
-  const std::optional<error_record> record =
-      w.files.record.empty() ? std::nullopt : read_error_record(w.files.record, why_not);
-  if (record) {
-    f.error_file = w.files.record;
-    f.traceback = record->traceback;
-    if (record->time > 0) f.time = record->time;
-  } else if (end.signal != 0) {
-    f.traceback = fmt::format("Signal {} ({}) received by PID {}", end.signal,
-                              received_signal{end.signal}.text(), end.pid);
-  } else {
-    f.traceback =
-        end.kind == exit_kind::not_started ? end.text() : std::string(how_to_learn_more);
+void launch_agent::core::obey() {
+  tally_.note(orders_.restarts, runtime_.home().now());
+  report_.restarts = tally_.total();
+  if (orders_.verdict != job_verdict::none || orders_.store.empty()) return;
+  if (orders_.attempt > ordered_) {
+    ordered_ = orders_.attempt;
+    output_.showing->spawn(start_attempt(orders_, round_->number));
+    return;
   }
-  if (!why_not.empty())
-    tell(fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
-  tell(text_of_end(f.rank, end));
-  result_.failures.push_back(std::move(f));
+  if (!group_ || group_->attempt() != orders_.attempt) return;
+  for (const auto& [rank, incarnation] : orders_.granted)
+    group_->grant(rank, incarnation);
+  for (const std::int32_t rank : orders_.denied) group_->deny(rank);
+  for (const auto& [node, said] : reports_) {
+    if (said.attempt == orders_.attempt && !said.failures.empty())
+      group_->stop(SIGTERM, group_end::failure);
+    if (said.drains && job_.scope == restart_scope::group)
+      group_->stop(SIGTERM, group_end::other);
+  }
 }
 
-void launch_agent::core::stop_all() noexcept { to_stop_.set(); }
+// ------------------------------------------------------------------------------- Workers
+
+/// Starts the workers once those of the attempt before have ended, unless the round was
+/// over meanwhile: then it is ordered anew.
+task<void> launch_agent::core::start_attempt(job_orders ordered, std::uint64_t number) {
+  co_await end_group(SIGTERM, group_end::failure);
+  if (signal_ != 0 || is_over_ || round_->number != number) {
+    if (ordered_ == ordered.attempt) --ordered_;
+    co_return;
+  }
+  tell_start(ordered);
+  make_group(ordered);
+  group_has_ended_.reset();
+  group_begins_.set();
+  group_begins_.reset();
+  to_post_.set();
+  co_await group_->run();
+  report_.has_ended = true;
+  report_.is_done = group_->is_done();
+  to_post_.set();
+  group_has_ended_.set();
+}
+
+void launch_agent::core::make_group(const job_orders& ordered) {
+  report_.attempt = ordered.attempt;
+  report_.leader = leader_id_;
+  report_.has_ended = report_.is_done = false;
+  report_.failures.clear();
+  report_.incarnations.clear();
+  if (!leader_) store_.reset();
+  group_place place;
+  place.nodes = *round_;
+  place.node = meet_.id();
+  place.attempt = ordered.attempt;
+  place.store = ordered.store;
+  place.store_here = store_for_workers(ordered.store);
+  place.incarnations = ordered.granted;
+  worker_group::listener to;
+  to.failed = [this](const worker_failure& f) {
+    report_.failures.push_back(f);
+    to_post_.set();
+  };
+  to.wants = [this](std::int32_t rank, incarnation_t incarnation) {
+    report_.incarnations[rank] = incarnation;
+    to_post_.set();
+  };
+  to.told = [this](const std::string& line) { tell(line); };
+  group_ = std::make_unique<worker_group>(runtime_, job_, output_, std::move(place),
+                                          std::move(to));
+  report_.first_rank = group_->first_rank();
+  report_.world_size = group_->world_size();
+}
+
+/// PyTorch's clients cannot prove a secret: they use a relay on this machine.
+std::string launch_agent::core::store_for_workers(const std::string& address) {
+  if (relay_) relay_->stop();
+  relay_.reset();
+  if (job_.meeting.secret.empty()) return address;
+  relay_ = std::make_shared<store_relay>(access::core(runtime_).user(), address,
+                                         job_.meeting.secret);
+  auto serve = [](std::shared_ptr<store_relay> relay) -> task<void> {
+    co_await relay->serve();
+  };
+  output_.showing->spawn(serve(relay_));
+  return relay_->address().text();
+}
+
+task<void> launch_agent::core::end_group(int signal, group_end why) {
+  if (group_) group_->stop(signal, why);
+  co_await group_has_ended_.wait();
+}
+
+void launch_agent::core::tell_start(const job_orders& ordered) const {
+  if (ordered.attempt > 1 && ordered.restarts > 0) {
+    tell(fmt::format("all {} workers are started again, restart {} of {}", round_->size(),
+                     ordered.restarts, job_.max_restarts));
+  }
+  const std::size_t nodes = round_->nodes.size();
+  const auto workers = static_cast<std::size_t>(round_->size());
+  const std::string attempt =
+      ordered.attempt > 1 ? fmt::format(", attempt {}", ordered.attempt) : "";
+  tell(fmt::format("run {}, round {}{}: {} worker{} on {} node{}, store {}", job_.run_id,
+                   round_->number, attempt, workers, plural(workers), nodes,
+                   plural(nodes), ordered.store));
+}
 
 void launch_agent::core::end(int signal) {
   MW_ASSERT(signal > 0, "a signal ends it");
   if (signal_ == 0) {
     signal_ = signal;
-  } else {
-    to_kill_.set();
-    if (console_) console_->give_up();
+    to_end_.set();
+    return;
   }
-  to_stop_.set();
-}
-
-pid_t launch_agent::core::pid_of(int rank) const noexcept {
-  for (const auto& each : workers_) {
-    if (rank_of(*each) == rank && each->process) return each->process->pid();
-  }
-  return 0;
-}
-
-void launch_agent::core::tell(const std::string& line) const {
-  if (job_.told) job_.told(line);
+  if (group_) group_->kill();
+  if (output_.shown_on) output_.shown_on->give_up();
 }
 
 // ---------------------------------------------------------------------------------------

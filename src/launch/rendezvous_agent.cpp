@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "duration_text.hpp"
+#include "launch/notice_board.hpp"
 #include "launch/rendezvous_backends.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "manyworlds/coro/scope.hpp"
@@ -50,6 +51,8 @@ rendezvous_options checked_rendezvous(rendezvous_options o) {
                                o.limits.min_nodes, o.limits.max_nodes,
                                most_nodes_of_run));
   }
+  if (o.limits.silence <= duration::zero())
+    refuse_options("a silence of " + duration_text(o.limits.silence));
   // A last call waits for nodes that may come.
   if (o.limits.min_nodes == o.limits.max_nodes) o.limits.last_call = duration::zero();
   return o;
@@ -172,6 +175,7 @@ task<void> rendezvous::agent::talk_here(coordinator::session& s) {
 task<void> rendezvous::agent::keep_connected() {
   connect_options where;
   where.service = rendezvous_service(options_.run_id);
+  where.world = world_of_two(options_.limits);
   auto body = [this](world& w) -> task<void> { return talk(w); };
   co_await connect(runtime_, backend_->meeting_place(), where, body,
                    after_close::form_again);
@@ -269,15 +273,31 @@ void rendezvous::agent::hear(const coordinator_words& said) {
     said_.finished = said.finished;
     said_.asks = false;
     said_.died.clear();
+    said_.notice.clear();
+    notices_.clear();
+    has_new_notices_ = false;
     was_waiting_told_ = false;
+    is_left_out_ = false;
+    hear_notices(said);
     change_ = said.closed ? round_change::closed : said.change;
     // The coordinator knows that we ask no longer: it has placed us.
     return;
   }
+  if (is_ours) hear_notices(said);
   if (change_ == round_change::closed) return;
   // A later round without us: we were taken for lost. So we were if a coordinator that
   // knew of no round has given the number of ours to another one.
-  change_ = round_ && !is_ours ? round_change::node_lost : said.change;
+  is_left_out_ = round_ && !is_ours;
+  change_ = is_left_out_ ? round_change::node_lost : said.change;
+}
+
+void rendezvous::agent::hear_notices(const coordinator_words& said) {
+  for (const auto& [node, text] : said.notices) {
+    std::string& kept = notices_[node];
+    if (kept == text) continue;
+    kept = text;
+    has_new_notices_ = true;
+  }
 }
 
 task<bool> rendezvous::agent::news(time_point until) {
@@ -356,6 +376,25 @@ task<round_change> rendezvous::agent::changed() {
     }
     co_await news(time_point::max());
   }
+}
+
+task<void> rendezvous::agent::left_out() {
+  while (!is_left_out_) co_await news(time_point::max());
+}
+
+task<void> rendezvous::agent::post(std::string text) {
+  if (text.size() > longest_notice)
+    throw std::invalid_argument(fmt::format("a notice of {} bytes", text.size()));
+  MW_ASSERT(round_, "a node tells the others of its round");
+  said_.notice = std::move(text);
+  wish();
+  co_await when_any(was_told_.wait(), sleep_for(farewell));
+}
+
+task<std::map<std::string, std::string>> rendezvous::agent::posted() {
+  while (!has_new_notices_) co_await news(time_point::max());
+  has_new_notices_ = false;
+  co_return notices_;
 }
 
 /// The wait may be given up and begun again: the departure is told once.

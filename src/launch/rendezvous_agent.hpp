@@ -1,6 +1,7 @@
 // Rendezvous agent: one node's part in a rendezvous.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ class rendezvous::agent {
   task<void> run(task<void> body);
   task<round> next();
   task<round_change> changed();
+  task<void> left_out();
+  task<void> post(std::string text);
+  task<std::map<std::string, std::string>> posted();
   task<void> leave(departure how);
   task<void> close();
 
@@ -42,6 +46,7 @@ class rendezvous::agent {
 
   void wish() noexcept;
   void hear(const coordinator_words& said);
+  void hear_notices(const coordinator_words& said);
   void note_contact() noexcept;
   void note_loss();
   /// Waits for the next words, at most until then, and for no longer than it may be
@@ -68,6 +73,10 @@ class rendezvous::agent {
   event has_news_;
   round_change change_ = round_change::none;
   bool was_waiting_told_ = false;
+  bool is_left_out_ = false;
+  /// The notices of the round that this node is in.
+  std::map<std::string, std::string> notices_;
+  bool has_new_notices_ = false;
   bool has_been_connected_ = false;
   std::optional<time_point> alone_since_;
   bool coordinates_ = false;

@@ -3,12 +3,15 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/notice_board.hpp"
+
 namespace manyworlds::inline v0::detail {
 
 namespace {
 
 constexpr std::size_t longest_round_text = 1 << 20;
-constexpr std::size_t longest_word = 2 * longest_round_text + 64 * 1024;
+constexpr std::size_t longest_word =
+    2 * longest_round_text + 2 * most_notice_bytes + 64 * 1024;
 constexpr std::size_t longest_name = 255;
 constexpr std::uint32_t most_names = 16 * 1024;
 constexpr std::size_t longest_refusal = 1024;
@@ -24,9 +27,9 @@ void put_long(wire_writer& out, std::string_view text) {
   out.put_raw(std::as_bytes(std::span(text)));
 }
 
-std::string get_long(wire_reader& in) {
+std::string get_long(wire_reader& in, std::size_t longest) {
   const auto size = in.get<std::uint32_t>();
-  if (size > longest_round_text) throw wire_error("a round is longer than any of ours");
+  if (size > longest) throw wire_error("a text is longer than any of ours");
   const auto raw = in.take(size);
   return {reinterpret_cast<const char*>(raw.data()), raw.size()};
 }
@@ -44,6 +47,25 @@ std::set<std::string> get_names(wire_reader& in) {
   return names;
 }
 
+void put_notices(wire_writer& out, const std::map<std::string, std::string>& notices) {
+  out.put(static_cast<std::uint32_t>(notices.size()));
+  for (const auto& [node, text] : notices) {
+    out.put(std::string_view(node));
+    put_long(out, text);
+  }
+}
+
+std::map<std::string, std::string> get_notices(wire_reader& in) {
+  const auto count = in.get<std::uint32_t>();
+  if (count > most_names) throw wire_error("more nodes than any round has");
+  std::map<std::string, std::string> notices;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::string node(in.get_text(longest_name));
+    notices.insert_or_assign(std::move(node), get_long(in, longest_notice));
+  }
+  return notices;
+}
+
 bool get_flag(wire_reader& in) { return in.get<std::uint8_t>() != 0; }
 
 }  // namespace
@@ -58,6 +80,7 @@ bytes agent_words::encode() const {
   put_long(out, last_round);
   put_names(out, finished);
   put_names(out, died);
+  put_long(out, notice);
   return out.take();
 }
 
@@ -77,9 +100,10 @@ agent_words agent_words::decode(std::span<const std::byte> message) {
   said.how = in.get_enum(departure::draining);
   said.closes = get_flag(in);
   said.highest = in.get<std::uint64_t>();
-  said.last_round = get_long(in);
+  said.last_round = get_long(in, longest_round_text);
   said.finished = get_names(in);
   said.died = get_names(in);
+  said.notice = get_long(in, longest_notice);
   return said;
 }
 
@@ -90,6 +114,7 @@ bytes coordinator_words::encode() const {
   put_long(out, last_round);
   out.put(change).put(std::string_view(about)).put(asking).put(std::uint8_t{closed});
   put_names(out, finished);
+  put_notices(out, notices);
   return out.take();
 }
 
@@ -99,12 +124,13 @@ coordinator_words coordinator_words::decode(std::span<const std::byte> message) 
   said.seat = in.get_text(longest_name);
   said.node = in.get_text(longest_name);
   said.refusal = in.get_text(longest_refusal);
-  said.last_round = get_long(in);
+  said.last_round = get_long(in, longest_round_text);
   said.change = in.get_enum(round_change::closed);
   said.about = in.get_text(longest_name);
   said.asking = in.get<std::uint32_t>();
   said.closed = get_flag(in);
   said.finished = get_names(in);
+  said.notices = get_notices(in);
   return said;
 }
 

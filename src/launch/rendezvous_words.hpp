@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -34,13 +35,16 @@ struct agent_words {
   std::set<std::string> finished;
   /// The nodes of it that have coordinated since, and died: only their agents saw that.
   std::set<std::string> died;
+  /// Its notice to the other nodes of that round.
+  std::string notice;
 
   [[nodiscard]] bytes encode() const;
   /// Errors: wire_error.
   [[nodiscard]] static agent_words decode(std::span<const std::byte> message);
 };
 
-/// What the coordinator knows, for one agent. Sent anew with each change, too.
+/// What the coordinator knows, for one agent. Sent anew with each change, too, but for
+/// the notices, of which each connection is told once.
 struct coordinator_words {
   /// Of the seat, see `coordinator_seat::name`.
   std::string seat;
@@ -55,6 +59,8 @@ struct coordinator_words {
   std::set<std::string> finished;  ///< nodes of the last round that are done
   std::uint32_t asking = 0;
   bool closed = false;
+  /// Notices of nodes of the last round, by their ids.
+  std::map<std::string, std::string> notices;
 
   [[nodiscard]] bytes encode() const;
   /// Errors: wire_error.

@@ -14,6 +14,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/launch/launch_context.hpp"
+#include "manyworlds/launch/rendezvous.hpp"
 #include "manyworlds/launch/worker_failure.hpp"
 #include "manyworlds/time.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -25,7 +26,8 @@ class process_guard;
 /// What is started again when a worker fails.
 enum class restart_scope : std::uint8_t {
   group,   ///< all workers, with a new store, as torchrun does
-  worker,  ///< that worker alone: it gets its rank back, and the others go on
+  worker,  ///< that worker alone: it gets its rank back, and the others go on; a node
+           ///< that comes for a lost one gets the ranks of that
 };
 
 /// Where the output and the errors of a worker go.
@@ -36,7 +38,8 @@ struct worker_streams {
   bool errors_to_console = true;
 };
 
-/// Describes a job of one node.
+/// Describes a job, as one of its nodes has it. All nodes have the same scope and
+/// numbers of restarts.
 struct launch_options {
   /// The program of every worker, and its arguments. `${local_rank}` within an argument
   /// stands for the worker's number on this node.
@@ -49,12 +52,18 @@ struct launch_options {
   /// them, such as OMP_NUM_THREADS. The library reads no environment.
   launch_variables inherited = {};
   int workers = 1;
+  /// How the nodes of the job meet; its run id is not used. As it is, this node is the
+  /// whole job. Of several nodes the runtime must be reachable by the others.
+  rendezvous_options meeting = {};
+  /// The address at which the workers of all nodes reach a store that this node serves.
+  std::string host = "127.0.0.1";
   std::string role = "default";
   /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
   std::string run_id = "none";
 
   restart_scope scope = restart_scope::group;
-  /// Restarts of workers and of groups together.
+  /// Restarts of workers and of groups together, and of lost nodes, in the whole job.
+  /// That a node comes, or drains, is none.
   std::size_t max_restarts = 0;
   /// Those of one rank, under `restart_scope::worker`.
   std::optional<std::size_t> max_restarts_per_rank = std::nullopt;
@@ -62,8 +71,11 @@ struct launch_options {
   std::optional<duration> restart_window = std::nullopt;
   /// From SIGTERM to SIGKILL, whatever the cause.
   duration grace = std::chrono::seconds(30);
+  /// How long a node whose workers have all exited with 0 waits for those of the others.
+  /// The node that serves the store waits for as long as they take.
+  duration exit_barrier = std::chrono::seconds(300);
 
-  /// The store of each attempt is served on loopback at this port; 0 chooses one.
+  /// The store of each attempt is served at this port; 0 chooses one.
   std::uint16_t store_port = 0;
   /// Each worker sees its one GPU as device 0.
   bool virtual_local_rank = false;
@@ -71,7 +83,7 @@ struct launch_options {
   /// files, and no error files.
   std::string log_folder = {};
   /// Says where a worker's streams go. Empty: to this process's own.
-  std::function<worker_streams(int local_rank)> streams = {};
+  std::function<worker_streams(int rank, int local_rank)> streams = {};
   /// Returns what stands before each line that comes from a file to the console.
   std::function<std::string(int rank, int local_rank)> prefix = {};
   /// Takes a sentence on what the agent does, on the reactor.
@@ -86,12 +98,16 @@ struct launch_result {
   bool is_success = false;
   /// The signal by which it was ended; 0 if it was not.
   int signal = 0;
-  /// The failures that ended it; the first is the root cause.
+  /// The failures that ended it, of all nodes; the first is the root cause.
   std::vector<worker_failure> failures;
   std::size_t restarts = 0;
+  /// What has ended it, if no worker did: a sentence, such as that of a
+  /// `rendezvous_error`.
+  std::string cause = {};
 };
 
-/// Starts workers on this node, watches them, and starts again what fails.
+/// Starts workers on this node, watches them, and starts again what fails. Each node of a
+/// job has one; they meet by a `rendezvous`.
 ///
 ///     mw::launch_options job{.program = "./serving", .workers = 4};
 ///     job.scope = mw::restart_scope::worker;
@@ -109,6 +125,10 @@ struct launch_result {
 /// and that is the end of the job once there are none. Workers are ended by SIGTERM and,
 /// after the grace, SIGKILL, with all that they have started.
 ///
+/// All agents hear of a failure in one message through the rendezvous' coordinator. The
+/// agent of the round's first node decides: it grants restarts, and serves the store of
+/// the attempt. If it is lost, so is that store, and the group starts again.
+///
 /// Thread: the runtime's reactor. Lifetime: the runtime outlives it.
 class launch_agent {
  public:
@@ -119,13 +139,14 @@ class launch_agent {
   ~launch_agent();
 
   /// Runs the job to its end. Precondition: called once. A cancellation kills the
-  /// workers. Errors: std::system_error if the store's port is taken.
+  /// workers. Errors: rendezvous_error (`bad_options`), and what the maker of the
+  /// rendezvous' backend throws; all else is `launch_result::cause`.
   task<launch_result> run();
-  /// Sends the signal to all workers, and ends them after the grace. The second call
-  /// kills them at once, and drops what a console that is stuck has not taken. Before
-  /// `run` it lets nothing start.
+  /// Sends the signal to all workers of this node, ends them after the grace, and leaves
+  /// the job. The second call kills them at once, and drops what a console that is stuck
+  /// has not taken. Before `run` it lets nothing start.
   void end(int signal);
-  /// Returns the process of a rank; 0 if none runs.
+  /// Returns the process of a rank of this node; 0 if none runs.
   [[nodiscard]] pid_t pid_of(int rank) const noexcept;
 
  private:

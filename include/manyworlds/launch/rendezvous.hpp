@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,8 @@ struct rendezvous_limits {
   duration last_call = std::chrono::seconds(30);
   /// How long `close` waits until the coordinator has heard of it.
   duration close = std::chrono::seconds(30);
+  /// A node that is silent for this long is lost. One that has died is lost at once.
+  duration silence = std::chrono::seconds(5);
 };
 
 /// What has happened to the round that a node is in.
@@ -161,7 +164,8 @@ struct rendezvous_options {
   bool insecure = false;
   /// This node's place, for manual alone: 0 to `max_nodes` - 1, where node 0 serves the
   /// store at the endpoint. The number of nodes is fixed. A node with the rank of another
-  /// is refused: of one that lives, or is silent for less than 5 s.
+  /// is refused: of one that lives, or is silent for less than
+  /// `limits.silence`.
   int node_rank = 0;
 };
 
@@ -215,6 +219,18 @@ class rendezvous {
   /// Waits until something happens to the round that this node is in, and says what. It
   /// says `node_waits` once for each round. Errors: rendezvous_error `no_coordinator`.
   task<round_change> changed();
+  /// Waits until a later round stands without this node: it was taken for lost, and the
+  /// ranks of its workers may be held by others. Errors: as of `changed`.
+  task<void> left_out();
+  /// Tells the nodes of this round something, of at most 256 KiB; it replaces what this
+  /// node told before. Ends when the coordinator has heard it, or after a second; it is
+  /// told to each coordinator that follows. Precondition: `next` has returned a round.
+  /// Errors: std::invalid_argument if it is longer.
+  task<void> post(std::string text);
+  /// Waits until the nodes of this round, this one among them, have told something that
+  /// the last call did not return. Returns the last of each, by the nodes' ids. Errors:
+  /// as of `changed`.
+  task<std::map<std::string, std::string>> posted();
   /// Leaves, and waits at most a second until the coordinator has heard it. Others may
   /// take the place at once. `next` may not be called afterwards. A coordinator that has
   /// no successor waits for the others to leave, at most for `rendezvous_limits::close`.

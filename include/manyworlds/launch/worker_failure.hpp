@@ -28,6 +28,8 @@ struct worker_failure {
 
   /// Returns the exit code as torchrun shows it: a signal's number is negative.
   [[nodiscard]] int code() const noexcept;
+
+  friend bool operator==(const worker_failure&, const worker_failure&) = default;
 };
 
 /// Returns the summary that torchrun prints, byte for byte (torch 2.6.0,

@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 /// What an option asks for and this program cannot do yet.
 void refuse_what_is_missing(const command_line& line) {
   const std::pair<const char*, bool> missing[] = {
-      {"--nnodes: more than one node", line.max_nodes > 1},
       {"--duplicate-stdout-filters", !line.duplicate_stdout_filters.empty()},
       {"--duplicate-stderr-filters", !line.duplicate_stderr_filters.empty()},
       {"--numa-binding", !line.numa_binding.empty()},
@@ -31,7 +30,7 @@ void refuse_what_is_missing(const command_line& line) {
       {"--hang-timeout", line.hang_timeout.has_value()},
       {"--spares", line.spares > 0},
       {"--keep-descendants", line.keep_descendants},
-      {"--secret-file", !line.secret_file.empty()}};
+  };
   for (const auto& [what, is_asked_for] : missing) {
     if (is_asked_for)
       throw usage_error(fmt::format("{}: mwrun cannot do that yet", what));
@@ -94,15 +93,15 @@ void set_command(const command_line& line, mw::launch_options& job) {
 
 void set_logs(const command_line& line, mw::launch_options& job) {
   if (line.log_dir != "/dev/null") job.log_folder = line.log_dir;
-  job.streams = [line](int local_rank) {
+  job.streams = [line](int rank, int local_rank) {
     const unsigned tee = line.tee.of(local_rank);
     const unsigned files = tee | line.redirects.of(local_rank);
-    const auto is_shown = [&](const std::vector<int>& filter) {
+    const auto is_shown = [](const std::vector<int>& filter, int number) {
       return filter.empty() ||
-             std::find(filter.begin(), filter.end(), local_rank) != filter.end();
+             std::find(filter.begin(), filter.end(), number) != filter.end();
     };
-    // On one node ranks and local ranks are the same.
-    const bool shows = is_shown(line.local_ranks_filter) && is_shown(line.ranks_filter);
+    const bool shows = is_shown(line.local_ranks_filter, local_rank) &&
+                       is_shown(line.ranks_filter, rank);
     const auto to_console = [&](unsigned bit) {
       return shows && ((files & bit) == 0 || (tee & bit) != 0);
     };
@@ -157,8 +156,8 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
   set_logs(line, job);
   job.workers = workers_of(line.nproc_per_node, job.inherited);
   job.role = line.role;
-  const bool is_standalone = line.standalone || line.rdzv_id == "none";
-  job.run_id = is_standalone ? random_id() : line.rdzv_id;
+  const bool is_alone = line.standalone || line.max_nodes == 1;
+  job.run_id = is_alone && line.rdzv_id == "none" ? random_id() : line.rdzv_id;
   job.scope = line.scope == restart_scope::worker ? mw::restart_scope::worker
                                                   : mw::restart_scope::group;
   job.max_restarts = static_cast<std::size_t>(line.max_restarts);
@@ -166,32 +165,38 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
     job.max_restarts_per_rank = static_cast<std::size_t>(*line.max_restarts_per_rank);
   job.restart_window = line.restart_window;
   job.grace = line.shutdown_timeout;
-  job.store_port =
-      static_cast<std::uint16_t>(line.standalone ? 0 : line.master_port.value_or(0));
+  job.store_port = static_cast<std::uint16_t>(
+      is_alone && !line.standalone ? line.master_port.value_or(0) : 0);
+  job.exit_barrier = line.exit_barrier_timeout;
+  if (!line.secret_file.empty())
+    job.variables["MANYWORLDS_SECRET_FILE"] = std::filesystem::absolute(line.secret_file);
   job.virtual_local_rank = line.virtual_local_rank;
   return job;
 }
 
 void print_plan(const mw::launch_options& job) {
+  // The others are taken to be like this one.
   mw::round r;
   r.run = job.run_id;
   r.number = 1;
-  mw::node_description self(host_name(), job.workers, job.role);
-  self.id = "this";
-  r.nodes.emplace_back(std::move(self));
+  for (std::size_t i = 0; i < job.meeting.limits.max_nodes; ++i) {
+    r.nodes.emplace_back(mw::node_description(job.host, job.workers, job.role),
+                         static_cast<int>(i));
+  }
   r.assign_ranks();
+  const mw::round_node& self =
+      r.nodes.at(static_cast<std::size_t>(job.meeting.node_rank));
   nlohmann::json all = nlohmann::json::array();
   for (int i = 0; i < job.workers; ++i) {
     mw::detail::worker_place place;
     place.local_rank = i;
-    place.store_host = "127.0.0.1";
+    place.store_host = job.host;
     place.store_port = job.store_port;
     nlohmann::json command = nlohmann::json::array({job.program});
     for (const std::string& each : job.arguments)
       command.push_back(mw::detail::with_local_rank(each, i));
     nlohmann::json variables = nlohmann::json::object();
-    for (const auto& [name, value] :
-         mw::detail::variables_of_worker(job, r, r.nodes.front(), place))
+    for (const auto& [name, value] : mw::detail::variables_of_worker(job, r, self, place))
       variables[name] = value;
     all.push_back({{"command", command}, {"environment", variables}});
   }

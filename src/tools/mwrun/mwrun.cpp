@@ -24,6 +24,7 @@
 #include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/version.hpp"
 #include "mwrun/job_of_line.hpp"
+#include "mwrun/meeting_of_line.hpp"
 
 extern char** environ;
 
@@ -131,7 +132,8 @@ mw::task<mw::launch_result> run_job(mw::launch_agent& agent, teller& messages,
 }
 
 /// Runs the job to its end. When it returns, all is said of it.
-mw::launch_result run_here(mw::launch_options job, std::vector<int> numbers) {
+mw::launch_result run_here(mw::launch_options job, mw::runtime_options how,
+                           std::vector<int> numbers) {
   if (numbers.empty()) numbers = usual_signals();
   mw::process_guard guard;  // before any thread
   awaited_signals waits = await_each(numbers);
@@ -139,7 +141,8 @@ mw::launch_result run_here(mw::launch_options job, std::vector<int> numbers) {
   job.guard = &guard;
   job.told = [&messages](std::string_view line) { messages.tell(line); };
   // What happens to the workers is told by the agent.
-  mw::runtime rt(mw::runtime_options{.log_from = mw::log_level::error});
+  how.log_from = mw::log_level::error;
+  mw::runtime rt(how);
   mw::launch_agent agent(rt, std::move(job));
   return rt.run(run_job(agent, messages, std::move(numbers), std::move(waits)));
 }
@@ -148,6 +151,7 @@ int code_of(const mw::launch_result& end, const command_line& line) {
   if (end.is_success) return 0;
   if (!line.propagate_exit_code) return has_failed;
   if (end.signal != 0) return of_signal + end.signal;
+  if (end.failures.empty()) return has_failed;
   const int code = end.failures.front().code();
   // No failure is told as a success.
   return code < 0 ? of_signal - code : std::max(code, has_failed);
@@ -155,6 +159,7 @@ int code_of(const mw::launch_result& end, const command_line& line) {
 
 /// Says what failed as torchrun does, and hands the root cause to who started us.
 void report(const mw::launch_result& end, const command_line& line) {
+  if (!end.cause.empty()) say(end.cause);
   if (end.failures.empty()) return;
   const std::string summary = mw::failure_summary(line.program, end.failures) + "\n";
   // Where it cannot be printed, the exit code is still the job's.
@@ -170,13 +175,14 @@ void report(const mw::launch_result& end, const command_line& line) {
 
 int run(const command_line& line) {
   mw::launch_options job = job_of(line, all_variables());
+  const mw::runtime_options how = meet(line, job);
   if (line.dry_run) {
     print_plan(job);
     return 0;
   }
   std::optional<own_log_folder> logs;
   if (line.log_dir.empty()) job.log_folder = logs.emplace().path();
-  const mw::launch_result end = run_here(std::move(job), line.signals_to_handle);
+  const mw::launch_result end = run_here(std::move(job), how, line.signals_to_handle);
   report(end, line);
   return code_of(end, line);
 }

@@ -1,0 +1,324 @@
+#include "launch/worker_group.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "duration_text.hpp"
+#include "launch/error_record.hpp"
+#include "launch/worker_variables.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/io/signals.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+const char* const how_to_learn_more =
+    "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+
+std::int64_t seconds_of_today() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string text_of_end(int rank, const exit_reason& end) {
+  switch (end.kind) {
+    case exit_kind::exited:
+      return fmt::format("rank {} (pid {}) exited with code {}", rank, end.pid, end.code);
+    case exit_kind::signaled:
+      return fmt::format("rank {} (pid {}) killed by signal {} ({})", rank, end.pid,
+                         end.signal, received_signal{end.signal}.text());
+    default:
+      return fmt::format("rank {}: {}", rank, end.text());
+  }
+}
+
+task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
+
+}  // namespace
+
+std::string own_host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
+}
+
+worker_group::worker_group(runtime& rt, const launch_options& job, shared_output& output,
+                           group_place place, listener to)
+    : runtime_(rt),
+      job_(job),
+      output_(output),
+      place_(std::move(place)),
+      node_(*place_.nodes.find(place_.node)),
+      listener_(std::move(to)) {
+  for (int i = 0; i < node_.slots; ++i) {
+    worker& w = *workers_.emplace_back(std::make_unique<worker>(i, job_));
+    const auto first = place_.incarnations.find(rank_of(w));
+    if (first != place_.incarnations.end()) w.incarnation = w.granted = first->second;
+  }
+  living_ = workers_.size();
+}
+
+task<void> worker_group::run() {
+  co_await scope::run([this](scope& s) -> task<void> {
+    s.spawn(stop_all_when_told());
+    for (const auto& each : workers_) s.spawn(live(*each));
+    co_return;
+  });
+}
+
+/// One rank, through all processes that have it in this attempt.
+task<void> worker_group::live(worker& w) {
+  for (time_point seen{}; !to_stop_.is_set();) {
+    const exit_reason end = co_await one_life(w, seen);
+    w.is_done = end.is_success();
+    if (w.is_done) break;
+    if (to_stop_.is_set()) {
+      // It may have failed by itself, at the same time as the first.
+      if (why_ == group_end::failure && end.kind != exit_kind::stopped)
+        note_failure(w, end);
+      break;
+    }
+    seen = runtime_.home().now();
+    const bool is_replaced = co_await replacement(w, end);
+    if (!is_replaced) break;
+  }
+  if (--living_ == 0) none_lives_.set();
+}
+
+/// Returns whether the rank is started again. If not, it has failed for good, or all are
+/// ended.
+task<bool> worker_group::replacement(worker& w, const exit_reason& end) {
+  const bool may_be_replaced =
+      job_.scope == restart_scope::worker && end.kind != exit_kind::not_started;
+  if (may_be_replaced && w.tally.take(runtime_.home().now())) {
+    listener_.told(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
+    ++w.incarnation;
+    listener_.wants(rank_of(w), w.incarnation);
+    auto clearing = [&]() -> task<void> { co_await kill_descendants(w); };
+    co_await clearing();
+    while (w.granted < w.incarnation && !w.is_denied && !to_stop_.is_set()) {
+      w.decided.reset();
+      co_await when_any(w.decided.wait(), to_stop_.wait());
+    }
+    if (w.granted >= w.incarnation) co_return !to_stop_.is_set();
+    if (!w.is_denied) co_return false;
+  } else if (may_be_replaced) {
+    listener_.told(fmt::format("rank {} has no restarts left", rank_of(w)));
+  }
+  note_failure(w, end);
+  stop(SIGTERM, group_end::failure);
+  co_return false;
+}
+
+/// `failed` is when the process before it did.
+task<exit_reason> worker_group::one_life(worker& w, time_point failed) {
+  process_options how = describe(w);
+  w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
+  exit_reason end;
+  co_await scope::run([&](scope& s) -> task<void> {
+    if (w.incarnation > 1) s.spawn(tell_replacement(w, failed));
+    end = co_await w.process->ended();
+    for (const auto& each : w.followers) each->note_end();
+  });
+  co_return end;
+}
+
+/// What a dead worker has started may hold what its successor needs.
+task<void> worker_group::kill_descendants(worker& w) {
+  try {
+    co_await w.process->stop(grace(duration::zero()));
+  } catch (const process_error& e) {
+    listener_.told(e.what());
+  }
+}
+
+task<void> worker_group::tell_replacement(worker& w, time_point failed) {
+  try {
+    co_await w.process->started();
+  } catch (const process_error&) {
+    // Its end says so, too.
+    co_return;
+  }
+  const pid_t pid = w.process->pid();
+  // One that has ended already is told of by its end.
+  if (pid == 0) co_return;
+  listener_.told(fmt::format("rank {} started again as pid {}, incarnation {}, after {}",
+                             rank_of(w), pid, w.incarnation,
+                             duration_text(runtime_.home().now() - failed)));
+}
+
+task<void> worker_group::stop_all_when_told() {
+  co_await when_any(to_stop_.wait(), none_lives_.wait());
+  if (!to_stop_.is_set()) co_return;
+  co_await scope::run([this](scope& s) -> task<void> {
+    for (const auto& each : workers_) {
+      if (each->process) s.spawn(put_down(*each));
+    }
+    co_return;
+  });
+}
+
+/// Ends a worker with all that it has started: by the signal that came, or SIGTERM, and
+/// after the grace by SIGKILL.
+task<void> worker_group::put_down(worker& w) {
+  supervised_process& process = *w.process;
+  try {
+    if (signal_ != SIGTERM) {
+      auto asking = [&]() -> task<void> {
+        // One that is about to run would not get it.
+        co_await process.started();
+        process.signal(signal_);
+        co_await process.ended();
+      };
+      co_await when_any(asking(), to_kill_.wait(), sleep_for(job_.grace));
+    } else {
+      auto asking = [&]() -> task<void> { co_await process.stop(grace(job_.grace)); };
+      co_await when_any(asking(), to_kill_.wait());
+    }
+    co_await process.stop(grace(duration::zero()));
+  } catch (const process_error& e) {
+    listener_.told(e.what());
+  }
+}
+
+// ----------------------------------------------------------------------------- One start
+
+process_options worker_group::describe(worker& w) {
+  try {
+    w.files = output_.folder->files_of(place_.attempt - 1, w.local_rank, w.incarnation);
+  } catch (const std::system_error& e) {
+    listener_.told(fmt::format("rank {} has no files: {}", rank_of(w), e.what()));
+    w.files = {};
+  }
+  const std::string& address = place_.store_here;
+  const std::size_t colon = address.rfind(':');
+  worker_place place;
+  place.local_rank = w.local_rank;
+  place.attempt = place_.attempt - 1;
+  place.incarnation = w.incarnation;
+  place.store_host = address.substr(0, colon);
+  place.store_port = static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)));
+  place.error_file = w.files.record;
+  process_options how(job_.program);
+  for (const std::string& each : job_.arguments)
+    how.argument(with_local_rank(each, w.local_rank));
+  for (const auto& [name, value] : variables_of_worker(job_, place_.nodes, node_, place))
+    how.set(name, value);
+  // Clients of this library prove the secret to the store itself.
+  if (place_.store_here != place_.store) how.set("MANYWORLDS_STORE", place_.store);
+  if (job_.guard) how.guarded_by(*job_.guard);
+  set_streams(w, how);
+  return how;
+}
+
+void worker_group::set_streams(worker& w, process_options& how) {
+  const worker_streams to =
+      job_.streams ? job_.streams(rank_of(w), w.local_rank) : worker_streams();
+  const bool has_files = !w.files.output.empty();
+  w.followers.clear();
+  // What goes to a file goes there alone, and the console follows the file.
+  const auto kept = [](bool to_console) {
+    return to_console ? process_output::inherit() : process_output::none();
+  };
+  how.output(to.output_to_file && has_files ? to_file(w.files.output)
+                                            : kept(to.output_to_console));
+  how.errors(to.errors_to_file && has_files ? to_file(w.files.errors)
+                                            : kept(to.errors_to_console));
+  if (to.output_to_file && has_files && to.output_to_console)
+    follow(w, w.files.output, STDOUT_FILENO);
+  if (to.errors_to_file && has_files && to.errors_to_console)
+    follow(w, w.files.errors, STDERR_FILENO);
+}
+
+void worker_group::follow(worker& w, const std::string& path, int to) {
+  const std::string prefix = job_.prefix ? job_.prefix(rank_of(w), w.local_rank) : "";
+  try {
+    if (!output_.shown_on) output_.shown_on = std::make_unique<console>();
+    w.followers.push_back(std::make_shared<log_follower>(
+        access::core(runtime_).user(), *output_.shown_on, path, to, prefix));
+  } catch (const std::system_error& e) {
+    listener_.told(fmt::format("rank {} is not shown: {}", rank_of(w), e.what()));
+    return;
+  }
+  output_.showing->spawn(show(w.followers.back()));
+}
+
+// ------------------------------------------------------------------------------ Failures
+
+void worker_group::note_failure(const worker& w, const exit_reason& end) {
+  worker_failure f;
+  f.rank = rank_of(w);
+  f.local_rank = w.local_rank;
+  f.host = own_host_name();
+  f.reason = end;
+  f.time = seconds_of_today();
+  std::string why_not;
+  const std::optional<error_record> record =
+      w.files.record.empty() ? std::nullopt : read_error_record(w.files.record, why_not);
+  if (record) {
+    f.error_file = w.files.record;
+    f.traceback = record->traceback;
+    if (record->time > 0) f.time = record->time;
+  } else if (end.signal != 0) {
+    f.traceback = fmt::format("Signal {} ({}) received by PID {}", end.signal,
+                              received_signal{end.signal}.text(), end.pid);
+  } else {
+    f.traceback =
+        end.kind == exit_kind::not_started ? end.text() : std::string(how_to_learn_more);
+  }
+  if (!why_not.empty())
+    listener_.told(
+        fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
+  listener_.told(text_of_end(f.rank, end));
+  listener_.failed(f);
+}
+
+void worker_group::stop(int signal, group_end why) noexcept {
+  if (to_stop_.is_set()) return;
+  signal_ = signal;
+  why_ = why;
+  to_stop_.set();
+}
+
+worker_group::worker* worker_group::find(std::int32_t rank) noexcept {
+  const auto found = std::find_if(workers_.begin(), workers_.end(),
+                                  [&](const auto& w) { return rank_of(*w) == rank; });
+  return found == workers_.end() ? nullptr : found->get();
+}
+
+void worker_group::grant(std::int32_t rank, incarnation_t incarnation) {
+  worker* const w = find(rank);
+  if (!w || w->granted >= incarnation) return;
+  w->granted = incarnation;
+  w->decided.set();
+}
+
+void worker_group::deny(std::int32_t rank) {
+  worker* const w = find(rank);
+  if (!w || w->is_denied) return;
+  w->is_denied = true;
+  w->decided.set();
+}
+
+bool worker_group::is_done() const noexcept {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const auto& w) { return w->is_done; });
+}
+
+pid_t worker_group::pid_of(int rank) const noexcept {
+  for (const auto& each : workers_) {
+    if (rank_of(*each) == rank && each->process) return each->process->pid();
+  }
+  return 0;
+}
+
+}  // namespace manyworlds::inline v0::detail
