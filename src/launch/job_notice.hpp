@@ -26,7 +26,7 @@ enum class round_end : std::uint8_t {
 
 /// What one node says of its workers.
 struct node_report {
-  /// The attempt whose workers it has, or had last; 0 if there was none.
+  /// The attempt of the workers that it has, or had last; 0 if there was none.
   std::uint64_t attempt = 0;
   /// The first rank and the number of all ranks, as its workers of that attempt know
   /// them.

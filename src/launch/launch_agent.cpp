@@ -80,6 +80,7 @@ class launch_agent::core {
   using notices = std::map<std::string, std::string>;
 
   void make_folder();
+  [[nodiscard]] const char* advice() const;
   [[nodiscard]] task<void> attend();
   [[nodiscard]] task<void> go_through_rounds();
   [[nodiscard]] task<std::optional<round>> next_round();
@@ -97,6 +98,7 @@ class launch_agent::core {
   void lead();
   void open_store();
   void obey();
+  void end_because(const std::string& node, const worker_failure& f);
   [[nodiscard]] task<void> start_attempt(job_orders ordered, std::uint64_t number);
   void make_group(const job_orders& ordered);
   [[nodiscard]] task<void> end_group(int signal, group_end why);
@@ -127,7 +129,7 @@ class launch_agent::core {
   node_report report_;
   event to_post_;
 
-  /// The attempt whose start was ordered last.
+  /// The last attempt that was ordered to start.
   std::uint64_t ordered_ = 0;
   std::unique_ptr<worker_group> group_;
   event group_has_ended_;
@@ -179,9 +181,20 @@ task<void> launch_agent::core::attend() {
   } catch (const rendezvous_error& e) {
     if (e.kind() == rendezvous_error_kind::bad_options) throw;
     give_up(e.what());
+    if (e.kind() == rendezvous_error_kind::no_coordinator) result_.cause += advice();
     result_.is_success = false;
   }
   co_await end_group(SIGTERM, group_end::other);
+}
+
+/// Says what outlives the host of a store that one of the nodes serves.
+const char* launch_agent::core::advice() const {
+  const bool ends_with_host = job_.meeting.backend == "tcp" ||
+                              job_.meeting.backend == "manual" ||
+                              job_.meeting.backend == "standalone";
+  return ends_with_host ? "; the host that has served the endpoint is lost, which the "
+                          "backend etcd would have outlived"
+                        : "";
 }
 
 // -------------------------------------------------------------------------------- Rounds
@@ -449,10 +462,19 @@ void launch_agent::core::obey() {
   for (const std::int32_t rank : orders_.denied) group_->deny(rank);
   for (const auto& [node, said] : reports_) {
     if (said.attempt == orders_.attempt && !said.failures.empty())
-      group_->stop(SIGTERM, group_end::failure);
+      end_because(node, said.failures.front());
     if (said.drains && job_.scope == restart_scope::group)
       group_->stop(SIGTERM, group_end::other);
   }
+}
+
+/// A failure that no replacement mends ends the attempt on all nodes.
+void launch_agent::core::end_because(const std::string& node, const worker_failure& f) {
+  if (node != meet_.id() && !group_->is_told_to_stop()) {
+    tell(fmt::format("on {}, {}: all workers are ended", f.host,
+                     text_of_end(f.rank, f.reason)));
+  }
+  group_->stop(SIGTERM, group_end::failure);
 }
 
 // ------------------------------------------------------------------------------- Workers

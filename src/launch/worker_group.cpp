@@ -30,6 +30,15 @@ std::int64_t seconds_of_today() {
       .count();
 }
 
+task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
+
+}  // namespace
+
+std::string own_host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
+}
+
 std::string text_of_end(int rank, const exit_reason& end) {
   switch (end.kind) {
     case exit_kind::exited:
@@ -40,15 +49,6 @@ std::string text_of_end(int rank, const exit_reason& end) {
     default:
       return fmt::format("rank {}: {}", rank, end.text());
   }
-}
-
-task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
-
-}  // namespace
-
-std::string own_host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
 }
 
 worker_group::worker_group(runtime& rt, const launch_options& job, shared_output& output,

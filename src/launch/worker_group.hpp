@@ -74,6 +74,7 @@ class worker_group {
   /// SIGKILL, with all that they have started. The first call counts.
   void stop(int signal, group_end why) noexcept;
   void kill() noexcept { to_kill_.set(); }
+  [[nodiscard]] bool is_told_to_stop() const noexcept { return to_stop_.is_set(); }
   /// A rank may start that incarnation, or no further one.
   void grant(std::int32_t rank, incarnation_t incarnation);
   void deny(std::int32_t rank);
@@ -138,6 +139,8 @@ class worker_group {
   group_end why_ = group_end::failure;
 };
 
+/// Returns how a rank's process has ended, for people.
+[[nodiscard]] std::string text_of_end(int rank, const exit_reason& end);
 /// Returns this machine's name, for people.
 [[nodiscard]] std::string own_host_name();
 

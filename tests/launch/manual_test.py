@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 
-from nodes import LIMIT, Node, case, conclude, end, free_port, places
+from nodes import LIMIT, Node, case, conclude, end, places
+from one_etcd import free_port
 
 MWSTORE = sys.argv[2]
 

@@ -1,7 +1,6 @@
 """Nodes of a rendezvous as processes, for the tests that start, watch and kill them."""
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -50,12 +49,6 @@ class Node:
 
     def kill(self, how=signal.SIGKILL):
         self.process.send_signal(how)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def case(name, body):

@@ -5,7 +5,6 @@ usage: rendezvous_test.py NODE
 """
 import base64
 import json
-import os
 import shutil
 import signal
 import socket
@@ -15,37 +14,12 @@ import threading
 import time
 import urllib.request
 
-from nodes import LIMIT, Node, case, conclude, end, free_port, places
+from nodes import LIMIT, Node, case, conclude, end, places
+from one_etcd import Etcd, free_port
 
 
 # A first round of all nodes does not wait for it, however late the machine lets them come.
 LAST_CALL_MS = 20000
-
-
-class Etcd:
-    """One member with its data in memory."""
-
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        ports = [free_port(), free_port()]
-        self.endpoint = f"127.0.0.1:{ports[0]}"
-        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
-        self.process = subprocess.Popen(
-            ["etcd", "--data-dir", self.folder, "--listen-client-urls", client, "--advertise-client-urls", client,
-             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-             "--unsafe-no-fsync", "--log-level", "error"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + LIMIT
-        while time.monotonic() < end:
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", ports[0])) == 0:
-                    return
-            time.sleep(0.02)
-        raise AssertionError("etcd does not listen")
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def coordinator_of(nodes):

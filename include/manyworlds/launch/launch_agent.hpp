@@ -71,7 +71,8 @@ struct launch_options {
   std::optional<duration> restart_window = std::nullopt;
   /// From SIGTERM to SIGKILL, whatever the cause.
   duration grace = std::chrono::seconds(30);
-  /// How long a node whose workers have all exited with 0 waits for those of the others.
+  /// How long a node waits for the workers of the others when all of its own have exited
+  /// with 0.
   /// The node that serves the store waits for as long as they take.
   duration exit_barrier = std::chrono::seconds(300);
 

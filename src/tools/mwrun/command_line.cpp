@@ -508,6 +508,8 @@ std::vector<std::string> options_of_variables(const CLI::App& app,
 
 void describe(CLI::App& app, option_table& table, bool as_launch) {
   app.set_help_flag("-h,--help", "print this and exit");
+  // As argparse has it: of an option that is given twice the last counts.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_flag_function(
       "--version", [](std::int64_t) {}, "print the version and exit");
   table.add_all(as_launch);

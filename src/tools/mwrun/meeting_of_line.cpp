@@ -94,7 +94,7 @@ void read_limits(const command_line& line, mw::rendezvous_limits& limits) {
   const auto interval = line.rdzv_conf.find("keep_alive_interval");
   const auto attempts = line.rdzv_conf.find("keep_alive_max_attempt");
   if (interval == line.rdzv_conf.end() && attempts == line.rdzv_conf.end()) return;
-  // torchrun: a node is lost after so many intervals, of 5 s and 3 unless set.
+  // torchrun: a node is lost after a number of silent intervals, 3 of 5 s unless set.
   constexpr double usual_interval = 5;
   constexpr double usual_attempts = 3;
   const auto number_of = [&](auto at, double usual) {
@@ -118,7 +118,7 @@ std::string first_host(std::string endpoint) {
 /// Returns this node's address as the others reach it: the one that was given, or the one
 /// that leads to where they meet.
 mw::socket_address own_address_of(const command_line& line,
-                                          const mw::rendezvous_options& meeting) {
+                                  const mw::rendezvous_options& meeting) {
   mw::launch_context way;
   way.size = 2;
   way.store = meeting.backend == "file" ? "192.0.2.1:1" : first_host(meeting.endpoint);

@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Jobs of several nodes: each node is an mwrun of this machine, and some are killed, stopped, told to go, or come late.
+
+usage: nodes_test.py MWRUN
+
+The numbers are those of the acceptance cases L.
+"""
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launch"))
+from jobs import CLEAN, claim, is_gone, until
+from one_etcd import Etcd, free_port  # noqa: E402
+from watched_program import PROGRAM, claim_nothing_is_left, failures
+
+LIMIT = 30
+# Each worker says what it is, and stays.
+STAYS = 'echo "$RANK $WORLD_SIZE $MANYWORLDS_ATTEMPT $MANYWORLDS_INCARNATION $$" >> "$PLACES"; exec sleep 1000'
+# A first round of all nodes does not wait for it, however late the machine lets them come.
+LATE = "last_call_timeout=20"
+
+
+class Job:
+    """The nodes of one run, and the places that their workers have said to have."""
+
+    def __init__(self, *options, backend="c10d", endpoint=None, script=STAYS, workers=1):
+        self.folder = tempfile.TemporaryDirectory()
+        self.places = os.path.join(self.folder.name, "places")
+        self.endpoint = endpoint or f"127.0.0.1:{free_port()}"
+        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job",
+                        "--local-addr=127.0.0.1", *options]
+        self.script = script
+        self.workers = workers
+        self.nodes = []
+        self.said = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            if node.poll() is None:
+                node.send_signal(signal.SIGCONT)
+                node.kill()
+            node.wait()
+            node.stderr.close()
+        until(lambda: all(is_gone(each["pid"]) for each in self.all_places()), 10)
+        self.folder.cleanup()
+
+    def add(self, *more, count=1, workers=None, through=()):
+        """Starts nodes, and returns the last one."""
+        for _ in range(count):
+            node = subprocess.Popen(
+                [*through, PROGRAM, *self.options, *more, f"--nproc-per-node={workers or self.workers}", "--no-python",
+                 "sh", "-c", self.script], env={**CLEAN, "PLACES": self.places}, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, start_new_session=True, text=True)
+            self.nodes.append(node)
+            self.said[node] = []
+            threading.Thread(target=lambda n: self.said[n].extend(n.stderr), args=(node,), daemon=True).start()
+        return self.nodes[-1]
+
+    def all_places(self):
+        if not os.path.exists(self.places):
+            return []
+        with open(self.places, encoding="ascii") as file:
+            lines = [line.split() for line in file]
+        return [dict(zip(("rank", "size", "attempt", "incarnation", "pid"), map(int, line)))
+                for line in lines if len(line) == 5]
+
+    def living(self):
+        """The places of workers that live, by their ranks."""
+        alive = [each for each in self.all_places() if not is_gone(each["pid"])]
+        return {each["rank"]: each for each in alive}
+
+    def stands(self, size, attempt=None):
+        """Whether that many workers run, and are of one attempt."""
+        alive = [each for each in self.all_places() if not is_gone(each["pid"])]
+        return (sorted(each["rank"] for each in alive) == list(range(size)) and
+                {each["size"] for each in alive} == {size} and
+                len({each["attempt"] for each in alive}) == 1 and attempt in (None, alive[0]["attempt"]))
+
+    def node_of(self, rank):
+        """The node that has started the worker of a rank."""
+        with open(f"/proc/{self.living()[rank]['pid']}/stat", encoding="ascii") as file:
+            parent = int(file.read().rpartition(")")[2].split()[1])
+        return next(node for node in self.nodes if node.pid == parent)
+
+    def codes(self, limit=LIMIT):
+        end = time.monotonic() + limit
+        for node in self.nodes:
+            try:
+                node.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return None
+        return [node.returncode for node in self.nodes]
+
+    def text(self):
+        return "\n".join(f"[{i}] " + "".join(self.said[node]) for i, node in enumerate(self.nodes))
+
+
+def command_lines():
+    """The two of the TorchElastic RFC, and roles."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "prog")
+        with open(program, "w", encoding="ascii") as file:
+            file.write("import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE'], sys.argv[1:])\n")
+        lines = {"standalone": ["--nproc_per_node", "2", "--nnodes", "2", "--rdzv_backend", "standalone", "--rdzv_id",
+                                "J", "--master_port", str(port), program, "--arg1"],
+                 "static": ["--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", "8080", program]}
+        both = [subprocess.Popen([PROGRAM, *lines["standalone"]], env=CLEAN, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT) for _ in range(2)]
+        said = sorted(line for each in both for line in each.communicate(timeout=LIMIT)[0].decode().splitlines()
+                      if "arg1" in line)
+        claim("the RFC's command line of two nodes runs as printed",
+              said == [f"{rank} 4 ['--arg1']" for rank in range(4)] and [n.returncode for n in both] == [0, 0], said)
+        one = subprocess.run([PROGRAM, *lines["static"]], env=CLEAN, capture_output=True, text=True, timeout=LIMIT,
+                             check=False)
+        claim("and so does that of a static run", (one.returncode, one.stdout) == (0, "0 1 []\n"), one)
+    with Job("--nnodes=2", script='echo "$ROLE_RANK $ROLE_WORLD_SIZE $LOCAL_WORLD_SIZE 0 $RANK" >> "$PLACES"') as job:
+        job.add("--role=small", workers=1)
+        job.add("--role=large", workers=2)
+        codes = job.codes()
+        seen = sorted((each["rank"], each["size"], each["attempt"]) for each in job.all_places())
+        claim("L11 roles of unequal nodes have ranks of their own",
+              codes == [0, 0] and seen == [(0, 1, 1), (0, 2, 2), (1, 2, 2)], seen)
+    for said, what in ((["--rdzv-backend=zeus"], "--rdzv-backend"), (["--rdzv-backend=c10d"], "--rdzv-endpoint"),
+                       (["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-conf=join_timeout=x"],
+                        "--rdzv-conf"),
+                       (["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1", "--secret-file=/none"],
+                        "--secret-file"),
+                       (["--local-addr=no.such.interface"], "--local-addr")):
+        one = subprocess.run([PROGRAM, "--nnodes=2", *said, "--no-python", "true"], env=CLEAN, capture_output=True,
+                             text=True, timeout=LIMIT, check=False)
+        claim(f"L3 a wrong {what} is one line that names it",
+              one.returncode == 2 and one.stderr.startswith(f"mwrun: {what}") and one.stderr.count("\n") == 1,
+              one.stderr)
+
+
+def failing():
+    with Job("--nnodes=2", "--max-restarts=1", workers=2, script="trap 'exit 0' TERM; " + STAYS) as job:
+        job.add(count=2)
+        claim("two nodes run one job", until(lambda: job.stands(4, 0)), job.text())
+        os.kill(job.living()[3]["pid"], signal.SIGKILL)
+        claim("L61 a failure starts all nodes' workers again, and they agree on the attempt",
+              until(lambda: job.stands(4, 1)), job.text())
+        os.kill(job.living()[0]["pid"], signal.SIGKILL)
+        codes = job.codes()
+        roots = re.findall(r"Root Cause .*?\n.*?\n.*?\n.*?\n\s+rank +: (\d)", job.text(), re.S)
+        claim("L23, L39 without restarts left all nodes fail with one root cause",
+              codes == [1, 1] and roots == ["0", "0"], (codes, job.text()))
+    with Job("--nnodes=2", script="[ $RANK = 0 ] || { while [ ! -e $PLACES.go ]; do sleep 0.02; done; exit 5; }") as job:
+        job.add(count=2)
+        time.sleep(0.5)
+        open(job.places + ".go", "w", encoding="ascii").close()
+        claim("L28 a node that is done fails as soon as another one fails", job.codes(10) == [1, 1], job.text())
+    with Job("--nnodes=2", "--exit-barrier-timeout=1", script="[ $RANK = 1 ] || exec sleep 3") as job:
+        job.add(count=2)
+        until(lambda: any(node.poll() is not None for node in job.nodes))
+        claim("L28 how long a node waits for the others is an option",
+              sorted(str(node.poll()) for node in job.nodes) == ["0", "None"], job.text())
+        claim("and the others' work goes on", job.codes() == [0, 0], job.text())
+    with Job("--nnodes=2", script="[ $RANK = 1 ] || exec sleep 1000") as job:
+        job.add(count=2)
+        time.sleep(0.5)
+        for node in job.nodes:
+            node.terminate()
+        claim("L28 a signal ends the exit barrier", job.codes(10) == [1, 1], job.text())
+
+
+def coming_and_going():
+    with Job("--nnodes=1:3", "--max-restarts=1", "--rdzv-conf=last_call_timeout=0.1") as job:
+        job.add(count=2)
+        claim("two nodes of at most three run", until(lambda: job.stands(2)), job.text())
+        job.add()
+        claim("L50 a third node gives all others new ranks", until(lambda: job.stands(3)), job.text())
+        job.node_of(2).terminate()
+        claim("L54 a node that is told to end drains: the others go on with new ranks",
+              until(lambda: job.stands(2)), job.text())
+        job.node_of(1).kill()
+        claim("L51 the survivor of a killed node goes on", until(lambda: job.stands(1)), job.text())
+        claim("L54 of these only the killed node was a restart", "restart 1 of 1" in job.text(), job.text())
+    with Job("--nnodes=3", "--max-restarts=1", "--rdzv-conf=join_timeout=2") as job:
+        job.add(count=3)
+        until(lambda: job.stands(3))
+        job.node_of(2).kill()
+        codes = job.codes()
+        claim("L52 fewer nodes than the minimum wait for the join limit, and say what is missing",
+              codes is not None and sorted(codes) == [-9, 1, 1] and "2 of at least 3 nodes" in job.text(), job.text())
+    with Job("--nnodes=2", "--max-restarts=2", f"--rdzv-conf={LATE}") as job:
+        job.add(count=3)
+        until(lambda: job.stands(2))
+        first = job.node_of(1)
+        first.kill()
+        claim("L53 a node beyond the maximum is a spare, and takes a lost one's place",
+              until(lambda: job.stands(2, 1)), job.text())
+        job.add()
+        job.node_of(1).kill()
+        claim("L60 restarts of lost nodes are counted", until(lambda: job.stands(2, 2)), job.text())
+        job.node_of(1).kill()
+        codes = job.codes()
+        claim("L60 and end the job when none is left", codes is not None and "no restarts are left" in job.text(),
+              (codes, job.text()))
+
+
+def replaced_alone():
+    with Job("--nnodes=2", "--restart-scope=worker", "--max-restarts=4", workers=2) as job:
+        job.add(count=3)
+        claim("two nodes run under the worker's scope", until(lambda: job.stands(4)), job.text())
+        before = job.living()
+        os.kill(before[3]["pid"], signal.SIGKILL)
+        until(lambda: job.living().get(3, before[3])["incarnation"] == 2)
+        after = job.living()
+        claim("L62 a dead worker of any node is started again alone",
+              after[3]["incarnation"] == 2 and [after[i] for i in range(3)] == [before[i] for i in range(3)], after)
+        job.node_of(3).kill()
+        claim("L64 a spare takes a lost node's ranks",
+              until(lambda: job.living().get(2, before[2])["pid"] != before[2]["pid"] and job.stands(4, 0)), job.text())
+        after = job.living()
+        claim("L64 which start again there, and no others do",
+              [after[0], after[1]] == [before[0], before[1]] and
+              [after[i]["incarnation"] for i in (2, 3)] == [2, 3], after)
+        returned = job.add()
+        time.sleep(1)
+        claim("L64 the node that returns is a spare", returned.poll() is None and job.living() == after, job.text())
+        job.node_of(0).kill()
+        claim("a lost node with the store is a restart of the group", until(lambda: job.stands(4, 1)), job.text())
+
+
+def silent():
+    with Job("--nnodes=2", "--max-restarts=3", "--agent-lost-after=1", f"--rdzv-conf={LATE}") as job:
+        job.add(count=3)
+        until(lambda: job.stands(2))
+        paused = job.node_of(1)
+        old = job.living()[1]["pid"]
+        paused.send_signal(signal.SIGSTOP)
+        # Its worker runs on, and is not of the next attempt.
+        claim("L57 a stopped node is lost, and a spare takes its place",
+              until(lambda: {(e["rank"], e["attempt"]) for e in job.all_places()} >= {(0, 1), (1, 1)}), job.text())
+        paused.send_signal(signal.SIGCONT)
+        claim("L57 when it goes on its workers are ended", until(lambda: is_gone(old)), job.text())
+        time.sleep(0.5)
+        claim("L57 and it is a spare", paused.poll() is None and job.stands(2, 1), job.text())
+
+
+def store_lost(endpoint):
+    """The node that serves the store or coordinates is killed."""
+    with Job("--nnodes=1:2", "--max-restarts=1", f"--rdzv-conf={LATE}") as job:
+        job.add(count=2)
+        until(lambda: job.stands(2))
+        host = next(node for node in job.nodes if serves(node, int(job.endpoint.rsplit(":", 1)[1])))
+        other = next(node for node in job.nodes if node is not host)
+        host.kill()
+        claim("L55 where the built-in store was on a lost host the others may serve it anew, or end",
+              until(lambda: other.poll() is not None or job.stands(1)), job.text())
+    if not endpoint:
+        return
+    with Job("--nnodes=1:2", "--max-restarts=1", f"--rdzv-conf={LATE}", backend="etcd", endpoint=endpoint) as job:
+        job.add(count=2)
+        until(lambda: job.stands(2))
+        job.node_of(0).kill()
+        claim("L55 with etcd the others go on", until(lambda: job.stands(1)), job.text())
+
+
+def serves(node, port):
+    """Whether a process listens at that port."""
+    try:
+        sockets = {os.readlink(f"/proc/{node.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{node.pid}/fd")}
+    except OSError:
+        return False
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        fields = [line.split() for line in file][1:]
+    return any(f[1].endswith(f":{port:04X}") and f[3] == "0A" and f"socket:[{f[9]}]" in sockets for f in fields)
+
+
+def secret():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "secret")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("Xyzzy1234567890")
+        os.chmod(path, stat.S_IRUSR)
+        script = ('echo "$RANK $WORLD_SIZE 0 0 $$" >> "$PLACES"; env > "$PLACES.$RANK"; '
+                  'echo "$MASTER_ADDR" >> "$PLACES.masters"; exec sleep 1000')
+        with Job("--nnodes=2", f"--secret-file={path}", script=script) as job:
+            job.add(count=2)
+            claim("L67 two nodes that share a secret run", until(lambda: job.stands(2)), job.text())
+            told = job.text()
+            for node in job.nodes:
+                for what in ("cmdline", "environ"):
+                    with open(f"/proc/{node.pid}/{what}", "rb") as file:
+                        told += file.read().decode(errors="replace")
+            for rank in range(2):
+                with open(f"{job.places}.{rank}", encoding="utf-8") as file:
+                    told += file.read()
+            claim("L67 the secret is neither in arguments, environment nor logs",
+                  "Xyzzy" not in told and f"MANYWORLDS_SECRET_FILE={path}" in told)
+        with open(path + "2", "w", encoding="ascii") as file:
+            file.write("another")
+        os.chmod(path + "2", stat.S_IRUSR)
+        with Job("--nnodes=2", "--rdzv-conf=join_timeout=2") as job:
+            job.add(f"--secret-file={path}")
+            job.add(f"--secret-file={path}2")
+            codes = job.codes()
+            claim("L67 nodes of other secrets form no job", codes == [1, 1], (codes, job.text()))
+
+
+def same_kills(endpoint, folder):
+    """L70: over each backend the same ends the same way."""
+    backends = [("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
+    for backend, where in backends:
+        with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--rdzv-id=same", backend=backend,
+                 endpoint=where) as job:
+            job.add(count=2)
+            claim(f"L70 a job starts over {backend}", until(lambda job=job: job.stands(2, 0)), job.text())
+            os.kill(job.living()[0]["pid"], signal.SIGKILL)
+            until(lambda job=job: job.stands(2, 1))
+            os.kill(job.living()[1]["pid"], signal.SIGSEGV)
+            until(lambda job=job: job.stands(2, 2))
+            seen = {(e["rank"], e["attempt"]) for e in job.all_places()}
+            for node in job.nodes:
+                node.terminate()
+            codes = job.codes()
+            claim(f"L70 over {backend} two kills are two restarts, and a signal ends the job",
+                  codes == [1, 1] and seen == {(r, a) for r in range(2) for a in range(3)}, (codes, seen, job.text()))
+
+
+def main():
+    etcd = None
+    try:
+        etcd = Etcd()
+    except FileNotFoundError:
+        print("skipped etcd: it is not installed")
+    endpoint = etcd.endpoint if etcd else None
+    try:
+        command_lines()
+        failing()
+        coming_and_going()
+        replaced_alone()
+        silent()
+        store_lost(endpoint)
+        secret()
+        with tempfile.TemporaryDirectory() as folder:
+            same_kills(endpoint, folder)
+    finally:
+        if etcd:
+            etcd.end()
+    claim_nothing_is_left()
+    sys.exit(1 if failures else 0)
+
+
+main()
