@@ -75,6 +75,7 @@
 #include "io/system_environment.cpp"
 #include "io/system_process_host.cpp"
 #include "io/turn_times.cpp"
+#include "launch/attempt_store.cpp"
 #include "launch/coordinator.cpp"
 #include "launch/error_file.cpp"
 #include "launch/error_record.cpp"

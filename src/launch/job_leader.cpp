@@ -44,6 +44,10 @@ bool job_leader::hear(const reports_t& reports, time_point now) {
     gather_failures(reports);
     judge(reports, now);
   }
+  are_all_idle_ = std::all_of(reports.begin(), reports.end(), [&](const auto& each) {
+    const node_report& said = each.second;
+    return said.attempt == 0 || said.attempt >= orders_.attempt || said.has_ended;
+  });
   orders_.restarts = tally_.total();
   return orders_ != before;
 }
@@ -57,7 +61,7 @@ void job_leader::begin(const reports_t& reports, time_point now) {
     has_failed |= said.before == round_end::lost || !said.failures.empty();
   }
   const bool goes_on = can_go_on(reports);
-  if (last > 0 && has_failed && !tally_.take(now)) {
+  if (has_failed && !tally_.take(now)) {
     orders_.attempt = last;
     gather_failures(reports);
     give_up("a node was lost, and no restarts are left");
@@ -66,7 +70,8 @@ void job_leader::begin(const reports_t& reports, time_point now) {
   if (goes_on) {
     go_on(reports);
   } else {
-    orders_.attempt = last + 1;
+    // Nodes that were lost may have begun one of which no other has heard.
+    orders_.attempt = std::max(last + 1, round_.number);
   }
 }
 

@@ -32,9 +32,9 @@ class job_leader {
   bool hear(const std::map<std::string, node_report>& reports, time_point now);
   /// Orders of the round before, which may go on.
   void recall(const job_orders& before) { before_ = before; }
-  /// The attempt that was ordered has no store yet.
+  /// The attempt that was ordered may start, and has no store yet.
   [[nodiscard]] bool needs_store() const noexcept {
-    return orders_.attempt > 0 && orders_.store.empty() &&
+    return are_all_idle_ && orders_.attempt > 0 && orders_.store.empty() &&
            orders_.verdict == job_verdict::none;
   }
   void set_store(std::string address) { orders_.store = std::move(address); }
@@ -62,6 +62,8 @@ class job_leader {
   const restart_scope scope_;
   restart_tally& tally_;
   std::optional<job_orders> before_;
+  /// No worker of an attempt before the ordered one lives.
+  bool are_all_idle_ = false;
   job_orders orders_;
 };
 

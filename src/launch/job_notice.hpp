@@ -58,7 +58,7 @@ enum class job_verdict : std::uint8_t { none, success, failure };
 struct job_orders {
   /// The attempt that is to run; 0 until all nodes of the round have reported.
   std::uint64_t attempt = 0;
-  /// Its store, for all nodes.
+  /// Its store, for all nodes. Empty: workers of the attempts before are to end first.
   std::string store;
   std::uint64_t restarts = 0;
   job_verdict verdict = job_verdict::none;

@@ -9,19 +9,17 @@
 #include <utility>
 
 #include "duration_text.hpp"
+#include "launch/attempt_store.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/job_leader.hpp"
 #include "launch/job_notice.hpp"
 #include "launch/torchrun_keys.hpp"
-#include "launch/variable_reader.hpp"
 #include "launch/worker_group.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/serve/hosted_store.hpp"
-#include "store/store_relay.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -68,7 +66,8 @@ class launch_agent::core {
       : runtime_(rt),
         job_(checked_job(std::move(job))),
         meet_(rt, job_.meeting, node_description(job_.host, job_.workers, job_.role)),
-        tally_(job_.max_restarts, job_.restart_window) {}
+        tally_(job_.max_restarts, job_.restart_window),
+        store_(rt, job_) {}
 
   task<launch_result> run();
   void end(int signal);
@@ -80,6 +79,7 @@ class launch_agent::core {
   using notices = std::map<std::string, std::string>;
 
   void make_folder();
+  void drop_workers() noexcept;
   [[nodiscard]] const char* advice() const;
   [[nodiscard]] task<void> attend();
   [[nodiscard]] task<void> go_through_rounds();
@@ -95,15 +95,14 @@ class launch_agent::core {
   [[nodiscard]] task<void> until_heard();
 
   void read(const notices& told);
-  void lead();
-  void open_store();
+  [[nodiscard]] task<void> lead();
+  [[nodiscard]] task<void> open_store();
   void obey();
   void end_because(const std::string& node, const worker_failure& f);
   [[nodiscard]] task<void> start_attempt(job_orders ordered, std::uint64_t number);
   void make_group(const job_orders& ordered);
   [[nodiscard]] task<void> end_group(int signal, group_end why);
-  [[nodiscard]] std::string store_for_workers(const std::string& address);
-  void tell_start(const job_orders& ordered) const;
+  void tell_start(const job_orders& ordered);
   [[nodiscard]] std::string notice() const;
   [[nodiscard]] bool may_grow() const;
   void note_departure(bool is_lost);
@@ -121,8 +120,7 @@ class launch_agent::core {
   std::optional<round> round_;
   std::string leader_id_;
   std::optional<job_leader> leader_;
-  std::unique_ptr<hosted_store> store_;
-  std::shared_ptr<store_relay> relay_;
+  attempt_store store_;
 
   std::map<std::string, node_report> reports_;  ///< of this round
   job_orders orders_;                           ///< of this round
@@ -131,6 +129,7 @@ class launch_agent::core {
 
   /// The last attempt that was ordered to start.
   std::uint64_t ordered_ = 0;
+  std::uint64_t told_ = 0;  ///< restarts
   std::unique_ptr<worker_group> group_;
   event group_has_ended_;
   event group_begins_;
@@ -143,25 +142,30 @@ class launch_agent::core {
 };
 
 task<launch_result> launch_agent::core::run() {
-  // What is decided about workers does not wait for the console; the job's end does.
+  // On every path, also where the agent itself lives on, and behind the tasks that use
+  // the group.
+  struct ended {
+    core& self;
+    ~ended() { self.drop_workers(); }
+  } const at_the_end{*this};
   co_await scope::run([this](scope& s) -> task<void> {
     output_.showing = &s;
-    // On every path, also where the agent itself lives on.
-    struct group_dropped {
-      core& self;
-      ~group_dropped() {
-        self.group_.reset();
-        if (self.relay_) self.relay_->stop();
-      }
-    } const at_the_end{*this};
     make_folder();
     // It may have been told to end before it began.
     if (signal_ == 0) co_await attend();
+    // What is decided about workers does not wait for the console; the job's end does.
+    drop_workers();
   });
   result_.signal = signal_;
   result_.restarts = static_cast<std::size_t>(tally_.total());
   if (signal_ != 0) result_.is_success = false;
   co_return std::move(result_);
+}
+
+/// Ends what workers have left, and their store.
+void launch_agent::core::drop_workers() noexcept {
+  group_.reset();
+  store_.end();
 }
 
 /// A job runs without files where the folder cannot be made, and says so.
@@ -251,7 +255,7 @@ void launch_agent::core::begin_round(round next) {
       [](const round_node& node) { return !node.id.starts_with(torchrun_id); });
   MW_ASSERT(first != round_->nodes.end(), "this node is in its round");
   leader_id_ = first->id;
-  const bool did_lead = leader_.has_value() && store_ && orders_.attempt > 0;
+  const bool did_lead = leader_.has_value() && store_.is_served() && orders_.attempt > 0;
   leader_.reset();
   if (leader_id_ == meet_.id()) {
     leader_.emplace(*round_, meet_.id(), job_.scope, tally_);
@@ -279,6 +283,8 @@ task<void> launch_agent::core::until_over() {
       is_node_awaited_ = true;
       if (!may_grow()) continue;
     } else if (change == round_change::closed) {
+      // The orders that have ended the job may be on their way, too.
+      co_await sleep_for(last_orders);
       give_up(fmt::format("the run {} was closed", job_.run_id));
     } else if (change != round_change::asked) {
       note_departure(change == round_change::node_lost);
@@ -354,7 +360,7 @@ task<void> launch_agent::core::until_verdict() {
   while (orders_.verdict == job_verdict::none) {
     const notices told = co_await meet_.posted();
     read(told);
-    lead();
+    co_await lead();
     obey();
     if (may_grow()) co_return;
   }
@@ -380,8 +386,8 @@ task<void> launch_agent::core::finish() {
   } else if (orders_.verdict != job_verdict::none) {
     co_await until_heard();
   }
-  if (!leader_ && result_.cause.empty()) co_return;
-  // Spares are not needed any longer.
+  if (orders_.verdict == job_verdict::none && result_.cause.empty()) co_return;
+  // Spares are not needed any longer. The leader may die before it has said so.
   try {
     co_await meet_.close();
   } catch (const rendezvous_error& e) {
@@ -414,35 +420,28 @@ void launch_agent::core::read(const notices& told) {
   }
 }
 
-void launch_agent::core::lead() {
-  if (!leader_) return;
+task<void> launch_agent::core::lead() {
+  if (!leader_) co_return;
   bool has_changed = leader_->hear(reports_, runtime_.home().now());
   if (leader_->needs_store()) {
-    open_store();
+    co_await open_store();
     has_changed = true;
   }
   if (has_changed) to_post_.set();
 }
 
-/// Nothing of a dead attempt can be read in this one's store. Where torchrun's nodes take
-/// part, theirs is used: the one at which all have met.
-void launch_agent::core::open_store() {
-  store_.reset();
+/// Where torchrun's nodes take part, the store is theirs: the one at which all have met.
+task<void> launch_agent::core::open_store() {
   const bool has_outsiders = std::any_of(
       round_->nodes.begin(), round_->nodes.end(),
       [](const round_node& node) { return node.id.starts_with(torchrun_id); });
   if (has_outsiders) {
     leader_->set_store(job_.meeting.endpoint);
-    return;
+    co_return;
   }
   try {
-    hosted_store_options how;
-    how.secret = job_.meeting.secret;
-    how.insecure = job_.meeting.insecure;
-    store_ = std::make_unique<hosted_store>(runtime_,
-                                            endpoint_of(job_.host, job_.store_port), how);
-    leader_->set_store(store_->address());
-  } catch (const std::exception& e) {
+    leader_->set_store(co_await store_.serve());
+  } catch (const std::system_error& e) {
     leader_->give_up(fmt::format("the workers' store cannot be served: {}", e.what()));
   }
 }
@@ -450,13 +449,17 @@ void launch_agent::core::open_store() {
 void launch_agent::core::obey() {
   tally_.note(orders_.restarts, runtime_.home().now());
   report_.restarts = tally_.total();
-  if (orders_.verdict != job_verdict::none || orders_.store.empty()) return;
+  if (orders_.verdict != job_verdict::none) return;
+  if (group_ && orders_.attempt > group_->attempt())
+    group_->stop(SIGTERM, group_end::other);
+  if (orders_.store.empty()) return;
   if (orders_.attempt > ordered_) {
     ordered_ = orders_.attempt;
     output_.showing->spawn(start_attempt(orders_, round_->number));
     return;
   }
   if (!group_ || group_->attempt() != orders_.attempt) return;
+  told_ = orders_.restarts;
   for (const auto& [rank, incarnation] : orders_.granted)
     group_->grant(rank, incarnation);
   for (const std::int32_t rank : orders_.denied) group_->deny(rank);
@@ -506,13 +509,14 @@ void launch_agent::core::make_group(const job_orders& ordered) {
   report_.has_ended = report_.is_done = false;
   report_.failures.clear();
   report_.incarnations.clear();
-  if (!leader_) store_.reset();
+  if (!leader_) store_.end_serving();
   group_place place;
   place.nodes = *round_;
   place.node = meet_.id();
   place.attempt = ordered.attempt;
+  place.restarts = ordered.restarts;
   place.store = ordered.store;
-  place.store_here = store_for_workers(ordered.store);
+  place.store_here = store_.reach(ordered.store, *output_.showing);
   place.incarnations = ordered.granted;
   worker_group::listener to;
   to.failed = [this](const worker_failure& f) {
@@ -530,27 +534,13 @@ void launch_agent::core::make_group(const job_orders& ordered) {
   report_.world_size = group_->world_size();
 }
 
-/// PyTorch's clients cannot prove a secret: they use a relay on this machine.
-std::string launch_agent::core::store_for_workers(const std::string& address) {
-  if (relay_) relay_->stop();
-  relay_.reset();
-  if (job_.meeting.secret.empty()) return address;
-  relay_ = std::make_shared<store_relay>(access::core(runtime_).user(), address,
-                                         job_.meeting.secret);
-  auto serve = [](std::shared_ptr<store_relay> relay) -> task<void> {
-    co_await relay->serve();
-  };
-  output_.showing->spawn(serve(relay_));
-  return relay_->address().text();
-}
-
 task<void> launch_agent::core::end_group(int signal, group_end why) {
   if (group_) group_->stop(signal, why);
   co_await group_has_ended_.wait();
 }
 
-void launch_agent::core::tell_start(const job_orders& ordered) const {
-  if (ordered.attempt > 1 && ordered.restarts > 0) {
+void launch_agent::core::tell_start(const job_orders& ordered) {
+  if (ordered.attempt > 1 && ordered.restarts > std::exchange(told_, ordered.restarts)) {
     tell(fmt::format("all {} workers are started again, restart {} of {}", round_->size(),
                      ordered.restarts, job_.max_restarts));
   }

@@ -100,26 +100,27 @@ task<bool> worker_group::replacement(worker& w, const exit_reason& end) {
   const bool may_be_replaced =
       job_.scope == restart_scope::worker && end.kind != exit_kind::not_started;
   if (may_be_replaced && w.tally.take(runtime_.home().now())) {
-    listener_.told(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
     ++w.incarnation;
     listener_.wants(rank_of(w), w.incarnation);
-    auto clearing = [&]() -> task<void> { co_await kill_descendants(w); };
-    co_await clearing();
+    co_await kill_descendants(w);
     while (w.granted < w.incarnation && !w.is_denied && !to_stop_.is_set()) {
       w.decided.reset();
       co_await when_any(w.decided.wait(), to_stop_.wait());
     }
-    if (w.granted >= w.incarnation) co_return !to_stop_.is_set();
-    if (!w.is_denied) co_return false;
+    if (w.granted >= w.incarnation && !to_stop_.is_set()) {
+      listener_.told(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
+      co_return true;
+    }
   } else if (may_be_replaced) {
     listener_.told(fmt::format("rank {} has no restarts left", rank_of(w)));
   }
-  note_failure(w, end);
   stop(SIGTERM, group_end::failure);
+  // What fails because of another node is not told.
+  if (why_ == group_end::failure) note_failure(w, end);
   co_return false;
 }
 
-/// `failed` is when the process before it did.
+/// `failed` is when the process before it did, if that was here.
 task<exit_reason> worker_group::one_life(worker& w, time_point failed) {
   process_options how = describe(w);
   w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
@@ -151,9 +152,12 @@ task<void> worker_group::tell_replacement(worker& w, time_point failed) {
   const pid_t pid = w.process->pid();
   // One that has ended already is told of by its end.
   if (pid == 0) co_return;
-  listener_.told(fmt::format("rank {} started again as pid {}, incarnation {}, after {}",
-                             rank_of(w), pid, w.incarnation,
-                             duration_text(runtime_.home().now() - failed)));
+  std::string line = fmt::format("rank {} started again as pid {}, incarnation {}",
+                                 rank_of(w), pid, w.incarnation);
+  // The process before it may have been another node's.
+  if (failed != time_point{})
+    line += ", after " + duration_text(runtime_.home().now() - failed);
+  listener_.told(line);
 }
 
 task<void> worker_group::stop_all_when_told() {
@@ -204,6 +208,7 @@ process_options worker_group::describe(worker& w) {
   worker_place place;
   place.local_rank = w.local_rank;
   place.attempt = place_.attempt - 1;
+  place.restarts = place_.restarts;
   place.incarnation = w.incarnation;
   place.store_host = address.substr(0, colon);
   place.store_port = static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)));

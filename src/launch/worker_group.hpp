@@ -35,6 +35,7 @@ struct group_place {
   round nodes;
   std::string node;  ///< the id of this one
   std::uint64_t attempt = 1;
+  std::uint64_t restarts = 0;  ///< before it
   /// The store, and how this node's workers reach it that cannot prove a secret.
   std::string store;
   std::string store_here;

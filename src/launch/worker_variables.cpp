@@ -41,7 +41,7 @@ launch_variables variables_of_worker(const launch_options& job, const round& r,
   put("ROLE_WORLD_SIZE", node.role_size);
   put("MASTER_ADDR", where.store_host);
   put("MASTER_PORT", where.store_port);
-  put("TORCHELASTIC_RESTART_COUNT", where.attempt);
+  put("TORCHELASTIC_RESTART_COUNT", where.restarts);
   put("TORCHELASTIC_MAX_RESTARTS", job.max_restarts);
   put("TORCHELASTIC_RUN_ID", r.run);
   put("TORCHELASTIC_USE_AGENT_STORE", "True");

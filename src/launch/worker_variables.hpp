@@ -13,6 +13,8 @@ struct worker_place {
   int local_rank = 0;
   /// Of the group's starts: 0 for the first.
   std::size_t attempt = 0;
+  /// Restarts before this attempt. That nodes come and go is none.
+  std::size_t restarts = 0;
   /// Of the processes that have held this rank within the attempt: 1 for the first.
   std::size_t incarnation = 1;
   std::string store_host;

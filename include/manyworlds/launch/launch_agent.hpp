@@ -55,7 +55,8 @@ struct launch_options {
   /// How the nodes of the job meet; its run id is not used. As it is, this node is the
   /// whole job. Of several nodes the runtime must be reachable by the others.
   rendezvous_options meeting = {};
-  /// The address at which the workers of all nodes reach a store that this node serves.
+  /// The numeric address at which the workers of all nodes reach a store that this node
+  /// serves.
   std::string host = "127.0.0.1";
   std::string role = "default";
   /// Names the run: 1 to 40 bytes, letters, digits, `-`, `_` and `.`.
@@ -133,15 +134,15 @@ struct launch_result {
 /// Thread: the runtime's reactor. Lifetime: the runtime outlives it.
 class launch_agent {
  public:
-  /// Errors: std::invalid_argument naming an option that cannot be meant.
+  /// Errors: std::invalid_argument naming an option that cannot be meant;
+  /// rendezvous_error (`bad_options`), and what the maker of its backend throws.
   launch_agent(runtime& rt, launch_options options);
   launch_agent(const launch_agent&) = delete;
   launch_agent& operator=(const launch_agent&) = delete;
   ~launch_agent();
 
   /// Runs the job to its end. Precondition: called once. A cancellation kills the
-  /// workers. Errors: rendezvous_error (`bad_options`), and what the maker of the
-  /// rendezvous' backend throws; all else is `launch_result::cause`.
+  /// workers. Errors: none of its own; what has ended the job is in its result.
   task<launch_result> run();
   /// Sends the signal to all workers of this node, ends them after the grace, and leaves
   /// the job. The second call kills them at once, and drops what a console that is stuck

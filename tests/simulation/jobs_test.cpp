@@ -1,0 +1,342 @@
+// Jobs in virtual time, by seed: agents of several nodes, killed, stopped, cut off and
+// told to go at any step (L71).
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "manyworlds/launch/launch_agent.hpp"
+#include "simulation/seeds.hpp"
+#include "simulation/simulated_election.hpp"
+
+using namespace manyworlds_tests;
+
+namespace {
+
+struct node_agent;
+
+/// One process of a rank, as it says what it was given.
+struct holder {
+  node_agent* node = nullptr;
+  int rank = 0;
+  int size = 0;
+  int attempt = 0;
+  int incarnation = 0;
+  std::string store;
+};
+
+/// The agent of one node.
+struct node_agent {
+  member_process* process = nullptr;
+  std::unique_ptr<mw::launch_agent> agent;
+  std::optional<mw::launch_result> end;
+  std::string error;
+  /// It was stopped or cut off: the others may take it for lost while it lives.
+  bool was_away = false;
+  bool was_told_to_end = false;
+  bool had_workers = false;
+
+  [[nodiscard]] bool is_alive() const { return process->is_alive() && !end; }
+};
+
+/// What the workers of a job do.
+struct work {
+  mw::duration takes = 3s;
+  /// The ranks of the first attempt that fail by themselves.
+  std::set<int> fails = {};
+};
+
+class simulated_job {
+ public:
+  simulated_job(std::uint64_t seed, std::size_t least, std::size_t most,
+                mw::restart_scope scope, std::size_t restarts)
+      : all(seed), election(all) {
+    options.program = "worker";
+    options.run_id = "job";
+    options.scope = scope;
+    options.max_restarts = restarts;
+    options.grace = 1s;
+    options.meeting.backend = "simulated";
+    options.meeting.insecure = true;
+    options.meeting.limits.min_nodes = least;
+    options.meeting.limits.max_nodes = most;
+    options.meeting.limits.last_call = 300ms;
+    options.meeting.limits.join = 60s;
+  }
+  ~simulated_job() {
+    for (node_agent& each : nodes) {
+      if (each.process->is_alive()) all.kill(*each.process);
+    }
+    all.close();
+  }
+
+  node_agent& add() {
+    const std::string name = "node" + std::to_string(nodes.size() + 1);
+    node_agent& added = nodes.emplace_back();
+    added.process = &all.add(name);
+    added.process->process().add_program(
+        "worker", [this, &added](mw::simulated_program& self) -> mw::task<int> {
+          return live(added, self);
+        });
+    mw::register_rendezvous_backend(
+        "simulated", [this, &added](mw::runtime&, const mw::rendezvous_options&) {
+          return election.backend_of(*added.process);
+        });
+    const std::string address = added.process->process().address(1).text();
+    options.host = address.substr(0, address.rfind(':'));
+    options.told = [this, name](std::string_view line) {
+      said.push_back(name + ": " + std::string(line));
+    };
+    added.agent = std::make_unique<mw::launch_agent>(added.process->runtime(), options);
+    added.process->start(run(added));
+    return added;
+  }
+  void add(std::size_t count) {
+    first_nodes = count;
+    for (std::size_t i = 0; i < count; ++i) add();
+  }
+
+  [[nodiscard]] node_agent* some_living(std::uint64_t number) {
+    std::vector<node_agent*> alive;
+    for (node_agent& each : nodes) {
+      if (each.is_alive()) alive.push_back(&each);
+    }
+    return alive.empty() ? nullptr : alive[number % alive.size()];
+  }
+  [[nodiscard]] bool has_ended() const {
+    return std::none_of(nodes.begin(), nodes.end(),
+                        [](const node_agent& n) { return n.is_alive(); });
+  }
+  [[nodiscard]] bool stands(int size, int attempt) const {
+    std::set<int> ranks;
+    for (const holder* each : living) {
+      if (each->attempt == attempt && each->size == size) ranks.insert(each->rank);
+    }
+    return ranks.size() == static_cast<std::size_t>(size) &&
+           living.size() == ranks.size();
+  }
+  [[nodiscard]] std::string story() const {
+    std::string text;
+    for (const std::string& line : said) text += line + "\n";
+    for (const std::string& line : wrong) text += "WRONG " + line + "\n";
+    for (const node_agent& n : nodes) {
+      text += n.process->name() + (n.process->is_alive() ? "" : " killed") +
+              (n.end ? n.end->is_success ? " success " : " failure " + n.end->cause
+                     : " runs") +
+              n.error + "\n";
+    }
+    return text;
+  }
+  /// Restarts that the starts of workers add up to, where each node has one worker.
+  [[nodiscard]] std::size_t restarts_seen() const {
+    std::size_t replaced = 0;
+    std::set<int> attempts;
+    for (const auto& [place, incarnation] : highest) {
+      replaced += static_cast<std::size_t>(incarnation - 1);
+      attempts.insert(place.first);
+    }
+    return replaced + attempts.size() - (attempts.empty() ? 0 : 1);
+  }
+
+  cluster all;
+  simulated_election election;
+  mw::launch_options options;
+  work does;
+  std::deque<node_agent> nodes;
+  std::size_t first_nodes = 0;
+  std::vector<std::string> said;
+  std::vector<std::string> wrong;
+  std::set<const holder*> living;
+  /// The highest incarnation of each rank of an attempt, and those that exited with 0.
+  std::map<std::pair<int, int>, int> highest;
+  std::set<std::pair<int, int>> succeeded;
+  std::set<std::string> stores;
+
+ private:
+  mw::task<void> run(node_agent& n) {
+    try {
+      n.end = co_await n.agent->run();
+    } catch (const std::exception& e) {
+      n.error = e.what();
+      n.end.emplace();
+    }
+  }
+
+  mw::task<int> live(node_agent& on, mw::simulated_program& self) {
+    struct registration {
+      registration(simulated_job& j, holder h) : job(j), what(std::move(h)) {
+        job.note_start(what);
+      }
+      ~registration() { job.living.erase(&what); }
+      simulated_job& job;
+      const holder what;
+    };
+    const auto number = [&](const char* name) {
+      return std::stoi(std::string(self.variable(name).value()));
+    };
+    const registration here(
+        *this, {&on, number("RANK"), number("WORLD_SIZE"), number("MANYWORLDS_ATTEMPT"),
+                number("MANYWORLDS_INCARNATION"),
+                std::string(self.variable("MASTER_ADDR").value()) + ":" +
+                    std::string(self.variable("MASTER_PORT").value())});
+    const holder& me = here.what;
+    if (me.attempt == 0 && me.incarnation == 1 && does.fails.contains(me.rank)) {
+      co_await mw::sleep_for(does.takes / 2);
+      co_return 7;
+    }
+    co_await mw::sleep_for(does.takes);
+    succeeded.insert({me.attempt, me.rank});
+    co_return 0;
+  }
+
+  void note_start(const holder& h) {
+    for (const holder* other : living) {
+      const bool can_clash = !other->node->was_away && !h.node->was_away;
+      if (can_clash && other->rank == h.rank)
+        wrong.push_back("L-a: rank " + std::to_string(h.rank) + " is held twice");
+      if (can_clash && other->attempt != h.attempt)
+        wrong.push_back("L-a: two attempts run at the same time");
+      if (other->attempt == h.attempt && other->size != h.size)
+        wrong.push_back("workers of one attempt differ on its size");
+      if (other->attempt == h.attempt && other->store != h.store)
+        wrong.push_back("workers of one attempt differ on its store");
+    }
+    h.node->had_workers = true;
+    int& known = highest[{h.attempt, h.rank}];
+    if (known >= h.incarnation && stores.contains(h.store))
+      wrong.push_back("an incarnation of rank " + std::to_string(h.rank) +
+                      " starts twice");
+    known = std::max(known, h.incarnation);
+    stores.insert(h.store);
+    living.insert(&h);
+  }
+};
+
+/// What is done to a job at one step.
+void do_harm(simulated_job& job, std::uint64_t seed, bool may_pause) {
+  node_agent* const one = job.some_living(seed / 7);
+  if (!one) return;
+  switch (seed % (may_pause ? 6 : 4)) {
+    case 0:
+      job.all.kill(*one->process);
+      break;
+    case 1:
+    case 2: {
+      const auto programs = one->process->process().programs();
+      if (!programs.empty()) one->process->process().signal_program(programs[0], SIGSEGV);
+      break;
+    }
+    case 3:
+      one->was_told_to_end = true;
+      one->agent->end(SIGTERM);
+      break;
+    case 4:
+      one->was_away = true;
+      job.all.sim.stop(one->process->process());
+      break;
+    default:
+      if (node_agent* const other = job.some_living(seed / 7 + 1); other != one) {
+        one->was_away = other->was_away = true;
+        job.all.cut(*one->process, *other->process);
+      }
+  }
+}
+
+/// What holds when all has ended.
+void check(simulated_job& job) {
+  INFO(job.story());
+  CHECK(job.wrong.empty());
+  CHECK(job.living.empty());
+  std::size_t drained = 0;
+  int last = 0;
+  for (const auto& [place, incarnation] : job.highest) last = std::max(last, place.first);
+  for (const node_agent& n : job.nodes) {
+    CHECK(n.error.empty());
+    drained += n.was_told_to_end ? 1 : 0;
+    if (!n.end) continue;
+    CHECK(n.end->restarts <= job.options.max_restarts);
+    // A spare that is not needed any longer has succeeded, too.
+    if (!n.had_workers) continue;
+    // A job has succeeded when all ranks of its last attempt have.
+    const bool has_succeeded =
+        std::all_of(job.highest.begin(), job.highest.end(), [&](const auto& each) {
+          return each.first.first != last || job.succeeded.contains(each.first);
+        });
+    if (n.end->is_success) CHECK(has_succeeded);
+    if (n.was_told_to_end) CHECK(!n.end->is_success);
+    if (has_succeeded && !n.was_told_to_end && !n.was_away) CHECK(n.end->is_success);
+  }
+  // Each restart was counted: a node that drains, or comes, is none (rule L-b).
+  const std::size_t free = drained + job.nodes.size() - job.first_nodes;
+  CHECK(job.restarts_seen() <= job.options.max_restarts + free);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("simulation");
+
+TEST_CASE("L71: agents that are left alone run one attempt and all succeed") {
+  for (const std::size_t count : {1u, 2u, 5u, 64u}) {
+    CAPTURE(count);
+    simulated_job job(count, count, count, mw::restart_scope::group, 0);
+    job.add(count);
+    REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
+    for (const node_agent& n : job.nodes) CHECK(n.end->is_success);
+    CHECK(job.succeeded.size() == count);
+    CHECK(job.restarts_seen() == 0);
+    check(job);
+  }
+}
+
+TEST_CASE("L71: a worker that fails is a restart of all, counted once") {
+  simulated_job job(3, 4, 4, mw::restart_scope::group, 1);
+  job.does.fails = {1, 2};
+  job.add(4);
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
+  for (const node_agent& n : job.nodes) CHECK(n.end->restarts == 1);
+  CHECK(job.restarts_seen() == 1);
+  for (const node_agent& n : job.nodes) CHECK(n.end->is_success);
+  check(job);
+}
+
+TEST_CASE("L71: kills, pauses, cuts and signals at any step leave no law broken") {
+  for (std::uint64_t seed = 1; seed <= seed_count(400) / 4 + 1; ++seed) {
+    CAPTURE(seed);
+    const bool is_alone = seed % 2 == 0;
+    simulated_job job(seed, 1 + seed % 3, 4,
+                      is_alone ? mw::restart_scope::worker : mw::restart_scope::group, 3);
+    if (seed % 5 == 0) job.does.fails = {static_cast<int>(seed % 4)};
+    job.add(4 + seed % 3);
+    const std::uint64_t first = 13 * (seed % 457);
+    job.all.sim.at_step(first, [&] { do_harm(job, seed * 31, seed % 3 == 0); });
+    job.all.sim.at_step(first + 211 * (seed % 11),
+                        [&] { do_harm(job, seed * 17, false); });
+    if (seed % 7 == 0)
+      job.all.sim.at_step(first + 17 * (seed % 101),
+                          [&] { do_harm(job, seed * 5, false); });
+    job.all.sim.at_step(first + 3000, [&] { job.add(); });
+    // Who was stopped goes on, at the latest when the others have ended.
+    bool has_resumed = false;
+    const auto is_over = [&] {
+      if (!has_resumed && job.all.sim.now() > mw::time_point{} + 12s) {
+        has_resumed = true;
+        for (node_agent& n : job.nodes) {
+          if (n.was_away && n.process->is_alive())
+            job.all.sim.resume(n.process->process());
+        }
+      }
+      return job.all.sim.steps() > first + 3000 && has_resumed && job.has_ended();
+    };
+    REQUIRE_MESSAGE(job.all.run_until(is_over, 200s), job.story());
+    check(job);
+  }
+}
+
+TEST_SUITE_END();
