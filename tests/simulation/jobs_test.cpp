@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/launch/launch_agent.hpp"
 #include "simulation/seeds.hpp"
 #include "simulation/simulated_election.hpp"
@@ -62,6 +63,7 @@ class simulated_job {
     options.run_id = "job";
     options.scope = scope;
     options.max_restarts = restarts;
+    options.max_restarts_per_rank = 10;
     options.grace = 1s;
     options.meeting.backend = "simulated";
     options.meeting.insecure = true;
@@ -191,7 +193,17 @@ class simulated_job {
       co_await mw::sleep_for(does.takes / 2);
       co_return 7;
     }
-    co_await mw::sleep_for(does.takes);
+    auto ends_when_told = [&self]() -> mw::task<void> {
+      co_await self.terminated();
+      co_await mw::sleep_for(400ms);
+    };
+    bool is_done = false;
+    auto works = [&]() -> mw::task<void> {
+      co_await mw::sleep_for(does.takes);
+      is_done = true;
+    };
+    co_await mw::when_any(works(), ends_when_told());
+    if (!is_done) co_return 1;
     succeeded.insert({me.attempt, me.rank});
     co_return 0;
   }
@@ -271,10 +283,16 @@ void check(simulated_job& job) {
         });
     if (n.end->is_success) CHECK(has_succeeded);
     if (n.was_told_to_end) CHECK(!n.end->is_success);
-    if (has_succeeded && !n.was_told_to_end && !n.was_away) CHECK(n.end->is_success);
+    const bool is_undisturbed =
+        std::none_of(job.nodes.begin(), job.nodes.end(), [](const node_agent& each) {
+          return each.was_told_to_end || each.was_away || !each.process->is_alive();
+        });
+    if (has_succeeded && is_undisturbed) CHECK(n.end->is_success);
   }
   // Each restart was counted: a node that drains, or comes, is none (rule L-b).
-  const std::size_t free = drained + job.nodes.size() - job.first_nodes;
+  const std::size_t in_first =
+      std::min(job.first_nodes, job.options.meeting.limits.max_nodes);
+  const std::size_t free = drained + job.nodes.size() - in_first;
   CHECK(job.restarts_seen() <= job.options.max_restarts + free);
 }
 
@@ -306,35 +324,74 @@ TEST_CASE("L71: a worker that fails is a restart of all, counted once") {
   check(job);
 }
 
+TEST_CASE(
+    "L71: a worker that fails again and again ends the job when no restart is left") {
+  simulated_job job(5, 3, 3, mw::restart_scope::worker, 2);
+  job.add(3);
+  const auto is_over = [&] {
+    // The rank's process is killed each time that it runs.
+    const bool runs = std::any_of(job.living.begin(), job.living.end(),
+                                  [&](auto* h) { return h->node == &job.nodes[1]; });
+    mw::simulated_process& process = job.nodes[1].process->process();
+    const std::vector<pid_t> programs = process.programs();
+    if (runs && !programs.empty()) process.signal_program(programs[0], SIGSEGV);
+    return job.has_ended();
+  };
+  REQUIRE_MESSAGE(job.all.run_until(is_over, 60s), job.story());
+  CHECK(job.restarts_seen() == 2);
+  for (const node_agent& n : job.nodes) {
+    CHECK(!n.end->is_success);
+    REQUIRE(n.end->failures.size() == 1);
+    CHECK(n.end->failures[0].reason.signal == SIGSEGV);
+  }
+  check(job);
+}
+
+TEST_CASE(
+    "L71: nodes that are lost again and again end the job when no restart is left") {
+  simulated_job job(6, 3, 3, mw::restart_scope::group, 2);
+  job.does.takes = 30s;
+  job.add(9);
+  for (int killed = 0; killed < 3; ++killed) {
+    CAPTURE(killed);
+    REQUIRE_MESSAGE(job.all.run_until([&] { return job.living.size() == 3; }, 20s),
+                    job.story());
+    job.all.kill(*(*job.living.begin())->node->process);
+    REQUIRE(job.all.run_until([&] { return job.living.size() < 3; }, 20s));
+  }
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
+  CHECK(job.restarts_seen() == 2);
+  check(job);
+}
+
 TEST_CASE("L71: kills, pauses, cuts and signals at any step leave no law broken") {
   for (std::uint64_t seed = 1; seed <= seed_count(400) / 4 + 1; ++seed) {
     CAPTURE(seed);
     const bool is_alone = seed % 2 == 0;
     simulated_job job(seed, 1 + seed % 3, 4,
-                      is_alone ? mw::restart_scope::worker : mw::restart_scope::group, 3);
+                      is_alone ? mw::restart_scope::worker : mw::restart_scope::group,
+                      seed % 4);
     if (seed % 5 == 0) job.does.fails = {static_cast<int>(seed % 4)};
     job.add(4 + seed % 3);
     const std::uint64_t first = 13 * (seed % 457);
-    job.all.sim.at_step(first, [&] { do_harm(job, seed * 31, seed % 3 == 0); });
-    job.all.sim.at_step(first + 211 * (seed % 11),
-                        [&] { do_harm(job, seed * 17, false); });
-    if (seed % 7 == 0)
-      job.all.sim.at_step(first + 17 * (seed % 101),
-                          [&] { do_harm(job, seed * 5, false); });
+    for (std::uint64_t i = 0; i < 1 + seed % 5; ++i) {
+      const std::uint64_t what = seed * 31 + i * 17;
+      job.all.sim.at_step(first + i * (seed % 307),
+                          [&job, what, i] { do_harm(job, what, i == 0); });
+    }
     job.all.sim.at_step(first + 3000, [&] { job.add(); });
-    // Who was stopped goes on, at the latest when the others have ended.
-    bool has_resumed = false;
+    // What was stopped goes on at last.
     const auto is_over = [&] {
-      if (!has_resumed && job.all.sim.now() > mw::time_point{} + 12s) {
-        has_resumed = true;
-        for (node_agent& n : job.nodes) {
-          if (n.was_away && n.process->is_alive())
-            job.all.sim.resume(n.process->process());
-        }
+      const bool is_late = job.all.sim.now() > mw::time_point{} + 12s;
+      for (node_agent& n : job.nodes) {
+        const bool is_stopped =
+            n.process->process().state() == mw::process_state::stopped;
+        if (is_late && is_stopped) job.all.sim.resume(n.process->process());
       }
-      return job.all.sim.steps() > first + 3000 && has_resumed && job.has_ended();
+      return job.all.sim.steps() > first + 3000 && is_late && job.has_ended();
     };
-    REQUIRE_MESSAGE(job.all.run_until(is_over, 200s), job.story());
+    REQUIRE_MESSAGE(job.all.run_until(is_over, 200s),
+                    (job.story() + job.all.sim.describe()));
     check(job);
   }
 }
