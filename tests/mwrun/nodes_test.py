@@ -231,7 +231,7 @@ def replaced_alone():
         time.sleep(1)
         claim("L64 the node that returns is a spare", returned.poll() is None and job.living() == after, job.text())
         job.node_of(0).kill()
-        claim("a lost node with the store is a restart of the group", until(lambda: job.stands(4, 1)), job.text())
+        claim("a lost node with the store is a restart of the group", until(lambda: job.stands(4, 2)), job.text())
 
 
 def silent():
