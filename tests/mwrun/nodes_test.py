@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Jobs of several nodes: each node is an mwrun of this machine, and some are killed, stopped, told to go, or come late.
 
-usage: nodes_test.py MWRUN
+usage: nodes_test.py MWRUN MWSTORE
 
-The numbers are those of the acceptance cases L.
+The numbers are those of the acceptance cases L and P. Where MANYWORLDS_TEST_LONG is set, torchrun is one of two nodes
+(MANYWORLDS_TORCHRUN is its command).
 """
 import os
 import re
+import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,11 +18,14 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launch"))
+for folder_of_tests in ("../launch", "../process"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), folder_of_tests))
 from jobs import CLEAN, claim, is_gone, until
 from one_etcd import Etcd, free_port  # noqa: E402
-from watched_program import PROGRAM, claim_nothing_is_left, failures
+from own_network import TwoNetworks  # noqa: E402
+from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures
 
+STORE = os.path.abspath(ARGUMENTS[0])
 LIMIT = 30
 # Each worker says what it is, and stays.
 STAYS = 'echo "$RANK $WORLD_SIZE $MANYWORLDS_ATTEMPT $MANYWORLDS_INCARNATION $$" >> "$PLACES"; exec sleep 1000'
@@ -34,8 +40,7 @@ class Job:
         self.folder = tempfile.TemporaryDirectory()
         self.places = os.path.join(self.folder.name, "places")
         self.endpoint = endpoint or f"127.0.0.1:{free_port()}"
-        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job",
-                        "--local-addr=127.0.0.1", *options]
+        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job", *options]
         self.script = script
         self.workers = workers
         self.nodes = []
@@ -111,7 +116,9 @@ def command_lines():
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "prog")
         with open(program, "w", encoding="ascii") as file:
-            file.write("import os, sys; print(os.environ['RANK'], os.environ['WORLD_SIZE'], sys.argv[1:])\n")
+            # In one write, so that lines of two workers do not mix.
+            file.write("import os, sys; os.write(1, f\"{os.environ['RANK']} {os.environ['WORLD_SIZE']} \"\n"
+                       "                            f\"{sys.argv[1:]}\\n\".encode())\n")
         lines = {"standalone": ["--nproc_per_node", "2", "--nnodes", "2", "--rdzv_backend", "standalone", "--rdzv_id",
                                 "J", "--master_port", str(port), program, "--arg1"],
                  "static": ["--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", "8080", program]}
@@ -315,7 +322,7 @@ def same_kills(endpoint, folder):
     """L70: over each backend the same ends the same way."""
     backends = [("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
     for backend, where in backends:
-        with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--rdzv-id=same", backend=backend,
+        with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--local-addr=127.0.0.1", backend=backend,
                  endpoint=where) as job:
             job.add(count=2)
             claim(f"L70 a job starts over {backend}", until(lambda job=job: job.stands(2, 0)), job.text())
@@ -329,6 +336,69 @@ def same_kills(endpoint, folder):
             codes = job.codes()
             claim(f"L70 over {backend} two kills are two restarts, and a signal ends the job",
                   codes == [1, 1] and seen == {(r, a) for r in range(2) for a in range(3)}, (codes, seen, job.text()))
+
+
+def networks():
+    """Two nodes with a network each: the cable is cut, and the host of the store is lost."""
+    try:
+        two = TwoNetworks()
+    except OSError as e:
+        print(f"skipped two networks: {e}")
+        return
+    try:
+        refused = subprocess.run(two.inside(0, PROGRAM, "--nnodes=2", "--rdzv-backend=c10d",
+                                            "--rdzv-endpoint=10.9.9.1:29400", "--no-python", "true"), env=CLEAN,
+                                 capture_output=True, text=True, timeout=LIMIT, check=False)
+        claim("beyond loopback a secret is needed, or the word that the network is trusted",
+              refused.returncode == 2 and refused.stderr.startswith("mwrun: --secret-file"), refused)
+        with Job("--nnodes=1:2", "--max-restarts=2", "--insecure", "--agent-lost-after=1", f"--rdzv-conf={LATE}",
+                 endpoint="10.9.9.1:29400") as job:
+            job.add(through=two.inside(0))
+            job.add(through=two.inside(1))
+            claim("L12 nodes of two networks run, at the addresses that lead to each other",
+                  until(lambda: job.stands(2)), job.text())
+            two.cut()
+            claim("L58 of two that are cut off from each other only the coordinator's goes on",
+                  until(lambda: job.stands(1)), job.text())
+            claim("L55 and the other ends within seconds, and says what would have outlived the endpoint",
+                  until(lambda: job.nodes[1].poll() == 1 and "etcd would have outlived" in job.text(), 20), job.text())
+    finally:
+        two.remove()
+
+
+def torchruns_store():
+    """P10: the state of c10d is refused, and static is shared."""
+    store = subprocess.Popen([STORE, "serve", "--listen=127.0.0.1:0"], env=CLEAN, stdout=subprocess.PIPE, text=True)
+    try:
+        address = re.search(r"127\.0\.0\.1:\d+", store.stdout.readline()).group()
+        subprocess.run([STORE, "set", f"tcp://{address}", "torch.rendezvous.job", "pickled"], env=CLEAN, check=True,
+                       timeout=LIMIT)
+        with Job("--nnodes=2", endpoint=address) as job:
+            job.add()
+            claim("P10 a store that holds torchrun's state is refused in one line",
+                  job.codes() == [1] and "pickled Python" in job.text() and job.text().count("\n") == 1, job.text())
+    finally:
+        store.kill()
+        store.wait()
+        store.stdout.close()
+    words = shlex.split(os.environ.get("MANYWORLDS_TORCHRUN", "torchrun"))
+    if not os.environ.get("MANYWORLDS_TEST_LONG") or not shutil.which(words[0]):
+        print("skipped: torchrun as a node (MANYWORLDS_TEST_LONG, and torchrun or MANYWORLDS_TORCHRUN)")
+        return
+    for place in range(2):
+        port = str(free_port())
+        codes = []
+        said = ""
+        both = [subprocess.Popen([*program, "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=2",
+                                  "--master-addr=127.0.0.1", f"--master-port={port}", "--no-python", "sh", "-c",
+                                  "echo rank $RANK of $WORLD_SIZE at $MASTER_PORT"], env=CLEAN, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True)
+                for program, rank in (([PROGRAM], place), (words, 1 - place))]
+        for each in both:
+            said += each.communicate(timeout=2 * LIMIT)[0]
+            codes.append(each.returncode)
+        claim(f"P10 with torchrun as the other node mwrun is node {place} of a static run",
+              codes == [0, 0] and sorted(said.splitlines()) == [f"rank {r} of 4 at {port}" for r in range(4)], said)
 
 
 def main():
@@ -346,6 +416,8 @@ def main():
         silent()
         store_lost(endpoint)
         secret()
+        networks()
+        torchruns_store()
         with tempfile.TemporaryDirectory() as folder:
             same_kills(endpoint, folder)
     finally:
