@@ -36,11 +36,12 @@ LATE = "last_call_timeout=20"
 class Job:
     """The nodes of one run, and the places that their workers have said to have."""
 
-    def __init__(self, *options, backend="c10d", endpoint=None, script=STAYS, workers=1):
+    def __init__(self, *options, backend="c10d", endpoint=None, script=STAYS, workers=1, run="job"):
         self.folder = tempfile.TemporaryDirectory()
         self.places = os.path.join(self.folder.name, "places")
         self.endpoint = endpoint or f"127.0.0.1:{free_port()}"
-        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job", *options]
+        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}",
+                        f"--rdzv-id={run}", *options]
         self.script = script
         self.workers = workers
         self.nodes = []
@@ -293,8 +294,7 @@ def secret():
         with open(path, "w", encoding="ascii") as file:
             file.write("Xyzzy1234567890")
         os.chmod(path, stat.S_IRUSR)
-        script = ('echo "$RANK $WORLD_SIZE 0 0 $$" >> "$PLACES"; env > "$PLACES.$RANK"; '
-                  'echo "$MASTER_ADDR" >> "$PLACES.masters"; exec sleep 1000')
+        script = 'env > "$PLACES.$RANK"; echo "$RANK $WORLD_SIZE 0 0 $$" >> "$PLACES"; exec sleep 1000'
         with Job("--nnodes=2", f"--secret-file={path}", script=script) as job:
             job.add(count=2)
             claim("L67 two nodes that share a secret run", until(lambda: job.stands(2)), job.text())
@@ -323,7 +323,7 @@ def same_kills(endpoint, folder):
     backends = [("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
     for backend, where in backends:
         with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--local-addr=127.0.0.1", backend=backend,
-                 endpoint=where) as job:
+                 endpoint=where, run="same") as job:
             job.add(count=2)
             claim(f"L70 a job starts over {backend}", until(lambda job=job: job.stands(2, 0)), job.text())
             os.kill(job.living()[0]["pid"], signal.SIGKILL)
