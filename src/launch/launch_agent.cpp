@@ -138,6 +138,7 @@ class launch_agent::core {
   event to_end_;
   bool is_node_awaited_ = false;  ///< it waits until this round lets it in
   bool is_over_ = false;          ///< for this node: it leaves
+  bool is_fenced_ = false;        ///< its workers were killed, since it was lost
   launch_result result_;
 };
 
@@ -210,7 +211,7 @@ task<void> launch_agent::core::go_through_rounds() {
       next = co_await next_round();
     } catch (const rendezvous_error& e) {
       // A spare is not needed any longer, and a node that has workers has lost its job.
-      if (e.kind() != rendezvous_error_kind::closed || group_) throw;
+      if (e.kind() != rendezvous_error_kind::closed || (group_ && !is_fenced_)) throw;
       result_.is_success = true;
       co_return;
     }
@@ -228,19 +229,24 @@ task<void> launch_agent::core::go_through_rounds() {
 
 /// Returns nothing if this node is to leave. Workers may run on meanwhile.
 task<std::optional<round>> launch_agent::core::next_round() {
-  auto fence = [this]() -> task<void> {
+  is_fenced_ = false;
+  auto fence = [&]() -> task<void> {
     co_await meet_.left_out();
-    if (group_) {
+    is_fenced_ = group_ != nullptr;
+    if (is_fenced_) {
       // Others may hold the ranks of these workers already (rule L-a).
       tell("the others took this node for lost: its workers are killed");
+      group_->stop(SIGKILL, group_end::other);
       group_->kill();
-      co_await end_group(SIGKILL, group_end::other);
-      group_.reset();
-      report_.attempt = 0;
     }
     co_await sleep_for(duration::max());
   };
   auto first = co_await when_any(meet_.next(), fence(), to_end_.wait());
+  if (is_fenced_) {
+    co_await end_group(SIGKILL, group_end::other);
+    group_.reset();
+    report_ = {};
+  }
   co_return std::move(std::get<0>(first));
 }
 

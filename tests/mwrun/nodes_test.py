@@ -46,6 +46,7 @@ class Job:
         self.workers = workers
         self.nodes = []
         self.said = {}
+        self.readers = []
 
     def __enter__(self):
         return self
@@ -56,6 +57,9 @@ class Job:
                 node.send_signal(signal.SIGCONT)
                 node.kill()
             node.wait()
+        for reader in self.readers:
+            reader.join(LIMIT)
+        for node in self.nodes:
             node.stderr.close()
         until(lambda: all(is_gone(each["pid"]) for each in self.all_places()), 10)
         self.folder.cleanup()
@@ -69,7 +73,9 @@ class Job:
                 stderr=subprocess.PIPE, start_new_session=True, text=True)
             self.nodes.append(node)
             self.said[node] = []
-            threading.Thread(target=lambda n: self.said[n].extend(n.stderr), args=(node,), daemon=True).start()
+            reader = threading.Thread(target=lambda n: self.said[n].extend(n.stderr), args=(node,), daemon=True)
+            reader.start()
+            self.readers.append(reader)
         return self.nodes[-1]
 
     def all_places(self):
